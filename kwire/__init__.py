@@ -1,7 +1,7 @@
 """kwire: a server that speaks Kafka's protocol, in Python.
 
-This package is the server; the log on disk is the package ``storage`` beside it. Which room may use which is written
-in ``docs/architecture.md`` and checked by ``scripts/check``.
+This package is the server; the log on disk is the separate package ``storage``. ``docs/architecture.md`` defines which
+package may import which, and ``scripts/check`` enforces it.
 """
 
 __version__ = "0.1.0"

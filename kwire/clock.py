@@ -1,7 +1,7 @@
-"""The clock: the one door to the time of day.
+"""The clock that code of the server gets as an argument. Tests pass a clock with virtual time.
 
-Everything that needs the time receives a clock, so tests run in virtual time. ``now_ms`` is wall time, for what is
-written down (timestamps, retention); ``monotonic`` never goes back, for how long something took or may take.
+`now_ms` is the wall-clock time, for stored values (timestamps, retention). `monotonic` never decreases, and is for
+durations and timeouts.
 """
 
 import time
@@ -9,14 +9,14 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the rest of the server asks about time."""
+    """The interface of a clock."""
 
     def now_ms(self) -> int:
-        """Milliseconds since 1970, as the machine believes; it can jump."""
+        """Return the milliseconds since 1970. The time can jump when the machine's clock is set."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds since some fixed moment; it only grows."""
+        """Return the seconds since an arbitrary fixed time. The value never decreases."""
         ...
 
 

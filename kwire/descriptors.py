@@ -1,8 +1,8 @@
-"""File descriptors: how many the process may have, and how many of them connections have to leave to the log.
+"""File descriptors: the limit of the process, and the number of descriptors that is reserved for the logs.
 
-A log that cannot open a file can neither take nor sync a record, so connections are refused before the log runs out.
-The kernel hands out the lowest number that is free. So a connection whose number is among the highest `reserved_count`
-ones came when only those were left, which is known without counting anything.
+A log that cannot open a file can neither append nor sync records. So connections are refused while only the reserved
+descriptors are free. Open descriptors need not be counted for this, because the kernel always assigns the lowest free
+descriptor. If a connection gets one of the highest `reserved_count` descriptors, all lower ones are in use.
 """
 
 import logging
@@ -13,23 +13,24 @@ from typing import Any
 
 log = logging.getLogger("kwire.server")
 
-# Kinds of connections: accepted on the two ports, and made to receivers of webhooks.
+# The kinds of connections: accepted on the Kafka port, accepted on the HTTP port, and opened to receivers of webhooks.
 KAFKA, HTTP, WEBHOOKS = "kafka", "http", "webhooks"
-# For one open log: its segment in use, the duplicate that a sync takes, and closed segments that are being read.
+# The descriptors of one open log: for its active segment, for the duplicate that a sync uses, and for closed segments
+# that are being read.
 DESCRIPTORS_PER_LOG = 4
-# For what is open once: locks, journals, listeners, pipes of worker processes.
+# The descriptors for files that are open once per node: locks, journals, listeners, pipes of worker processes.
 DESCRIPTORS_PER_NODE = 32
-# Connections get at least this share of all descriptors, however many logs may be open.
+# Connections get at least 1/CONNECTIONS_SHARE of all descriptors, however many logs may be open.
 CONNECTIONS_SHARE = 2
-# Without a bound in the process the kernel has one of its own for every process.
+# The kernel's limit for a process. It applies if the process itself has no limit.
 KERNEL_LIMIT_PATH = "/proc/sys/fs/nr_open"
 KERNEL_LIMIT_DEFAULT = 1024 * 1024
-# Refused connections are logged at most this often.
+# The minimum interval between two log messages about refused connections.
 WARNING_SECONDS = 10.0
 
 
 def raise_limit() -> int:
-    """Let the process open as many files as it may (`ulimit -Hn`), and return that number."""
+    """Raise the descriptor limit of the process to the hard limit (`ulimit -Hn`), and return the new limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _kernel_limit() if hard == resource.RLIM_INFINITY else hard
     if soft == resource.RLIM_INFINITY or soft < wanted:
@@ -51,9 +52,10 @@ def _kernel_limit() -> int:
 
 
 class Descriptors:
-    """The descriptors of this process. `open_logs_max` is `kwire.log.open.max`, made to fit `limit`.
+    """The descriptors of this process.
 
-    `refused` counts, by kind, the connections that would have touched the reserve.
+    `open_logs_max` is `kwire.log.open.max`, or less if `limit` does not allow that many open logs. `refused` is the
+    number of connections that were refused because they would have used reserved descriptors, by kind.
     """
 
     def __init__(self, limit: int, open_logs_max: int) -> None:
@@ -67,7 +69,7 @@ class Descriptors:
         self._unreported_count = 0
 
     def report(self, open_logs_wanted: int) -> None:
-        log.info("%d descriptors may be open, %d of them are kept for the log", self.limit, self.reserved_count)
+        log.info("%d descriptors may be open, %d of them are reserved for the log", self.limit, self.reserved_count)
         if self.open_logs_max < open_logs_wanted:
             log.warning(
                 "kwire.log.open.max=%d does not fit %d descriptors and is lowered to %d; raise the limit (ulimit -Hn)",
@@ -78,13 +80,13 @@ class Descriptors:
 
     @property
     def is_log_short(self) -> bool:
-        """Whether the log has used up half of what is kept for it: what is open for idle readers should be closed."""
+        """Whether half of the reserved descriptors are in use. Files of idle segments should then be closed."""
         return _lowest_free(self.limit) >= self.limit - self.reserved_count // 2
 
     def admit(self, kind: str, fd: int) -> bool:
-        """Whether a connection with this descriptor leaves the reserve alone.
+        """Return whether a connection may keep the descriptor `fd`. False if it is one of the reserved descriptors.
 
-        A refusal is counted by kind, and logged at a bounded rate.
+        Refusals are counted by kind. They are logged at most once in WARNING_SECONDS.
         """
         if fd < self.limit - self.reserved_count:
             return True
@@ -93,8 +95,8 @@ class Descriptors:
         now = monotonic()
         if now - self._warned_at >= WARNING_SECONDS:
             log.warning(
-                "refused connections: %d, the last one of kind %s: the last %d of %d descriptors are kept for the log; "
-                "raise the limit (ulimit -Hn)",
+                "refused connections: %d, the last one of kind %s: the last %d of %d descriptors are reserved for the "
+                "log; raise the limit (ulimit -Hn)",
                 self._unreported_count,
                 kind,
                 self.reserved_count,
@@ -105,13 +107,13 @@ class Descriptors:
 
 
 def descriptor_of(transport: Any) -> int:
-    """The number of a transport's socket; -1 if it has none."""
+    """Return the file descriptor of a transport's socket, or -1 if the transport has no socket."""
     sock = transport.get_extra_info("socket")
     return -1 if sock is None else int(sock.fileno())
 
 
 def _lowest_free(limit: int) -> int:
-    """The number that the next descriptor gets; `limit` when there is none left."""
+    """Return the lowest free descriptor, or `limit` if none is free."""
     try:
         fd = os.dup(2)
     except OSError:

@@ -1,4 +1,4 @@
-"""Every error a client can be told, by Kafka's protocol or at the doors of rooms, and what carries it there."""
+"""The errors that clients receive: Kafka's error codes, and errors of the HTTP API for rooms, events and webhooks."""
 
 from enum import IntEnum
 from typing import TypeVar
@@ -7,17 +7,17 @@ E = TypeVar("E", bound=BaseException)
 
 
 def as_value(error: E) -> E:
-    """A caught error that is kept as a result.
+    """Remove the traceback of a caught error, so that it can be stored as a result. Returns the error.
 
-    It loses its traceback: that refers to the frames which it went through, and so to what the error is kept in. Such a
-    cycle is freed by the garbage collector only, and thousands of them stop the event loop for some time.
+    A traceback refers to stack frames, and a stack frame may refer to the object that stores the error. Only the
+    garbage collector frees such a reference cycle, and collecting thousands of cycles stalls the event loop.
     """
     error.__traceback__ = error.__context__ = error.__cause__ = None
     return error
 
 
 class ErrorCode(IntEnum):
-    """Kafka's error table, by its own names."""
+    """Kafka's error codes, with Kafka's names."""
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -159,12 +159,13 @@ class ErrorCode(IntEnum):
     CONTROLLER_ID_NOT_REGISTERED = 136
 
 
-# Messages quote what a client sent; no quotation may outgrow the text field it travels in.
+# Messages quote the client's input. The input may be longer than the message field of a response allows.
 MESSAGE_LENGTH_MAX = 1000
 
 
 class KafkaError(Exception):
-    """A request, or one part of it, is answered with this code and message."""
+    """An error with a Kafka error code and a message. In the response it is the error of the whole request, or of one
+    part, such as a topic or partition."""
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)
@@ -173,9 +174,9 @@ class KafkaError(Exception):
 
 
 class StreamError(Exception):
-    """What those who use rooms, streams and events are told: a stable code, a sentence, and facts for a program.
+    """An error of the HTTP API: a stable code, a message for people, and details for programs.
 
-    The code is the class's name. Which HTTP status belongs to it is for the door to say.
+    The code is the name of the class. The HTTP layer chooses the status.
     """
 
     def __init__(self, message: str, details: dict[str, object]) -> None:
@@ -186,14 +187,14 @@ class StreamError(Exception):
 
 
 class RoomNotFound(StreamError):
-    """No such room, and it is not made by asking for it."""
+    """The room does not exist, and this request does not create it."""
 
     def __init__(self, room: str) -> None:
         super().__init__(f"there is no room {room!r}", {"room": room[:MESSAGE_LENGTH_MAX]})
 
 
 class EventNotFound(StreamError):
-    """The offset is one of the room's, but no event is there any more, or never was."""
+    """The offset is within the room's range, but there is no event at this offset. It may have been removed."""
 
     def __init__(self, offset: int) -> None:
         super().__init__(f"there is no event at offset {offset}", {"offset": offset})
@@ -201,7 +202,7 @@ class EventNotFound(StreamError):
 
 
 class OffsetOutOfRange(StreamError):
-    """The offset is not one that the room has, or has any more."""
+    """The offset is before the room's oldest event or after its newest."""
 
     def __init__(self, requested: int, oldest: int, newest: int) -> None:
         super().__init__(
@@ -214,30 +215,30 @@ class OffsetOutOfRange(StreamError):
 
 
 class SubscriptionFailed(StreamError):
-    """A subscription could not be made, or could not go on."""
+    """A subscription could not be created, or could not continue."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the subscription failed: {reason}", {"reason": reason[:MESSAGE_LENGTH_MAX]})
 
 
 class BroadcastFailed(StreamError):
-    """A subscriber could not be reached in time."""
+    """An event could not be delivered to a subscriber in time."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"the broadcast failed: {reason}", {"reason": reason[:MESSAGE_LENGTH_MAX]})
 
 
 class InvalidName(StreamError):
-    """A name that no room or topic can have; `problem` says why."""
+    """The name is not valid for a room or topic. `problem` is the reason."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(
-            f"{name[: MESSAGE_LENGTH_MAX // 2]!r} is no name: {problem}", {"name": name[:MESSAGE_LENGTH_MAX]}
+            f"{name[: MESSAGE_LENGTH_MAX // 2]!r} is not a valid name: {problem}", {"name": name[:MESSAGE_LENGTH_MAX]}
         )
 
 
 class TopicHasPartitions(StreamError):
-    """A room has one partition, and this topic has several."""
+    """The topic has several partitions, but a room has exactly one."""
 
     def __init__(self, topic: str, count: int) -> None:
         super().__init__(
@@ -247,48 +248,48 @@ class TopicHasPartitions(StreamError):
 
 
 class TooManyRooms(StreamError):
-    """A room that is not there cannot be made: the limit is reached."""
+    """The room does not exist and cannot be created, because the limit on rooms is reached."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"there are {limit} rooms already, and no more are allowed", {"limit": limit})
 
 
 class TooManySubscribers(StreamError):
-    """The room has as many subscribers as it may have."""
+    """The limit on subscribers of the room is reached."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"the room has {limit} subscribers already, and no more are allowed", {"limit": limit})
 
 
 class InvalidEvent(StreamError):
-    """What was published is no event; `problem` says why."""
+    """The published data is not a valid event. `problem` is the reason."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem, {})
 
 
 class EventTooLarge(StreamError):
-    """One event, or all those that are to be stored together, take more bytes than the topic allows."""
+    """An event, or the events that are to be stored together, have more bytes than the topic allows."""
 
     def __init__(self, size_bytes: int, limit: int) -> None:
         super().__init__(
-            f"{size_bytes} bytes or more are to be stored at once, {limit} are allowed",
+            f"the events have at least {size_bytes} bytes together, at most {limit} are allowed",
             {"size_bytes": size_bytes, "limit": limit},
         )
 
 
 class NotARoom(StreamError):
-    """A topic that was not made by a room door: rooms' commands read and write it, but do not change or delete it."""
+    """The topic was not created as a room. The room API can read and write it, but not change or delete it."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(
-            f"the topic {topic!r} was not made as a room, so it can only be changed or deleted as a topic",
+            f"the topic {topic!r} was not created as a room, so it can only be changed or deleted as a topic",
             {"topic": topic},
         )
 
 
 class TopicNotFound(StreamError):
-    """There is no topic of that name."""
+    """The topic does not exist."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(
@@ -297,14 +298,14 @@ class TopicNotFound(StreamError):
 
 
 class NotAnEventTopic(StreamError):
-    """A topic that was not made with schemas takes no events of the event store."""
+    """The topic was not created with schemas, so it is not a topic of the event store."""
 
     def __init__(self, topic: str) -> None:
-        super().__init__(f"the topic {topic!r} is not one of the event store: it has no schemas", {"topic": topic})
+        super().__init__(f"the topic {topic!r} is not a topic of the event store: it has no schemas", {"topic": topic})
 
 
 class WrongExpectedVersion(StreamError):
-    """Somebody else has added to the topic, or has not: its last event is not the one that was expected."""
+    """The last event of the topic does not have the expected version. Another client may have appended an event."""
 
     def __init__(self, topic: str, expected: int, actual: int) -> None:
         super().__init__(
@@ -314,21 +315,21 @@ class WrongExpectedVersion(StreamError):
 
 
 class IdempotencyConflict(StreamError):
-    """The idempotency key was used before, for something else."""
+    """The idempotency key was used before, with other events."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"the idempotency key {key!r} was used before, with other events", {"key": key})
 
 
 class InvalidWebhook(StreamError):
-    """What was asked of a webhook cannot be; `problem` says why."""
+    """The definition of a webhook is not valid. `problem` is the reason."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem, {})
 
 
 class WebhookNotFound(StreamError):
-    """There is no webhook of that id, or none any more."""
+    """The webhook does not exist, or was deleted."""
 
     def __init__(self, webhook_id: str) -> None:
         super().__init__(
@@ -338,21 +339,21 @@ class WebhookNotFound(StreamError):
 
 
 class WebhookConflict(StreamError):
-    """What was asked of a webhook does not go with the state it is in."""
+    """The operation is not possible in the webhook's current state."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem, {})
 
 
 class TooManyWebhooks(StreamError):
-    """There are as many webhooks as there may be."""
+    """The limit on webhooks is reached."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"there are {limit} webhooks already, and no more are allowed", {"limit": limit})
 
 
 class InvalidSchema(StreamError):
-    """What was given as the schemas of a topic cannot be; `path` is the place, from `$` on."""
+    """The schemas of a topic are not valid. `path` is the JSON path of the problem. It begins with `$`."""
 
     def __init__(self, problem: str, path: str) -> None:
         super().__init__(f"{path[: MESSAGE_LENGTH_MAX // 2]}: {problem}", {"path": path[:MESSAGE_LENGTH_MAX]})
@@ -361,11 +362,11 @@ class InvalidSchema(StreamError):
 
 
 class IncompatibleSchema(StreamError):
-    """A change of schemas that is more than an addition; `path` is the place, from `$` on."""
+    """The change of a schema is not backward compatible. `path` is the JSON path of the problem. It begins with `$`."""
 
     def __init__(self, event_type: str, problem: str, path: str) -> None:
         super().__init__(
-            f"the schema of {event_type!r} cannot become that: {path[: MESSAGE_LENGTH_MAX // 4]}: {problem}",
+            f"the schema of {event_type!r} cannot be changed so: {path[: MESSAGE_LENGTH_MAX // 4]}: {problem}",
             {"type": event_type, "path": path[:MESSAGE_LENGTH_MAX]},
         )
         self.event_type = event_type
@@ -374,7 +375,7 @@ class IncompatibleSchema(StreamError):
 
 
 class SchemaViolation(StreamError):
-    """An event that its topic's schema refuses; `path` is the place in its payload, from `$` on."""
+    """An event does not match its schema. `path` is the JSON path of the problem in its payload. It begins with `$`."""
 
     def __init__(self, event_type: str, path: str, problem: str) -> None:
         shown = event_type[: MESSAGE_LENGTH_MAX // 4]
@@ -386,5 +387,5 @@ class SchemaViolation(StreamError):
         self.problem = problem
 
 
-class UnwordedViolation(SchemaViolation):
-    """The same, where to say what is wrong would take too long."""
+class UndescribedViolation(SchemaViolation):
+    """An event does not match its schema, but finding the exact problem would take too long."""

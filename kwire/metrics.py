@@ -1,18 +1,19 @@
-"""What is counted while the server runs, as plain numbers that cost next to nothing to raise.
+"""Counters of the running server. They are plain numbers, so that an increment takes little time.
 
-The numbers become Prometheus text only when somebody asks (`kwire/web/metrics.py`).
+`kwire/web/monitoring/metrics.py` converts them to Prometheus text when `/metrics` is requested.
 """
 
 from bisect import bisect_left
 
-# Seconds; from a request served from memory to a long poll that ran its full time.
+# Upper bounds of the histogram buckets, in seconds. The smallest are for requests that are served from memory, the
+# largest for long polls that time out.
 LATENCY_BOUNDS = (
     0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0,
 )  # fmt: skip
 
 
 class Latency:
-    """How often and how long: a histogram of seconds."""
+    """A latency histogram, in seconds."""
 
     __slots__ = ("counts", "seconds")
 
@@ -30,7 +31,7 @@ class Latency:
 
 
 class ServerMetrics:
-    """The Kafka port: requests by API, bytes, connections."""
+    """Metrics of the Kafka port: requests by API, bytes, connections."""
 
     def __init__(self, api_names: dict[int, str]) -> None:
         self.requests = {key: Latency() for key in api_names}
@@ -40,12 +41,14 @@ class ServerMetrics:
         self.connections = 0
         self.connections_accepted = 0
         self.connections_refused = 0
-        self.connections_failed = 0  # ended by us: bad bytes, an unsent answer, a failed handler
+        # Connections that the server closed because of invalid bytes, a client that made no progress, or a failed
+        # handler.
+        self.connections_failed = 0
         self.connections_idled = 0
 
 
 class LoopMetrics:
-    """How long the event loop was kept from its work: by ourselves, and by a processor that was busy elsewhere."""
+    """Delays of the event loop. A stall is caused by this process. A run queue wait is a wait for a free processor."""
 
     def __init__(self) -> None:
         self.stall_seconds_max = 0.0
@@ -55,15 +58,15 @@ class LoopMetrics:
 
 
 class HttpMetrics:
-    """Connections of the HTTP port that this node refused or ended."""
+    """Numbers of connections of the HTTP port that this node refused or closed."""
 
     def __init__(self) -> None:
         self.connections_refused = 0
-        self.closed_stuck = 0  # took nothing of an answer for too long
+        self.closed_stuck = 0  # the client did not read its response for too long
 
 
 class StreamMetrics:
-    """Connections of the HTTP port that became streams: WebSockets, Server-Sent Events, lines of JSON."""
+    """Metrics of the streaming connections of the HTTP port: WebSockets, Server-Sent Events, JSON lines."""
 
     def __init__(self) -> None:
         self.open_count = 0
@@ -71,7 +74,7 @@ class StreamMetrics:
         self.received_bytes = 0
         self.sent_bytes = 0
         self.commands = 0
-        self.closed_stuck = 0  # took nothing for too long
-        self.closed_idle = 0  # a WebSocket that answered no ping
-        self.closed_violating = 0  # broke the rules of WebSocket
-        self.closed_failed = 0  # our own code failed
+        self.closed_stuck = 0  # the client did not read for too long
+        self.closed_idle = 0  # the client of a WebSocket did not answer a ping
+        self.closed_violating = 0  # the client violated the WebSocket protocol
+        self.closed_failed = 0  # the code of the server raised an exception

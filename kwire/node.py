@@ -1,4 +1,4 @@
-"""A node: every object of the server, built bottom-up, started and stopped. The only place where things are wired."""
+"""The node creates, connects, starts and stops the objects of the server."""
 
 import asyncio
 import gc
@@ -10,80 +10,80 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kwire.broker.admin.dynamic_configs import DynamicConfigs
+from kwire.broker.admin.features import TRANSACTION_VERSION, Features
+from kwire.broker.admin.lag import Lags
+from kwire.broker.admin.log_dirs import LogDirs
+from kwire.broker.admin.metadata_log import MetadataLog
+from kwire.broker.admin.producer_ids import ProducerIds
 from kwire.broker.batch_validation import Validated, ValidationWorker
-from kwire.broker.cleaning import Cleaning
-from kwire.broker.cold_reads import ColdReads
-from kwire.broker.coordinator_log import CoordinatorLog
-from kwire.broker.dynamic_configs import DynamicConfigs
-from kwire.broker.features import TRANSACTION_VERSION, Features
-from kwire.broker.fetch_sessions import FetchSessions
-from kwire.broker.full_disk import freeing
-from kwire.broker.keepers import Keepers
-from kwire.broker.lag import Lags
-from kwire.broker.log_dirs import LogDirs
-from kwire.broker.metadata_log import MetadataLog
-from kwire.broker.moves import Moves
+from kwire.broker.fetch.cold_reads import ColdReads
+from kwire.broker.fetch.sessions import FetchSessions
+from kwire.broker.maintenance.compaction import LogCleaner
+from kwire.broker.maintenance.idle_logs import IdleLogs
+from kwire.broker.maintenance.relocation import Relocations
+from kwire.broker.maintenance.retention import Retention
+from kwire.broker.maintenance.scrub import Scrub
+from kwire.broker.maintenance.services import MaintenanceServices
 from kwire.broker.partition.sync_rounds import SyncRounds
-from kwire.broker.producer_ids import ProducerIds
-from kwire.broker.retention import Retention
-from kwire.broker.rooms.handover import handed_over
-from kwire.broker.scrub import Scrub
-from kwire.broker.start_up import NODE_KEY, check_folders, check_metadata, new_cluster_id, open_metastore
-from kwire.broker.store.event_store import EventStore
-from kwire.broker.store.event_topics import EventTopics
-from kwire.broker.store.files.live import LiveFiles
-from kwire.broker.store.schema_checks import SchemaChecks
-from kwire.broker.store.schema_worker import SchemaWorker
-from kwire.broker.stored_sizes import StoredSizes
-from kwire.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
-from kwire.broker.upkeep import Upkeep
-from kwire.broker.work_allowance import WorkAllowance
-from kwire.broker.worker_process import WorkerProcess
+from kwire.broker.topics.full_disk import commit_with_reserve
+from kwire.broker.topics.startup import NODE_KEY, check_folders, check_metadata, new_cluster_id, open_metastore
+from kwire.broker.topics.stored_sizes import StoredSizes
+from kwire.broker.topics.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from kwire.clock import Clock, SystemClock
+from kwire.concurrency.disk_lanes import DiskLanes
+from kwire.concurrency.work_allowance import WorkAllowance
+from kwire.concurrency.worker_process import WorkerProcess
 from kwire.config import Address, Config
-from kwire.coordinator.group.consumer.configured import ConfiguredGroups
+from kwire.config.resources.topic import TopicSettings
+from kwire.coordinator.group.consumer.configured_settings import ConfiguredGroupSettings
 from kwire.coordinator.group.coordinator import GroupCoordinator
-from kwire.coordinator.group.definitions import DefinedGroups, GroupDefinitions
+from kwire.coordinator.group.definitions import DefinedGroupSettings, GroupDefinitions
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.topics_view import CatalogueView
-from kwire.coordinator.transaction.admissions import Admissions
+from kwire.coordinator.internal_topic_log import InternalTopicLog
+from kwire.coordinator.transaction.admission import TransactionAdmission
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
-from kwire.coordinator.transaction.marker_writing import Markers
+from kwire.coordinator.transaction.marker_appender import MarkerAppender
 from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.descriptors import Descriptors, current_limit
-from kwire.disk_lanes import DiskLanes
 from kwire.handlers import HANDLERS
-from kwire.handlers.context import NodeFacts, Services
+from kwire.handlers.shared.context import NodeFacts, Services
 from kwire.metastore import Change
 from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.server.free_memory import FreeMemory
-from kwire.server.kafka import Shared
-from kwire.server.listener import Door, Sweep
+from kwire.server.kafka.connection import Shared
+from kwire.server.kafka.listener import KafkaListener, Sweep
 from kwire.server.stalls import StallProbe
+from kwire.streams.event_store.event_store import EventStore
+from kwire.streams.event_store.event_topics import EventTopics
+from kwire.streams.event_store.files.live import LiveFiles
+from kwire.streams.event_store.schemas.payload_checks import SchemaChecks
+from kwire.streams.event_store.schemas.worker import SchemaWorker
 from kwire.streams.local import LocalLog
-from kwire.topic_config import TopicSettings
-from storage.batch import BatchHeader
-from storage.directories import LogDirectories
+from kwire.streams.rooms.saved_activity import load_activity
+from storage.batch.record_batch import BatchHeader
+from storage.data_directory.directories import LogDirectories
+from storage.disk.files import Files
 from storage.errors import StorageError
-from storage.files import Files
 
 if TYPE_CHECKING:
-    from kwire.broker.rooms.rooms import Rooms
-    from kwire.broker.subscriptions import Subscriptions
     from kwire.server.http import HttpServer
-    from kwire.server.webhook_delivery import WebhookDelivery
+    from kwire.server.outbound.webhook_delivery import WebhookDelivery
+    from kwire.streams.rooms.rooms import Rooms
+    from kwire.streams.subscriptions import Subscriptions
 
 log = logging.getLogger("kwire.node")
 
 DRAIN_POLL_SECONDS = 0.02
-# What is loaded, in a thread, once Kafka's clients are served: with the second comes the first.
-ROOMS_MODULE = "kwire.broker.rooms.cleanup"
+# Modules that are imported in a thread after the Kafka port is open. HTTP_MODULE imports ROOMS_MODULE.
+ROOMS_MODULE = "kwire.streams.rooms.cleanup"
 HTTP_MODULE = "kwire.server.http"
-NATIVE_CALLS_MODULES = ("storage.residency", "storage.allocation")
+NATIVE_CALLS_MODULES = ("storage.segment.residency", "storage.disk.allocation")
 
 
 class Node:
-    """Built and started by `start`, ended by `stop`; between them it serves."""
+    """A server process. It serves clients from `start` to `stop`."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
@@ -105,7 +105,7 @@ class Node:
         try:
             topics = await self._open_catalogue(clock)
         except BaseException:
-            self._store.leave_as_found()
+            self._store.unlock_unchanged()
             raise
         cluster_id, directory_id = await self._register()
         leader_epoch = topics.leader_epoch
@@ -116,22 +116,22 @@ class Node:
         checks = SchemaChecks(self.event_topics.schemas_and_revision, self._schema_worker.run)
         self.event_store = EventStore(topics, self._metastore, clock, self._syncs, checks)
         await self.event_store.open()
-        self._keepers = self._build_keepers(topics, clock)
+        self._maintenance = self._build_maintenance(topics, clock)
         self.event_files = await self._open_event_files(topics, directory_id)
         definitions = GroupDefinitions(self._metastore)
         groups = GroupCoordinator(
-            log=CoordinatorLog(topics, OFFSETS_TOPIC, self._cold_reads),
+            log=InternalTopicLog(topics, OFFSETS_TOPIC, self._cold_reads),
             clock=clock,
             call_later=asyncio.get_running_loop().call_later,
             call_soon=asyncio.get_running_loop().call_soon,
             settings=self._group_settings(topics),
             topics=CatalogueView(topics.catalogue),
-            consumer_settings=DefinedGroups(definitions, ConfiguredGroups(self._configs)),
+            consumer_settings=DefinedGroupSettings(definitions, ConfiguredGroupSettings(self._configs)),
         )
         apis = {key: handler.api for key, handler in HANDLERS.items()}
         features = Features(self._metastore, apis)
         await features.register()
-        markers = Markers(topics, groups, asyncio.get_running_loop().call_soon)
+        markers = MarkerAppender(topics, groups, asyncio.get_running_loop().call_soon)
         transactions = self._build_transactions(topics, markers, features, clock)
         services = Services(
             apis=apis,
@@ -144,12 +144,12 @@ class Node:
             metadata_log=MetadataLog(self._metastore, leader_epoch, directory_id),
             groups=groups,
             transactions=transactions,
-            admissions=Admissions(transactions),
+            transaction_admission=TransactionAdmission(transactions),
             markers=markers,
             cold_reads=self._cold_reads,
             fetch_sessions=FetchSessions(clock, self.config.network.fetch_session_slots),
-            moves=self._keepers.moves,
-            log_dirs=LogDirs(topics, self._store, self._keepers.moves, self._files),
+            relocations=self._maintenance.relocations,
+            log_dirs=LogDirs(topics, self._store, self._maintenance.relocations, self._files),
             event_store=self.event_store,
             validation=self._validation,
             work_allowance=WorkAllowance(),
@@ -158,7 +158,7 @@ class Node:
         self._shared = Shared(HANDLERS, services, server_metrics, self._descriptors)
         self._configs.listen(topics.reconfigure)
         self._configs.listen(self._reconfigure)
-        # The last that takes long: from here on clients may come.
+        # A full garbage collection takes long, so it runs before the server accepts clients.
         gc.collect()
         loop_metrics = LoopMetrics()
         self._stalls = StallProbe(loop_metrics)
@@ -166,12 +166,14 @@ class Node:
         self._free_memory = FreeMemory()
         self._free_memory.watch(self._shared.large_requests.freed_bytes)
         advertised = {one.name: one for one in self.config.advertised_listeners}
-        self.doors = [Door(one, advertised.get(one.name), self._shared) for one in self.config.listeners]
-        for door in self.doors:
-            await door.open()
-        # Loading aiohttp and what uses it takes longer than all the rest; Kafka clients need not wait for it.
+        self.kafka_listeners = [
+            KafkaListener(one, advertised.get(one.name), self._shared) for one in self.config.listeners
+        ]
+        for listener in self.kafka_listeners:
+            await listener.open()
+        # Importing aiohttp takes longer than the rest of the start. The Kafka port is open, so its clients do not wait.
         await asyncio.to_thread(importlib.import_module, ROOMS_MODULE if self.config.http is None else HTTP_MODULE)
-        # Later there may be no descriptor to load them with, and a sync of many files needs them.
+        # A sync of many files needs these modules. A later import could fail because no file descriptor is free.
         for module in NATIVE_CALLS_MODULES:
             await asyncio.to_thread(importlib.import_module, module)
         self._subscriptions, rooms = self._build_rooms(topics, groups, definitions, clock)
@@ -182,19 +184,20 @@ class Node:
         self._is_ready = True
         groups.load()
         transactions.load()
-        self._keepers.moves.resume_soon()
+        self._maintenance.relocations.resume_soon()
         self._metadata_check = asyncio.create_task(check_metadata(topics, self._store))
-        # What lives until the end need not be looked at by every collection.
+        # Most objects that exist now are used until the server stops, so garbage collections need not visit them.
         gc.freeze()
 
     def _build_transactions(
-        self, topics: Topics, markers: Markers, features: Features, clock: Clock
+        self, topics: Topics, markers: MarkerAppender, features: Features, clock: Clock
     ) -> TransactionCoordinator:
         config = self.config.transactions
-        # An id's place is its hash modulo the partitions the topic was made with, whatever is configured by now.
+        # The partition of a transactional id is its hash modulo the partition count. The existing topic's count
+        # applies, even if another count is configured.
         known = topics.get(TRANSACTIONS_TOPIC)
         return TransactionCoordinator(
-            log=CoordinatorLog(topics, TRANSACTIONS_TOPIC, self._cold_reads),
+            log=InternalTopicLog(topics, TRANSACTIONS_TOPIC, self._cold_reads),
             clock=clock,
             call_later=asyncio.get_running_loop().call_later,
             settings=TransactionSettings(
@@ -210,7 +213,7 @@ class Node:
         )
 
     async def _open_webhooks(self, topics: Topics, clock: Clock) -> None:
-        module = await asyncio.to_thread(importlib.import_module, "kwire.server.webhook_delivery")
+        module = await asyncio.to_thread(importlib.import_module, "kwire.server.outbound.webhook_delivery")
         self._webhooks = module.WebhookDelivery(topics, self._metastore, clock, self.config.webhooks, self._descriptors)
         await self._webhooks.open()
 
@@ -218,7 +221,8 @@ class Node:
         files_dir = self.config.events.files_dir
         if files_dir is None:
             return None
-        # The journal's directory, not the cluster: whoever lost its catalogue must not take the files for its own.
+        # The files belong to the id of the journal's directory, not to the cluster id. A node that has lost its
+        # catalogue gets a new directory id, and so does not use the old files.
         return await LiveFiles.open(
             os.path.abspath(files_dir),
             directory_id.hex(),
@@ -227,11 +231,11 @@ class Node:
             self.event_topics,
         )
 
-    def _build_keepers(self, topics: Topics, clock: Clock) -> Keepers:
+    def _build_maintenance(self, topics: Topics, clock: Clock) -> MaintenanceServices:
         config, worker = self._configs.config.log, WorkerProcess()
-        return Keepers(
+        return MaintenanceServices(
             syncs=self._syncs,
-            upkeep=Upkeep(
+            idle_logs=IdleLogs(
                 topics,
                 clock,
                 config.producer_id_expiration_ms,
@@ -241,9 +245,9 @@ class Node:
             retention=Retention(
                 topics, clock, self._lanes.delete, config.retention_check_interval_ms, self._store, self._files
             ),
-            cleaning=Cleaning(topics, clock, worker, config, self._files),
+            log_cleaner=LogCleaner(topics, clock, worker, config, self._files),
             scrub=Scrub(topics, clock, worker, config),
-            moves=Moves(topics, self._store, config.move_bytes_per_second_max),
+            relocations=Relocations(topics, self._store, config.move_bytes_per_second_max),
             worker=worker,
         )
 
@@ -255,54 +259,99 @@ class Node:
         rooms: "Rooms",
         loop_metrics: LoopMetrics,
     ) -> None:
-        from kwire.broker.events.partitioning import Partitioner
-        from kwire.broker.events.publishing import Publisher
         from kwire.coordinator.web_groups import WebGroups, defaults_of
         from kwire.server.http import HttpServer
-        from kwire.server.takeover import TakeOvers
+        from kwire.server.stream_connections import StreamConnections
+        from kwire.streams.events.partitioning import Partitioner
+        from kwire.streams.events.publishing import Publisher
         from kwire.streams.local_commands import local_commands
+        from kwire.web.answers.page_scheduler import PageScheduler
         from kwire.web.groups.reports import GroupReports
-        from kwire.web.memory import HttpMemory
-        from kwire.web.page_turns import PageTurns
-        from kwire.web.services import WebServices
+        from kwire.web.requests.body_checks import BodyChecks
+        from kwire.web.requests.memory import HttpMemory
+        from kwire.web.services import (
+            EventStoreServices,
+            GroupServices,
+            MonitoringServices,
+            PortServices,
+            RoomServices,
+            StorageServices,
+            TopicServices,
+            WebhookServices,
+            WebServices,
+        )
 
         topics, groups, clock = services.topics, services.groups, services.clock
         webhooks = self._webhooks.webhooks if self._webhooks is not None else None
         stream_metrics = StreamMetrics()
-        web = WebServices(
-            topics,
-            GroupReports(groups, Lags(topics, self._store, self._files, self._cold_reads, clock)),
-            self._shared.metrics,
-            loop_metrics,
-            lambda: self._is_ready,
-            lambda: self._cold_reads.count,
-            lambda: len(self._store.offline_dirs),
-            StoredSizes(topics, self._store, self._files),
-            self._keepers,
-            services.fetch_sessions,
-            self.config,
-            web_groups=WebGroups(groups, definitions, topics, clock, defaults_of(self.config.rest_groups)),
+        commands = local_commands(topics, self.event_store, self.event_topics, rooms, webhooks)
+        publisher = Publisher(clock, asyncio.get_running_loop().call_soon)
+        reports = GroupReports(groups, Lags(topics, self._store, self._files, self._cold_reads, clock))
+        port = PortServices(
+            config=self.config,
             clock=clock,
-            rooms=rooms,
-            subscriptions=self._subscriptions,
-            publisher=Publisher(clock, asyncio.get_running_loop().call_soon),
-            partitioner=Partitioner(),
-            stream_metrics=stream_metrics,
-            take_over=TakeOvers(
+            memory=HttpMemory(self.config.web.memory_bytes_max, self.config.web.memory_wait_ms),
+            page_scheduler=PageScheduler(),
+            body_checks=BodyChecks(),
+            serve_stream=StreamConnections(
                 stream_metrics, self.config.network.send_timeout_ms, self.config.web.socket_idle_timeout_ms
             ),
+            stream_metrics=stream_metrics,
             http_metrics=HttpMetrics(),
-            memory=HttpMemory(self.config.web.memory_bytes_max, self.config.web.memory_wait_ms),
-            page_turns=PageTurns(),
-            transactions=services.transactions,
-            event_store=self.event_store,
-            event_topics=self.event_topics,
-            commands=local_commands(topics, self.event_store, self.event_topics, rooms, webhooks),
-            webhook_statistics=webhooks.statistics if webhooks is not None else None,
-            event_files=self.event_files.sink if self.event_files is not None else None,
-            descriptors=self._descriptors,
         )
-        self._free_memory.watch(lambda: web.memory.freed_bytes)
+        room_services = RoomServices(
+            port=port, rooms=rooms, commands=commands.rooms, publisher=publisher, subscriptions=self._subscriptions
+        )
+        web = WebServices(
+            port=port,
+            rooms=room_services,
+            topics=TopicServices(
+                port=port,
+                topics=topics,
+                commands=commands.topics,
+                publisher=publisher,
+                partitioner=Partitioner(),
+                retention=self._maintenance.retention,
+                event_topics=self.event_topics,
+            ),
+            groups=GroupServices(
+                port=port,
+                topics=topics,
+                reports=reports,
+                web_groups=WebGroups(groups, definitions, topics, clock, defaults_of(self.config.rest_groups)),
+                subscriptions=self._subscriptions,
+            ),
+            event_store=EventStoreServices(
+                port=port,
+                event_store=self.event_store,
+                event_topics=self.event_topics,
+                commands=commands.events,
+                topic_commands=commands.topics,
+                subscriptions=self._subscriptions,
+            ),
+            webhooks=WebhookServices(clock=clock, commands=commands.webhooks),
+            monitoring=MonitoringServices(
+                port=port,
+                storage=StorageServices(
+                    topics=topics,
+                    stored_sizes=StoredSizes(topics, self._store, self._files),
+                    maintenance=self._maintenance,
+                    cold_reads=lambda: self._cold_reads.count,
+                    offline_directories=lambda: len(self._store.offline_dirs),
+                ),
+                rooms=room_services,
+                reports=reports,
+                is_ready=lambda: self._is_ready,
+                server_metrics=self._shared.metrics,
+                loop_metrics=loop_metrics,
+                fetch_sessions=services.fetch_sessions,
+                transactions=services.transactions,
+                descriptors=self._descriptors,
+                webhook_statistics=webhooks.statistics if webhooks is not None else None,
+                event_files=self.event_files.sink if self.event_files is not None else None,
+            ),
+        )
+        self._free_memory.watch(lambda: port.memory.freed_bytes)
         self.http = HttpServer(address, web, self._descriptors)
         self.http.reconfigure(self._configs.config.network)
         await self.http.open()
@@ -310,16 +359,16 @@ class Node:
     def _build_rooms(
         self, topics: Topics, groups: GroupCoordinator, definitions: GroupDefinitions, clock: Clock
     ) -> "tuple[Subscriptions, Rooms]":
-        from kwire.broker.rooms.cleanup import RoomCleanup
-        from kwire.broker.rooms.rooms import Rooms
-        from kwire.broker.subscriptions import Subscriptions
+        from kwire.streams.rooms.cleanup import RoomCleanup
+        from kwire.streams.rooms.rooms import Rooms
+        from kwire.streams.subscriptions import Subscriptions
 
         loop, config = asyncio.get_running_loop(), self.config
         subscriptions = Subscriptions(clock, loop.call_soon, loop.call_later, config.rooms)
         rooms = Rooms(topics, config.rooms, subscriptions, is_delete_allowed=config.topics.is_delete_allowed)
 
         def is_in_use(topic: str) -> bool:
-            # Who keeps a place in a topic without reading it all the time is asked before a room goes.
+            # Consumer groups and webhooks have stored positions in a topic, even while they do not read it.
             if definitions.has_topic(topic) or groups.has_offsets_in(topic):
                 return True
             return self._webhooks is not None and self._webhooks.webhooks.has_any_in(topic)
@@ -330,32 +379,33 @@ class Node:
         return subscriptions, rooms
 
     def _reconfigure(self, config: Config) -> None:
-        """Hand what was changed while the server runs to those who hold their part of the configuration."""
+        """Apply a new configuration to the objects that have a copy of a part of it."""
         self._shared.network = config.network
         if self.http is not None:
             self.http.reconfigure(config.network)
-        self._keepers.upkeep.producer_id_expiration_ms = config.log.producer_id_expiration_ms
-        self._keepers.cleaning.reconfigure(config.log)
-        self._keepers.moves.bytes_per_second_max = config.log.move_bytes_per_second_max
+        self._maintenance.idle_logs.producer_id_expiration_ms = config.log.producer_id_expiration_ms
+        self._maintenance.log_cleaner.reconfigure(config.log)
+        self._maintenance.relocations.bytes_per_second_max = config.log.move_bytes_per_second_max
         self._store.cordoned_dirs = config.log.cordoned_dirs
 
     async def stop(self) -> None:
-        """Answer what was taken, then put everything away so that the next start has nothing to recover."""
+        """Answer the requests that were accepted, then close all objects cleanly. The next start needs no recovery."""
         self._is_ready = False
         self._metadata_check.cancel()
-        for door in self.doors:
-            door.close()
+        for listener in self.kafka_listeners:
+            listener.close()
         for connection in tuple(self._shared.connections):
             connection.drain()
-        # Who waits for data is answered now; members that wait for their group look for a coordinator again.
+        # Requests that wait for records are answered now. Closing the coordinators below answers group members that
+        # wait. These members then look for another coordinator.
         self._subscriptions.close()
         self._shared.services.topics.wake_readers()
         if self.http is not None:
-            # While there is a coordinator: streams of groups commit what they have sent.
+            # This comes before the coordinator is closed, because streams of groups commit the offsets they have sent.
             await self.http.end_streams()
         self._shared.services.transactions.close()
         self._shared.services.groups.close()
-        await self._drained()
+        await self._drain_connections()
         self._free_memory.close()
         self._sweep.close()
         self._stalls.close()
@@ -370,17 +420,17 @@ class Node:
             await self.event_files.close()
         self._room_cleanup.close()
         self._cold_reads.close()
-        await self._room_cleanup.hand_over(self._metastore)
+        await self._room_cleanup.save_activity(self._metastore)
         await self._shared.services.topics.marks.idle()
-        await self._keepers.close()
+        await self._maintenance.close()
         self._lanes.close()
         self._store.close()
         self._metastore.close()
 
     async def _recover(self, topics: Topics) -> None:
-        """After a crash, find the end of every log that was written to: later it would hold up clients.
+        """After a crash, open and recover every log that was written to, so that clients do not wait for it later.
 
-        What a kill left in the page cache is put on disk before anybody may read it.
+        Then wait until the records that a killed server left in the page cache are synced.
         """
         for folder in self._store.unclean_folders:
             name, _, index = folder.rpartition("-")
@@ -390,12 +440,12 @@ class Node:
                 try:
                     partition.open()
                 except StorageError as error:
-                    # It is tried again when somebody asks for it, and the answer says what is wrong.
+                    # The next request for the partition tries to open the log again, and its response has the error.
                     log.error("%s cannot be opened: %s", folder, error)
         await self._syncs.idle()
 
-    async def _drained(self) -> None:
-        """Wait until every connection is gone, but not longer than `kwire.shutdown.drain.ms`."""
+    async def _drain_connections(self) -> None:
+        """Wait up to `kwire.shutdown.drain.ms` until all connections are closed. Then abort those that are open."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.config.network.drain_ms / 1000
         while self._shared.connections and loop.time() < deadline:
@@ -404,7 +454,10 @@ class Node:
             connection.abort()
 
     async def _open_catalogue(self, clock: Clock) -> Topics:
-        """The topics, once the folders on disk agree with them. Raises StorageError when the start is refused."""
+        """Open the catalogue and compare the folders on disk with it.
+
+        Raises StorageError if the node must not start.
+        """
         starts_empty = self.config.log.starts_empty
         self._metastore = open_metastore(self._store, self._files, self._lanes, starts_empty=starts_empty)
         self._syncs = SyncRounds(
@@ -416,7 +469,7 @@ class Node:
         )
         try:
             entry = self._metastore.get(NODE_KEY)
-            # Every start leads anew.
+            # Every start begins a new leader epoch.
             leader_epoch = entry.value["starts"] + 1 if entry else 0
             self._configs = DynamicConfigs(self._metastore, self.config)
             self._store.cordoned_dirs = self._configs.config.log.cordoned_dirs
@@ -442,7 +495,7 @@ class Node:
         return topics
 
     async def _register(self) -> tuple[str, bytes]:
-        """Note this start; returns the cluster's id and that of the journal's directory."""
+        """Record this start in the metadata store. Returns the cluster id and the id of the journal's directory."""
         entry = self._metastore.get(NODE_KEY)
         cluster_id: str = entry.value["cluster_id"] if entry else self.config.cluster_id or new_cluster_id()
         if self.config.cluster_id not in (None, cluster_id):
@@ -450,18 +503,19 @@ class Node:
                 f"cluster.id is {self.config.cluster_id}, but {self.config.log.data_dir} belongs to {cluster_id}"
             )
         starts: int = entry.value["starts"] + 1 if entry else 0
-        # Journals of before it was written down have none yet.
+        # Older versions did not store a directory id.
         directory_id: str = (entry.value.get("directory_id") if entry else None) or uuid.uuid4().hex
         value = {"cluster_id": cluster_id, "starts": starts, "directory_id": directory_id}
-        self._fetched_before, taken = handed_over(self._metastore)
+        self._fetched_before, taken = load_activity(self._metastore)
         changes = [Change(NODE_KEY, value, entry.revision if entry else 0), *taken]
-        # A server that did not start on a full disk could not let old records go.
-        await freeing(self._store, self._lanes.settle, lambda: self._metastore.commit(changes))
+        # The server has to start on a full disk, because only a running server deletes old records.
+        await commit_with_reserve(self._store, self._lanes.settle, lambda: self._metastore.commit(changes))
         return cluster_id, bytes.fromhex(directory_id)
 
     def _group_settings(self, topics: Topics) -> GroupSettings:
         groups = self.config.groups
-        # A group's place is its hash modulo the partitions the topic was made with, whatever is configured by now.
+        # The partition of a group is its hash modulo the partition count. The existing topic's count applies, even if
+        # another count is configured.
         offsets = topics.get(OFFSETS_TOPIC)
         return GroupSettings(
             initial_rebalance_delay_ms=groups.initial_rebalance_delay_ms,

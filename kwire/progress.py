@@ -1,4 +1,4 @@
-"""How far a long piece of work has come, told on a terminal by a bar and anywhere else by a line now and then."""
+"""Shows the progress of a long operation: as a bar on a terminal, otherwise as a line every ten seconds."""
 
 import shutil
 import time
@@ -13,9 +13,9 @@ _UNITS = ("kB", "MB", "GB", "TB", "PB")
 
 
 class Progress:
-    """Bytes done of bytes in all. Silent when `is_shown` is False; the bar is gone when it is closed.
+    """Shows how many of `total_bytes` are processed. Prints nothing if `is_shown` is False. `close` erases the bar.
 
-    Or of something else: `amount_text` says how much it is.
+    To count in another unit than bytes, pass `amount_text`, which formats an amount as text.
     """
 
     def __init__(
@@ -36,12 +36,13 @@ class Progress:
         self._monotonic = monotonic
         self._amount_text = amount_text or size_text
         self._started = monotonic()
-        # A bar is there at once; work that is soon done needs no line.
+        # The bar is drawn immediately. The first line is printed after LINE_INTERVAL_SECONDS, so short operations print
+        # no line.
         self._due = self._started + (0.0 if self._is_bar else LINE_INTERVAL_SECONDS)
         self._is_drawn = False
 
     def show(self, done_bytes: int) -> None:
-        """Called as often as convenient; drawn a few times a second at most."""
+        """Show this amount. Frequent calls are cheap, because the bar is drawn at most ten times per second."""
         now = self._monotonic()
         if not self._is_shown or now < self._due:
             return
@@ -64,28 +65,28 @@ class Progress:
         return f"{self._what} [{'#' * filled}{'.' * (BAR_CELLS_MAX - filled)}] {self._facts(done_bytes, now)}"
 
     def _facts(self, done_bytes: int, now: float) -> str:
-        told = self._amount_text
+        text = self._amount_text
         if done_bytes > self._total_bytes:
-            return told(done_bytes)  # more than anybody knew of
-        facts = f"{self._share(done_bytes):3d}%  {told(done_bytes)} of {told(self._total_bytes)}"
+            return text(done_bytes)  # The total was an estimate and too low, so a percentage would be wrong.
+        facts = f"{self._share(done_bytes):3d}%  {text(done_bytes)} of {text(self._total_bytes)}"
         seconds = now - self._started
         if not done_bytes or seconds <= 0:
             return facts
         rate = done_bytes / seconds
         left = (self._total_bytes - done_bytes) / rate
-        return f"{facts}  {told(int(rate))}/s  {duration_text(left)} left"
+        return f"{facts}  {text(int(rate))}/s  {duration_text(left)} left"
 
     def _share(self, done_bytes: int) -> int:
         return min(100, 100 * done_bytes // self._total_bytes) if self._total_bytes else 100
 
 
 def fitting(text: str) -> str:
-    """As much of it as one line of the terminal takes."""
+    """Return the text, truncated to the width of the terminal."""
     return text[: shutil.get_terminal_size().columns - 1]
 
 
 def size_text(size_bytes: int) -> str:
-    """1234567 is "1.2 MB"."""
+    """Return a size as text with its unit. Example: 1234567 is "1.2 MB"."""
     if size_bytes < 1000:
         return f"{size_bytes} B"
     size = float(size_bytes)
@@ -97,7 +98,7 @@ def size_text(size_bytes: int) -> str:
 
 
 def duration_text(seconds: float) -> str:
-    """75 is "1 min 15 s"."""
+    """Return a duration as text with its units. Example: 75 is "1 min 15 s"."""
     whole = int(seconds + 0.5)
     if whole < 60:
         return f"{whole} s"

@@ -1,7 +1,7 @@
-"""Everything that can go wrong in the log on disk, as one tree of exceptions.
+"""The exceptions of the storage package.
 
-The rooms above translate these into Kafka error codes; nothing here knows a code. Raw ``OSError`` never leaves the
-package: it is wrapped in :class:`DiskFailure` at the door of the object whose promise it breaks.
+The packages above translate them into Kafka error codes. Public methods wrap ``OSError`` in :class:`DiskFailure`
+unless their docstring says that they raise ``OSError``.
 """
 
 from __future__ import annotations
@@ -11,31 +11,32 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-# The process, or the machine, has no file descriptor left. Only calls that open a file fail so, never a sync.
+# The process, or the machine, has no file descriptor left. Only calls that open a file raise these errors, never a
+# sync.
 NO_DESCRIPTOR_ERRORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class StorageError(Exception):
-    """The root of the tree."""
+    """Base class of all exceptions of the storage package."""
 
 
 class CorruptBatch(StorageError):
-    """The bytes are not a whole batch: truncated, wrong size or wrong CRC."""
+    """The bytes are not a valid batch: truncated, wrong size or wrong CRC."""
 
 
-# Records of one batch that are named in an error.
+# An error names at most this many records of a batch.
 PROBLEMS_NAMED_MAX: Final = 1000
 
 
 class RecordProblem(NamedTuple):
-    """What is wrong with one record of a batch; ``number`` is its place in it, from 0."""
+    """An invalid record of a batch. ``number`` is its index in the batch, from 0."""
 
     number: int
     message: str
 
 
 class InvalidBatch(StorageError):
-    """The bytes are whole, but a batch like this may not be stored; ``problems`` names the records at fault, if any."""
+    """The batch is intact, but may not be stored. ``problems`` names the invalid records, if any."""
 
     def __init__(self, message: str = "", problems: Sequence[RecordProblem] = ()) -> None:
         super().__init__(message)
@@ -51,19 +52,19 @@ class UnsupportedCompression(InvalidBatch):
 
 
 class InvalidTimestamp(InvalidBatch):
-    """Times of records are outside the topic's limits, or the timestamp type is one that only the broker may set."""
+    """Record timestamps are outside the topic's limits, or the timestamp type is one that only the broker may set."""
 
 
 class DecompressionFailed(CorruptBatch):
-    """The payload is not what its codec says it is."""
+    """The payload cannot be decompressed with its codec."""
 
 
 class BudgetExceeded(StorageError):
-    """The payload unfolds into more bytes than the caller is ready to hold."""
+    """The payload decompresses to more bytes than the caller allows."""
 
 
 class BatchTooLarge(StorageError):
-    """The batch has more bytes or records than its topic takes."""
+    """The batch has more bytes or records than its topic allows."""
 
 
 class OffsetOutOfRange(StorageError):
@@ -77,7 +78,7 @@ class OffsetOutOfRange(StorageError):
 
 
 class QuarantinedRange(StorageError):
-    """A read asked for an offset whose bytes are damaged; what lies before and behind can be read."""
+    """A read asked for an offset whose bytes are damaged. The offsets before and after the range can be read."""
 
     def __init__(self, start_offset: int, end_offset: int) -> None:
         super().__init__(f"offsets {start_offset}..{end_offset - 1} are damaged and cannot be read")
@@ -86,7 +87,7 @@ class QuarantinedRange(StorageError):
 
 
 class OutOfOrderSequence(StorageError):
-    """An idempotent producer's batch does not follow its last one."""
+    """The sequence of an idempotent producer's batch is not the one after its last batch."""
 
 
 class InvalidProducerEpoch(StorageError):
@@ -94,15 +95,15 @@ class InvalidProducerEpoch(StorageError):
 
 
 class CoordinatorFenced(StorageError):
-    """A transaction's marker comes from a coordinator that has been replaced by a newer one."""
+    """A transaction marker comes from a coordinator that has been replaced by a newer one."""
 
 
 class InvalidTransactionState(StorageError):
-    """A producer whose transaction is open sent a batch that is no part of it."""
+    """A producer with an open transaction sent a batch that is not part of that transaction."""
 
 
 class DiskFailure(StorageError):
-    """The operating system refused; nothing was changed and a later try may work."""
+    """A system call failed. Nothing was changed, and the operation may be retried."""
 
     def __init__(self, message: str, error_number: int | None = None) -> None:
         super().__init__(message)
@@ -110,14 +111,14 @@ class DiskFailure(StorageError):
 
 
 class StorageFailed(DiskFailure):
-    """A sync failed: what the disk holds is unknown, so the file takes no more writes until the next start.
+    """A sync failed. The state of the disk is unknown, so the file accepts no writes until the next start.
 
-    A second sync of the same file may report success although the bytes are lost, so it is never tried.
+    A second sync of the same file may report success although bytes are lost, so no second sync is tried.
     """
 
 
 class FileSystemFailed(StorageFailed):
-    """A sync of a whole file system failed: each log in ``data_dir`` may have lost pages, also one without a part."""
+    """A sync of a whole file system failed. Any log in ``data_dir`` may have lost pages, even one that did not sync."""
 
     def __init__(self, message: str, error_number: int | None, data_dir: str) -> None:
         super().__init__(message, error_number)
@@ -128,12 +129,14 @@ class FileSystemFailed(StorageFailed):
 
 
 class LogClosed(StorageError):
-    """The log was closed or deleted while somebody still held it."""
+    """The log was closed or deleted while the caller still held it."""
 
 
 class PartitionOffline(StorageError):
-    """The folder of a partition is lost, or nobody can tell whose it is. The message is for clients, ``report`` for
-    the operator: it names the directory and the remedy."""
+    """The folder of a partition is missing, or it is unknown to which topic the folder belongs.
+
+    The message is for clients. ``report`` is for the operator: it names the directory and the remedy.
+    """
 
     def __init__(self, message: str, details: str) -> None:
         super().__init__(message)
@@ -148,7 +151,7 @@ class PartitionOffline(StorageError):
 
 
 class UnknownFolders(StorageError):
-    """A data directory holds partition folders that the catalogue does not know; the message names the remedies."""
+    """A data directory holds partition folders that are not in the catalogue. The message names the remedies."""
 
 
 class DataDirectoryLocked(StorageError):
@@ -156,17 +159,17 @@ class DataDirectoryLocked(StorageError):
 
 
 class DamagedLog(StorageError):
-    """Stored bytes changed behind our back; what lies before the damage is served, nothing is written or cut."""
+    """Stored bytes were changed. Offsets before the damage are served, and nothing is written or truncated."""
 
 
 class JournalDamaged(StorageError):
-    """A journal frame that was once acknowledged is unreadable."""
+    """A journal frame that may have been acknowledged cannot be read."""
 
 
 def failed_sync(what: str, error: OSError | DiskFailure) -> DiskFailure:
-    """The error of file work that ends in a sync: :class:`StorageFailed`, unless no descriptor was to be had.
+    """The error of a failed sync: :class:`StorageFailed`, unless no file descriptor was available.
 
-    Without a descriptor the sync has not begun, so no page was reported lost, and a later try can be believed.
+    Without a descriptor the sync has not begun, so no page was reported lost, and the result of a retry is reliable.
     """
     number = error.errno if isinstance(error, OSError) else error.error_number
     kind = DiskFailure if number in NO_DESCRIPTOR_ERRORS else StorageFailed
@@ -175,7 +178,7 @@ def failed_sync(what: str, error: OSError | DiskFailure) -> DiskFailure:
 
 @contextmanager
 def disk_errors(what: str) -> Iterator[None]:
-    """Wrap an ``OSError`` raised inside in :class:`DiskFailure`; ``what`` says what was tried."""
+    """Wrap an ``OSError`` raised in the block in :class:`DiskFailure`. ``what`` names the operation."""
     try:
         yield
     except OSError as error:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kwire.client_metrics_config import describe, validate
+from kwire.config.resources.client_metrics import describe, validate
 from kwire.errors import ErrorCode, KafkaError
 
 

@@ -14,7 +14,7 @@ from kwire.config.listeners import parse_address
 from kwire.config.properties import InvalidProperties, decode_properties
 from kwire.config.setting import format_value
 from kwire.config.sources import from_environment
-from kwire.config.tree import changed
+from kwire.config.tree import with_dynamic
 
 
 def test_defaults_open_loopback_doors_only() -> None:
@@ -158,10 +158,10 @@ def test_all_wrong_values_are_told_at_once() -> None:
         ("listeners=127.0.0.1:9092", "Expected NAME://host:port"),
         ("listeners=PLAINTEXT://127.0.0.1:70000", "port from 0 to 65535"),
         ("listeners=INSIDE://127.0.0.1:9092", "no entry in listener.security.protocol.map"),
-        ("listeners=SSL://127.0.0.1:9092", "SSL is not served yet"),
+        ("listeners=SSL://127.0.0.1:9092", "SSL is not supported"),
         ("listeners=", "at least one listener"),
         ("listeners=PLAINTEXT://127.0.0.1:1,PLAINTEXT://127.0.0.1:2", "different name"),
-        ("listeners=PLAINTEXT://127.0.0.1:1,SASL_PLAINTEXT://127.0.0.1:1", "SASL_PLAINTEXT is not served"),
+        ("listeners=PLAINTEXT://127.0.0.1:1,SASL_PLAINTEXT://127.0.0.1:1", "SASL_PLAINTEXT is not supported"),
         ("advertised.listeners=OUTSIDE://host:1", "no entry in listener.security.protocol.map"),
         ("advertised.listeners=PLAINTEXT://0.0.0.0:1", "name a host"),
         ("listener.security.protocol.map=PLAINTEXT", "Expected NAME:PROTOCOL"),
@@ -171,11 +171,11 @@ def test_all_wrong_values_are_told_at_once() -> None:
         ("kwire.http.listener=8082", "Expected host:port"),
         ("kwire.log.sync=never", "must be one of: group, os"),
         ("compression.type=rot13", "must be one of: uncompressed, zstd, lz4, snappy, gzip, producer"),
-        ("queued.max.request.bytes=1000", "Less than socket.request.max.bytes"),
-        ("group.max.session.timeout.ms=1", "Less than group.min.session.timeout.ms"),
+        ("queued.max.request.bytes=1000", "must be at least socket.request.max.bytes"),
+        ("group.max.session.timeout.ms=1", "must be at least group.min.session.timeout.ms"),
         ("auto.create.topics.enable=yes", "either true or false"),
-        ("default.replication.factor=3", "one node keeps one copy"),
-        ("offsets.topic.replication.factor=3", "one node keeps one copy"),
+        ("default.replication.factor=3", "a single node stores one replica"),
+        ("offsets.topic.replication.factor=3", "a single node stores one replica"),
         ("offsets.topic.segment.bytes=1000", "at least 1048576"),
     ],
 )
@@ -332,7 +332,7 @@ def test_secrets_are_not_shown_in_refusals() -> None:
 
 def test_reading_the_configuration_needs_no_heavy_module() -> None:
     heavy = {"asyncio", "aiohttp", "uvloop", "construct", "prometheus_client", "difflib", "typing_extensions"}
-    program = "import sys, kwire.config, kwire.topic_config; kwire.config.load(); print(*sys.modules)"
+    program = "import sys, kwire.config, kwire.config.resources.topic; kwire.config.load(); print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     assert heavy & set(loaded.stdout.split()) == set()
 
@@ -346,8 +346,8 @@ def refused(**sources: object) -> str:
 def test_changed_values_win_and_hide_nothing() -> None:
     config = load(settings=["log.retention.hours=2", "max.connections=7"])
     names = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
-    running = changed(config, {"log.retention.ms": "5"}, {"log.retention.ms": "6", "max.connections": "8"})
-    assert [(one.setting.name, one.text, one.config_source) for one in running.values.every(*names)] == [
+    running = with_dynamic(config, {"log.retention.ms": "5"}, {"log.retention.ms": "6", "max.connections": "8"})
+    assert [(one.setting.name, one.text, one.config_source) for one in running.values.candidates(*names)] == [
         ("log.retention.ms", "5", ConfigSource.DYNAMIC_BROKER_CONFIG),
         ("log.retention.ms", "6", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
         ("log.retention.hours", "2", ConfigSource.STATIC_BROKER_CONFIG),
@@ -355,7 +355,7 @@ def test_changed_values_win_and_hide_nothing() -> None:
     ]
     assert running.network.connections_max == 8
     # The next change starts from what the server was started with.
-    again = changed(running, {}, {})
+    again = with_dynamic(running, {}, {})
     assert again.network == config.network
     assert dict(again.values) == dict(config.values)
 
@@ -363,7 +363,7 @@ def test_changed_values_win_and_hide_nothing() -> None:
 def test_changed_values_are_judged_like_given_ones() -> None:
     for text, words in (("x", "Not a number of type INT"), ("-1", "at least 0")):
         with pytest.raises(InvalidConfig, match=words):
-            changed(load(), {"max.connections": text}, {})
+            with_dynamic(load(), {"max.connections": text}, {})
 
 
 def test_text_too_long_to_be_told_is_refused() -> None:

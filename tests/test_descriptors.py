@@ -1,4 +1,4 @@
-"""How descriptors are shared out between connections and the log."""
+"""The division of file descriptors between connections and the log."""
 
 import logging
 import os

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kwire.disk_lanes import DiskLanes, Lane, LaneClosed, LaneFull
+from kwire.concurrency.disk_lanes import DiskLanes, Lane, LaneClosed, LaneFull
 from tests.support.node import in_loop
 
 WAIT_SECONDS = 20.0

@@ -3,8 +3,8 @@
 import pytest
 
 from kwire.config import SETTINGS, Config, InvalidConfig, load
+from kwire.config.resources.group import GROUP_SETTINGS, describe, validate, value_of
 from kwire.config.setting import format_value
-from kwire.group_config import GROUP_SETTINGS, describe, validate, value_of
 
 # Name, default and bounds of each in Kafka 4.3.1, as its own classes print them, and the two that 4.4 added.
 OF_KAFKA = {

@@ -27,35 +27,27 @@ FILE_LINES_MAX = 600
 LONG_FILES: dict[str, str] = {}
 
 # Modules of handlers/ that several APIs share and that have no message of their own.
-SHARED_BY_HANDLERS = {
-    "__init__",
-    "config_alterations",
-    "context",
-    "fetch_errors",
-    "fetch_requests",
-    "offset_commits",
-    "replicas",
-    "transaction_errors",
-}
+SHARED_BY_HANDLERS = {"__init__", "shared"}
 
 # What runs code in another thread of this process.
 THREAD_CALLS = {"Thread", "Timer", "ThreadPoolExecutor", "run_in_executor", "set_default_executor", "to_thread"}
-# Work that touches the disk goes through the lanes of kwire/disk_lanes.py. Threads for other work are named here.
+# Work that touches the disk goes through the lanes of kwire/concurrency/disk_lanes.py. Threads for other work are
+# named here.
 THREADS_BESIDE_THE_LANES = {
-    "kwire/disk_lanes.py": "the lanes",
-    "kwire/broker/config_changes.py": "computation: regular expressions of clients are compiled",
-    "kwire/broker/store/schema_checks.py": "computation: a batch is decompressed",
-    "kwire/broker/worker.py": "in the worker process: it takes calls while one runs",
-    "kwire/broker/worker_process.py": "talks to the worker process over pipes",
+    "kwire/concurrency/disk_lanes.py": "the lanes",
+    "kwire/broker/admin/config_changes.py": "computation: regular expressions of clients are compiled",
+    "kwire/streams/event_store/schemas/payload_checks.py": "computation: a batch is decompressed",
+    "kwire/concurrency/worker.py": "in the worker process: it takes calls while one runs",
+    "kwire/concurrency/worker_process.py": "talks to the worker process over pipes",
     "kwire/handlers/describe_log_dirs.py": "computation: a large answer is encoded",
     "kwire/node.py": "modules are imported while Kafka clients are served already",
     "kwire/server/free_memory.py": "computation: malloc_trim",
-    "kwire/server/webhook_sender.py": "DNS look-ups",
-    "kwire/cli/ahead.py": "not in the server",
+    "kwire/server/outbound/webhook_sender.py": "DNS look-ups",
+    "kwire/cli/prefetch.py": "not in the server",
     "kwire/cli/log_processes.py": "not in the server",
     "kwire/cli/serve.py": "ends a stop that takes too long",
-    "kwire/client/loop_thread.py": "not in the server",
-    "kwire/pipeline/progress.py": "not in the server",
+    "kwire/client/sync/loop_thread.py": "not in the server",
+    "kwire/pipeline/query_runner.py": "not in the server",
 }
 
 BANNED_SUFFIX = re.compile(r"(Manager|Helper|Helpers|Util|Utils|Impl|Base)$")

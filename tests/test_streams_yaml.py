@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwire.config import Config, InvalidConfig, load
-from kwire.config.settings import SETTINGS
+from kwire.config.settings.broker import SETTINGS
 from kwire.config.streams_yaml import DOCUMENTED_BLOCKS, from_yaml
 
 WHOLE = """\
@@ -122,7 +122,7 @@ def test_stream_is_another_name_of_event_stream(tmp_path: Path) -> None:
     config = configured(tmp_path, "stream:\n  retention_mode: time\n  retention_hours: 3\n")
     assert (config.rooms.retention_mode, config.rooms.retention_hours) == ("time", 3)
     both = "stream:\n  max_rooms: 3\nevent_stream:\n  max_rooms: 4\n"
-    assert "event_stream.max_rooms (line 4): said before, as stream.max_rooms" in refusal(tmp_path, both)
+    assert "event_stream.max_rooms (line 4): already set by stream.max_rooms" in refusal(tmp_path, both)
 
 
 def test_value_is_known_by_file_and_key(tmp_path: Path) -> None:
@@ -139,26 +139,26 @@ def test_value_is_known_by_file_and_key(tmp_path: Path) -> None:
     [
         ("event_stream:\n  max_room: 3\n", "event_stream.max_room (line 2): unknown key"),
         ("rooms:\n  max: 3\n", "rooms (line 2): unknown block"),
-        ("event_stream:\n  max_rooms: many\n", "event_stream.max_rooms (line 2): expected a whole number"),
-        ("event_stream:\n  max_rooms: true\n", "expected a whole number"),
-        ("event_stream:\n  max_rooms: 1.5\n", "expected a whole number"),
-        ("event_stream:\n  max_rooms: [1]\n", "expected a whole number"),
-        ("event_stream:\n  max_rooms:\n", "expected a whole number"),
-        (f"event_stream:\n  max_rooms: {'9' * 400}\n", "expected a whole number"),
+        ("event_stream:\n  max_rooms: many\n", "event_stream.max_rooms (line 2): expected an integer"),
+        ("event_stream:\n  max_rooms: true\n", "expected an integer"),
+        ("event_stream:\n  max_rooms: 1.5\n", "expected an integer"),
+        ("event_stream:\n  max_rooms: [1]\n", "expected an integer"),
+        ("event_stream:\n  max_rooms:\n", "expected an integer"),
+        (f"event_stream:\n  max_rooms: {'9' * 400}\n", "expected an integer"),
         ("event_stream:\n  enabled: 1\n", "expected true or false"),
-        ("event_stream:\n  retention_mode: 24\n", "expected a text"),
+        ("event_stream:\n  retention_mode: 24\n", "expected a string"),
         ("event_stream:\n  max_rooms: 1\n  max_rooms: 2\n", "event_stream.max_rooms (line 3): given twice"),
         ("event_stream: 3\n", "event_stream (line 1): expected keys with values"),
         ("- event_stream\n", "the file (line 1): expected keys with values"),
         ("partitioned_streams:\n  default_retention: Time\n", "default_retention (line 2): expected keys"),
         ("partitioned_streams:\n  default_retention:\n    age: 1\n", "default_retention.age (line 3): unknown key"),
         ("consumer_groups:\n  rebalance_check_interval_secs: 0\n", "must be at least 1"),
-        ("event_stream: {", "is no YAML"),
-        ("a: b: c\n", "is no YAML"),
-        ("event_stream:\n  max_rooms: !!python/object:os.system {}\n", "is no YAML"),
+        ("event_stream: {", "is not valid YAML"),
+        ("a: b: c\n", "is not valid YAML"),
+        ("event_stream:\n  max_rooms: !!python/object:os.system {}\n", "is not valid YAML"),
         ("a: &a [*a]\n", "unknown block"),
         ("{" * 5000, "streams.yaml"),
-        ("\x00", "is no YAML"),
+        ("\x00", "is not valid YAML"),
     ],
 )
 def test_what_nobody_would_read_is_refused(tmp_path: Path, text: str, problem: str) -> None:

@@ -6,10 +6,8 @@ from hypothesis import strategies as st
 
 from kwire.config import INT_MAX, LONG_MAX, SETTINGS, Config, ConfigSource, InvalidConfig, Kind, load
 from kwire.config.description import ConfigSynonym, describe_broker
-from kwire.config.setting import format_value
-from kwire.config.tree import changed
-from kwire.topic_config import (
-    KEPT_COMPRESSION,
+from kwire.config.resources.topic import (
+    PRODUCER_COMPRESSION,
     TOPIC_SETTINGS,
     TopicSettings,
     describe,
@@ -17,7 +15,9 @@ from kwire.topic_config import (
     settings_for,
     validate,
 )
-from storage.format import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from kwire.config.setting import format_value
+from kwire.config.tree import with_dynamic
+from storage.batch.format import GZIP, LZ4, NONE, SNAPPY, ZSTD
 
 # The topic settings of Apache Kafka 4.4 with their defaults.
 KAFKA_DEFAULTS = {
@@ -131,12 +131,12 @@ def test_the_typed_view_agrees_with_the_told_values(config: Config) -> None:
         is_log_append_time=False,
         timestamp_before_max_ms=LONG_MAX,
         timestamp_after_max_ms=3600000,
-        judges_each_record=False,
+        checks_each_timestamp=False,
         is_plain=True,
         is_group_synced=True,
         unsynced_messages_max=1,
         flush_ms=LONG_MAX,
-        is_deleted=True,
+        has_delete_policy=True,
         is_compacted=False,
         retention_ms=604800000,
         retention_bytes=-1,
@@ -147,7 +147,7 @@ def test_the_typed_view_agrees_with_the_told_values(config: Config) -> None:
         compaction_lag_min_ms=0,
         compaction_lag_max_ms=LONG_MAX,
         cleanable_ratio_min=0.5,
-        compression=KEPT_COMPRESSION,
+        compression=PRODUCER_COMPRESSION,
         compression_level=None,
         record_bytes_max=INT_MAX - 8,
         is_room=False,
@@ -168,7 +168,7 @@ def test_the_typed_view_agrees_with_the_told_values(config: Config) -> None:
         ({"compression.type": "lz4", "compression.lz4.level": "17"}, LZ4, 17),
         ({"compression.type": "zstd"}, ZSTD, 3),
         ({"compression.type": "zstd", "compression.zstd.level": "-7"}, ZSTD, -7),
-        ({"compression.zstd.level": "6"}, KEPT_COMPRESSION, None),
+        ({"compression.zstd.level": "6"}, PRODUCER_COMPRESSION, None),
     ],
 )
 def test_a_topic_has_one_codec_with_its_level_or_keeps_the_producers(
@@ -177,7 +177,7 @@ def test_a_topic_has_one_codec_with_its_level_or_keeps_the_producers(
     validate(overrides)
     found = settings_for(overrides, config)
     assert (found.compression, found.compression_level) == (codec, level)
-    assert found.is_plain is (codec == KEPT_COMPRESSION)
+    assert found.is_plain is (codec == PRODUCER_COMPRESSION)
 
 
 def test_the_broker_says_the_codec_of_topics_that_say_none() -> None:
@@ -345,7 +345,7 @@ def test_first_place_that_has_a_value_counts_and_all_are_told(
         return {name: str(value) for name, value, _, place in given_places if place is source}
 
     config = load(settings=[f"{name}={text}" for name, text in set_in(ConfigSource.STATIC_BROKER_CONFIG).items()])
-    config = changed(
+    config = with_dynamic(
         config,
         set_in(ConfigSource.DYNAMIC_BROKER_CONFIG),
         set_in(ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),

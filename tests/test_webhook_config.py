@@ -3,7 +3,7 @@
 import pytest
 
 from kwire.config import LONG_MAX, InvalidConfig, load
-from kwire.server.webhook_delivery import rules_of
+from kwire.server.outbound.webhook_delivery import rules_of
 
 
 def test_the_retry_schedule_is_that_of_the_documentation_unless_it_is_set() -> None:

@@ -1,5 +1,4 @@
-"""What the product does, free of protocols: topics, their partitions, appending, reading and waiting.
+"""Topics and partitions, independent of any protocol: appending, reading, waiting and background maintenance.
 
-Every write enters a partition through `Partition.append`; every reader is woken by the same signal, the rise of its
-high watermark. Below is `storage`, which knows files; above are handlers, which know Kafka's messages.
+Clients' batches are written by `Partition.append`. Waiting readers are woken when the partition's high watermark rises.
 """

@@ -1,88 +1,94 @@
-"""Long work on the loop, in portions: others get their turn between two of them.
+"""Large responses, built in chunks so that the event loop can run other work between them.
 
-An answer about a hundred thousand topics takes half a second to make. Others must not wait for it, so it is made in
-portions of a few milliseconds; what is one portion is given at once.
+A response about a hundred thousand topics takes half a second to build. Other requests must not wait that long, so the
+response is built in chunks of about a millisecond. A response that needs only one chunk is returned immediately.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
-from kwire.broker.chunking import next_turn, spread
 from kwire.broker.partition import Partition
+from kwire.concurrency.chunking import spread, yield_to_loop
 from storage.errors import StorageError
 
 A = TypeVar("A")
 E = TypeVar("E")
 P = TypeVar("P")
 
-# A thing of weight 1 (a topic, a partition, a setting) takes some five microseconds to make and to encode.
-WEIGHT_PER_TURN = 250
-# More partitions of one topic than this are told in portions, each under its name: an element cannot be interrupted.
-PARTITIONS_PER_PORTION = 2000
+# The sum of the weights of the elements in a chunk. An element of weight 1 (a topic, a partition, a setting) takes
+# about five microseconds to build and encode.
+WEIGHT_PER_CHUNK = 250
+# A topic with more partitions than this becomes several elements of the response, because the encoding of one element
+# cannot be interrupted. Each of these elements repeats the topic's name.
+PARTITIONS_PER_CHUNK = 2000
 
-# To open a log takes a third of a millisecond, more when it has many segments.
-OPENS_PER_TURN = 10
+# Opening a log takes a third of a millisecond, more if it has many segments.
+OPENS_PER_CHUNK = 10
 
 
-async def open_in_turns(partitions: Iterable[Partition | None]) -> None:
-    """Open the logs of some partitions, so that a later look at them holds nobody up; None is passed over."""
+async def open_in_chunks(partitions: Iterable[Partition | None]) -> None:
+    """Open the logs of these partitions in chunks, so that later reads need not open them. None is skipped."""
     opened = 0
     async for partition in spread(partitions):
         if partition is None or partition.is_open:
             continue
-        with suppress(StorageError):  # reported by the read that meets it again
+        with suppress(StorageError):  # the next read reports the error
             partition.open()
         opened += 1
-        if opened % OPENS_PER_TURN == 0:
-            await next_turn()
+        if opened % OPENS_PER_CHUNK == 0:
+            await yield_to_loop()
 
 
-def portions(partitions: Sequence[E]) -> Iterator[Sequence[E]]:
-    """What is asked of one topic's partitions, so much at a time as one element may have. No partitions are one too."""
-    for first in range(0, max(len(partitions), 1), PARTITIONS_PER_PORTION):
-        yield partitions[first : first + PARTITIONS_PER_PORTION]
+def partition_chunks(partitions: Sequence[E]) -> Iterator[Sequence[E]]:
+    """Yield the requested partitions of a topic in chunks of up to PARTITIONS_PER_CHUNK.
+
+    If there are no partitions, yield one empty chunk.
+    """
+    for first in range(0, max(len(partitions), 1), PARTITIONS_PER_CHUNK):
+        yield partitions[first : first + PARTITIONS_PER_CHUNK]
 
 
-def answer_in_turns(
+def answer_in_chunks(
     elements: Iterator[E],
     weigh: Callable[[E], int],
     make: Callable[[list[E]], A],
     encode: Callable[[list[E]], P],
     make_encoded: Callable[[int, list[P]], A],
 ) -> A | Awaitable[A]:
-    """`make` of all elements at once if they are few; else `make_encoded` of their count and their encoded portions.
+    """Build a response from `elements`: with `make` if one chunk is enough, else with `make_encoded`.
 
-    They are taken from the iterator turn by turn, so what it looks up may change meanwhile.
+    `make_encoded` gets the number of elements and the encoded chunks. Each chunk is taken from the iterator in a later
+    loop iteration, so the state that the iterator reads may change between chunks.
     """
-    first, is_last = _turn(elements, weigh)
-    return make(first) if is_last else _finish(first, elements, weigh, encode, make_encoded)
+    first, is_last = _next_chunk(elements, weigh)
+    return make(first) if is_last else _answer_rest(first, elements, weigh, encode, make_encoded)
 
 
-async def _finish(
+async def _answer_rest(
     first: list[E],
     elements: Iterator[E],
     weigh: Callable[[E], int],
     encode: Callable[[list[E]], P],
     make_encoded: Callable[[int, list[P]], A],
 ) -> A:
-    count, portions = len(first), [encode(first)]
+    count, chunks = len(first), [encode(first)]
     is_last = False
     while not is_last:
-        await next_turn()
-        some, is_last = _turn(elements, weigh)
+        await yield_to_loop()
+        some, is_last = _next_chunk(elements, weigh)
         count += len(some)
-        portions.append(encode(some))
-    return make_encoded(count, portions)
+        chunks.append(encode(some))
+    return make_encoded(count, chunks)
 
 
-def _turn(elements: Iterator[E], weigh: Callable[[E], int]) -> tuple[list[E], bool]:
-    """Elements for one turn, and whether these were the last."""
+def _next_chunk(elements: Iterator[E], weigh: Callable[[E], int]) -> tuple[list[E], bool]:
+    """Return the elements of the next chunk, and whether it is the last chunk."""
     taken: list[E] = []
     weight = 0
     for element in elements:
         taken.append(element)
         weight += weigh(element)
-        if weight >= WEIGHT_PER_TURN:
+        if weight >= WEIGHT_PER_CHUNK:
             return taken, False
     return taken, True

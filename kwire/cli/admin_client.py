@@ -1,4 +1,4 @@
-"""Verbs that use the Kafka port of a running server."""
+"""Subcommands that use the Kafka port of a running server."""
 
 import argparse
 from collections.abc import Callable
@@ -8,23 +8,28 @@ from typing import Any
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError as ClientError
 
-from kwire.cli.verbs import add_json, add_verb, reports_failures
+from kwire.cli.subcommands import add_json, add_subcommand, reports_failures
 
 REQUEST_TIMEOUT_MS = 30_000
 
 Act = Callable[[KafkaAdminClient, argparse.Namespace], None]
 
 
-def admin_verb(verbs: Any, name: str, purpose: str, act: Act) -> argparse.ArgumentParser:
-    """Declare a verb; `act` is called with a client of the server and the options, and raises ValueError to fail."""
+def add_admin_subcommand(subcommands: Any, name: str, purpose: str, act: Act) -> argparse.ArgumentParser:
+    """Declare a subcommand that calls `act` with a connected admin client and the options.
+
+    If the subcommand fails, `act` raises ValueError.
+    """
 
     @reports_failures(ClientError, OSError, ValueError)
     def run(options: argparse.Namespace) -> None:
         with closing(_connected(options.bootstrap_server)) as admin:
             act(admin, options)
 
-    parser = add_verb(verbs, name, purpose, run)
-    parser.add_argument("--bootstrap-server", metavar="HOST:PORT", default="127.0.0.1:9092")
+    parser = add_subcommand(subcommands, name, purpose, run)
+    parser.add_argument(
+        "--bootstrap-server", metavar="HOST:PORT", default="127.0.0.1:9092", help="the Kafka port (default %(default)s)"
+    )
     add_json(parser)
     return parser
 

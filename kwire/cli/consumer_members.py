@@ -1,6 +1,6 @@
-"""Members of groups of the consumer protocol (KIP-848), asked for in kwire's own words.
+"""Describes the members of a consumer-protocol group (KIP-848) with kwire's own codec.
 
-kafka-python, which the other commands use, cannot ask for them. One connection, one request, one answer.
+The other commands use kafka-python, which does not support ConsumerGroupDescribe. Each request uses its own connection.
 """
 
 import socket
@@ -21,12 +21,12 @@ ANSWER_BYTES_MAX = 64 * 1024 * 1024
 
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">hhih")
-# A correlation id, and no tagged fields: how a flexible answer begins.
+# The header of a flexible response: the correlation id, and the number of tagged fields, which is 0.
 _ANSWER_HEAD = struct.Struct(">ib")
 
 
 def consumer_members(bootstrap: str, group_id: str) -> list[Member]:
-    """The members of one group. Raises ValueError if the server does not tell them."""
+    """Return the members of one group. Raises ValueError if the server does not answer or answers with an error."""
     host, _, port = bootstrap.rpartition(":")
     request = ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
     key = CONSUMER_GROUP_DESCRIBE.key
@@ -36,7 +36,7 @@ def consumer_members(bootstrap: str, group_id: str) -> list[Member]:
             connection.sendall(_SIZE.pack(len(body)) + body)
             (size,) = _SIZE.unpack(_received(connection, _SIZE.size))
             if not _ANSWER_HEAD.size <= size <= ANSWER_BYTES_MAX:
-                raise ValueError(f"an answer of {size} bytes makes no sense")
+                raise ValueError(f"{bootstrap} answered with a frame of invalid size: {size} bytes")
             answer = _received(connection, size)
     except OSError as error:
         raise ValueError(f"no answer from {bootstrap}: {error}") from error

@@ -1,6 +1,7 @@
-"""kwire event: export events of a running server to files, import them again, check and pack such files.
+"""kwire event: export events of a running server to files, import them, verify and pack such files.
 
-A file per event, as `kwire.events.files.dir` has them: docs/event-files.md.
+The files have the same layout as those of the setting `kwire.events.files.dir` (docs/event-files.md): one file per
+event, or one file per packed group of events.
 """
 
 import argparse
@@ -13,52 +14,59 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from kwire.broker.store.files.checking import Tally, check_topic, counted_events
-from kwire.broker.store.files.layout import is_date
-from kwire.broker.store.files.packing import Packed, groups_to_pack, pack_group
-from kwire.broker.store.files.reading import topics_in
-from kwire.broker.store.files.writing import alone
-from kwire.cli.event_transfer import Moved, export_topic, import_topic, opened_export
+from kwire.cli.event_transfer import TransferResult, export_topic, import_topic, opened_export
 from kwire.cli.http_client import HttpClient, add_http
-from kwire.cli.progress import Progress, size_text
-from kwire.cli.verbs import add_json, add_verb, print_rows, reports_failures
-from storage.files import Files
+from kwire.cli.subcommands import add_json, add_subcommand, print_rows, reports_failures
+from kwire.progress import Progress, size_text
+from kwire.streams.event_store.files.layout import is_date
+from kwire.streams.event_store.files.packing import Packed, groups_to_pack, pack_group
+from kwire.streams.event_store.files.reader import topics_in
+from kwire.streams.event_store.files.verification import Tally, check_topic, configured_count
+from kwire.streams.event_store.files.writer import with_lock
+from storage.disk.files import Files
 
 DONE, PROBLEMS, CANNOT_RUN = 0, 1, 2
 CHECK_COLUMNS = ("topic", "events", "first", "last", "problems")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    exporting = _verb(verbs, "export", "write every event of some topics to a file of its own", export_events)
-    add_http(exporting)
-    exporting.add_argument("--to", metavar="DIR", required=True, help="made if it is not there; goes on where it ended")
-    exporting.add_argument("--verify", action="store_true", help="read all files again in the end, as `verify` does")
-    exporting.add_argument("topics", metavar="TOPIC", nargs="+")
-    importing = _verb(verbs, "import", "publish the events of such files, in their order", import_events)
-    add_http(importing)
-    importing.add_argument("--from", metavar="DIR", dest="source", required=True)
-    importing.add_argument(
-        "--renumber", action="store_true", help="events may get other ids, because some before them are missing"
+    subcommands = parser.add_subparsers(dest="subcommand", required=True, metavar="subcommand")
+    export = _subcommand(subcommands, "export", "write every event of these topics to its own file", export_events)
+    add_http(export)
+    export.add_argument(
+        "--to",
+        metavar="DIR",
+        required=True,
+        help="target directory, created if missing; a repeated export continues where the last one ended",
     )
-    importing.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all there are")
-    checking = _verb(verbs, "verify", "check that each event has its file, in its place", verify)
-    _dir(checking)
-    packing = _verb(verbs, "pack", "make one compressed file of each thousand old ones", pack)
-    _dir(packing)
-    packing.add_argument("--before", metavar="DATE", help="only events of days before this one (default: today, UTC)")
+    export.add_argument("--verify", action="store_true", help="afterwards read all files again, as `verify` does")
+    export.add_argument("topics", metavar="TOPIC", nargs="+")
+    import_ = _subcommand(subcommands, "import", "publish the events of exported files, in order", import_events)
+    add_http(import_)
+    import_.add_argument("--from", metavar="DIR", dest="source", required=True, help="directory of an export")
+    import_.add_argument("--renumber", action="store_true", help="if events are missing, give later events new ids")
+    import_.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all topics in the directory")
+    verify_ = _subcommand(subcommands, "verify", "check that every event has its file, at the right path", verify)
+    _dir(verify_)
+    pack_ = _subcommand(subcommands, "pack", "compress each thousand old files into one", pack)
+    _dir(pack_)
+    pack_.add_argument("--before", metavar="DATE", help="only events of days before this one (default: today, UTC)")
 
 
-def _verb(verbs: Any, name: str, purpose: str, act: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
-    parser = add_verb(verbs, name, purpose, reports_failures(OSError, ValueError, exit_code=CANNOT_RUN)(act))
+def _subcommand(
+    subcommands: Any, name: str, purpose: str, act: Callable[[argparse.Namespace], int]
+) -> argparse.ArgumentParser:
+    parser = add_subcommand(
+        subcommands, name, purpose, reports_failures(OSError, ValueError, exit_code=CANNOT_RUN)(act)
+    )
     add_json(parser)
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    parser.add_argument("--quiet", action="store_true", help="do not show progress")
     return parser
 
 
 def _dir(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--dir", metavar="DIR", required=True)
-    parser.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all there are")
+    parser.add_argument("--dir", metavar="DIR", required=True, help="directory of event files")
+    parser.add_argument("topics", metavar="TOPIC", nargs="*", help="default: all topics in the directory")
 
 
 def export_events(options: argparse.Namespace) -> int:
@@ -66,8 +74,8 @@ def export_events(options: argparse.Namespace) -> int:
     with closing(HttpClient(options.http)) as client, opened_export(files, root) as positions:
         for topic in dict.fromkeys(options.topics):
             bar = partial(_bar, f"export {topic}", options)
-            moved = export_topic(files, root, client, topic, positions.get(topic), bar)
-            _say(options, {"exported": topic, **moved._asdict()}, _moved_text(topic, "exported", moved))
+            result = export_topic(files, root, client, topic, positions.get(topic), bar)
+            _print_result(options, {"exported": topic, **result._asdict()}, _result_text(topic, "exported", result))
     return _check(files, root, options.topics, options) if options.verify else DONE
 
 
@@ -76,8 +84,8 @@ def import_events(options: argparse.Namespace) -> int:
     with closing(HttpClient(options.http)) as client:
         for topic in dict.fromkeys(options.topics or _all_topics(files, root)):
             bar = partial(_bar, f"import {topic}", options)
-            moved = import_topic(files, root, client, topic, bar, is_renumbering=options.renumber)
-            _say(options, {"imported": topic, **moved._asdict()}, _moved_text(topic, "imported", moved))
+            result = import_topic(files, root, client, topic, bar, is_renumbering=options.renumber)
+            _print_result(options, {"imported": topic, **result._asdict()}, _result_text(topic, "imported", result))
     return DONE
 
 
@@ -90,14 +98,14 @@ def pack(options: argparse.Namespace) -> int:
     files, root = Files(), os.path.abspath(options.dir)
     before = options.before or datetime.now(UTC).date().isoformat()
     if not is_date(before):
-        raise ValueError(f"--before takes a day such as 2025-07-06, not {before!r}")
+        raise ValueError(f"--before: not a date such as 2025-07-06: {before!r}")
     code = DONE
     for topic in options.topics or _all_topics(files, root):
         folders = groups_to_pack(files, root, topic, before)
         bar = _bar(f"pack {topic}", options, len(folders))
         packed: list[Packed] = []
         for number, folder in enumerate(folders, start=1):
-            outcome = alone(pack_group, files, root, topic, folder)
+            outcome = with_lock(pack_group, files, root, topic, folder)
             if isinstance(outcome, Packed):
                 packed.append(outcome)
             else:
@@ -110,15 +118,15 @@ def pack(options: argparse.Namespace) -> int:
             "files": sum(one.file_count for one in packed),
             "bytes": sum(one.size_bytes for one in packed),
         }
-        text = f"{topic}: {facts['files']} files became {facts['groups']}, {size_text(facts['bytes'])}"
-        _say(options, {"packed": topic, **facts}, text)
+        text = f"{topic}: {facts['files']} files packed into {facts['groups']}, {size_text(facts['bytes'])}"
+        _print_result(options, {"packed": topic, **facts}, text)
     return code
 
 
 def _check(files: Files, root: str, topics: list[str], options: argparse.Namespace) -> int:
     tallies: list[Tally] = []
     for topic in topics:
-        bar, done = _bar(f"verify {topic}", options, counted_events(files, root, topic)), 0
+        bar, done = _bar(f"verify {topic}", options, configured_count(files, root, topic)), 0
 
         def count(shown: Progress = bar) -> None:
             nonlocal done
@@ -143,17 +151,17 @@ def _check(files: Files, root: str, topics: list[str], options: argparse.Namespa
 def _all_topics(files: Files, root: str) -> list[str]:
     found = topics_in(files, root)
     if not found:
-        raise ValueError(f"there are no events in {root}")
+        raise ValueError(f"{root} contains no events")
     return found
 
 
-def _moved_text(topic: str, verb: str, moved: Moved) -> str:
-    return f"{topic}: {moved.events:,} events {verb}, {moved.total:,} in all"
+def _result_text(topic: str, verb: str, result: TransferResult) -> str:
+    return f"{topic}: {result.events:,} events {verb}, {result.total:,} in all"
 
 
 def _bar(what: str, options: argparse.Namespace, total: int) -> Progress:
     return Progress(what, total, sys.stderr, is_shown=not options.quiet, amount_text=lambda count: f"{count:,}")
 
 
-def _say(options: argparse.Namespace, facts: dict[str, Any], text: str) -> None:
+def _print_result(options: argparse.Namespace, facts: dict[str, Any], text: str) -> None:
     print(json.dumps(facts) if options.json else text, flush=True)

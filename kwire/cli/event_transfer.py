@@ -1,7 +1,9 @@
-"""Events from a server to files and back, a topic at a time. Both ways go on where they ended the last time.
+"""Exports a topic's events to files, and imports such files. A second run continues where the last run ended.
 
-An export notes its place with each page that is safe on disk. An import needs no note: it looks how many events the
-topic has, compares the last of them, and publishes what follows only if nobody else has published meanwhile.
+An export writes events in rounds. With every round it stores its position in the directory. An import stores no
+position. It requests the topic's number of events, checks that the topic's last event equals the event of this number
+in the files, and publishes the events after it. The import uses expected versions, so it fails if another client
+publishes to the topic at the same time.
 """
 
 import json
@@ -14,9 +16,12 @@ from urllib.parse import quote, urlencode
 
 import msgspec
 
-from kwire.broker.events.event import METADATA_MAX
-from kwire.broker.events.json_text import checked_json
-from kwire.broker.store.files.layout import (
+from kwire.broker.topics.names import check_name
+from kwire.cli.http_client import HttpClient, Refused
+from kwire.cli.prefetch import Prefetcher
+from kwire.errors import KafkaError
+from kwire.progress import Progress
+from kwire.streams.event_store.files.layout import (
     CONFIG,
     TOPIC_LENGTH_MAX,
     FileEvent,
@@ -28,8 +33,8 @@ from kwire.broker.store.files.layout import (
     parse_event,
     schemas_text,
 )
-from kwire.broker.store.files.reading import Problem, events_in
-from kwire.broker.store.files.writing import (
+from kwire.streams.event_store.files.reader import Problem, events_in
+from kwire.streams.event_store.files.writer import (
     Position,
     TopicPart,
     begin_topic,
@@ -38,37 +43,36 @@ from kwire.broker.store.files.writing import (
     open_root,
     write_round,
 )
-from kwire.broker.topic_names import check_name
-from kwire.cli.ahead import Ahead
-from kwire.cli.http_client import HttpClient, Refused
-from kwire.cli.progress import Progress
-from kwire.errors import KafkaError
-from storage.files import Files
+from kwire.streams.events.event import METADATA_MAX
+from kwire.streams.events.json_text import checked_json
+from storage.disk.files import Files
 
-# In the place of a server: an export goes on only in the directory of an export.
+# The owner of the directory, stored in its owner file. A server stores its own name there, so an export cannot continue
+# in a server's directory.
 EXPORT = "export"
 PAGE_EVENTS = 1000
-PAGES_AHEAD = 4
-# What is written, and synced, together; a page more at most.
+PAGES_PREFETCHED_MAX = 4
+# The maximum size of a round. The events of a round are written and synced together. Because rounds consist of whole
+# pages, a round may exceed these bounds by one page.
 ROUND_EVENTS = 16_000
 ROUND_BYTES = 16 * 1024 * 1024
-# So long it may take: whoever looks wants to see it move.
+# The intended duration of a round. Longer rounds would update the progress bar too rarely.
 ROUND_SECONDS = 0.7
-# What is published together; a large event goes alone.
+# The maximum size of one publish request. An event with more bytes is published alone.
 BATCH_EVENTS = 500
 BATCH_BYTES = 512 * 1024
-# What was the time of an event before it was imported.
+# The metadata entry with the timestamp that an event had before the import.
 ORIGINAL_TIME = "original_timestamp"
 
 NewBar = Callable[[int], Progress]
 
 
-class Cannot(ValueError):
-    """Why a topic cannot be exported or imported."""
+class TransferFailed(ValueError):
+    """A topic cannot be exported or imported. The message gives the reason."""
 
 
-class Moved(NamedTuple):
-    """How many events were transferred this time, and how many there are now."""
+class TransferResult(NamedTuple):
+    """The number of events that this run transferred, and the number of the last event that the target holds now."""
 
     events: int
     total: int
@@ -82,12 +86,12 @@ class _Page(msgspec.Struct):
 _decode_page = msgspec.json.Decoder(_Page).decode
 
 
-# --- out
+# --- export
 
 
 @contextmanager
 def opened_export(files: Files, root: str) -> Iterator[dict[str, Position | None]]:
-    """The directory, for this process alone: how far each topic has got."""
+    """Lock the directory for this process, and yield the position of each exported topic."""
     make_root(files, root)
     with locked(files, root, is_waiting=False):
         yield open_root(files, root, EXPORT)
@@ -95,25 +99,29 @@ def opened_export(files: Files, root: str) -> Iterator[dict[str, Position | None
 
 def export_topic(
     files: Files, root: str, client: HttpClient, topic: str, position: Position | None, new_bar: NewBar
-) -> Moved:
+) -> TransferResult:
     _check_name(topic)
     if len(topic) > TOPIC_LENGTH_MAX:
-        raise Cannot(f"the name of {topic} is longer than {TOPIC_LENGTH_MAX} characters: its files cannot be named")
-    facts = client.ask("GET", _path(topic, "schemas"))
+        raise TransferFailed(
+            f"topic {topic}: the name has more than {TOPIC_LENGTH_MAX} characters, too many for file names"
+        )
+    facts = client.request("GET", _path(topic, "schemas"))
     schemas, last = schemas_text(facts["schemas"]), facts["sequence"]
     if position is None:
         position = Position(EXPORT, 0)
         begin_topic(files, root, topic, position)
     start = sequence = position.next_offset
     if sequence > last:
-        raise Cannot(f"{topic} has {last} events, but {sequence} were exported: it is not the same topic any more")
+        raise TransferFailed(
+            f"topic {topic} has {last} events, but {sequence} were exported: it is no longer the same topic"
+        )
     _check_last(files, root, client, topic, sequence)
     bar, count = new_bar(last - start), 0
     try:
         bar.show(0)
-        # Where there is nothing new its description may still be.
+        # Write a round without events first, because the schemas may have changed even if there are no new events.
         write_round(files, root, [_part(topic, sequence, [], schemas)])
-        with Ahead(_pages(client, topic, sequence), PAGES_AHEAD) as pages:
+        with Prefetcher(_pages(client, topic, sequence), PAGES_PREFETCHED_MAX) as pages:
             for events in _rounds(pages):
                 sequence = events[-1].sequence
                 write_round(files, root, [_part(topic, sequence, events, schemas)])
@@ -121,7 +129,7 @@ def export_topic(
                 bar.show(sequence - start)
     finally:
         bar.close()
-    return Moved(count, sequence)
+    return TransferResult(count, sequence)
 
 
 def _part(topic: str, sequence: int, events: list[FileEvent], schemas: bytes) -> TopicPart:
@@ -129,7 +137,11 @@ def _part(topic: str, sequence: int, events: list[FileEvent], schemas: bytes) ->
 
 
 def _rounds(pages: Iterable[list[FileEvent]]) -> Iterator[list[FileEvent]]:
-    """Pages put together: names are given, and made durable, once for all of them. More where that is soon done."""
+    """Combine pages into rounds and yield them.
+
+    Directories are synced once per round, so larger rounds are faster. The next round has twice as many events if the
+    last one was written in less than ROUND_SECONDS, otherwise half as many.
+    """
     events: list[FileEvent] = []
     size_bytes, wanted = 0, PAGE_EVENTS
     for page in pages:
@@ -146,13 +158,13 @@ def _rounds(pages: Iterable[list[FileEvent]]) -> Iterator[list[FileEvent]]:
 
 
 def _pages(client: HttpClient, topic: str, sequence: int) -> Iterator[list[FileEvent]]:
-    """What follows, as the server gives it, up to the last event there is when it is asked for."""
+    """Yield pages with the events after number `sequence`, up to the topic's last event."""
     since = event_id(topic, sequence) if sequence else None
     while True:
         events, since = _page(client, topic, since)
         for event in events:
             if event.sequence <= sequence:
-                raise Cannot(f"the server shows {event_id(topic, event.sequence)} behind number {sequence}")
+                raise TransferFailed(f"the server returned {event_id(topic, event.sequence)} after event {sequence}")
             sequence = event.sequence
         if events:
             yield events
@@ -167,29 +179,32 @@ def _page(client: HttpClient, topic: str, since: str | None) -> tuple[list[FileE
     except Refused as error:
         if since is None or "(OffsetOutOfRange)" not in str(error):
             raise
-        # Retention has taken what follows: go on with what there still is.
+        # Retention deleted the event after `since`. Continue with the oldest event that still exists.
         raw = client.fetch(_path(topic, "events", limit=PAGE_EVENTS))
     try:
         page = _decode_page(raw)
         return [parse_event(topic, bytes(one)) for one in page.events], page.next
     except (msgspec.MsgspecError, NotAnEventFile) as error:
-        raise Cannot(f"the server's answer is no page of events: {error}") from error
+        raise TransferFailed(f"the server's answer is not a page of events: {error}") from error
 
 
 def _check_last(files: Files, root: str, client: HttpClient, topic: str, sequence: int) -> None:
-    """What was exported last has to be what the server has there; it may have gone by retention."""
-    told = _event_of_server(client, topic, sequence) if sequence else None
-    if told is None:
+    """Check that the last exported event equals the server's event with the same number.
+
+    If retention has deleted the server's event, nothing is checked.
+    """
+    on_server = _server_event(client, topic, sequence) if sequence else None
+    if on_server is None:
         return
-    kept = next(events_in(files, root, topic, sequence), None)
-    if kept != told:
-        raise Cannot(
-            f"{event_id(topic, sequence)} is another event than the one that was exported, or that one was changed or "
-            "removed: export to another directory"
+    exported = next(events_in(files, root, topic, sequence), None)
+    if exported != on_server:
+        raise TransferFailed(
+            f"{event_id(topic, sequence)}: the server's event differs from the exported one, or the file was changed "
+            "or removed: export to another directory"
         )
 
 
-def _event_of_server(client: HttpClient, topic: str, sequence: int) -> FileEvent | None:
+def _server_event(client: HttpClient, topic: str, sequence: int) -> FileEvent | None:
     try:
         return parse_event(topic, client.fetch(f"/events/{quote(event_id(topic, sequence), safe='')}"))
     except Refused as error:
@@ -198,15 +213,15 @@ def _event_of_server(client: HttpClient, topic: str, sequence: int) -> FileEvent
         raise
 
 
-# --- in
+# --- import
 
 
 def import_topic(
     files: Files, root: str, client: HttpClient, topic: str, new_bar: NewBar, *, is_renumbering: bool = False
-) -> Moved:
+) -> TransferResult:
     _check_name(topic)
     last, schemas = _config(files, root, topic)
-    start = stored = _topic_of_server(client, topic, schemas)
+    start = stored = _server_event_count(client, topic, schemas)
     bar, number, before = new_bar(max(0, last - start)), 0, None
     batch: list[FileEvent] = []
     size_bytes = 0
@@ -225,49 +240,53 @@ def import_topic(
                 batch, size_bytes = [], len(event.payload)
             batch.append(event)
         if number <= start:
-            # Nothing is left to do; or they are other events.
+            # The topic has at least as many events as the files, so there is nothing to import. Check that the last
+            # event of the files is the same in the topic.
             _check_same(client, topic, number, before)
         if batch:
             stored = _publish(client, topic, stored, batch)
     finally:
         bar.close()
-    return Moved(stored - start, stored)
+    return TransferResult(stored - start, stored)
 
 
 def _config(files: Files, root: str, topic: str) -> tuple[int, list[Any] | None]:
-    """How many events it says there are, and the schemas; none if there is no such file."""
+    """Return the number of events and the schemas from the topic's config file.
+
+    Return (0, None) if the file does not exist.
+    """
     raw = files.read_file(os.path.join(root, config_path(topic)))
     if raw is None:
         return 0, None
     try:
         return parse_config(topic, raw)
     except NotAnEventFile as error:
-        raise Cannot(f"{config_path(topic)}: {error}") from error
+        raise TransferFailed(f"{config_path(topic)}: {error}") from error
 
 
-def _topic_of_server(client: HttpClient, topic: str, schemas: list[Any] | None) -> int:
-    """How many events it has; it is made if it is not there."""
+def _server_event_count(client: HttpClient, topic: str, schemas: list[Any] | None) -> int:
+    """Return the number of events in the server's topic. Create the topic if it does not exist."""
     try:
-        sequence: int = client.ask("GET", _path(topic, "schemas"))["sequence"]
+        sequence: int = client.request("GET", _path(topic, "schemas"))["sequence"]
         return sequence
     except Refused as error:
         if "(TopicNotFound)" not in str(error):
             raise
     if schemas is None:
-        raise Cannot(f"there is no topic {topic}, and no {CONFIG}/{topic}.json to make it from")
-    client.ask("POST", "/topics", {"name": topic, "schemas": schemas})
+        raise TransferFailed(f"topic {topic} does not exist and cannot be created: {CONFIG}/{topic}.json is missing")
+    client.request("POST", "/topics", {"name": topic, "schemas": schemas})
     return 0
 
 
 def _in_order(files: Files, root: str, topic: str, is_renumbering: bool) -> Iterator[FileEvent]:
-    """All events, the first of them number 1 and none missing, unless they may get other numbers."""
+    """Yield all events of the files in order. Unless `is_renumbering`, raise if their numbers are not 1, 2, 3 …"""
     expected = 1
     for one in events_in(files, root, topic):
         if isinstance(one, Problem):
-            raise Cannot(f"{one.path}: {one.reason}")
+            raise TransferFailed(f"{one.path}: {one.reason}")
         if one.sequence != expected and not is_renumbering:
-            raise Cannot(
-                f"{topic}: events {expected} to {one.sequence - 1} are missing, so those behind them would get other "
+            raise TransferFailed(
+                f"topic {topic}: events {expected} to {one.sequence - 1} are missing, so later events would get new "
                 "ids; --renumber allows that"
             )
         expected = one.sequence + 1
@@ -275,34 +294,37 @@ def _in_order(files: Files, root: str, topic: str, is_renumbering: bool) -> Iter
 
 
 def _check_same(client: HttpClient, topic: str, sequence: int, event: FileEvent | None) -> None:
-    """The last event that both have, the topic and the files, is the same in both."""
+    """Check that the event number `sequence` of the topic has the same content as `event`, which is from the files."""
     if event is None:
         return
-    told = _event_of_server(client, topic, sequence)
-    if told is None or _content(told) != _content(event):
-        raise Cannot(
-            f"{topic} has events already, and they are not those of the files: {event_id(topic, sequence)} differs"
+    on_server = _server_event(client, topic, sequence)
+    if on_server is None or _content(on_server) != _content(event):
+        raise TransferFailed(
+            f"topic {topic} already has other events than the files: {event_id(topic, sequence)} differs"
         )
 
 
 def _content(event: FileEvent) -> tuple[object, ...]:
     metadata = {name: value for name, value in event.metadata.items() if name != ORIGINAL_TIME}
-    # Spaces between its parts do not count: the server leaves them out.
+    # `checked_json` removes whitespace between JSON tokens, as the server does.
     return event.type, checked_json(event.payload), metadata, event.key
 
 
 def _publish(client: HttpClient, topic: str, stored: int, events: Sequence[FileEvent]) -> int:
-    """How many the topic has then. Its last event has to be the one before these."""
+    """Publish the events that follow event number `stored`. Return the topic's new number of events."""
     bodies = [_body(topic, event, stored - 1 if number == 0 else None) for number, event in enumerate(events)]
-    answer = client.ask("POST", "/events", b"[" + b",".join(bodies) + b"]")
+    answer = client.request("POST", "/events", b"[" + b",".join(bodies) + b"]")
     expected = [event_id(topic, stored + number) for number in range(1, len(events) + 1)]
     if answer["eventIds"] != expected:
-        raise Cannot(f"the server gave {topic} other ids than {expected[0]} to {expected[-1]}")
+        raise TransferFailed(f"topic {topic}: the server assigned other event ids than {expected[0]} to {expected[-1]}")
     return stored + len(events)
 
 
 def _body(topic: str, event: FileEvent, expected_version: int | None) -> bytes:
-    """The payload goes as it is: whoever decodes and encodes it may change its numbers."""
+    """Return the JSON of one event to publish.
+
+    The bytes of the payload are inserted unchanged, because decoding and encoding could alter its numbers.
+    """
     fields: dict[str, Any] = {"topic": topic, "type": event.type}
     metadata = dict(event.metadata)
     if len(metadata) < METADATA_MAX:
@@ -314,7 +336,9 @@ def _body(topic: str, event: FileEvent, expected_version: int | None) -> bytes:
         try:
             fields["key"] = event.key.decode()
         except UnicodeDecodeError:
-            raise Cannot(f"the key of {event_id(topic, event.sequence)} is no text: it cannot be published") from None
+            raise TransferFailed(
+                f"{event_id(topic, event.sequence)}: the key is not UTF-8 text and cannot be published"
+            ) from None
     return json.dumps(fields).encode()[:-1] + b',"payload":' + event.payload + b"}"
 
 
@@ -322,9 +346,9 @@ def _check_name(topic: str) -> None:
     try:
         check_name(topic)
     except KafkaError as error:
-        raise Cannot(str(error)) from error
+        raise TransferFailed(str(error)) from error
 
 
-def _path(topic: str, what: str, **query: Any) -> str:
-    path = f"/topics/{quote(topic, safe='')}/{what}"
+def _path(topic: str, resource: str, **query: Any) -> str:
+    path = f"/topics/{quote(topic, safe='')}/{resource}"
     return f"{path}?{urlencode(query)}" if query else path

@@ -1,4 +1,4 @@
-"""kwire group: list, describe and delete consumer groups of a running server, and set where they go on reading."""
+"""kwire group: list, describe and delete consumer groups of a running server, and reset their offsets."""
 
 import argparse
 import json
@@ -11,9 +11,9 @@ from kafka.admin import OffsetSpec
 from kafka.errors import NoError
 from kafka.structs import OffsetAndMetadata
 
-from kwire.cli.admin_client import admin_verb
+from kwire.cli.admin_client import add_admin_subcommand
 from kwire.cli.consumer_members import consumer_members
-from kwire.cli.verbs import print_rows
+from kwire.cli.subcommands import print_rows
 from kwire.wire.messages.consumer_group_describe import Member
 
 OFFSET_COLUMNS = ("topic", "partition", "offset", "end", "lag", "metadata")
@@ -22,29 +22,31 @@ RESET_COLUMNS = ("topic", "partition", "offset", "to")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    listing = admin_verb(verbs, "list", "name every group", list_groups)
-    listing.add_argument("--state", action="append", default=[], help="only groups in this state; repeatable")
-    listing.add_argument("--type", action="append", default=[], help="only groups of this type; repeatable")
-    describing = admin_verb(verbs, "describe", "show state, members, offsets and lag of groups", describe)
-    describing.add_argument("names", metavar="GROUP", nargs="+")
-    deleting = admin_verb(verbs, "delete", "delete groups without members, and their offsets", delete)
-    deleting.add_argument("names", metavar="GROUP", nargs="+")
-    resetting = admin_verb(verbs, "reset", "set where a group without members goes on reading", reset)
-    resetting.add_argument("name", metavar="GROUP")
-    resetting.add_argument(
+    subcommands = parser.add_subparsers(dest="subcommand", required=True, metavar="subcommand")
+    list_ = add_admin_subcommand(subcommands, "list", "list groups", list_groups)
+    list_.add_argument("--state", action="append", default=[], help="only groups in this state; repeatable")
+    list_.add_argument("--type", action="append", default=[], help="only groups of this type; repeatable")
+    describe_ = add_admin_subcommand(
+        subcommands, "describe", "show state, members, offsets and lag of groups", describe
+    )
+    describe_.add_argument("names", metavar="GROUP", nargs="+")
+    delete_ = add_admin_subcommand(subcommands, "delete", "delete groups without members, with their offsets", delete)
+    delete_.add_argument("names", metavar="GROUP", nargs="+")
+    reset_ = add_admin_subcommand(subcommands, "reset", "reset the committed offsets of a group without members", reset)
+    reset_.add_argument("name", metavar="GROUP")
+    reset_.add_argument(
         "--topic",
         metavar="TOPIC[:PARTITION,...]",
         action="append",
         default=[],
-        help="which partitions; repeatable (default: all the group has committed)",
+        help="partitions to reset; repeatable (default: all with a committed offset)",
     )
-    target = resetting.add_mutually_exclusive_group(required=True)
+    target = reset_.add_mutually_exclusive_group(required=True)
     target.add_argument(
-        "--to", metavar="WHERE", help="earliest, latest, an offset, or a time such as 2026-01-31T12:00:00Z"
+        "--to", metavar="POSITION", help="earliest, latest, an offset, or a time such as 2026-01-31T12:00:00Z"
     )
-    target.add_argument("--by", metavar="N", type=int, help="so many records forward, or back if negative")
-    resetting.add_argument("--dry-run", action="store_true", help="only say what would be done")
+    target.add_argument("--by", metavar="N", type=int, help="move N records forward, or back if N is negative")
+    reset_.add_argument("--dry-run", action="store_true", help="only print the new offsets")
 
 
 def list_groups(admin: KafkaAdminClient, options: argparse.Namespace) -> None:
@@ -65,7 +67,7 @@ def describe(admin: KafkaAdminClient, options: argparse.Namespace) -> None:
     listed = {group["group_id"]: group for group in admin.list_groups()}
     missing = [name for name in options.names if name not in listed]
     if missing:
-        raise ValueError("\n".join(f"there is no group {name}" for name in missing))
+        raise ValueError("\n".join(f"group {name} does not exist" for name in missing))
     described = admin.describe_groups(options.names)
     for name in options.names:
         _describe_one(admin, listed[name], described[name], options)
@@ -85,17 +87,19 @@ def delete(admin: KafkaAdminClient, options: argparse.Namespace) -> None:
 
 def reset(admin: KafkaAdminClient, options: argparse.Namespace) -> None:
     committed = admin.list_group_offsets(options.name)[options.name]
-    partitions = _chosen(admin, options.topic, committed)
+    partitions = _selected_partitions(admin, options.topic, committed)
     if not partitions:
-        raise ValueError(f"{options.name} has committed nothing: name the topics with --topic")
-    targets = _targets(admin, options, committed, partitions)
+        raise ValueError(f"group {options.name} has no committed offsets: name the topics with --topic")
+    targets = _target_offsets(admin, options, committed, partitions)
     if not options.dry_run:
         offsets = {partition: OffsetAndMetadata(offset, "", None) for partition, offset in targets.items()}
         results = admin.alter_group_offsets(options.name, offsets)
         failed = {partition: error for partition, error in results.items() if error is not NoError}
         if failed:
             reasons = (f"{one.topic}-{one.partition}: {error.__name__}" for one, error in failed.items())
-            raise ValueError("\n".join((*reasons, "only a group without members can be reset")))
+            raise ValueError(
+                "\n".join((*reasons, "only a group without members can be reset: stop its consumers first"))
+            )
     rows = [
         {
             "topic": one.topic,
@@ -117,7 +121,7 @@ def _describe_one(
     name = listed["group_id"]
     offsets = _offset_rows(admin, name)
     if listed["group_type"] == "consumer":
-        members = [_consumer_row(member) for member in consumer_members(_first(options.bootstrap_server), name)]
+        members = [_consumer_row(member) for member in consumer_members(_first_server(options.bootstrap_server), name)]
     else:
         members = [_member_row(member) for member in described["members"]]
     if options.json:
@@ -164,22 +168,25 @@ def _consumer_row(member: Member) -> dict[str, Any]:
         "instance": member.instance_id,
         "client": member.client_id,
         "host": member.client_host,
-        "assignment": _shown(topics),
+        "assignment": _assignment_text(topics),
     }
 
 
-def _first(bootstrap: str) -> str:
+def _first_server(bootstrap: str) -> str:
     return bootstrap.split(",")[0].strip()
 
 
 def _assignment(assigned: Any) -> str | None:
-    """`topic:0,1,2`, for groups of consumers; what others assign is known to nobody but them."""
+    """Return an assignment as text, such as `topic:0,1,2`.
+
+    Return None if the group's protocol type is not "consumer": the format of such assignments is unknown.
+    """
     if not isinstance(assigned, dict):
         return None
-    return _shown({one["topic"]: one["partitions"] for one in assigned.get("assigned_partitions") or ()})
+    return _assignment_text({one["topic"]: one["partitions"] for one in assigned.get("assigned_partitions") or ()})
 
 
-def _shown(topics: Mapping[str, Sequence[int]]) -> str | None:
+def _assignment_text(topics: Mapping[str, Sequence[int]]) -> str | None:
     shown = (f"{topic}:{','.join(map(str, sorted(indexes)))}" for topic, indexes in sorted(topics.items()))
     return " ".join(shown) or None
 
@@ -187,7 +194,7 @@ def _shown(topics: Mapping[str, Sequence[int]]) -> str | None:
 # Resetting
 
 
-def _chosen(
+def _selected_partitions(
     admin: KafkaAdminClient, wanted: Sequence[str], committed: Mapping[TopicPartition, Any]
 ) -> list[TopicPartition]:
     if not wanted:
@@ -197,29 +204,29 @@ def _chosen(
         topic, _, indexes = text.partition(":")
         described = admin.describe_topics([topic])
         if not described or described[0]["error_code"]:
-            raise ValueError(f"there is no topic {topic}")
+            raise ValueError(f"topic {topic} does not exist")
         known = {one["partition_index"] for one in described[0]["partitions"]}
         asked = {_whole_number(index) for index in indexes.split(",")} if indexes else known
         if not asked <= known:
-            raise ValueError(f"{topic} has no partition {min(asked - known)}")
+            raise ValueError(f"topic {topic} has no partition {min(asked - known)}")
         chosen.update((TopicPartition(topic, index), None) for index in asked)
     return list(chosen)
 
 
-def _targets(
+def _target_offsets(
     admin: KafkaAdminClient,
     options: argparse.Namespace,
     committed: Mapping[TopicPartition, OffsetAndMetadata],
     partitions: Sequence[TopicPartition],
 ) -> dict[TopicPartition, int]:
-    """Where to go on, never outside of what there is to read."""
+    """Return the new offset of each partition, limited to the range from the first offset to the end offset."""
     first = _offsets_at(admin, partitions, OffsetSpec.EARLIEST)
     ends = _offsets_at(admin, partitions, OffsetSpec.LATEST)
     if options.by is not None:
         missing = [one for one in partitions if one not in committed]
         if missing:
             raise ValueError(
-                f"nothing is committed for {missing[0].topic}-{missing[0].partition}: --by counts from there"
+                f"--by needs a committed offset, but {missing[0].topic}-{missing[0].partition} has none: use --to"
             )
         wanted = {one: committed[one].offset + options.by for one in partitions}
     elif options.to == "earliest":
@@ -230,7 +237,7 @@ def _targets(
         wanted = dict.fromkeys(partitions, int(options.to))
     else:
         found = _offsets_at(admin, partitions, _milliseconds(options.to))
-        # No record that is as young: everything there is counts as read.
+        # The offset is -1 if no record has this or a later timestamp. Then the new offset is the end offset.
         wanted = {one: offset if offset >= 0 else ends[one] for one, offset in found.items()}
     return {one: min(max(offset, first[one]), ends[one]) for one, offset in wanted.items()}
 
@@ -248,7 +255,7 @@ def _milliseconds(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"--to takes earliest, latest, an offset or a time, not {text!r}") from None
+        raise ValueError(f"--to: expected earliest, latest, an offset or a time, got {text!r}") from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)
@@ -256,5 +263,5 @@ def _milliseconds(text: str) -> int:
 
 def _whole_number(text: str) -> int:
     if not text.isdigit():
-        raise ValueError(f"a partition is a number, not {text!r}")
+        raise ValueError(f"--topic: not a partition number: {text!r}")
     return int(text)

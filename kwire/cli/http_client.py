@@ -1,4 +1,4 @@
-"""Verbs that use the HTTP port of a running server, and their client: requests with JSON answers, streams of lines."""
+"""The HTTP client of subcommands, for JSON and for streams of lines, and the declaration of such subcommands."""
 
 import argparse
 import json
@@ -8,7 +8,7 @@ from http.client import HTTPConnection, HTTPException, HTTPResponse
 from typing import Any
 from urllib.parse import urlsplit
 
-from kwire.cli.verbs import add_json, add_verb, reports_failures
+from kwire.cli.subcommands import add_json, add_subcommand, reports_failures
 
 HTTP_DEFAULT = "http://127.0.0.1:8082"
 REQUEST_TIMEOUT_SECONDS = 30.0
@@ -17,15 +17,15 @@ LINE_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Refused(ValueError):
-    """The server's own sentence about what is wrong."""
+    """The server answered with an error. The message is that of the server."""
 
 
 class Unreachable(ConnectionError):
-    """The server does not answer, or not in HTTP; the message names its address."""
+    """The server does not answer, or its response is not HTTP. The message names the server's address."""
 
 
 class HttpClient:
-    """Not more than one request at a time."""
+    """An HTTP client with one connection, for one request at a time."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -38,8 +38,8 @@ class HttpClient:
     def close(self) -> None:
         self._connection.close()
 
-    def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """What is answered; raises Refused or Unreachable."""
+    def request(self, method: str, path: str, body: Any = None) -> Any:
+        """Send a request and return the JSON of the response. Raises Refused or Unreachable."""
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         response = self._send(method, path, content, {"Accept": "application/json"})
         with self._as_unreachable():
@@ -50,20 +50,20 @@ class HttpClient:
                 raise HTTPException(f"the answer to {method} {path} is not JSON: {error}") from None
 
     def fetch(self, path: str) -> bytes:
-        """The same of a GET, as it came."""
+        """Send a GET and return the undecoded body of the response. Raises Refused or Unreachable."""
         response = self._send("GET", path, None, {"Accept": "application/json"})
         with self._as_unreachable():
             return response.read(ANSWER_BYTES_MAX)
 
     def lines(self, path: str) -> Iterator[dict[str, Any]]:
-        """JSON objects as they come, until the server or somebody else ends it."""
+        """Send a GET, and yield the JSON object of each line of the response as it arrives."""
         response = self._send("GET", path, None, {"Accept": "application/x-ndjson"})
         while line := self._line(response):
             if line.strip():
                 yield json.loads(line)
 
     def _line(self, response: HTTPResponse) -> bytes:
-        """The next line; nothing at the end, also if the connection ends in the middle of one."""
+        """Return the next line. Return b"" at the end of the stream, also if the connection ended within a line."""
         with self._as_unreachable():
             line = response.readline(LINE_BYTES_MAX)
         return line if line.endswith(b"\n") or len(line) == LINE_BYTES_MAX else b""
@@ -87,22 +87,25 @@ class HttpClient:
             raise Unreachable(f"no answer from {self._url}: {reason}; is the server running?") from error
 
 
-def http_verb(
-    verbs: Any,
+def add_http_subcommand(
+    subcommands: Any,
     name: str,
     purpose: str,
     act: Callable[[HttpClient, argparse.Namespace], int | None],
     *,
     has_json: bool = True,
 ) -> argparse.ArgumentParser:
-    """Declare a verb; `act` is called with a client of the server and the options, and raises ValueError to fail."""
+    """Declare a subcommand that calls `act` with an HTTP client and the options.
+
+    If the subcommand fails, `act` raises ValueError.
+    """
 
     @reports_failures(OSError, ValueError)
     def run(options: argparse.Namespace) -> int | None:
         with closing(HttpClient(options.http)) as client:
             return act(client, options)
 
-    parser = add_verb(verbs, name, purpose, run)
+    parser = add_subcommand(subcommands, name, purpose, run)
     add_http(parser)
     if has_json:
         add_json(parser)

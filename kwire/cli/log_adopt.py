@@ -1,4 +1,7 @@
-"""kwire log adopt: rebuild the catalogue from partition folders, and accept the loss of partitions."""
+"""kwire log adopt: repairs the catalogue of a stopped server from its partition folders.
+
+With --accept-loss, partitions with lost records can be used again.
+"""
 
 import argparse
 import asyncio
@@ -6,24 +9,24 @@ import logging
 import sys
 from typing import TextIO
 
-from kwire.broker.adoption import Adoption, Locked, NotPossible, Outcome
-from kwire.cli.verbs import reports_failures
+from kwire.broker.topics.adoption import Adoption, AdoptionRefused, DirectoryLocks, Outcome
+from kwire.cli.subcommands import reports_failures
 from kwire.config import Config, InvalidConfig, load
+from storage.disk.files import Files
 from storage.errors import StorageError
-from storage.files import Files
 
 ADOPTED, UNDECIDED, CANNOT_RUN = 0, 1, 2
-# Of each list, at most this many lines are printed.
+# The maximum number of lines that are printed of each list.
 LINES_SHOWN_MAX = 1000
 
 
-@reports_failures(NotPossible, StorageError, OSError, InvalidConfig, exit_code=CANNOT_RUN)
+@reports_failures(AdoptionRefused, StorageError, OSError, InvalidConfig, exit_code=CANNOT_RUN)
 def adopt(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="kwire: %(message)s")
     data_dirs = [str(path.absolute()) for path in options.data_dirs]
     for path in options.data_dirs:
         if not path.is_dir():
-            raise NotPossible(f"{path} is not a directory")
+            raise AdoptionRefused(f"{path} is not a directory")
     config = load(files=options.config, settings=options.set, data_dir=",".join(data_dirs))
     outcome = _adopted(data_dirs, config, options.accept_loss)
     _print(outcome.done, sys.stdout)
@@ -35,7 +38,7 @@ def adopt(options: argparse.Namespace) -> int:
 
 def _adopted(data_dirs: list[str], config: Config, accepted: list[str]) -> Outcome:
     files = Files()
-    locked = Locked(data_dirs, files)
+    locked = DirectoryLocks(data_dirs, files)
     try:
         return asyncio.run(Adoption(data_dirs, files, config).run(frozenset(accepted)))
     finally:

@@ -1,7 +1,7 @@
-"""The batches of a segment file, read through the executable specification: slow, and independent of the server's code.
+"""Reads the batches of a segment file with `RecordBatchSpec`, the executable specification of the batch format.
 
-Only three things come from `storage`: decompression, the index as a place to start from, and the search for the next
-batch behind a broken place.
+The specification is slow, but independent of the server's code. Only three functions of `storage` are used:
+decompression, the index lookup of the start position, and the search for the next batch after damaged bytes.
 """
 
 from collections.abc import Iterator
@@ -12,18 +12,18 @@ from construct import ConstructError
 
 from kwire.wire.record_batch_spec import HEADER_BYTES, LENGTH_OVERHEAD, ControlKeySpec, RecordBatchSpec, records_spec
 from kwire.wire.spec import BatchHeaderSpec, to_plain
-from storage.compression import decompress
+from storage.batch.compression import decompress
 from storage.errors import CorruptBatch
-from storage.index import SparseIndex
-from storage.verify import SegmentJob, survey_segment
+from storage.recovery.verify import SegmentJob, survey_segment
+from storage.segment.index import SparseIndex
 
-# What a batch, or its payload when it is unfolded, may take of memory here.
+# The maximum size of a batch, and also of its decompressed payload.
 BATCH_BYTES_MAX = 512 * 1024 * 1024
 _ZERO_BYTES = 1024 * 1024
 
 
-class Place(NamedTuple):
-    """A batch and where it is; or, without one, what lies there instead."""
+class Region(NamedTuple):
+    """A part of a segment file or of a records field: a valid batch, or other bytes, described by `problem`."""
 
     position: int
     size_bytes: int
@@ -32,8 +32,8 @@ class Place(NamedTuple):
     is_damage: bool = False
 
 
-def batches_of(path: Path, first_offset: int) -> Iterator[Place]:
-    """What is in the file from the batch that holds `first_offset`, or from a little before it."""
+def batches_of(path: Path, first_offset: int) -> Iterator[Region]:
+    """Yield the file's regions, beginning at the batch that contains `first_offset` or some batches before it."""
     size = path.stat().st_size
     job = SegmentJob(str(path.parent), int(path.name.split(".")[0]), path.name, "", size)
     with path.open("rb") as file:
@@ -42,35 +42,35 @@ def batches_of(path: Path, first_offset: int) -> Iterator[Place]:
             batch = _batch_at(file, position, size)
             if batch is not None and batch.is_intact:
                 size_bytes = batch.header.batch_length + LENGTH_OVERHEAD
-                yield Place(position, size_bytes, batch)
+                yield Region(position, size_bytes, batch)
                 position += size_bytes
                 offset = max(offset, batch.header.base_offset + batch.header.last_offset_delta + 1)
                 continue
             if _is_zero(file, position, size):
-                yield Place(position, size - position, None, "reserved space, all zeros")
+                yield Region(position, size - position, None, "reserved space, all zeros")
                 return
-            # The length of a broken batch may be what is broken.
+            # The length field of a damaged batch may be wrong, so the next batch is searched for.
             ranges = survey_segment(job, position, offset).ranges
             end = next((one.end_position for one in ranges if one.position == position and one.size_bytes), size)
-            problem = "not a batch" if batch is None else "the CRC does not fit"
-            yield Place(position, end - position, batch, problem, is_damage=True)
+            problem = "not a batch" if batch is None else "the CRC does not match"
+            yield Region(position, end - position, batch, problem, is_damage=True)
             position = end
 
 
 def _start(path: Path, file: BinaryIO, base_offset: int, first_offset: int) -> tuple[int, int]:
-    """(position, offset) of a batch that can be trusted to be one, at or below `first_offset`."""
+    """Return the position and offset of an indexed batch at or before `first_offset`, or of the start of the file."""
     start = (0, base_offset)
     index_path = path.with_name(path.name.replace(".log", ".index"))
     if first_offset <= base_offset or not index_path.exists():
         return start
-    position, offset = SparseIndex.decode(base_offset, index_path.read_bytes()).place_for_offset(first_offset)
+    position, offset = SparseIndex.decode(base_offset, index_path.read_bytes()).find_offset(first_offset)
     batch = _batch_at(file, position, path.stat().st_size)
     is_there = batch is not None and batch.is_intact and batch.header.base_offset == offset
     return (position, offset) if is_there else start
 
 
 def _batch_at(file: BinaryIO, position: int, size: int) -> Any:
-    """The batch, whether its CRC fits or not; None if there cannot be one."""
+    """Return the batch at this position, also if its CRC does not match. Return None if the bytes cannot be a batch."""
     file.seek(position)
     head = file.read(HEADER_BYTES)
     if len(head) < HEADER_BYTES:
@@ -97,11 +97,11 @@ def _is_zero(file: BinaryIO, position: int, size: int) -> bool:
 
 
 def decoded_records(batch: Any, *, is_group_topic: bool) -> list[dict[str, Any]]:
-    """The records with their absolute offsets and times. Raises ConstructError or StorageError."""
+    """Return the records with absolute offsets and timestamps. Raises ConstructError or StorageError."""
     header, body = batch.header, batch.payload
     if header.compression:
         body = decompress(header.compression, body, BATCH_BYTES_MAX)
-    # Seven bytes is the least a record takes: a lying count fails before anything is built for it.
+    # A record has at least 7 bytes. This check rejects a wrong record count before memory is allocated for the records.
     if not 0 <= header.record_count * 7 <= len(body):
         raise CorruptBatch(f"{header.record_count} records cannot fit in {len(body)} bytes")
     return [_record(header, record, is_group_topic) for record in records_spec(header.record_count).parse(body)]

@@ -1,4 +1,4 @@
-"""kwire log dump: the files of a data directory in words, batches through the executable specification."""
+"""kwire log dump: prints files of a data directory. Batches are decoded as in log_batches.py."""
 
 import argparse
 import json
@@ -12,34 +12,34 @@ from typing import Any
 from construct import ConstructError
 from msgspec.structs import asdict
 
-from kwire.cli.log_batches import Place, batches_of, decoded_records
-from kwire.cli.log_text import batch_line, place_line, plain_bytes, printable, record_line
-from kwire.cli.verbs import reports_failures
-from storage.checkpoint import CHECKPOINT_NAME, decode_checkpoint
+from kwire.cli.log_batches import Region, batches_of, decoded_records
+from kwire.cli.log_text import batch_line, plain_bytes, printable, record_line, region_line
+from kwire.cli.subcommands import reports_failures
+from storage.data_directory.folder_list import FOLDERS_NAME
+from storage.data_directory.unclean_logs import WRITTEN_NAME
+from storage.disk.files import Files
+from storage.disk.journal import decode_journal
+from storage.disk.mirrored_journal import JOURNAL_NAME, MIRROR_NAME
 from storage.errors import JournalDamaged, StorageError
-from storage.files import Files
-from storage.folder_list import FOLDERS_NAME
-from storage.index import ENTRY, SparseIndex, seal_timestamp
-from storage.journal import decode_journal
-from storage.mirrored_journal import JOURNAL_NAME, MIRROR_NAME
-from storage.producers import ProducerStates
-from storage.quarantine import QUARANTINE_NAME
-from storage.replacement import NEW_SUFFIX, REPLACEMENT_NAME
-from storage.txn_index import decode_entries, decode_file
-from storage.verify_folder import partition_of
-from storage.written import WRITTEN_NAME
+from storage.log.producers import ProducerStates
+from storage.log.quarantine import QUARANTINE_NAME
+from storage.log.segment_replacement import NEW_SUFFIX, REPLACEMENT_NAME
+from storage.recovery.checkpoint import CHECKPOINT_NAME, decode_checkpoint
+from storage.recovery.verify_folder import partition_of
+from storage.segment.index import ENTRY, SparseIndex, seal_timestamp
+from storage.segment.txn_index import decode_entries, decode_file
 
 PRINTED, DAMAGED, CANNOT_RUN = 0, 1, 2
 _NO_END = 2**63
 
 
 class CannotPrint(Exception):
-    """There is nothing to print; the message says why."""
+    """The file cannot be printed. The message gives the reason."""
 
 
 @reports_failures(CannotPrint, OSError, exit_code=CANNOT_RUN)
 def dump(options: argparse.Namespace) -> int:
-    # `kwire log dump … | head` ends quietly, as other programs do.
+    # With the default handler of SIGPIPE, `kwire log dump … | head` ends without an error message.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     path: Path = options.path
     if not path.exists():
@@ -50,12 +50,14 @@ def dump(options: argparse.Namespace) -> int:
     name = path.name.removesuffix(NEW_SUFFIX)
     if name.endswith(".log"):
         if not name.removesuffix(".log").isdecimal():
-            raise CannotPrint(f"{path}: a segment is named by its first offset, like 00000000000000000000.log")
+            raise CannotPrint(
+                f"{path}: not a segment file: its name must be an offset, such as 00000000000000000000.log"
+            )
         return _Batches(options, path.resolve().parent.name).run([path])
     is_index = name.endswith((".index", ".txnindex"))
     printer = _SMALL_FILES.get(Path(name).suffix if is_index else name)
     if printer is None:
-        raise CannotPrint(f"{path}: not a file that can be printed; see kwire log dump --help")
+        raise CannotPrint(f"{path}: not a file that kwire log dump can print; see kwire log dump --help")
     return printer(path, options)
 
 
@@ -64,11 +66,11 @@ def _folder(path: Path, options: argparse.Namespace) -> Path:
         if options.partition is not None:
             raise CannotPrint("--partition needs --topic")
         if partition_of(path.resolve().name) is None or not any(path.glob("*.log")):
-            raise CannotPrint(f"{path}: name a partition with --topic and --partition")
+            raise CannotPrint(f"{path} is not a partition folder: name the partition with --topic and --partition")
         return path.resolve()
     folder = path / f"{options.topic}-{options.partition or 0}"
     if not folder.is_dir():
-        raise CannotPrint(f"{path} has no records of {folder.name}")
+        raise CannotPrint(f"{path} has no folder of partition {folder.name}")
     return folder
 
 
@@ -76,7 +78,7 @@ def _folder(path: Path, options: argparse.Namespace) -> Path:
 
 
 class _Batches:
-    """Prints the batches of some segments, as far as the options want them."""
+    """Prints those batches of the segments that the options select."""
 
     def __init__(self, options: argparse.Namespace, folder: str) -> None:
         self.is_json: bool = options.json
@@ -84,7 +86,7 @@ class _Batches:
         self.first: int = options.from_offset
         self.last: int = options.to_offset if options.to_offset is not None else _NO_END
         self.left: int = options.limit if options.limit is not None else _NO_END
-        self.place = partition_of(folder)
+        self.topic_partition = partition_of(folder)
         self.is_damaged = False
 
     def run(self, paths: list[Path]) -> int:
@@ -97,15 +99,15 @@ class _Batches:
         return DAMAGED if self.is_damaged else PRINTED
 
     def segment(self, path: Path) -> bool:
-        """Whether the next one is wanted too."""
+        """Print one segment. Return whether the next segment must be printed, too."""
         is_named = False
-        for place in batches_of(path, self.first):
-            self.is_damaged |= place.is_damage
-            if place.batch is None:
+        for region in batches_of(path, self.first):
+            self.is_damaged |= region.is_damage
+            if region.batch is None:
                 if self.left:
-                    self.tell_place(path, place)
+                    self.print_region(path, region)
                 continue
-            header = place.batch.header
+            header = region.batch.header
             if header.base_offset > self.last or self.left <= 0:
                 return False
             if header.base_offset + header.last_offset_delta < self.first:
@@ -113,31 +115,33 @@ class _Batches:
             if not is_named and not self.is_json:
                 print(path)
                 is_named = True
-            self.tell_batch(path, place)
+            self.print_batch(path, region)
         return self.left > 0
 
-    def tell_place(self, path: Path, place: Place) -> None:
+    def print_region(self, path: Path, region: Region) -> None:
         if self.is_json:
-            print(json.dumps({"file": str(path), "position": place.position, "problem": place.problem}))
+            print(json.dumps({"file": str(path), "position": region.position, "problem": region.problem}))
         else:
-            print(place_line(place))
+            print(region_line(region))
 
-    def tell_batch(self, path: Path, place: Place) -> None:
-        records, problem = self.records(place) if self.is_records else (None, None)
+    def print_batch(self, path: Path, region: Region) -> None:
+        records, problem = self.records(region) if self.is_records else (None, None)
         if records is None:
             self.left -= 1
         if self.is_json:
-            print(json.dumps(self.plain(path, place, records, problem), default=plain_bytes))
+            print(json.dumps(self.plain(path, region, records, problem), default=plain_bytes))
             return
-        print(batch_line(place))
+        print(batch_line(region))
         for record in records or ():
             print(record_line(record))
         if problem is not None:
             print(f"    {problem}")
 
-    def records(self, place: Place) -> tuple[list[dict[str, Any]] | None, str | None]:
+    def records(self, region: Region) -> tuple[list[dict[str, Any]] | None, str | None]:
         try:
-            found = decoded_records(place.batch, is_group_topic=self.place is not None and _is_group(self.place[0]))
+            found = decoded_records(
+                region.batch, is_group_topic=self.topic_partition is not None and _is_group(self.topic_partition[0])
+            )
         except (ConstructError, StorageError) as error:
             self.is_damaged = True
             return None, f"the records cannot be read: {printable(str(error).splitlines()[0])}"
@@ -146,12 +150,13 @@ class _Batches:
         return wanted, None
 
     def plain(
-        self, path: Path, place: Place, records: list[dict[str, Any]] | None, problem: str | None
+        self, path: Path, region: Region, records: list[dict[str, Any]] | None, problem: str | None
     ) -> dict[str, Any]:
-        header = {name: value for name, value in place.batch.header.items() if not name.startswith("_")}
-        plain = {"file": str(path), "position": place.position, "is_intact": place.batch.is_intact, **header}
-        if self.place is not None:
-            plain = {"topic": self.place[0], "partition": self.place[1], **plain}
+        header = {name: value for name, value in region.batch.header.items() if not name.startswith("_")}
+        plain = {"file": str(path), "position": region.position, "is_intact": region.batch.is_intact, **header}
+        if self.topic_partition is not None:
+            topic, partition = self.topic_partition
+            plain = {"topic": topic, "partition": partition, **plain}
         if records is not None:
             plain["records"] = [
                 {**one, "key": plain_bytes(one["key"]), "value": plain_bytes(one["value"]), "headers": _headers(one)}
@@ -193,14 +198,14 @@ def _dump_index(path: Path, options: argparse.Namespace) -> int:
         )
     unread = len(data) - ENTRY.size * (len(index) + (sealed_timestamp is not None))
     if unread:
-        print(f"kwire: {unread} bytes behind the last entry that can be one", file=sys.stderr)
+        print(f"kwire: {path}: {unread} bytes after the last valid entry", file=sys.stderr)
     return DAMAGED if unread else PRINTED
 
 
 def _dump_txn_index(path: Path, options: argparse.Namespace) -> int:
     decoded = decode_file(path.read_bytes())
     if decoded is None:
-        print(f"kwire: {path}: not a whole index of aborted transactions", file=sys.stderr)
+        print(f"kwire: {path}: not a complete index of aborted transactions", file=sys.stderr)
         return DAMAGED
     size_bytes, entries = decoded
     for entry in entries if options.limit is None else entries[: options.limit]:
@@ -214,7 +219,7 @@ def _dump_txn_index(path: Path, options: argparse.Namespace) -> int:
 def _dump_checkpoint(path: Path, options: argparse.Namespace) -> int:
     checkpoint = decode_checkpoint(path.read_bytes())
     if checkpoint is None:
-        print(f"kwire: {path}: not a whole checkpoint of a version that is known", file=sys.stderr)
+        print(f"kwire: {path}: not a complete checkpoint of a supported version", file=sys.stderr)
         return DAMAGED
     facts = asdict(checkpoint)
     facts["epochs"] = [{"epoch": epoch, "start_offset": start} for epoch, start in checkpoint.epochs]
@@ -256,15 +261,15 @@ def _dump_journal(path: Path, options: argparse.Namespace) -> int:
     except JournalDamaged as error:
         print(f"kwire: {error}", file=sys.stderr)
         return DAMAGED
-    for record in _some(records, options.limit):
-        # One JSON object each; printed as they are kept.
+    for record in _limited(records, options.limit):
+        # Each record is one JSON object, printed as it is stored.
         print(printable(record.decode(errors="replace")))
     if end < len(data):
-        print(f"kwire: {len(data) - end} bytes at {end} are a commit that was never finished", file=sys.stderr)
+        print(f"kwire: {path}: {len(data) - end} bytes at position {end} are an unfinished commit", file=sys.stderr)
     return PRINTED
 
 
-def _some(records: list[bytes], limit: int | None) -> Iterator[bytes]:
+def _limited(records: list[bytes], limit: int | None) -> Iterator[bytes]:
     return iter(records if limit is None else records[:limit])
 
 

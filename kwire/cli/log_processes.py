@@ -1,4 +1,4 @@
-"""Verification by several processes at once, when there is enough to read; by this one when there is not."""
+"""Verifies segments in a pool of processes, or in this process if there is little to read."""
 
 import multiprocessing
 import os
@@ -11,30 +11,31 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 
-from storage.verify import SegmentJob, SegmentReport, verify_segments
-from storage.verify_folder import FolderPlan, plan_folders
+from storage.recovery.verify import SegmentJob, SegmentReport, verify_segments
+from storage.recovery.verify_folder import FolderPlan, plan_folders
 
 PROCESSES_MAX = 16
-# Processes take some tenths of a second to start; less than this is read sooner by this one alone.
+# The pool is used only above these bounds. Processes take some tenths of a second to start, so for less work one
+# process is faster.
 BYTES_MIN = 256 * 1024 * 1024
 FOLDERS_MIN = 2000
 FOLDERS_PER_TASK = 250
-# One task ends within a blink, so that progress is seen and an interrupt is heard.
+# The maximum size of a task. Tasks are short, so that progress is visible and Ctrl-C takes effect quickly.
 TASK_BYTES = 16 * 1024 * 1024
 TASK_SEGMENTS_MAX = 250
 TASKS_PER_PROCESS = 2
 POLL_SECONDS = 0.1
 NICENESS = 5
 
-Pack = list[tuple[SegmentJob, SegmentReport | None]]
+Task = list[tuple[SegmentJob, SegmentReport | None]]
 
 
 class CheckFailed(Exception):
-    """The check could not be made; the message says why."""
+    """The check could not be run. The message gives the reason."""
 
 
 def plan_all(directories: Sequence[str], boot_id: str, sealed_only: bool, processes: int) -> list[FolderPlan]:
-    """What there is to read in each folder."""
+    """Return the segments to verify in each folder."""
     if len(directories) < FOLDERS_MIN or processes == 1:
         return plan_folders(directories, boot_id, sealed_only)
     tasks = [directories[at : at + FOLDERS_PER_TASK] for at in range(0, len(directories), FOLDERS_PER_TASK)]
@@ -46,69 +47,72 @@ def plan_all(directories: Sequence[str], boot_id: str, sealed_only: bool, proces
 def verify_all(
     jobs: Sequence[SegmentJob], processes: int, show: Callable[[int], None]
 ) -> Iterator[tuple[SegmentJob, SegmentReport]]:
-    """Every job with its report, in the order in which they are done; `show` is told the bytes read so far."""
-    packs = deque(_packs(jobs))
+    """Verify the segments, and yield every job with its report when it is complete.
+
+    `show` is called with the number of bytes read so far.
+    """
+    tasks = deque(_tasks(jobs))
     if processes == 1 or sum(job.size_bytes for job in jobs) < BYTES_MIN:
-        yield from _alone(packs, show)
+        yield from _verify_here(tasks, show)
         return
     with _workers(processes) as pool:
-        yield from _together(packs, show, pool, processes)
+        yield from _verify_in_pool(tasks, show, pool, processes)
 
 
-def _packs(jobs: Sequence[SegmentJob]) -> Iterator[Pack]:
-    pack: Pack = []
+def _tasks(jobs: Sequence[SegmentJob]) -> Iterator[Task]:
+    task: Task = []
     size_bytes = 0
     for job in jobs:
-        pack.append((job, None))
+        task.append((job, None))
         size_bytes += job.size_bytes
-        if size_bytes >= TASK_BYTES or len(pack) == TASK_SEGMENTS_MAX:
-            yield pack
-            pack, size_bytes = [], 0
-    if pack:
-        yield pack
+        if size_bytes >= TASK_BYTES or len(task) == TASK_SEGMENTS_MAX:
+            yield task
+            task, size_bytes = [], 0
+    if task:
+        yield task
 
 
-def _alone(packs: deque[Pack], show: Callable[[int], None]) -> Iterator[tuple[SegmentJob, SegmentReport]]:
+def _verify_here(tasks: deque[Task], show: Callable[[int], None]) -> Iterator[tuple[SegmentJob, SegmentReport]]:
     done_bytes = 0
-    while packs:
-        pack = packs.popleft()
-        rest, finished, read_bytes = _sorted_out(pack, verify_segments(pack, TASK_BYTES))
+    while tasks:
+        task = tasks.popleft()
+        rest, finished, read_bytes = _split_finished(task, verify_segments(task, TASK_BYTES))
         if rest:
-            packs.appendleft(rest)
+            tasks.appendleft(rest)
         done_bytes += read_bytes
         show(done_bytes)
         yield from finished
 
 
-def _together(
-    packs: deque[Pack], show: Callable[[int], None], pool: ProcessPoolExecutor, processes: int
+def _verify_in_pool(
+    tasks: deque[Task], show: Callable[[int], None], pool: ProcessPoolExecutor, processes: int
 ) -> Iterator[tuple[SegmentJob, SegmentReport]]:
     done_bytes = 0
-    running: dict[Future[list[SegmentReport | None]], Pack] = {}
+    running: dict[Future[list[SegmentReport | None]], Task] = {}
     show(0)
-    while packs or running:
-        while packs and len(running) < processes * TASKS_PER_PROCESS:
-            pack = packs.popleft()
-            with _without_interrupts():  # a process may be started here
-                running[pool.submit(verify_segments, pack, TASK_BYTES)] = pack
+    while tasks or running:
+        while tasks and len(running) < processes * TASKS_PER_PROCESS:
+            task = tasks.popleft()
+            with _without_interrupts():  # `submit` may start a process.
+                running[pool.submit(verify_segments, task, TASK_BYTES)] = task
         for done in wait(running, timeout=POLL_SECONDS, return_when=FIRST_COMPLETED).done:
-            pack = running.pop(done)
-            rest, finished, read_bytes = _sorted_out(pack, done.result())
+            task = running.pop(done)
+            rest, finished, read_bytes = _split_finished(task, done.result())
             if rest:
-                packs.appendleft(rest)
+                tasks.appendleft(rest)
             done_bytes += read_bytes
             yield from finished
         show(done_bytes)
 
 
-def _sorted_out(
-    pack: Pack, reports: Sequence[SegmentReport | None]
-) -> tuple[Pack, list[tuple[SegmentJob, SegmentReport]], int]:
-    """(what is left to do, what is done, how many bytes were read)."""
-    rest: Pack = []
+def _split_finished(
+    task: Task, reports: Sequence[SegmentReport | None]
+) -> tuple[Task, list[tuple[SegmentJob, SegmentReport]], int]:
+    """Return the unfinished jobs of a task, its finished jobs with their reports, and the number of bytes read."""
+    rest: Task = []
     finished: list[tuple[SegmentJob, SegmentReport]] = []
     read_bytes = 0
-    for (job, before), report in zip(pack, reports, strict=True):
+    for (job, before), report in zip(task, reports, strict=True):
         if report is not None:
             read_bytes += report.position - (before.position if before is not None else 0)
         if report is not None and report.is_done:
@@ -124,24 +128,30 @@ def _sorted_out(
 @contextmanager
 def _workers(processes: int) -> Iterator[ProcessPoolExecutor]:
     context = multiprocessing.get_context("spawn")
-    end, alive = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(min(processes, PROCESSES_MAX), mp_context=context, initializer=_begin, initargs=(end,))
+    worker_end, parent_end = context.Pipe(duplex=False)
+    pool = ProcessPoolExecutor(
+        min(processes, PROCESSES_MAX), mp_context=context, initializer=_init_worker, initargs=(worker_end,)
+    )
     try:
         yield pool
         pool.shutdown(wait=True)
     except BrokenProcessPool as error:
-        raise CheckFailed("a process that read segments was ended from outside") from error
+        raise CheckFailed("a worker process was killed while it read segments: run the check again") from error
     finally:
         with _without_interrupts():
-            # The processes end now, whatever they are at; as they also do when this one is killed.
-            alive.close()
+            # The workers exit immediately when this pipe is closed. The kernel also closes the pipe if this process is
+            # killed.
+            parent_end.close()
             pool.shutdown(wait=True, cancel_futures=True)
-            end.close()
+            worker_end.close()
 
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Ctrl-C waits; a process started here never sees it, so it is for this one alone to end things."""
+    """Block SIGINT (Ctrl-C) in this block.
+
+    Processes that are started in the block inherit the blocked signal, so only this process handles Ctrl-C.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -149,14 +159,14 @@ def _without_interrupts() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _begin(end: Connection) -> None:
-    """In each process: low priority, and no life of its own when the one that started it has closed its pipe."""
+def _init_worker(pipe: Connection) -> None:
+    """Initialise a worker: set a low priority, and start a thread that exits when the parent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.nice(NICENESS)
 
-    def follow() -> None:
+    def exit_with_parent() -> None:
         with suppress(EOFError, OSError):
-            end.recv()
+            pipe.recv()
         os._exit(1)
 
-    threading.Thread(target=follow, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()

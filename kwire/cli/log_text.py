@@ -1,21 +1,21 @@
-"""Batches and records as one line of text each. Nothing that is printed can move a terminal's cursor."""
+"""Formats each batch and each record as one line of text. Control characters are escaped to protect the terminal."""
 
 import base64
 import json
 from datetime import UTC, datetime
 from typing import Any
 
-from kwire.cli.log_batches import Place
+from kwire.cli.log_batches import Region
 from kwire.wire.record_batch_spec import CODECS, CONTROL_TYPES, TIMESTAMP_TYPES
 
 
-def batch_line(place: Place) -> str:
-    header = place.batch.header
+def batch_line(region: Region) -> str:
+    header = region.batch.header
     last = header.base_offset + header.last_offset_delta
     parts = [
         f"offset {header.base_offset}" if last == header.base_offset else f"offsets {header.base_offset}..{last}",
-        f"position {place.position}",
-        f"{place.size_bytes} bytes",
+        f"position {region.position}",
+        f"{region.size_bytes} bytes",
         f"{header.record_count} record{'' if header.record_count == 1 else 's'}",
         CODECS[header.compression] if header.compression < len(CODECS) else f"codec {header.compression}",
         f"{TIMESTAMP_TYPES[header.timestamp_type]} {time_text(header.max_timestamp)}",
@@ -27,13 +27,13 @@ def batch_line(place: Place) -> str:
         parts.append("transactional")
     if header.is_control:
         parts.append("control")
-    parts.append(f"crc {header.crc:08x}" if not place.problem else f"CRC {header.crc:08x} DOES NOT FIT")
+    parts.append(f"crc {header.crc:08x}" if not region.problem else f"CRC {header.crc:08x} DOES NOT MATCH")
     return "  ".join(parts)
 
 
-def place_line(place: Place) -> str:
-    mark = "DAMAGE: " if place.is_damage else ""
-    return f"position {place.position}  {place.size_bytes} bytes  {mark}{place.problem}"
+def region_line(region: Region) -> str:
+    prefix = "DAMAGE: " if region.is_damage else ""
+    return f"position {region.position}  {region.size_bytes} bytes  {prefix}{region.problem}"
 
 
 def record_line(record: dict[str, Any]) -> str:
@@ -49,7 +49,7 @@ def record_line(record: dict[str, Any]) -> str:
 
 
 def bytes_text(data: bytes | None) -> str:
-    """Text in quotes if it is UTF-8, else base64."""
+    """Return the bytes as quoted text if they are UTF-8, otherwise as base64."""
     if data is None:
         return "null"
     try:
@@ -59,7 +59,7 @@ def bytes_text(data: bytes | None) -> str:
 
 
 def plain_bytes(data: bytes | None) -> str | dict[str, str] | None:
-    """The same for JSON: a string, or an object that says it is base64."""
+    """Return the bytes as a JSON value: a string if they are UTF-8, otherwise `{"base64": …}`."""
     if data is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""kwire log verify: what is checked, in which order it is told, and how it ends."""
+"""kwire log verify: checks data directories, and prints a table of topics, the findings and a summary."""
 
 import argparse
 import fcntl
@@ -16,12 +16,12 @@ from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from kwire.cli.log_processes import CheckFailed, plan_all, verify_all
-from kwire.cli.progress import Progress, duration_text, size_text
-from kwire.cli.verbs import reports_failures
-from storage.files import Files
-from storage.store import LOCK_NAME
-from storage.verify import Finding, SegmentJob, SegmentReport, verify_segment
-from storage.verify_folder import FolderPlan, check_data_dir, partition_folders, partition_of, plan_folder
+from kwire.cli.subcommands import reports_failures
+from kwire.progress import Progress, duration_text, size_text
+from storage.data_directory.store import LOCK_NAME
+from storage.disk.files import Files
+from storage.recovery.verify import Finding, SegmentJob, SegmentReport, verify_segment
+from storage.recovery.verify_folder import FolderPlan, check_data_dir, partition_folders, partition_of, plan_folder
 
 SOUND, DAMAGED, CANNOT_RUN = 0, 1, 2
 TOPICS_SHOWN_MAX = 40
@@ -31,7 +31,7 @@ _COLUMNS = ("topic", "partitions", "segments", "batches", "records", "bytes", "d
 
 
 class Tally(Struct):
-    """What was read of one topic."""
+    """The totals of one topic."""
 
     topic: str
     partitions: int = 0
@@ -49,7 +49,10 @@ class Tally(Struct):
 
 
 class Outcome(Struct):
-    """Everything that was found. `left_out`: findings beyond what one segment's report holds."""
+    """The result of a check.
+
+    The report of a segment has a maximum number of findings. `left_out` is the number of findings beyond it.
+    """
 
     topics: dict[str, Tally] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
@@ -90,8 +93,8 @@ class Outcome(Struct):
         self.left_out += report.finding_count - len(report.findings)
 
     def _tally(self, directory: str) -> Tally:
-        place = partition_of(os.path.basename(directory))
-        topic = place[0] if place else directory
+        topic_partition = partition_of(os.path.basename(directory))
+        topic = topic_partition[0] if topic_partition else directory
         return self.topics.setdefault(topic, Tally(topic))
 
 
@@ -100,7 +103,7 @@ def verify(options: argparse.Namespace) -> int:
     with ExitStack() as held:
         if not options.live:
             for data_dir in options.data_dirs:
-                held.enter_context(_stopped(data_dir))
+                held.enter_context(_without_server(data_dir))
         outcome = _check(options)
     if options.json:
         print(json.dumps(_plain(outcome, options), indent=2))
@@ -110,19 +113,19 @@ def verify(options: argparse.Namespace) -> int:
 
 
 @contextmanager
-def _stopped(data_dir: Path) -> Iterator[None]:
-    """While this is open no server runs on the directory; others may check it too."""
+def _without_server(data_dir: Path) -> Iterator[None]:
+    """Hold a shared lock on the directory. While it is held, no server can use the directory, but other checks can."""
     try:
         fd = os.open(data_dir / LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
-        yield  # a copy, or a directory that no server ever had
+        yield  # The directory is a copy without a lock file, or no server has used it yet.
         return
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             raise CheckFailed(
-                f"{data_dir} is in use by a running server; stop it, or use --live to check closed segments only"
+                f"{data_dir} is in use by a running server: stop it, or use --live to check closed segments only"
             ) from None
         yield
     finally:
@@ -146,7 +149,7 @@ def _check(options: argparse.Namespace) -> Outcome:
     try:
         for job, report in verify_all(jobs, options.processes, progress.show):
             if options.live and report.findings:
-                job, report = _look_again(job)
+                job, report = _verify_again(job)
             outcome.add_report(job, report)
     finally:
         progress.close()
@@ -167,19 +170,19 @@ def _directories(options: argparse.Namespace, files: Files) -> list[str]:
             if options.topic in (None, topic) and options.partition in (None, partition):
                 directories.append(str(data_dir / folder))
     if not directories and options.topic is not None:
-        place = options.topic if options.partition is None else f"{options.topic}-{options.partition}"
-        raise CheckFailed(f"no records of {place} in {', '.join(map(str, options.data_dirs))}")
+        wanted = options.topic if options.partition is None else f"{options.topic}-{options.partition}"
+        raise CheckFailed(f"{wanted} has no folder in {', '.join(map(str, options.data_dirs))}")
     return directories
 
 
-def _look_again(job: SegmentJob) -> tuple[SegmentJob, SegmentReport]:
-    """A running server may have replaced the segment while it was read: what is found twice is true."""
+def _verify_again(job: SegmentJob) -> tuple[SegmentJob, SegmentReport]:
+    """Verify a segment a second time, because a running server may have replaced it during the first verification."""
     again = plan_folder(job.directory, "", sealed_only=True).jobs
     job = next((one for one in again if one.base_offset == job.base_offset), job)
     return job, verify_segment(job, None, job.size_bytes + 1)
 
 
-# --- what is printed
+# --- output
 
 
 def _print(outcome: Outcome, *, is_all: bool) -> None:
@@ -188,11 +191,11 @@ def _print(outcome: Outcome, *, is_all: bool) -> None:
     rows = [*sorted(shown, key=lambda tally: tally.topic), outcome.total()]
     _print_table([[_cell(getattr(tally, name)) for name in _COLUMNS] for tally in rows])
     if len(shown) < len(tallies):
-        print(f"{len(tallies) - len(shown):,} more topics are only in the total; --all shows them")
+        print(f"{len(tallies) - len(shown):,} more topics are included in the total only; --all shows them")
     _print_findings(outcome, is_all=is_all)
     total = outcome.total()
     rate = size_text(int(total.bytes / max(outcome.seconds, 0.001)))
-    print(f"\n{size_text(total.bytes)} in {_took(outcome.seconds)}, {rate}/s: ", end="")
+    print(f"\n{size_text(total.bytes)} in {_seconds_text(outcome.seconds)}, {rate}/s: ", end="")
     notes = f", {_counted(total.notes, 'note')}" if total.notes else ""
     if outcome.is_sound:
         print(f"sound{notes}")
@@ -200,7 +203,7 @@ def _print(outcome: Outcome, *, is_all: bool) -> None:
         print(f"DAMAGED, {_counted(total.damage + outcome.left_out, 'place')}{notes}")
 
 
-def _took(seconds: float) -> str:
+def _seconds_text(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else duration_text(seconds)
 
 
@@ -228,13 +231,13 @@ def _print_findings(outcome: Outcome, *, is_all: bool) -> None:
         kinds = Counter(finding.kind.value for finding in findings)
         print(f"\n{title}: " + ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common()))
         for finding in findings if is_all else findings[:FINDINGS_SHOWN_MAX]:
-            print(f"  {finding.path}: {_place(finding)}{finding.kind}: {finding.reason}")
+            print(f"  {finding.path}: {_location(finding)}{finding.kind}: {finding.reason}")
         left = 0 if is_all else len(findings) - FINDINGS_SHOWN_MAX
         if left > 0:
             print(f"  and {left:,} more; --all shows them")
 
 
-def _place(finding: Finding) -> str:
+def _location(finding: Finding) -> str:
     parts = []
     if finding.position is not None:
         size = f", {finding.size_bytes} bytes" if finding.size_bytes else ""

@@ -1,4 +1,4 @@
-"""What an iterator yields, worked out by a thread while the one before is being used: two waits become one."""
+"""Prefetches the elements of an iterator in a thread, while the caller processes earlier elements."""
 
 from collections.abc import Iterator
 from queue import Full, Queue
@@ -7,50 +7,55 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-LOOK_SECONDS = 0.1
+POLL_SECONDS = 0.1
 
 
-class Ahead(Generic[T]):
-    """Used in a `with`: at its end the thread takes nothing more from the iterator. What that raises is raised here."""
+class Prefetcher(Generic[T]):
+    """A context manager that returns an iterator over the prefetched elements. At most `count_max` of them are queued.
+
+    If the source raises an exception, the caller gets it after the elements before it. After the `with` block, the
+    thread ends at the next element.
+    """
 
     def __init__(self, source: Iterator[T], count_max: int) -> None:
         self._source = source
         self._queue: Queue[tuple[list[T], BaseException | None]] = Queue(count_max)
-        self._is_over = Event()
-        # It may wait for a server that does not answer: nobody waits for it.
-        self._thread = Thread(target=self._work, name="ahead", daemon=True)
+        self._is_closed = Event()
+        # A daemon thread, because the source may wait for a server that does not answer. A daemon thread does not delay
+        # the exit of the program.
+        self._thread = Thread(target=self._fill, name="prefetch", daemon=True)
 
     def __enter__(self) -> Iterator[T]:
         self._thread.start()
-        return self._items()
+        return self._elements()
 
     def __exit__(self, *error: object) -> None:
-        self._is_over.set()
+        self._is_closed.set()
 
-    def _items(self) -> Iterator[T]:
+    def _elements(self) -> Iterator[T]:
         while True:
-            found, error = self._queue.get()
-            yield from found
+            elements, error = self._queue.get()
+            yield from elements
             if error is not None:
                 raise error
-            if not found:
+            if not elements:
                 return
 
-    def _work(self) -> None:
+    def _fill(self) -> None:
         try:
-            for one in self._source:
-                self._hand_over([one])
-                if self._is_over.is_set():
+            for element in self._source:
+                self._put([element])
+                if self._is_closed.is_set():
                     return
         except BaseException as error:
-            self._hand_over([], error)
+            self._put([], error)
         else:
-            self._hand_over([])
+            self._put([])
 
-    def _hand_over(self, found: list[T], error: BaseException | None = None) -> None:
-        while not self._is_over.is_set():
+    def _put(self, elements: list[T], error: BaseException | None = None) -> None:
+        while not self._is_closed.is_set():
             try:
-                self._queue.put((found, error), timeout=LOOK_SECONDS)
+                self._queue.put((elements, error), timeout=POLL_SECONDS)
             except Full:
                 continue
             return

@@ -10,7 +10,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kwire.cli.log_format import WithoutNeedlessTracebacks
+from kwire.cli.traceback_filter import TracebackFilter
 from kwire.config import Config, InvalidConfig, load
 from kwire.server.free_memory import bound_heap
 from kwire.server.garbage import bound_collections
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from kwire.node import Node
 
 STOP_SECONDS_MAX = 120.0
-# A thread that works in Python may hold the loop up for this long; the default of 5 ms is far above our latencies.
+# The time after which a thread that runs Python code must release the GIL to the event loop. Python's default of 5 ms
+# is much longer than the latency of most requests.
 SWITCH_INTERVAL_SECONDS = 0.0005
 
 
@@ -30,11 +31,11 @@ def add(parser: argparse.ArgumentParser) -> None:
         type=Path,
         action="append",
         default=[],
-        help="a server.properties file, or a .yaml file with rooms, streams and groups; repeatable, the last one wins",
+        help="a server.properties file, or a .yaml file with rooms, streams and groups; repeatable, later files win",
     )
-    parser.add_argument("--kafka", metavar="HOST:PORT", help="where Kafka clients connect (default 127.0.0.1:9092)")
-    parser.add_argument("--http", metavar="HOST:PORT", help="where HTTP clients connect (default 127.0.0.1:8082)")
-    parser.add_argument("--data-dir", metavar="DIR", help="where the data lives (default ./kwire-data)")
+    parser.add_argument("--kafka", metavar="HOST:PORT", help="address for Kafka clients (default 127.0.0.1:9092)")
+    parser.add_argument("--http", metavar="HOST:PORT", help="address for HTTP clients (default 127.0.0.1:8082)")
+    parser.add_argument("--data-dir", metavar="DIR", help="the data directory (default ./kwire-data)")
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="any setting, by its Kafka name; repeatable"
     )
@@ -47,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
         level=options.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
     for handler in logging.getLogger().handlers:
-        handler.addFilter(WithoutNeedlessTracebacks())
+        handler.addFilter(TracebackFilter())
     try:
         config = load(
             files=options.config,
@@ -72,13 +73,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _raise_descriptor_limit(config: Config) -> None:
-    """Connections and segments are descriptors: take as many as the system grants, as Java does by itself."""
+    """Raise the limit of open files to the hard limit, as the JVM does. Connections and segments need open files."""
     from kwire.descriptors import raise_limit
 
     limit = raise_limit()
     if limit < config.network.connections_max:
         logging.getLogger("kwire.server").warning(
-            "only %d files may be open, fewer than max.connections=%d", limit, config.network.connections_max
+            "the limit of open files is %d, less than max.connections=%d: raise it with ulimit -n",
+            limit,
+            config.network.connections_max,
         )
 
 
@@ -86,10 +89,10 @@ async def _serve(config: Config) -> int:
     from kwire.node import Node
     from storage.errors import StorageError
 
-    stopping = asyncio.Event()
+    stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, stop_requested.set)
     node = Node(config)
     try:
         await node.start()
@@ -97,8 +100,9 @@ async def _serve(config: Config) -> int:
         print(f"kwire: cannot start: {error}", file=sys.stderr)
         return 1
     print(_ready_line(node), flush=True)
-    await stopping.wait()
-    # A disk that hangs must not keep the process for ever; ended like this it counts as killed, and recovers.
+    await stop_requested.wait()
+    # If the stop takes too long, for example because a disk does not respond, the process exits. The next start then
+    # recovers as after a crash.
     guard = threading.Timer(STOP_SECONDS_MAX, os._exit, [1])
     guard.daemon = True
     guard.start()
@@ -108,8 +112,11 @@ async def _serve(config: Config) -> int:
 
 
 def _ready_line(node: "Node") -> str:
-    """Both addresses as they really are: a port 0 in the configuration is a real port here."""
-    doors = ",".join(f"{door.listener.host or '0.0.0.0'}:{door.port}" for door in node.doors)
+    """Return the line that is printed when the server is ready.
+
+    It has the actual ports, because with port 0 in the configuration the system chooses the port.
+    """
+    kafka = ",".join(f"{one.listener.host or '0.0.0.0'}:{one.port}" for one in node.kafka_listeners)
     if node.http is None or node.config.http is None:
-        return f"ready kafka={doors}"
-    return f"ready kafka={doors} http={node.config.http.host or '0.0.0.0'}:{node.http.port}"
+        return f"ready kafka={kafka}"
+    return f"ready kafka={kafka} http={node.config.http.host or '0.0.0.0'}:{node.http.port}"

@@ -1,4 +1,4 @@
-"""The verbs of a noun: how one is declared, how a failure becomes a message and an exit code, how rows are printed."""
+"""Helpers for subcommands: they declare subcommands, print errors, return exit codes and print tables."""
 
 import argparse
 import json
@@ -13,11 +13,11 @@ FAILED = 1
 Run = Callable[[argparse.Namespace], int]
 
 
-def add_verb(
-    verbs: Any, name: str, purpose: str, run: Run, *, description: str | None = None, epilog: str | None = None
+def add_subcommand(
+    subcommands: Any, name: str, purpose: str, run: Run, *, description: str | None = None, epilog: str | None = None
 ) -> argparse.ArgumentParser:
-    """Declare a verb; `run` returns its exit code. A `description` of its own is printed as it is laid out."""
-    parser: argparse.ArgumentParser = verbs.add_parser(
+    """Declare a subcommand. `run` returns its exit code. The line breaks of `description` are kept in the help."""
+    parser: argparse.ArgumentParser = subcommands.add_parser(
         name,
         help=purpose,
         description=description or f"{purpose[0].upper()}{purpose[1:]}.",
@@ -35,7 +35,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def reports_failures(
     *failures: type[Exception], exit_code: int = FAILED
 ) -> Callable[[Callable[[argparse.Namespace], int | None]], Run]:
-    """Decorator of a verb's function: one of `failures` becomes one message on standard error and `exit_code`."""
+    """Return a decorator that catches these exceptions, prints their message to stderr and returns `exit_code`."""
 
     def decorated(act: Callable[[argparse.Namespace], int | None]) -> Run:
         @wraps(act)
@@ -44,7 +44,8 @@ def reports_failures(
                 code = act(options)
                 sys.stdout.flush()
             except BrokenPipeError:
-                # The reader of the output is gone; nothing may be left that Python would try to print at exit.
+                # The reader closed the pipe. Stdout is redirected to /dev/null, because otherwise Python would fail
+                # again when it flushes stdout at exit.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return exit_code
             except failures as error:
@@ -58,7 +59,7 @@ def reports_failures(
 
 
 def print_rows(rows: Sequence[dict[str, Any]], columns: Iterable[str], options: argparse.Namespace) -> None:
-    """A table with aligned columns, or one JSON array."""
+    """Print a table with aligned columns, or one JSON array."""
     if options.json:
         print(json.dumps(rows))
         return

@@ -8,24 +8,26 @@ from typing import Any
 from kafka import KafkaAdminClient
 from kafka.errors import for_code
 
-from kwire.cli.admin_client import admin_verb
-from kwire.cli.verbs import print_rows
+from kwire.cli.admin_client import add_admin_subcommand
+from kwire.cli.subcommands import print_rows
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    listing = admin_verb(verbs, "list", "name every topic", list_topics)
-    listing.add_argument("--internal", action="store_true", help="internal topics too")
-    creating = admin_verb(verbs, "create", "create topics", create)
-    creating.add_argument("names", metavar="TOPIC", nargs="+")
-    creating.add_argument("--partitions", type=int, default=-1, help="how many (default: the server's num.partitions)")
-    creating.add_argument(
+    subcommands = parser.add_subparsers(dest="subcommand", required=True, metavar="subcommand")
+    list_ = add_admin_subcommand(subcommands, "list", "list topics", list_topics)
+    list_.add_argument("--internal", action="store_true", help="include internal topics")
+    create_ = add_admin_subcommand(subcommands, "create", "create topics", create)
+    create_.add_argument("names", metavar="TOPIC", nargs="+")
+    create_.add_argument(
+        "--partitions", type=int, default=-1, help="number of partitions (default: the server's num.partitions)"
+    )
+    create_.add_argument(
         "--config", metavar="KEY=VALUE", action="append", default=[], help="a topic setting; repeatable"
     )
-    describing = admin_verb(verbs, "describe", "show partitions, offsets and settings", describe)
-    describing.add_argument("names", metavar="TOPIC", nargs="+")
-    deleting = admin_verb(verbs, "delete", "delete topics and their records", delete)
-    deleting.add_argument("names", metavar="TOPIC", nargs="+")
+    describe_ = add_admin_subcommand(subcommands, "describe", "show partitions, offsets and settings", describe)
+    describe_.add_argument("names", metavar="TOPIC", nargs="+")
+    delete_ = add_admin_subcommand(subcommands, "delete", "delete topics and their records", delete)
+    delete_.add_argument("names", metavar="TOPIC", nargs="+")
 
 
 def list_topics(admin: KafkaAdminClient, options: argparse.Namespace) -> None:
@@ -50,7 +52,7 @@ def describe(admin: KafkaAdminClient, options: argparse.Namespace) -> None:
     for name in options.names:
         topic = found.get(name)
         if topic is None or topic["error_code"]:
-            raise ValueError(f"there is no topic {name}")
+            raise ValueError(f"topic {name} does not exist")
         _describe_one(admin, topic, options)
 
 
@@ -76,7 +78,7 @@ def _describe_one(admin: KafkaAdminClient, topic: dict[str, Any], options: argpa
         for one, partition in zip(topic["partitions"], partitions, strict=True)
     ]
     described = admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic["name"])])
-    # kafka-python leaves out what has its default: these are the settings made on the topic or on the server.
+    # kafka-python omits settings with default values, so the result has only those set on the topic or on the server.
     settings = {name: setting["value"] for name, setting in described["topic"][topic["name"]].items()}
     if options.json:
         print(
@@ -90,7 +92,7 @@ def _describe_one(admin: KafkaAdminClient, topic: dict[str, Any], options: argpa
 
 
 def _report(results: Sequence[dict[str, Any]], done: str, options: argparse.Namespace) -> None:
-    """Say what was done to each topic; those that failed make the whole command fail, after the others are told."""
+    """Print the topics without an error. If other topics failed, raise ValueError with their error messages."""
     failed = [result for result in results if result["error_code"]]
     names = [result["name"] for result in results if not result["error_code"]]
     if options.json:

@@ -1,19 +1,19 @@
-"""How the log of the server is written: errors that say everything themselves come without a traceback."""
+"""A logging filter for the server. It removes the traceback of errors whose message explains the problem."""
 
 import logging
 
 from kwire.errors import KafkaError
 from storage.errors import StorageError
 
-# Raised on purpose, with messages that name the thing and the problem.
-SPEAKING_ERRORS = (KafkaError, StorageError)
+# The server raises these errors deliberately. Their messages name the affected object and the problem.
+SELF_EXPLANATORY_ERRORS = (KafkaError, StorageError)
 
 
-class WithoutNeedlessTracebacks(logging.Filter):
-    """Puts the message of such an error behind the record's own, in the place of the traceback."""
+class TracebackFilter(logging.Filter):
+    """Removes the traceback of a self-explanatory error, and appends the error's message to the log message."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, SPEAKING_ERRORS):
+        if isinstance(error, SELF_EXPLANATORY_ERRORS):
             record.msg, record.args, record.exc_info = f"{record.getMessage()}: {error}", (), None
         return True

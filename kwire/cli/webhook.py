@@ -1,74 +1,98 @@
-"""kwire webhook: make, change, watch and repair webhooks of a running server, over its HTTP port."""
+"""kwire webhook: create, change, inspect and repair webhooks of a running server, over its HTTP port."""
 
 import argparse
 import json
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from kwire.cli.http_client import HttpClient, http_verb
-from kwire.cli.verbs import print_rows
+from kwire.cli.http_client import HttpClient, add_http_subcommand
+from kwire.cli.subcommands import print_rows
 
 PAGE = 1000
-# Of the delivery log and of dead letters, unless more are asked for.
+# The default number of delivery attempts or dead letters that are printed.
 SHOWN_DEFAULT = 50
 WEBHOOK_COLUMNS = ("id", "state", "policy", "topics", "url", "delivered", "failed", "dead")
-PLACE_COLUMNS = ("topic", "last", "pending", "retrying")
+POSITION_COLUMNS = ("topic", "last", "pending", "retrying")
 ATTEMPT_COLUMNS = ("at", "event", "attempt", "status", "ms", "outcome", "next", "problem")
 DEAD_COLUMNS = ("event", "type", "attempts", "at", "status", "problem")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    listing = http_verb(verbs, "list", "name every webhook", list_webhooks)
-    listing.add_argument("--topic", help="only those that want events of this topic")
-    creating = http_verb(verbs, "create", "have the events of topics sent to a URL", create)
-    creating.add_argument("url", metavar="URL")
-    creating.add_argument(
-        "topics", metavar="TOPIC[=EVENT_ID]", nargs="+", help="from the beginning, after an event, or =latest"
+    subcommands = parser.add_subparsers(dest="subcommand", required=True, metavar="subcommand")
+    list_ = add_http_subcommand(subcommands, "list", "list webhooks", list_webhooks)
+    list_.add_argument("--topic", help="only webhooks for this topic")
+    create_ = add_http_subcommand(subcommands, "create", "send the events of topics to a URL", create)
+    create_.add_argument("url", metavar="URL")
+    create_.add_argument(
+        "topics",
+        metavar="TOPIC[=EVENT_ID]",
+        nargs="+",
+        help="start at the oldest event, after an event (=EVENT_ID), or with new events (=latest)",
     )
-    creating.add_argument("--secret", metavar="whsec_…", help="default: one is made, and told this once")
-    _add_fields(creating)
-    describing = http_verb(verbs, "describe", "show settings and how far a webhook is", describe)
-    changing = http_verb(verbs, "update", "change settings", update)
-    changing.add_argument("--url", metavar="URL")
-    changing.add_argument("--topics", metavar="TOPIC[=EVENT_ID]", nargs="+", help="those that stay keep their place")
-    deleting = http_verb(verbs, "delete", "delete webhooks", delete)
-    deleting.add_argument("ids", metavar="ID", nargs="+")
-    pausing = http_verb(verbs, "pause", "send nothing for a while", pause)
-    resuming = http_verb(verbs, "resume", "go on where it was paused or disabled", resume)
-    rotating = http_verb(verbs, "rotate", "replace the secret", rotate)
-    rotating.add_argument("--secret", metavar="whsec_…", help="default: one is made")
-    rotating.add_argument("--overlap-hours", type=float, metavar="HOURS", help="how long the old one still signs")
-    logging = http_verb(verbs, "deliveries", "show the latest attempts", deliveries)
-    logging.add_argument("--failed", action="store_true", help="only those that failed")
-    logging.add_argument("--limit", type=int, default=SHOWN_DEFAULT, metavar="N")
-    burying = http_verb(verbs, "dead", "show events that could not be delivered", dead)
-    burying.add_argument("--limit", type=int, default=SHOWN_DEFAULT, metavar="N")
-    resending = http_verb(verbs, "resend", "send events again", resend)
-    resending.add_argument("id", metavar="ID")
-    resending.add_argument("events", metavar="EVENT_ID", nargs="*")
-    resending.add_argument("--dead", action="store_true", help="all dead letters")
-    replaying = http_verb(verbs, "replay", "send everything again from a place on", replay)
-    replaying.add_argument("--topic", help="default: all topics of the webhook")
-    since = replaying.add_mutually_exclusive_group(required=True)
+    create_.add_argument("--secret", metavar="whsec_…", help="default: generated, and printed only this once")
+    _add_fields(create_)
+    describe_ = add_http_subcommand(subcommands, "describe", "show the settings and positions of a webhook", describe)
+    update_ = add_http_subcommand(subcommands, "update", "change settings", update)
+    update_.add_argument("--url", metavar="URL")
+    update_.add_argument(
+        "--topics",
+        metavar="TOPIC[=EVENT_ID]",
+        nargs="+",
+        help="the new list of topics; topics that stay in it keep their position",
+    )
+    delete_ = add_http_subcommand(subcommands, "delete", "delete webhooks", delete)
+    delete_.add_argument("ids", metavar="ID", nargs="+")
+    pause_ = add_http_subcommand(subcommands, "pause", "stop sending until the webhook is resumed", pause)
+    resume_ = add_http_subcommand(
+        subcommands, "resume", "continue a paused or disabled webhook at its position", resume
+    )
+    rotate_ = add_http_subcommand(subcommands, "rotate", "replace the secret", rotate)
+    rotate_.add_argument("--secret", metavar="whsec_…", help="default: generated")
+    rotate_.add_argument(
+        "--overlap-hours", type=float, metavar="HOURS", help="how long the old secret is still used to sign"
+    )
+    deliveries_ = add_http_subcommand(subcommands, "deliveries", "show the latest delivery attempts", deliveries)
+    deliveries_.add_argument("--failed", action="store_true", help="only failed attempts")
+    deliveries_.add_argument("--limit", type=int, default=SHOWN_DEFAULT, metavar="N", help="(default %(default)s)")
+    dead_ = add_http_subcommand(subcommands, "dead", "show dead letters: events that could not be delivered", dead)
+    dead_.add_argument("--limit", type=int, default=SHOWN_DEFAULT, metavar="N", help="(default %(default)s)")
+    resend_ = add_http_subcommand(subcommands, "resend", "send events again", resend)
+    resend_.add_argument("id", metavar="ID")
+    resend_.add_argument("events", metavar="EVENT_ID", nargs="*")
+    resend_.add_argument("--dead", action="store_true", help="send all dead letters again")
+    replay_ = add_http_subcommand(subcommands, "replay", "send all events again from a position", replay)
+    replay_.add_argument("--topic", help="default: all topics of the webhook")
+    since = replay_.add_mutually_exclusive_group(required=True)
     since.add_argument("--since-event", metavar="EVENT_ID", help="the events after this one")
-    since.add_argument("--since-time", metavar="TIME", help="ISO 8601; UTC if it has no zone")
-    since.add_argument("--from-beginning", action="store_true")
-    testing = http_verb(verbs, "test", "send one test delivery now and show what came of it", test)
-    _add_fields(changing)
-    for one in (describing, changing, pausing, resuming, rotating, logging, burying, replaying, testing):
+    since.add_argument(
+        "--since-time", metavar="TIME", help="events from this time on, in ISO 8601; UTC without a time zone"
+    )
+    since.add_argument("--from-beginning", action="store_true", help="all stored events")
+    test_ = add_http_subcommand(subcommands, "test", "send one test delivery now and show its outcome", test)
+    _add_fields(update_)
+    for one in (describe_, update_, pause_, resume_, rotate_, deliveries_, dead_, replay_, test_):
         one.add_argument("id", metavar="ID")
 
 
 def _add_fields(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--policy", choices=["retry", "remove"], help="after a failure (default: retry)")
-    parser.add_argument("--types", metavar="TYPE", nargs="+", help="event types that are wanted (default: all)")
-    parser.add_argument("--filter", metavar="EXPRESSION", help="what an event has to satisfy")
-    parser.add_argument("--mode", choices=["ordered", "parallel"])
-    parser.add_argument("--parallel", type=int, metavar="N", help="how many at a time")
-    parser.add_argument("--rate", type=float, metavar="N", help="deliveries per second")
-    parser.add_argument("--header", metavar="NAME=VALUE", action="append", default=[], help="sent along; repeatable")
-    parser.add_argument("--body", choices=["event", "binary", "structured"], help="plain JSON or CloudEvents")
+    parser.add_argument(
+        "--policy",
+        choices=["retry", "remove"],
+        help="what to do after a failed delivery: retry, or remove the webhook (default: retry)",
+    )
+    parser.add_argument("--types", metavar="TYPE", nargs="+", help="event types to send (default: all)")
+    parser.add_argument("--filter", metavar="EXPRESSION", help="condition for events to send")
+    parser.add_argument("--mode", choices=["ordered", "parallel"], help="send events in order, or in parallel")
+    parser.add_argument("--parallel", type=int, metavar="N", help="deliveries at the same time")
+    parser.add_argument("--rate", type=float, metavar="N", help="deliveries per second, at most")
+    parser.add_argument(
+        "--header", metavar="NAME=VALUE", action="append", default=[], help="an HTTP header to send; repeatable"
+    )
+    parser.add_argument(
+        "--body",
+        choices=["event", "binary", "structured"],
+        help="the body: the event as JSON, or CloudEvents in binary or structured mode",
+    )
     parser.add_argument("--description", metavar="TEXT")
 
 
@@ -80,7 +104,7 @@ def list_webhooks(client: HttpClient, options: argparse.Namespace) -> None:
     after: str | None = ""
     while after is not None:
         query = {"limit": PAGE, "after": after} | ({"topic": options.topic} if options.topic else {})
-        page = client.ask("GET", f"/webhooks?{urlencode(query)}")
+        page = client.request("GET", f"/webhooks?{urlencode(query)}")
         found += page["webhooks"]
         after = page["next"]
     if options.json:
@@ -90,10 +114,10 @@ def list_webhooks(client: HttpClient, options: argparse.Namespace) -> None:
 
 
 def create(client: HttpClient, options: argparse.Namespace) -> None:
-    body = {"url": options.url, "topics": _places(options.topics), **_fields(options)}
+    body = {"url": options.url, "topics": _start_positions(options.topics), **_fields(options)}
     if options.secret is not None:
         body["secret"] = options.secret
-    made = client.ask("POST", "/webhooks", body)
+    made = client.request("POST", "/webhooks", body)
     if options.json:
         print(json.dumps(made))
         return
@@ -102,19 +126,19 @@ def create(client: HttpClient, options: argparse.Namespace) -> None:
 
 
 def describe(client: HttpClient, options: argparse.Namespace) -> None:
-    found = client.ask("GET", _path(options.id))
+    found = client.request("GET", _path(options.id))
     if options.json:
         print(json.dumps(found))
         return
-    places = found.pop("topics")
+    positions = found.pop("topics")
     for name, value in found.items():
         if value not in (None, "", [], {}):
             print(f"{name}: {value if isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False)}")
     rows = [
         {"topic": topic, "last": one["lastEventId"], "pending": one["pending"], "retrying": one["retrying"]}
-        for topic, one in sorted(places.items())
+        for topic, one in sorted(positions.items())
     ]
-    print_rows(rows, PLACE_COLUMNS, options)
+    print_rows(rows, POSITION_COLUMNS, options)
 
 
 def update(client: HttpClient, options: argparse.Namespace) -> None:
@@ -122,23 +146,23 @@ def update(client: HttpClient, options: argparse.Namespace) -> None:
     if options.url is not None:
         body["url"] = options.url
     if options.topics is not None:
-        body["topics"] = _places(options.topics)
+        body["topics"] = _start_positions(options.topics)
     if not body:
-        raise ValueError("say what is to be changed")
-    _told(client.ask("PATCH", _path(options.id), body), f"updated {options.id}", options)
+        raise ValueError("nothing to change: give at least one option, such as --url")
+    _print_answer(client.request("PATCH", _path(options.id), body), f"updated {options.id}", options)
 
 
 def delete(client: HttpClient, options: argparse.Namespace) -> None:
     for one in options.ids:
-        _told(client.ask("DELETE", _path(one)), f"deleted {one}", options)
+        _print_answer(client.request("DELETE", _path(one)), f"deleted {one}", options)
 
 
 def pause(client: HttpClient, options: argparse.Namespace) -> None:
-    _told(client.ask("POST", _path(options.id, "pause")), f"paused {options.id}", options)
+    _print_answer(client.request("POST", _path(options.id, "pause")), f"paused {options.id}", options)
 
 
 def resume(client: HttpClient, options: argparse.Namespace) -> None:
-    _told(client.ask("POST", _path(options.id, "resume")), f"resumed {options.id}", options)
+    _print_answer(client.request("POST", _path(options.id, "resume")), f"resumed {options.id}", options)
 
 
 def rotate(client: HttpClient, options: argparse.Namespace) -> None:
@@ -147,8 +171,8 @@ def rotate(client: HttpClient, options: argparse.Namespace) -> None:
         body["secret"] = options.secret
     if options.overlap_hours is not None:
         body["overlapHours"] = options.overlap_hours
-    rotated = client.ask("POST", _path(options.id, "rotate-secret"), body)
-    _told(rotated, f"secret {rotated['secret']}", options)
+    rotated = client.request("POST", _path(options.id, "rotate-secret"), body)
+    _print_answer(rotated, f"secret {rotated['secret']}", options)
 
 
 # --- deliveries
@@ -156,7 +180,7 @@ def rotate(client: HttpClient, options: argparse.Namespace) -> None:
 
 def deliveries(client: HttpClient, options: argparse.Namespace) -> None:
     query = {"limit": options.limit} | ({"failed": "true"} if options.failed else {})
-    found = client.ask("GET", f"{_path(options.id, 'deliveries')}?{urlencode(query)}")["attempts"]
+    found = client.request("GET", f"{_path(options.id, 'deliveries')}?{urlencode(query)}")["attempts"]
     if options.json:
         print(json.dumps(found))
         return
@@ -177,7 +201,7 @@ def deliveries(client: HttpClient, options: argparse.Namespace) -> None:
 
 
 def dead(client: HttpClient, options: argparse.Namespace) -> None:
-    found = client.ask("GET", f"{_path(options.id, 'dead-letters')}?{urlencode({'limit': options.limit})}")
+    found = client.request("GET", f"{_path(options.id, 'dead-letters')}?{urlencode({'limit': options.limit})}")
     letters = found["deadLetters"]
     if options.json:
         print(json.dumps(letters))
@@ -187,12 +211,12 @@ def dead(client: HttpClient, options: argparse.Namespace) -> None:
 
 def resend(client: HttpClient, options: argparse.Namespace) -> None:
     if options.dead == bool(options.events):
-        raise ValueError("name events, or say --dead for all dead letters")
+        raise ValueError("give either event ids, or --dead for all dead letters")
     if options.dead:
-        told = client.ask("POST", _path(options.id, "dead-letters/resend"), {})
+        answer = client.request("POST", _path(options.id, "dead-letters/resend"), {})
     else:
-        told = client.ask("POST", _path(options.id, "resend"), {"eventIds": options.events})
-    _told(told, f"{told['queued']} events are sent again", options)
+        answer = client.request("POST", _path(options.id, "resend"), {"eventIds": options.events})
+    _print_answer(answer, f"{answer['queued']} events queued to be sent again", options)
 
 
 def replay(client: HttpClient, options: argparse.Namespace) -> None:
@@ -203,21 +227,21 @@ def replay(client: HttpClient, options: argparse.Namespace) -> None:
         body["sinceTime"] = options.since_time
     else:
         body["fromBeginning"] = True
-    told = client.ask("POST", _path(options.id, "replay"), body)
-    places = ", ".join(f"{topic} after {last or 'nothing'}" for topic, last in sorted(told["topics"].items()))
-    _told(told, f"sending again: {places}", options)
+    answer = client.request("POST", _path(options.id, "replay"), body)
+    starts = ", ".join(f"{topic} {_start_text(last)}" for topic, last in sorted(answer["topics"].items()))
+    _print_answer(answer, f"sending again: {starts}", options)
 
 
 def test(client: HttpClient, options: argparse.Namespace) -> int:
-    """Ends with 1 if the receiver did not take it."""
-    told = client.ask("POST", _path(options.id, "test"))
-    answered = f"answered {told['status']}" if told["status"] is not None else "no answer"
-    problem = f": {told['problem']}" if told["problem"] else ""
-    _told(told, f"{answered} after {told['durationMs']} ms{problem}", options)
-    return 0 if told["success"] else 1
+    """Send a test delivery. Return exit code 1 if the receiver did not accept it."""
+    outcome = client.request("POST", _path(options.id, "test"))
+    answered = f"answered {outcome['status']}" if outcome["status"] is not None else "no answer"
+    problem = f": {outcome['problem']}" if outcome["problem"] else ""
+    _print_answer(outcome, f"{answered} after {outcome['durationMs']} ms{problem}", options)
+    return 0 if outcome["success"] else 1
 
 
-# --- words
+# --- helpers
 
 
 def _path(webhook_id: str, below: str = "") -> str:
@@ -225,12 +249,19 @@ def _path(webhook_id: str, below: str = "") -> str:
     return f"{path}/{below}" if below else path
 
 
-def _told(answer: Any, words: str, options: argparse.Namespace) -> None:
-    print(json.dumps(answer) if options.json else words)
+def _start_text(last_event_id: str | None) -> str:
+    return f"after {last_event_id}" if last_event_id else "from the beginning"
 
 
-def _places(texts: list[str]) -> dict[str, str | None]:
-    """`orders`, `orders=orders-7` or `orders=latest`."""
+def _print_answer(answer: Any, text: str, options: argparse.Namespace) -> None:
+    print(json.dumps(answer) if options.json else text)
+
+
+def _start_positions(texts: list[str]) -> dict[str, str | None]:
+    """Parse start positions such as `orders`, `orders=orders-7` or `orders=latest`.
+
+    Return the start of each topic: an event id, "latest", or None for the oldest event.
+    """
     return {topic: last or None for topic, _, last in (text.partition("=") for text in texts)}
 
 
@@ -250,7 +281,7 @@ def _fields(options: argparse.Namespace) -> dict[str, Any]:
     for text in options.header:
         name, equals, value = text.partition("=")
         if not equals:
-            raise ValueError(f"--header takes NAME=VALUE, not {text!r}")
+            raise ValueError(f"--header: expected NAME=VALUE, got {text!r}")
         headers[name] = value
     return fields | ({"headers": headers} if headers else {})
 

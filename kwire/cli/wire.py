@@ -1,24 +1,25 @@
-"""kwire wire: look at what goes over the wire, without a server."""
+"""kwire wire: decodes captured frames of the Kafka protocol, without a server."""
 
 import argparse
 from pathlib import Path
 
-from kwire.cli.verbs import add_verb
+from kwire.cli.subcommands import add_subcommand
 
 DECODE = """\
-Print captured frames of the Kafka protocol in words: every field of a request or response in its version, and the
-record batches inside. A frame is a size of four bytes and so many bytes; any number of them may follow each other.
+Print captured frames of the Kafka protocol: every field of a request or response in its version, and the record
+batches inside. A frame is a size of four bytes, followed by that many bytes. The input may contain many frames.
 """
 
 DECODE_END = """\
-Input is bytes, or hex as people copy it: a hex stream, xxd, hexdump -C, od -A x -t x1, Wireshark's "copy as hex dump",
-0x00, 0x01 lists. Copy the payload of TCP only, or one packet's headers would be read as a frame.
+The input is bytes, or hex in a common form: a hex stream, xxd, hexdump -C, od -A x -t x1, Wireshark's "copy as hex
+dump", lists such as 0x00, 0x01. Copy only the TCP payload: packet headers would be read as frames.
 
-A request says itself what it is; --api and --version then leave out all others. A response does not: name them.
+A request contains its API and version; --api and --version select the requests to print. A response does not contain
+them, so they must be given.
 
 exit codes:
-  0    every frame was read
-  1    a frame is malformed; where and why is on standard error, the others are printed
+  0    every frame was decoded
+  1    a frame is malformed; standard error names position and reason, the other frames are printed
   2    the input cannot be read, or options are missing
 
 examples:
@@ -30,15 +31,19 @@ examples:
 
 
 def add(parser: argparse.ArgumentParser) -> None:
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="verb")
-    parser = add_verb(verbs, "decode", "print captured frames", _decode, description=DECODE, epilog=DECODE_END)
-    parser.add_argument("path", metavar="FILE", type=Path, nargs="?", help="frames or a hex dump of them; - is stdin")
+    subcommands = parser.add_subparsers(dest="subcommand", required=True, metavar="subcommand")
+    parser = add_subcommand(
+        subcommands, "decode", "print captured frames", _decode, description=DECODE, epilog=DECODE_END
+    )
+    parser.add_argument(
+        "path", metavar="FILE", type=Path, nargs="?", help="frames, or a hex dump of frames; - is stdin"
+    )
     parser.add_argument("--hex", metavar="TEXT", help="the frames themselves, instead of a file")
     direction = parser.add_mutually_exclusive_group()
     direction.add_argument("--request", action="store_true", help="frames that a client sent (default)")
     direction.add_argument("--response", action="store_true", help="frames that a server sent")
-    parser.add_argument("--api", metavar="NAME|KEY", help="an API, like Fetch or 1")
-    parser.add_argument("--version", metavar="NUMBER", type=int, help="its version")
+    parser.add_argument("--api", metavar="NAME|KEY", help="an API, such as Fetch or 1")
+    parser.add_argument("--version", metavar="NUMBER", type=int, help="version of the API")
     parser.add_argument("--unframed", action="store_true", help="the input is one frame without its size")
     parser.add_argument("--json", action="store_true", help="print one JSON object per frame")
 

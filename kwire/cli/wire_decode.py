@@ -1,4 +1,7 @@
-"""kwire wire decode: frames cut out of the input and read through the executable specification."""
+"""kwire wire decode: splits the input into frames and decodes each frame with `kwire.wire.spec`.
+
+That module is the executable specification of the protocol: slow, but independent of the server's codec.
+"""
 
 import argparse
 import io
@@ -11,7 +14,7 @@ from typing import Any
 
 from construct import Construct, ConstructError
 
-from kwire.cli.verbs import reports_failures
+from kwire.cli.subcommands import reports_failures
 from kwire.cli.wire_input import NotHex, bytes_of, hex_bytes
 from kwire.cli.wire_text import frame_json, frame_lines
 from kwire.wire.apis import APIS
@@ -23,13 +26,13 @@ from kwire.wire.types import Int16, Int32, String
 PRINTED, MALFORMED, CANNOT_RUN = 0, 1, 2
 INPUT_BYTES_MAX = 256 * 1024 * 1024
 SIZE_BYTES = 4
-# Steps of a path through the specification that are not fields of a message.
+# `construct` reports the location of an error as a path. These steps of a path do not name a field of a message.
 _INNER_STEPS = {"(parsing)", "value", "length", "mark", "_tagged"}
 
 
 @message(versions="1", flexible="none")
 class RequestHeader:
-    """In front of every request; flexible ones have tags behind it."""
+    """The header of every request. In flexible versions, `HeaderTags` follow the header."""
 
     api_key: Int16 = field("1+")
     api_version: Int16 = field("1+")
@@ -44,12 +47,12 @@ class ResponseHeader:
 
 @message(versions="0", flexible="0+")
 class HeaderTags:
-    """The end of a flexible header; Kafka has defined no tag for it."""
+    """The tagged fields of a flexible header. Kafka has defined no such fields yet."""
 
 
 @dataclass(slots=True)
 class Frame:
-    """One frame, as far as it could be read."""
+    """One frame. If it is malformed, `problem` describes the error, and fields that were not decoded have defaults."""
 
     position: int
     size_bytes: int
@@ -63,21 +66,21 @@ class Frame:
 
 
 class CannotDecode(Exception):
-    """There is nothing to decode; the message says why."""
+    """The input cannot be decoded. The message gives the reason."""
 
 
 @reports_failures(CannotDecode, NotHex, OSError, exit_code=CANNOT_RUN)
 def decode(options: argparse.Namespace) -> int:
-    # `kwire wire decode … | head` ends quietly, as other programs do.
+    # With the default handler of SIGPIPE, `kwire wire decode … | head` ends without an error message.
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     api = None if options.api is None else _api(options.api)
     if options.version is not None and api is not None and options.version not in api.versions:
         raise CannotDecode(f"{api.name} has no version {options.version}, only {api.versions}")
     if options.response and (api is None or options.version is None):
-        raise CannotDecode("a response does not say what it answers: name it with --api and --version")
+        raise CannotDecode("a response does not contain its API and version: give --api and --version")
     data = _input(options)
     if not data:
-        raise CannotDecode("there is no input")
+        raise CannotDecode("the input is empty")
     code, number = PRINTED, 0
     for number, (position, frame) in enumerate(_frames(data, options.unframed), start=1):
         if options.response:
@@ -108,11 +111,11 @@ def _show(number: int, frame: Frame, is_json: bool) -> None:
 
 
 def _api(text: str) -> Api:
-    """By key, or by name in any of its spellings: Fetch, fetch, FETCH, list-offsets."""
+    """Return the API with this key or name. Case, `-` and `_` are ignored: Fetch, FETCH and list-offsets are valid."""
     plain = _plain(text)
     found = next((api for key, api in APIS.items() if text == str(key) or _plain(api.name) == plain), None)
     if found is None:
-        raise CannotDecode(f"there is no API {text!r}; docs/protocol.md lists them")
+        raise CannotDecode(f"unknown API {text!r}; docs/protocol.md lists all APIs")
     return found
 
 
@@ -122,7 +125,7 @@ def _plain(name: str) -> str:
 
 def _input(options: argparse.Namespace) -> bytes:
     if (options.hex is None) == (options.path is None):
-        raise CannotDecode("name one input: a file, - or --hex")
+        raise CannotDecode("give exactly one input: a file, - or --hex")
     if options.hex is not None:
         return hex_bytes(options.hex)
     if str(options.path) == "-":
@@ -131,12 +134,12 @@ def _input(options: argparse.Namespace) -> bytes:
         with options.path.open("rb") as file:
             data = file.read(INPUT_BYTES_MAX + 1)
     if len(data) > INPUT_BYTES_MAX:
-        raise CannotDecode(f"the input has more than {INPUT_BYTES_MAX} bytes")
+        raise CannotDecode(f"the input has more than the maximum of {INPUT_BYTES_MAX} bytes")
     return bytes_of(data)
 
 
 def _frames(data: bytes, is_unframed: bool) -> Iterator[tuple[int, bytes]]:
-    """Each whole frame without its size, and where it begins."""
+    """Yield each complete frame without its size field, after the position of its first byte in the input."""
     if is_unframed:
         yield 0, data
         return
@@ -148,7 +151,7 @@ def _frames(data: bytes, is_unframed: bool) -> Iterator[tuple[int, bytes]]:
 
 
 def _end_of(data: bytes) -> int:
-    """Where the last whole frame ends."""
+    """Return the position after the last complete frame."""
     position = 0
     while position + SIZE_BYTES <= len(data):
         size = _size_at(data, position)
@@ -166,13 +169,13 @@ def _size_at(data: bytes, position: int) -> int:
 def _cut_short(data: bytes, end: int) -> str:
     left = len(data) - end
     if left < SIZE_BYTES:
-        return f"at byte {end}: {left} bytes are too few for the size of a frame"
+        return f"at byte {end}: {left} bytes are too few for the size field of a frame"
     size = _size_at(data, end)
-    return f"at byte {end}: a frame of {size} bytes is announced, {left - SIZE_BYTES} follow"
+    return f"at byte {end}: the size field says {size} bytes, but {left - SIZE_BYTES} follow"
 
 
 class _Stream(io.BytesIO):
-    """Remembers where the last read began: that is where a parse that fails has failed."""
+    """A stream that stores the position of the last read in `read_at`. A parse error is at this position."""
 
     read_at = 0
 
@@ -191,7 +194,7 @@ def read_request(data: bytes, position: int) -> Frame:
     frame.version = header.api_version
     frame.api = APIS.get(header.api_key)
     if frame.api is None:
-        frame.problem = f"at byte {position}: there is no API with key {header.api_key}"
+        frame.problem = f"at byte {position}: unknown API key {header.api_key}"
         return frame
     if frame.version not in frame.api.versions:
         frame.problem = (
@@ -209,7 +212,8 @@ def read_response(data: bytes, position: int, api: Api, version: int) -> Frame:
     if header is None:
         return frame
     frame.header = {"correlation_id": header.correlation_id}
-    # A client that does not know yet what the server speaks must be able to read this one.
+    # A response to ApiVersions has the non-flexible header in every version, because a client must be able to read it
+    # before it has received the versions that the server supports.
     has_tags = version in message_of(api.response).flexible and api is not API_VERSIONS
     return _body(frame, stream, api.response, has_tags)
 
@@ -224,7 +228,7 @@ def _body(frame: Frame, stream: _Stream, cls: type[Any], has_tags: bool) -> Fram
 
 
 def _parse(frame: Frame, stream: _Stream, description: Construct, what: str) -> Any:
-    """What the description makes of the next bytes; None, and the frame's problem told, if it makes nothing of them."""
+    """Parse the next bytes. If they are malformed, set the frame's `problem` and return None."""
     try:
         return description.parse_stream(stream)
     except ConstructError as error:

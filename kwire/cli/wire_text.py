@@ -1,4 +1,4 @@
-"""A frame as indented lines, or as JSON: fields by name, record batches and the blobs of consumers unfolded."""
+"""Formats a frame as indented lines or as JSON. Record batches and consumer protocol data are decoded."""
 
 import base64
 import json
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from construct import ConstructError
 
-from kwire.cli.log_batches import Place, decoded_records
+from kwire.cli.log_batches import Region, decoded_records
 from kwire.cli.log_text import batch_line, bytes_text, plain_bytes, printable, record_line
 from kwire.errors import ErrorCode
 from kwire.wire.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
@@ -21,7 +21,7 @@ from storage.errors import StorageError
 if TYPE_CHECKING:
     from kwire.cli.wire_decode import Frame
 
-# Bytes that are messages themselves when the group is one of consumers.
+# Bytes fields that contain one of these messages if the group has the protocol type "consumer".
 BLOBS: dict[tuple[str, str], type[Any]] = {
     ("JoinGroupRequestProtocol", "metadata"): ConsumerProtocolSubscription,
     ("JoinGroupResponseMember", "metadata"): ConsumerProtocolSubscription,
@@ -34,10 +34,10 @@ BLOBS: dict[tuple[str, str], type[Any]] = {
 
 @dataclass(slots=True)
 class Batches:
-    """What a field of records holds."""
+    """The decoded content of a records field. `rest` describes the bytes after the last complete batch, if any."""
 
     size_bytes: int
-    batches: list[tuple[Place, list[dict[str, Any]], str]] = field(default_factory=list)
+    batches: list[tuple[Region, list[dict[str, Any]], str]] = field(default_factory=list)
     rest: str = ""
 
 
@@ -48,7 +48,7 @@ def frame_lines(number: int, frame: "Frame") -> Iterator[str]:
     if frame.body is not None and frame.api is not None:
         yield from _lines(_tree(frame), 1)
     if frame.unread_bytes:
-        yield f"  {frame.unread_bytes} bytes follow that belong to nothing"
+        yield f"  {frame.unread_bytes} bytes follow after the last field"
     if frame.problem:
         yield "  MALFORMED"
 
@@ -84,7 +84,7 @@ def _tree(frame: "Frame") -> dict[str, Any]:
 
 
 def _fields(kind: Struct, parsed: Any, version: int) -> dict[str, Any]:
-    """The fields that this version carries, tagged ones included, with unfolded values."""
+    """Return the fields of this version by name, including tagged fields, with decoded values."""
     shown = {
         f.name: _value(f.kind, parsed[f.name], version, BLOBS.get((kind.name, f.name)))
         for f in kind.fields
@@ -101,7 +101,7 @@ def _value(kind: Kind, value: Any, version: int, blob: type[Any] | None = None) 
     if isinstance(kind, ArrayKind):
         return [_value(kind.element, element, version) for element in value]
     if isinstance(kind, Struct):
-        # A tagged struct that did not come is its default, made plain already.
+        # If a tagged struct is absent from the frame, `value` is its default.
         return _fields(kind, value, version)
     if kind is RECORDS:
         return batches_in(bytes(value))
@@ -113,7 +113,7 @@ def _value(kind: Kind, value: Any, version: int, blob: type[Any] | None = None) 
 
 
 def _blob(cls: type[Any], data: bytes) -> Any:
-    """A consumer's subscription or assignment if these bytes are one, else the bytes."""
+    """Decode a consumer subscription or assignment. If the bytes are neither, return them unchanged."""
     if len(data) < 2:
         return data
     version = min(int.from_bytes(data[:2]), message_of(cls).versions.last)
@@ -126,30 +126,32 @@ def _blob(cls: type[Any], data: bytes) -> Any:
 
 
 def batches_in(data: bytes) -> Batches:
-    """Every batch of a field of records. What is at the end of a Fetch may be cut short, that is no error."""
+    """Decode every batch of a records field. An incomplete last batch is not an error, because Fetch may return one."""
     found = Batches(len(data))
     position = 0
     while position < len(data):
         left = len(data) - position
         if left >= LENGTH_OVERHEAD + 5 and data[position + 16] != MAGIC:
-            found.rest = f"position {position}  {left} bytes of message format {data[position + 16]}, which is not read"
+            found.rest = (
+                f"position {position}  {left} bytes of message format {data[position + 16]}, which is not supported"
+            )
             break
         size_bytes = LENGTH_OVERHEAD + int.from_bytes(data[position + 8 : position + 12], signed=True)
         if left < HEADER_BYTES or size_bytes > left:
-            found.rest = f"position {position}  {left} bytes of a batch that is cut short"
+            found.rest = f"position {position}  {left} bytes of an incomplete batch"
             break
         header = BatchHeaderSpec.parse(data[position : position + HEADER_BYTES])
         try:
             batch = RecordBatchSpec.parse(data[position : position + size_bytes])
         except ConstructError:
-            found.rest = f"position {position}  not a batch: it says it has {size_bytes} bytes"
+            found.rest = f"position {position}  not a batch: its length field says {size_bytes} bytes"
             break
-        place = Place(position, size_bytes, batch, "" if batch.is_intact else "the CRC does not fit")
+        region = Region(position, size_bytes, batch, "" if batch.is_intact else "the CRC does not match")
         try:
             records, problem = decoded_records(batch, is_group_topic=False), ""
         except (ConstructError, StorageError) as error:
             records, problem = [], f"the records cannot be read: {printable(str(error).splitlines()[0])}"
-        found.batches.append((place, records, problem))
+        found.batches.append((region, records, problem))
         position += LENGTH_OVERHEAD + header.batch_length
     return found
 
@@ -177,8 +179,8 @@ def _lines(fields: dict[str, Any], depth: int) -> Iterator[str]:
 
 
 def _batch_lines(found: Batches) -> Iterator[str]:
-    for place, records, problem in found.batches:
-        yield batch_line(place)
+    for region, records, problem in found.batches:
+        yield batch_line(region)
         for record in records:
             yield record_line(record)
         if problem:
@@ -223,9 +225,9 @@ def _jsonable(value: Any) -> Any:
     return shown
 
 
-def _batch(place: Place, records: list[dict[str, Any]], problem: str) -> dict[str, Any]:
-    shown = {name: value for name, value in place.batch.header.items() if not name.startswith("_")}
-    shown |= {"position": place.position, "is_intact": not place.problem}
+def _batch(region: Region, records: list[dict[str, Any]], problem: str) -> dict[str, Any]:
+    shown = {name: value for name, value in region.batch.header.items() if not name.startswith("_")}
+    shown |= {"position": region.position, "is_intact": not region.problem}
     shown["records"] = [
         {**one, "headers": [{"key": key, "value": plain_bytes(value)} for key, value in one["headers"]]}
         for one in records

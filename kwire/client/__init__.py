@@ -1,4 +1,4 @@
-"""The small Python client for rooms and for the event store. Needs aiohttp only and nothing of the server.
+"""A small Python client for rooms and the event store. It needs only aiohttp and imports no modules of the server.
 
     from kwire.client import Client, Event, Gap
 
@@ -7,14 +7,16 @@
         for item in client.stream.subscribe("game-lobby-42", from_offset=0, replay=True):
             ...
 
-`AsyncClient` has the same calls for `await` and `async for`. A subscription hands out `Event`s in order, and between
-them `CaughtUp` (history is over, from here on it is live), `Lagging` (the server's warning) and `Gap` (these events
-cannot be had any more). It survives lost connections and restarts of the server: it goes on behind the last event it
-handed out, and what could not be mended is a `Gap`, never silence.
+`AsyncClient` has the same calls for `await` and `async for`.
 
-`client.events` is the event store: `publish` and `publish_many` (all or nothing, stored once however often they are
-sent), `read`, `last`, `event`, and subscriptions of the same kind by global position (`subscribe_all`) or version
-(`subscribe_stream`), which hand out `StoredEvent`s.
+A subscription yields `Event`s in order, and other items between them. `CaughtUp` reports that all stored events were
+delivered. `Lagging` is a warning from the server that the subscription reads too slowly. `Gap` names events that can no
+longer be delivered. After a lost connection or a restart of the server, a subscription resumes after the last event
+that it yielded.
+
+`client.events` has the calls of the event store. `publish` and `publish_many` are atomic and idempotent. `read`, `last`
+and `event` return stored events. `subscribe_all` yields the events of all topics by global position, and
+`subscribe_stream` those of one topic by version.
 """
 
 from kwire.client.client import AsyncClient
@@ -40,13 +42,26 @@ from kwire.client.errors import (
     Unreachable,
     WrongExpectedVersion,
 )
-from kwire.client.event_stream import EventStream
-from kwire.client.events import CaughtUp, Event, Gap, History, Item, Lagging, NewEvent, Position, Published
+from kwire.client.events import (
+    CaughtUp,
+    Event,
+    EventPage,
+    EventToStore,
+    Gap,
+    History,
+    Item,
+    Lagging,
+    NewEvent,
+    Position,
+    Published,
+    StoredEvent,
+    StoredItem,
+)
 from kwire.client.rooms import RoomInfo
-from kwire.client.stored_events import EventPage, EventToStore, StoredEvent, StoredItem
+from kwire.client.store_subscription import EventStream
 from kwire.client.subscription import Subscription
-from kwire.client.sync import Client, SyncSubscription
-from kwire.client.sync_events import SyncEventStream
+from kwire.client.sync.client import Client, SyncSubscription
+from kwire.client.sync.event_store import SyncEventStream
 
 __all__ = [
     "AnswerTimeout",

@@ -1,4 +1,4 @@
-"""The client for programs with an event loop."""
+"""The client for asyncio programs."""
 
 from collections.abc import Mapping
 from types import TracebackType
@@ -9,18 +9,18 @@ import aiohttp
 from kwire.client.backoff import DELAY_S_MAX, DELAY_S_MIN, Backoff
 from kwire.client.event_store import EventStore
 from kwire.client.http import Http
-from kwire.client.link import Link
 from kwire.client.rooms import Rooms
 from kwire.client.stream import Stream
+from kwire.client.websocket import WebSocketConnection
 
 DEFAULT_URL = "http://127.0.0.1:8082"
 TIMEOUT_S = 30.0
-# Each subscription to events has one, and so has each link; the rest is for calls.
+# Each event store subscription and each WebSocket uses one connection. The remaining connections are for HTTP calls.
 CONNECTIONS_MAX = 1_200
 
 
 class AsyncClient:
-    """`async with AsyncClient(url) as client:`; made inside a running event loop and used only there."""
+    """The client, used as `async with AsyncClient(url) as client:`. Create and use it in one running event loop."""
 
     def __init__(
         self,
@@ -31,9 +31,12 @@ class AsyncClient:
         retry_delay_s_max: float = DELAY_S_MAX,
         headers: Mapping[str, str] | None = None,
     ) -> None:
-        """`timeout_s` bounds every call, waiting for a connection included; a subscription reconnects without end."""
+        """`timeout_s` limits every call, including the wait for a connection.
+
+        After a lost connection, a subscription tries to reconnect until it is closed.
+        """
         url = url.rstrip("/")
-        # A bridge on this machine or network is meant to be reached directly, whatever proxy the environment names.
+        # The client connects directly to the server. `trust_env=False` ignores proxy settings of the environment.
         self._session = aiohttp.ClientSession(
             headers=headers,
             trust_env=False,
@@ -46,10 +49,10 @@ class AsyncClient:
         def new_backoff() -> Backoff:
             return Backoff(retry_delay_s_min, retry_delay_s_max)
 
-        def new_link() -> Link:
-            return Link(self._session, url + "/ws", new_backoff())
+        def new_connection() -> WebSocketConnection:
+            return WebSocketConnection(self._session, url + "/ws", new_backoff())
 
-        self.stream = Stream(new_link, http, timeout_s)
+        self.stream = Stream(new_connection, http, timeout_s)
         self.rooms = Rooms(http)
         self.events = EventStore(self._session, url, http, new_backoff, timeout_s)
 

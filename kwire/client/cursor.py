@@ -1,7 +1,8 @@
-"""Where one subscription stands, and how it goes on after a loss. No sockets, no clock.
+"""The position of one subscription, and how the subscription resumes after a lost connection.
 
-The invariant: every offset from the first one promised up to `next_offset` was either handed out once, in order, or
-lies in a `Gap` that was handed out. Only an answer of the server, an event or a mark moves it.
+The module uses no sockets and no clock. Its invariant: every offset from the start of the subscription to
+`next_offset` (exclusive) was yielded once, in order, or was filtered out, or lies in a `Gap` that was yielded. The
+position changes only when a response to a subscribe, an event or a control message arrives.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from kwire.client.events import (
 
 
 class Start(NamedTuple):
-    """Where a user wants to begin."""
+    """The start position that the caller requested for a subscription."""
 
     from_offset: int | None = None
     replay: bool | None = None
@@ -28,20 +29,25 @@ class Start(NamedTuple):
     resume: Position | None = None
 
 
-class Answered(NamedTuple):
+class SubscribeOutcome(NamedTuple):
+    """The gaps found in the response to a subscribe, and whether the client must subscribe again."""
+
     gaps: Sequence[Gap]
-    # The server waits for offsets that will mean other events: subscribe anew, from the cursor's new place.
-    must_ask_again: bool
+    # True if the server lost the end of the log. The requested start is then beyond the log's new end, and the server
+    # would skip the new events before it. So the client must subscribe again, from the cursor's new position.
+    must_resubscribe: bool
 
 
 class Cursor:
+    """Tracks the position of a subscription: its epoch and the next offset."""
+
     def __init__(self, room: str, start: Start, options: Mapping[str, Any]) -> None:
         self.room = room
         self._start = start
         self._options = {name: value for name, value in options.items() if value is not None}
         self.epoch: str | None = start.resume.epoch if start.resume is not None else None
         self.next_offset: int | None = start.resume.next_offset if start.resume is not None else None
-        # The newest offset known to have existed in this epoch.
+        # The newest offset that the log is known to have had in this epoch.
         self._newest_known = -1 if self.next_offset is None else self.next_offset - 1
 
     @property
@@ -51,7 +57,7 @@ class Cursor:
         return Position(self.epoch, self.next_offset)
 
     def request(self) -> dict[str, Any]:
-        """The payload of the next `stream.subscribe`."""
+        """Return the payload of the next `stream.subscribe` command."""
         payload: dict[str, Any] = {"room": self.room, **self._options}
         if self.next_offset is not None:
             payload["from_offset"] = self.next_offset
@@ -64,26 +70,33 @@ class Cursor:
                 payload[name] = value
         return payload
 
-    def answered(self, result: Mapping[str, Any]) -> Answered:
-        """The server has subscribed: compare what it gives with what was asked for."""
+    def subscribed(self, result: Mapping[str, Any]) -> SubscribeOutcome:
+        """Process the response to a subscribe: compare the start offset in the response with the requested one."""
         epoch, begins_at = str(result["epoch"]), int(result["next_offset"])
         newest = int(result["newest_offset"])
         wanted, known_epoch, newest_known = self.next_offset, self.epoch, self._newest_known
         self.epoch, self.next_offset, self._newest_known = epoch, begins_at, newest
         if wanted is None:
-            return Answered((), False)
+            return SubscribeOutcome((), False)
         if epoch != known_epoch:
-            return Answered((Gap(self.room, wanted, None, REASON_RECREATED),), False)
+            return SubscribeOutcome((Gap(self.room, wanted, None, REASON_RECREATED),), False)
         if newest < newest_known and newest < wanted - 1:
-            # The machine lost the end of the log (a power cut under `os` sync) and gives its offsets out again.
+            # The server lost the end of the log, for example in a power failure with the sync mode `os`. New events get
+            # the offsets of the lost ones.
             self.next_offset = newest + 1
-            return Answered((Gap(self.room, newest + 1, wanted - 1, REASON_SHORTENED),), True)
-        # `recovered` is false in the two cases above, and for somebody who waits for an offset that never was.
-        # Offset 0 is never refused, it means the oldest: what is missing shows here only.
-        return Answered(self._gap_to(wanted, begins_at), False)
+            return SubscribeOutcome((Gap(self.room, newest + 1, wanted - 1, REASON_SHORTENED),), True)
+        # The response's field `recovered` is not used, because it is false not only in the two cases above, but also
+        # for a start beyond the end of the log.
+        # The server never refuses a start at offset 0, because it reads 0 as "from the oldest event". If the events
+        # from offset 0 on were deleted, the gap is detected only here.
+        return SubscribeOutcome(self._gap_to(wanted, begins_at), False)
 
     def refused(self, error: Refused) -> Sequence[Gap] | None:
-        """The gap an error means and behind which reading can go on; None if the error is one for the user."""
+        """Process a refused subscribe.
+
+        If the requested events were deleted, move the position to the oldest event and return the gap. Return None for
+        any other error: this class cannot handle it.
+        """
         if self.next_offset is None or not isinstance(error, OffsetOutOfRange) or error.oldest <= self.next_offset:
             return None
         gaps = self._gap_to(self.next_offset, error.oldest)
@@ -92,7 +105,7 @@ class Cursor:
         return gaps
 
     def take(self, offset: int) -> bool:
-        """An event has come; False if it was already handed out."""
+        """Move the position past the event at `offset`. Return False if the event was already yielded."""
         assert self.next_offset is not None
         if offset < self.next_offset:
             return False
@@ -100,26 +113,29 @@ class Cursor:
         self._newest_known = max(self._newest_known, offset)
         return True
 
-    def passed(self, offset: int) -> None:
-        """Everything up to here was delivered, filtered out or told as a gap."""
+    def advance_past(self, offset: int) -> None:
+        """Move the position past `offset`: all events up to it were delivered, filtered out or reported as a gap."""
         if self.next_offset is not None:
             self.next_offset = max(self.next_offset, offset + 1)
 
-    def mark(self, mark: Mapping[str, Any], place: str = "offset") -> CaughtUp | Gap | Lagging | None:
-        """A mark between events has come; the item it means, if any. `place` is what the server calls an offset."""
-        offset = mark.get(place, -1)
-        match mark["control"]:
+    def control(self, message: Mapping[str, Any], offset_name: str = "offset") -> CaughtUp | Gap | Lagging | None:
+        """Process a control message. Return the item to yield, or None if the message has none.
+
+        `offset_name` is the name of the offset field in the message: "offset", "position" or "version".
+        """
+        offset = message.get(offset_name, -1)
+        match message["control"]:
             case "gap":
-                start, end = mark[f"from_{place}"], mark[f"to_{place}"]
-                self.passed(end)
-                return Gap(self.room, start, end, mark.get("reason", "unknown"))
+                start, end = message[f"from_{offset_name}"], message[f"to_{offset_name}"]
+                self.advance_past(end)
+                return Gap(self.room, start, end, message.get("reason", "unknown"))
             case "caught_up":
-                self.passed(offset)
+                self.advance_past(offset)
                 return CaughtUp(self.room, offset)
             case "lagging":
-                return Lagging(self.room, offset, mark.get("behind", 0))
+                return Lagging(self.room, offset, message.get("behind", 0))
             case "checkpoint":
-                self.passed(offset)
+                self.advance_past(offset)
         return None
 
     def _gap_to(self, wanted: int, begins_at: int) -> Sequence[Gap]:

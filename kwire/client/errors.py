@@ -1,4 +1,4 @@
-"""What can go wrong, as exceptions: what the server refused, by its code, and what happened on the way to it."""
+"""Exceptions of the client: error responses of the server, one class per error code, and connection failures."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,27 +7,27 @@ from kwire.client.events import Gap
 
 
 class ClientError(Exception):
-    """All errors of this client."""
+    """Base class of all errors of this client."""
 
 
 class Unreachable(ClientError):
-    """No connection could be made in time. Nothing was sent."""
+    """No connection could be opened in time. Nothing was sent."""
 
 
 class ConnectionLost(ClientError):
-    """The connection ended before the answer came."""
+    """The connection was lost before the response arrived."""
 
 
 class PublishUncertain(ConnectionLost):
-    """The connection ended between sending and the answer: the events may be stored or not. Nothing is sent twice."""
+    """The connection was lost after the events were sent. It is unknown whether they are stored."""
 
 
 class AnswerTimeout(PublishUncertain):
-    """The server did not answer in time; for a publish it is unknown whether the events are stored."""
+    """The server did not answer in time. For a publish, it is unknown whether the events are stored."""
 
 
 class TooLongForSocket(ClientError):
-    """For the client itself: this command goes as a request of its own."""
+    """The command is too long for the WebSocket. Internal: the client catches it and sends an HTTP request instead."""
 
 
 class ClientClosed(ClientError):
@@ -35,15 +35,20 @@ class ClientClosed(ClientError):
 
 
 class GapFound(ClientError):
-    """`next_event` has no event to return for these offsets; the next call goes on behind them."""
+    """`next_event` reached a gap. The next call continues after the gap."""
 
     def __init__(self, gap: Gap) -> None:
-        super().__init__(f"room {gap.room}: events from offset {gap.from_offset} on are gone ({gap.reason})")
+        super().__init__(
+            f"room {gap.room}: events from offset {gap.from_offset} are no longer available ({gap.reason})"
+        )
         self.gap = gap
 
 
 class Refused(ClientError):
-    """The server understood and said no. `code` is stable, `details` has what else the answer carried."""
+    """The server answered with an error.
+
+    `code` does not change between versions of the server. `details` has all fields except `code` and `message`.
+    """
 
     def __init__(self, code: str, message: str, details: Mapping[str, Any]) -> None:
         super().__init__(f"{code}: {message}")
@@ -53,7 +58,7 @@ class Refused(ClientError):
 
 
 class RoomNotFound(Refused):
-    """The room does not exist, or was deleted while it was read."""
+    """The room does not exist, or was deleted during the subscription."""
 
 
 class EventNotFound(Refused):
@@ -61,7 +66,7 @@ class EventNotFound(Refused):
 
 
 class OffsetOutOfRange(Refused):
-    """The offset lies below the oldest event that is kept."""
+    """The offset is less than the offset of the oldest stored event."""
 
     @property
     def requested(self) -> int:
@@ -77,15 +82,15 @@ class OffsetOutOfRange(Refused):
 
 
 class SubscriptionFailed(Refused):
-    """The server could not subscribe."""
+    """The server could not start or continue the subscription."""
 
 
 class BroadcastFailed(Refused):
-    """The server could not deliver."""
+    """The server could not deliver the event to subscribers."""
 
 
 class InvalidEvent(Refused):
-    """The event is not one the server can store."""
+    """The event is not valid and cannot be stored."""
 
 
 class EventTooLarge(Refused):
@@ -93,19 +98,19 @@ class EventTooLarge(Refused):
 
 
 class TopicNotFound(Refused):
-    """The event store has no such topic, or it was deleted while it was read."""
+    """The topic does not exist in the event store, or was deleted during the subscription."""
 
 
 class NotAnEventTopic(Refused):
-    """The topic has no schemas, so it takes no events of the event store."""
+    """The topic has no schemas, so it cannot hold events of the event store."""
 
 
 class SchemaViolation(Refused):
-    """An event is not what its topic's schema says; `details["index"]` is its place among those published."""
+    """An event does not match its topic's schema. `details["index"]` is the index of the event in the request."""
 
 
 class WrongExpectedVersion(Refused):
-    """Somebody else has added to the topic, or has not: `actual` is the version of its last event."""
+    """The topic's last event has the version `actual` instead of the version `expected`."""
 
     @property
     def expected(self) -> int:
@@ -117,7 +122,7 @@ class WrongExpectedVersion(Refused):
 
 
 class IdempotencyConflict(Refused):
-    """The idempotency key was used before, for other events."""
+    """The idempotency key was used before for other events."""
 
 
 _BY_CODE: Mapping[str, type[Refused]] = {
@@ -140,7 +145,7 @@ _BY_CODE: Mapping[str, type[Refused]] = {
 
 
 def refusal_of(error: Any) -> Refused:
-    """The exception for the `error` object of an answer."""
+    """Return the exception for the `error` object of a response."""
     if not isinstance(error, Mapping):
         return Refused("Unknown", str(error), {})
     code, message = str(error.get("code", "Unknown")), str(error.get("message", ""))

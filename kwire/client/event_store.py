@@ -1,4 +1,4 @@
-"""The event store: publish events with schemas, read them back, follow everything or one topic."""
+"""Calls of the event store: publish events, read events, and subscribe to all topics or to one topic."""
 
 import asyncio
 import uuid
@@ -11,20 +11,22 @@ import aiohttp
 from kwire.client.backoff import Backoff
 from kwire.client.cursor import Cursor, Start
 from kwire.client.errors import AnswerTimeout, ClientError, ConnectionLost, PublishUncertain, Refused, Unreachable
-from kwire.client.event_stream import EventStream
-from kwire.client.events import Position
+from kwire.client.events import EventPage, EventToStore, Position, StoredEvent, stored_body, stored_event
 from kwire.client.http import Http
-from kwire.client.stored_events import EventPage, EventToStore, StoredEvent, stored_body, stored_event
+from kwire.client.store_subscription import EventStream
 from kwire.client.stream import OnLag
 
 ALL = "all"
 PAGE_EVENTS = 1_000
 STREAMS_MAX = 1_000
-# The server does not know, or is about to stop. What is sent again under the same key is stored once.
+# After these errors the events may be stored or not. The request is sent again with the same idempotency key, so that
+# the events are stored once.
 UNCERTAIN_CODES = frozenset({"REQUEST_TIMED_OUT", "NOT_LEADER_OR_FOLLOWER"})
 
 
 class EventStore:
+    """The calls of the event store, available as `client.events`."""
+
     def __init__(
         self,
         session: aiohttp.ClientSession,
@@ -59,49 +61,49 @@ class EventStore:
         expected_version: int | None = None,
         idempotency_key: str | None = None,
     ) -> str:
-        """Store one event; its id."""
+        """Publish one event and return its id."""
         event = EventToStore(topic, event_type, payload, metadata or {}, key, event_id, expected_version)
         return (await self.publish_many([event], idempotency_key=idempotency_key))[0]
 
     async def publish_many(
         self, events: Sequence[EventToStore], *, idempotency_key: str | None = None
     ) -> Sequence[str]:
-        """Store all of them, in whatever topics, or none; their ids in order.
+        """Store all events or none, and return their ids in order. The events may belong to different topics.
 
-        Every call has an idempotency key, its own or yours: a request whose answer was lost is sent again until the
-        client's `timeout_s` is over, and stored once. PublishUncertain means that nobody knows: call again, with the
-        same key.
+        If no `idempotency_key` is given, the client generates one. A request without a response is sent again until the
+        client's `timeout_s` has passed. The key ensures that its events are stored only once. PublishUncertain is
+        raised if it is unknown whether the events are stored: call again with the same key.
         """
         if not events:
             return ()
         key = uuid.uuid4().hex if idempotency_key is None else idempotency_key
         body = [stored_body(event) for event in events]
         backoff = self._new_backoff()
-        trouble: ClientError = Unreachable(f"no connection to {self._url} within {self._timeout_s} s")
-        is_asking = False
+        failure: ClientError = Unreachable(f"no connection to {self._url} within {self._timeout_s} s")
+        is_in_flight = False
         try:
             async with asyncio.timeout(self._timeout_s):
                 while True:
-                    is_asking = True
+                    is_in_flight = True
                     try:
                         answer = await self._http.call("POST", "/events", body, headers={"Idempotency-Key": key})
                         ids: list[str] = answer["eventIds"]
                         return ids
                     except (ConnectionLost, Unreachable) as error:
-                        # Once it may have arrived it stays uncertain.
-                        if not isinstance(trouble, PublishUncertain) or not isinstance(error, Unreachable):
-                            trouble = error
+                        # If an earlier request may have arrived, the result stays uncertain.
+                        if not isinstance(failure, PublishUncertain) or not isinstance(error, Unreachable):
+                            failure = error
                     except Refused as error:
                         if error.code not in UNCERTAIN_CODES:
                             raise
-                        trouble = PublishUncertain(str(error))
-                    is_asking = False
+                        failure = PublishUncertain(str(error))
+                    is_in_flight = False
                     await asyncio.sleep(backoff.next_delay_s())
         except TimeoutError:
-            # What was on its way when the time was over may have arrived, whatever became of the tries before it.
-            if is_asking and not isinstance(trouble, PublishUncertain):
-                trouble = AnswerTimeout(f"no answer to a publish within {self._timeout_s} s")
-            raise trouble from None
+            # The request that was in flight at the timeout may have arrived, even if all earlier attempts failed.
+            if is_in_flight and not isinstance(failure, PublishUncertain):
+                failure = AnswerTimeout(f"no answer to a publish within {self._timeout_s} s")
+            raise failure from None
 
     # --- reading
 
@@ -115,40 +117,47 @@ class EventStore:
         limit: int | None = None,
         is_backwards: bool = False,
     ) -> EventPage:
-        """A page of events. `since` and `before` are ids and not part of it, `date` is a day in UTC (2025-07-06)."""
-        asked: dict[str, str | int | None] = {
+        """Return a page of the topic's events.
+
+        `since` and `before` are event ids, both exclusive. `date` is a day in UTC, such as 2025-07-06.
+        """
+        parameters: dict[str, str | int | None] = {
             "sinceEventId": since,
             "beforeEventId": before,
             "date": date,
             "limit": limit,
             "order": "backwards" if is_backwards else None,
         }
-        query = {name: value for name, value in asked.items() if value is not None}
+        query = {name: value for name, value in parameters.items() if value is not None}
         page = await self._http.call("GET", f"/topics/{quote(topic, safe='')}/events", query=query)
         return EventPage([stored_event(one) for one in page["events"]], page["next"])
 
     async def read_all(
         self, topic: str, *, since: str | None = None, date: str | None = None
     ) -> AsyncIterator[StoredEvent]:
-        """All events there are now, page by page."""
-        place = since
+        """Yield all stored events of the topic. They are requested page by page."""
+        after = since
         while True:
-            page = await self.read(topic, since=place, date=date, limit=PAGE_EVENTS)
+            page = await self.read(topic, since=after, date=date, limit=PAGE_EVENTS)
             for event in page.events:
                 yield event
             if page.next is None:
                 return
-            place = page.next
+            after = page.next
 
     async def last(self, topic: str) -> StoredEvent | None:
-        """The newest event; its version is what a writer may expect."""
+        """Return the topic's newest event, or None if the topic is empty.
+
+        The version of this event is the `expected_version` for the next event.
+        """
         page = await self._http.call("GET", f"/topics/{quote(topic, safe='')}/events", query={"last": "true"})
         return stored_event(page["events"][0]) if page["events"] else None
 
     async def event(self, event_id: str) -> StoredEvent:
+        """Return the event with this id."""
         return stored_event(await self._http.call("GET", f"/events/{quote(event_id, safe='')}"))
 
-    # --- following
+    # --- subscriptions
 
     async def subscribe_all(
         self,
@@ -158,12 +167,13 @@ class EventStore:
         on_lag: OnLag = "catchup",
         types: Collection[str] | None = None,
     ) -> EventStream:
-        """Every event in global order. `from_position`: None only what is new, N from there, -N so many back.
+        """Subscribe to all topics, in global order.
 
-        `resume` is the `position` of an earlier subscription. Losses of the connection are mended from then on; what
-        cannot be mended is handed out as a `Gap`.
+        `from_position`: None for new events only, "oldest" for all stored events, N for events from position N, -N for
+        the last N events. `resume` is the `position` of an earlier subscription. After a lost connection, the
+        subscription reconnects. Events that can no longer be delivered are reported as a `Gap`.
         """
-        return await self._subscribed(ALL, "/subscribe/all", "position", from_position, resume, on_lag, types)
+        return await self._subscribe(ALL, "/subscribe/all", "position", from_position, resume, on_lag, types)
 
     async def subscribe_stream(
         self,
@@ -174,15 +184,15 @@ class EventStore:
         on_lag: OnLag = "catchup",
         types: Collection[str] | None = None,
     ) -> EventStream:
-        """The same for one topic, by versions."""
+        """Subscribe to one topic. The arguments are those of `subscribe_all`, with versions instead of positions."""
         path = f"/subscribe/streams/{quote(topic, safe='')}"
-        return await self._subscribed(topic, path, "version", from_version, resume, on_lag, types)
+        return await self._subscribe(topic, path, "version", from_version, resume, on_lag, types)
 
-    async def _subscribed(
+    async def _subscribe(
         self,
         name: str,
         path: str,
-        place: str,
+        offset_name: str,
         begin: int | str | None,
         resume: Position | None,
         on_lag: OnLag,
@@ -190,10 +200,10 @@ class EventStore:
     ) -> EventStream:
         self._streams = {stream for stream in self._streams if not stream.is_over}
         if len(self._streams) >= STREAMS_MAX:
-            raise ValueError(f"a client can have {STREAMS_MAX} subscriptions; close those that are not read")
+            raise ValueError(f"the client has the maximum of {STREAMS_MAX} subscriptions: close unused ones")
         options = {"on_lag": on_lag, "types": None if types is None else ",".join(sorted(types))}
         cursor = Cursor(name, Start(resume=resume), options)
-        stream = EventStream(self._session, self._url + path, cursor, place, begin, self._new_backoff())
+        stream = EventStream(self._session, self._url + path, cursor, offset_name, begin, self._new_backoff())
         await stream.open(self._timeout_s)
         self._streams.add(stream)
         return stream

@@ -1,18 +1,18 @@
-"""What a client hands to its user: events, the marks between them, and the answers to its calls."""
+"""Data types of the client: events, the items between them in a subscription, and results of calls."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple, TypeAlias
 
-# Why events are missing, as far as the client finds it out itself; the server has reasons of its own beside these.
+# Reasons of gaps that the client detects. The server reports gaps with further reasons.
 REASON_RETENTION = "retention"
 REASON_RECREATED = "room_recreated"
 REASON_SHORTENED = "log_shortened"
 
 
 class Position(NamedTuple):
-    """Where reading goes on: all that is needed to resume, now or in another process."""
+    """The position of a subscription. A subscription can be resumed from it, also in another process."""
 
     epoch: str
     next_offset: int
@@ -32,13 +32,13 @@ class Event:
 
     @property
     def time(self) -> datetime:
-        """When the server stored it, with its time zone (UTC)."""
+        """The time when the server stored the event, with time zone UTC."""
         return datetime.fromisoformat(self.timestamp)
 
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """All that was stored has been delivered; what follows is live. Comes again after each resume."""
+    """Reports that all stored events were delivered and new events follow. Yielded again after each resume."""
 
     room: str
     offset: int
@@ -46,7 +46,7 @@ class CaughtUp:
 
 @dataclass(frozen=True, slots=True)
 class Lagging:
-    """The server warns: this reader is `behind` events late."""
+    """A warning from the server: `behind` events wait to be delivered to this subscription."""
 
     room: str
     offset: int
@@ -55,10 +55,11 @@ class Lagging:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Events that cannot be delivered any more, both ends included.
+    """A range of events that can no longer be delivered. Both offsets are included.
 
-    `to_offset` is None where nobody can know it: the room was deleted and made anew, and its offsets began again.
-    With the reason "log_shortened" the server itself lost these events; other events will come under their offsets.
+    `to_offset` is None if the room was deleted and created again: its offsets start at 0 again, and the last offset of
+    the old room is unknown. The reason "log_shortened" means that the server lost the events, and that new events get
+    the same offsets.
     """
 
     room: str
@@ -72,8 +73,11 @@ Item: TypeAlias = Event | CaughtUp | Lagging | Gap
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event to publish. An `event_id` of your own lets you find it again when its fate is uncertain; `key` is the
-    key of the record, for Kafka clients."""
+    """An event to publish.
+
+    If you set `event_id`, you can search the room for the event after PublishUncertain. `key` is the record key that
+    Kafka clients see.
+    """
 
     type: str
     data: Any
@@ -84,7 +88,7 @@ class NewEvent:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """The event is stored, as durably as its room promises."""
+    """The result of a publish. The event is stored, with the durability that its room is configured for."""
 
     event_id: str
     offset: int
@@ -93,7 +97,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A page of events, and what the room holds. An empty room has oldest 0 and newest -1."""
+    """A page of events, and the room's oldest and newest offsets (0 and -1 if the room is empty)."""
 
     events: Sequence[Event]
     oldest_offset: int
@@ -101,7 +105,7 @@ class History:
 
 
 def body_of(event: NewEvent) -> dict[str, Any]:
-    """An event as it is sent."""
+    """Return the JSON body of an event to publish to a room."""
     body: dict[str, Any] = {"event_type": event.type, "data": event.data}
     if event.metadata:
         body["metadata"] = dict(event.metadata)
@@ -113,7 +117,7 @@ def body_of(event: NewEvent) -> dict[str, Any]:
 
 
 def event_of(frame: Mapping[str, Any], room: str) -> Event:
-    """`room` is for answers whose events leave it out because it was asked for."""
+    """Return the event of a JSON object. `room` is used if the object does not name its room."""
     return Event(
         room=frame.get("room", room),
         event_id=frame["event_id"],
@@ -122,4 +126,90 @@ def event_of(frame: Mapping[str, Any], room: str) -> Event:
         data=frame["data"],
         timestamp=frame["timestamp"],
         metadata=frame.get("metadata") or {},
+    )
+
+
+# --- the event store
+
+
+@dataclass(frozen=True, slots=True)
+class EventToStore:
+    """An event to publish to the event store.
+
+    `expected_version` is the version that the topic's last event must have. -1 requires an empty topic.
+    """
+
+    topic: str
+    type: str
+    payload: Any
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    key: str | None = None
+    event_id: str | None = None
+    expected_version: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event of the event store.
+
+    `version` is the event's number in its topic. `position` is its number among the events of all topics. Only events
+    from `subscribe_all` have a `position`.
+    """
+
+    id: str
+    topic: str
+    version: int
+    type: str
+    payload: Any
+    timestamp: str
+    metadata: Mapping[str, str]
+    key: str | None = None
+    position: int | None = None
+
+    @property
+    def time(self) -> datetime:
+        """The time when the server stored the event, with time zone UTC."""
+        return datetime.fromisoformat(self.timestamp)
+
+
+@dataclass(frozen=True, slots=True)
+class EventPage:
+    """A page of stored events.
+
+    To request the next page, pass `next` as `since` (when reading backwards, as `before`). It is None on the last page.
+    """
+
+    events: Sequence[StoredEvent]
+    next: str | None
+
+
+# Subscriptions to the event store use the same CaughtUp, Lagging and Gap as rooms. There, the field `room` is the topic
+# or "all", and the offsets are versions or positions.
+StoredItem: TypeAlias = StoredEvent | CaughtUp | Lagging | Gap
+
+
+def stored_body(event: EventToStore) -> dict[str, Any]:
+    """Return the JSON body of an event to publish to the event store."""
+    body: dict[str, Any] = {"topic": event.topic, "type": event.type, "payload": event.payload}
+    if event.metadata:
+        body["metadata"] = dict(event.metadata)
+    for name, value in (("key", event.key), ("eventId", event.event_id), ("expectedVersion", event.expected_version)):
+        if value is not None:
+            body[name] = value
+    return body
+
+
+def stored_event(frame: Mapping[str, Any]) -> StoredEvent:
+    """Return the stored event of a JSON object."""
+    key = frame.get("key")
+    return StoredEvent(
+        id=frame["id"],
+        topic=frame["topic"],
+        version=frame["version"],
+        type=frame["type"],
+        payload=frame["payload"],
+        timestamp=frame["timestamp"],
+        metadata=frame.get("metadata") or {},
+        key=key if isinstance(key, str) else None,
+        position=frame.get("position"),
     )

@@ -1,4 +1,4 @@
-"""Single calls over HTTP: JSON out, JSON back, a refusal as its exception."""
+"""HTTP requests with JSON bodies. Responses are decoded, and error responses are raised as exceptions."""
 
 import asyncio
 import io
@@ -16,6 +16,8 @@ BODY_EXCERPT_LENGTH = 200
 
 
 class Http:
+    """Sends HTTP requests to one server."""
+
     def __init__(self, session: aiohttp.ClientSession, url: str, timeout_s: float) -> None:
         self._session = session
         self._url = url
@@ -29,9 +31,12 @@ class Http:
         query: Mapping[str, str | int] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """The answer's JSON. POST is never sent twice: where its fate is unknown, PublishUncertain says so."""
+        """Send a request and return the JSON of the response. A POST is never sent again.
+
+        PublishUncertain is raised for a POST if no response arrived: the server may have processed the request.
+        """
         is_write = method == "POST"
-        # aiohttp sends a file in portions, and so does not hold up the loop with a large body.
+        # aiohttp sends a file object in chunks, so a large body does not block the event loop.
         data = None if body is None else io.BytesIO(json_text(body).encode())
         sent = {**(headers or {}), **({"Content-Type": "application/json"} if data is not None else {})}
         try:
@@ -45,7 +50,7 @@ class Http:
         except aiohttp.ClientConnectorError as error:
             raise Unreachable(f"no connection to {self._url}: {error}") from error
         except (aiohttp.ClientError, OSError) as error:
-            lost = f"the connection ended before the answer: {type(error).__name__}: {error}"
+            lost = f"the connection was lost before the answer: {type(error).__name__}: {error}"
             raise (PublishUncertain if is_write else ConnectionLost)(lost) from error
         except TimeoutError:
             raise AnswerTimeout(f"no answer to {method} {path} within {self._timeout_s} s") from None

@@ -1,4 +1,4 @@
-"""The items of a subscription, as its user takes them: what is the same for rooms and for the event store."""
+"""The base class of subscriptions to rooms and to the event store: iteration over their items."""
 
 import asyncio
 from types import TracebackType
@@ -11,8 +11,8 @@ EventT = TypeVar("EventT")
 ItemT = TypeVar("ItemT")
 
 
-class Items(Generic[EventT, ItemT]):
-    """Iterate over it (`async for item in subscription`), or pull with `next` or `next_event`."""
+class ItemIterator(Generic[EventT, ItemT]):
+    """A source of items: iterate over it (`async for item in subscription`), or call `next` or `next_event`."""
 
     def __init__(self, event_type: type[EventT], position: Position | None) -> None:
         self._event_type = event_type
@@ -21,7 +21,7 @@ class Items(Generic[EventT, ItemT]):
 
     @property
     def position(self) -> Position | None:
-        """Behind the last item taken. Store it to go on from here in another process (`resume=`)."""
+        """The position after the last returned item. Pass it as `resume` to continue, also in another process."""
         return self._position
 
     @property
@@ -29,11 +29,14 @@ class Items(Generic[EventT, ItemT]):
         return self._end is not None
 
     async def next(self, timeout_s: float | None = None) -> ItemT:
-        """The next item. TimeoutError if none comes in time; what ended the subscription, if something did."""
+        """Wait for the next item and return it. Raises TimeoutError, or the error that ended the subscription."""
         raise NotImplementedError
 
     async def next_event(self, timeout_s: float | None = None) -> EventT:
-        """The next event, without the marks between; a gap is raised as `GapFound`, and the call after it goes on."""
+        """Wait for the next event and return it. `CaughtUp` and `Lagging` are skipped.
+
+        A gap raises `GapFound`. The next call continues after the gap.
+        """
         async with asyncio.timeout(timeout_s):
             while True:
                 item: Any = await self.next()

@@ -1,4 +1,4 @@
-"""JSON of requests: values that JSON cannot hold are refused before anything is sent."""
+"""JSON encoding of requests. Values that JSON cannot represent are rejected before anything is sent."""
 
 import json
 from typing import Any
@@ -7,12 +7,15 @@ from kwire.client.errors import InvalidEvent
 
 
 def json_text(value: Any) -> str:
-    """One line of ASCII. Raises InvalidEvent for NaN, infinities, lone surrogates and integers of over 4,300 digits."""
+    """Return the value as one line of ASCII JSON.
+
+    InvalidEvent is raised for NaN, infinities, lone surrogates and integers with more than 4,300 digits.
+    """
     try:
         text = json.dumps(value, separators=(",", ":"), allow_nan=False)
         if "\\ud" in text:
-            # A surrogate that is not one of a pair can be escaped, but not encoded.
+            # `dumps` escapes a lone surrogate without an error. Encoding the unescaped text raises UnicodeEncodeError.
             json.dumps(value, ensure_ascii=False).encode()
     except ValueError as error:
-        raise InvalidEvent("InvalidEvent", f"the event cannot be written as JSON: {error}", {}) from None
+        raise InvalidEvent("InvalidEvent", f"the event cannot be encoded as JSON: {error}", {}) from None
     return text

@@ -1,4 +1,4 @@
-"""Rooms as things: list them, make one, look at one, delete one."""
+"""Management of rooms: list, create, describe and delete."""
 
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ PAGE_ROOMS = 500
 
 @dataclass(frozen=True, slots=True)
 class RoomInfo:
-    """What a room holds. `facts` is the whole answer, with all that is not named here."""
+    """A description of a room. `facts` is the complete response of the server."""
 
     name: str
     epoch: str
@@ -33,11 +33,13 @@ class RoomInfo:
 
 
 class Rooms:
+    """The calls that manage rooms, available as `client.rooms`."""
+
     def __init__(self, http: Http) -> None:
         self._http = http
 
     async def list(self, prefix: str = "") -> AsyncIterator[str]:
-        """The names of all rooms, in order, read page by page."""
+        """Yield the names of all rooms that begin with `prefix`, sorted. They are requested page by page."""
         after = ""
         while True:
             query: dict[str, str | int] = {"limit": PAGE_ROOMS}
@@ -53,12 +55,12 @@ class Rooms:
                 return
 
     async def create(self, room: str, **settings: Any) -> RoomInfo:
-        """Make it, or change the retention of the one that is there (`retention_hours=`, `max_events=` …)."""
+        """Create a room, or change the retention of an existing room (`retention_hours=`, `max_events=` …)."""
         return RoomInfo.of(await self._http.call("PUT", room_path(room), settings))
 
     async def get(self, room: str) -> RoomInfo:
         return RoomInfo.of(await self._http.call("GET", room_path(room)))
 
     async def delete(self, room: str) -> None:
-        """With all its events."""
+        """Delete a room with all its events."""
         await self._http.call("DELETE", room_path(room))

@@ -1,8 +1,9 @@
-"""A subscription to the event store: one stream of lines, opened again behind the last event whenever it is lost.
+"""A subscription to the event store, received as an HTTP stream of JSON lines.
 
-Nothing is queued here and no task runs: the user pulls, and what was not pulled stays in the socket, then on the
-server, whose log is the long queue. A user who pulls nothing for long is let go by the server, and goes on where it was
-with the next pull.
+After a lost connection, the stream is opened again, after the last event. The client has no queue and no task: it
+receives lines only when the caller requests an item. Until then, lines stay in the socket buffers, and when these are
+full, on the server. If the caller does not read for a long time, the server closes the stream, and the next call opens
+it again.
 """
 
 import asyncio
@@ -18,80 +19,89 @@ import aiohttp
 from kwire.client.backoff import Backoff
 from kwire.client.cursor import Cursor
 from kwire.client.errors import ClientClosed, ConnectionLost, Refused, Unreachable, refusal_of
-from kwire.client.events import Position
-from kwire.client.items import Items
-from kwire.client.stored_events import StoredEvent, StoredItem, stored_event
+from kwire.client.events import Position, StoredEvent, StoredItem, stored_event
+from kwire.client.item_iterator import ItemIterator
 
 NDJSON = "application/x-ndjson"
 CONNECT_TIMEOUT_S = 10.0
-# The server says something every ten seconds, unless it is told to do so more rarely.
+# If nothing arrives for this time, the connection is lost. The server sends a heartbeat every ten seconds, unless its
+# configuration sets a longer interval.
 SILENCE_S = 60.0
 LINE_BYTES_MAX = 64 * 1024 * 1024
 ERROR_BYTES_MAX = 64 * 1024
 
-# What asking again does not change. With every other code a subscription that had begun goes on later.
-LASTING_CODES = frozenset({"TopicNotFound", "NotAnEventTopic", "InvalidName", "BadRequest", "SubscriptionFailed"})
+# A retry after one of these errors would fail again. After any other error, a subscription that has started retries.
+PERMANENT_CODES = frozenset({"TopicNotFound", "NotAnEventTopic", "InvalidName", "BadRequest", "SubscriptionFailed"})
 
 logger = logging.getLogger("kwire.client")
 
 
-class EventStream(Items[StoredEvent, StoredItem]):
-    """Iterate over it (`async for item in stream`), or pull with `next` or `next_event`; one reader at a time."""
+class EventStream(ItemIterator[StoredEvent, StoredItem]):
+    """A subscription to the event store: iterate over it (`async for item in stream`), or call `next` or `next_event`.
+
+    Only one task may read from it at a time.
+    """
 
     def __init__(
         self,
         session: aiohttp.ClientSession,
         url: str,
         cursor: Cursor,
-        place: str,
+        offset_name: str,
         begin: int | str | None,
         backoff: Backoff,
     ) -> None:
-        """`place` is what the server calls an offset here; `begin` is where to begin if nothing was read before."""
+        """`offset_name` is the name of the offset field in messages: "position" or "version".
+
+        `begin` is the start that the caller requested. It is used while `cursor` has no position.
+        """
         super().__init__(StoredEvent, cursor.position)
         self._session = session
         self._url = url
         self._cursor = cursor
-        self._place = place
+        self._offset_name = offset_name
         self._begin = begin
         self._backoff = backoff
         self._answer: aiohttp.ClientResponse | None = None
         self._opened_at = 0.0
-        # It was lost, and is not opened again at once.
-        self._is_waiting = False
-        # Of what came: the beginning of a line, lines that nobody has looked at, and what those meant that were.
+        # True after the stream was lost: the client must wait before it opens the stream again.
+        self._must_wait = False
+        # Received data in three stages: parts of an incomplete line, complete unparsed lines, items of parsed lines.
         self._parts: list[bytes] = []
         self._parts_bytes = 0
         self._lines: deque[bytes] = deque()
         self._items: deque[StoredItem] = deque()
-        self._has_begun = False
+        self._has_started = False
 
     @property
     def name(self) -> str:
         return self._cursor.room
 
-    # --- what the user does
+    # --- called by the user
 
     async def next(self, timeout_s: float | None = None) -> StoredItem:
         async with asyncio.timeout(timeout_s):
-            while (item := self._taken()) is None:
+            while (item := self._take_item()) is None:
                 if self._end is not None:
                     raise self._end
                 await self._pull()
             return item
 
     async def next_batch(self, count_max: int, timeout_s: float | None = None) -> list[tuple[StoredItem, Position]]:
-        """At least one item, and with it what else is already here; beside each the position behind it."""
+        """Wait for the next item, and return it with the items that have already arrived.
+
+        At most `count_max` items are returned, each with the position after it.
+        """
         item: StoredItem | None = await self.next(timeout_s)
         found: list[tuple[StoredItem, Position]] = []
         while item is not None:
             assert self._position is not None
             found.append((item, self._position))
-            item = self._taken() if len(found) < count_max else None
+            item = self._take_item() if len(found) < count_max else None
         return found
 
     async def close(self) -> None:
-        self._let_go()
+        self._disconnect()
         if self._end is None:
             self._end = ClientClosed(f"the subscription to {self.name} was closed")
         self._lines.clear()
@@ -100,51 +110,51 @@ class EventStream(Items[StoredEvent, StoredItem]):
     # --- the connection
 
     async def open(self, timeout_s: float) -> None:
-        """The first time: raises what is wrong instead of trying for ever."""
-        trouble = "no answer yet"
+        """Open the stream for the first time. Retry for at most `timeout_s`, then raise an error."""
+        failure = "no answer yet"
         try:
             async with asyncio.timeout(timeout_s):
-                while not self._has_begun:
+                while not self._has_started:
                     try:
-                        await self._opened()
+                        await self._ensure_open()
                         await self._receive()
-                        while self._lines and not self._has_begun:
-                            self._look_at(self._lines.popleft())
+                        while self._lines and not self._has_started:
+                            self._parse_line(self._lines.popleft())
                     except ConnectionLost as error:
-                        trouble = str(error)
-                        self._lost(trouble)
+                        failure = str(error)
+                        self._lost(failure)
                     except Refused as error:
                         self._refused(error)
                         if self._end is not None:
                             raise self._end from None
         except TimeoutError:
-            self._let_go()
-            raise Unreachable(f"no answer to the subscription to {self.name}: {trouble}") from None
+            self._disconnect()
+            raise Unreachable(f"{self.name}: the server did not answer the subscription in time: {failure}") from None
         except BaseException:
-            self._let_go()
+            self._disconnect()
             raise
         self._position = self._position or self._cursor.position
 
     async def _pull(self) -> None:
-        """Get something from the server, whatever that takes."""
+        """Open the stream if it is not open, and receive data from the server."""
         try:
-            await self._opened()
+            await self._ensure_open()
             await self._receive()
         except ConnectionLost as error:
             self._lost(str(error))
         except Refused as error:
             self._refused(error)
 
-    async def _opened(self) -> None:
+    async def _ensure_open(self) -> None:
         if self._answer is not None:
             return
-        if self._is_waiting:
-            self._is_waiting = False
+        if self._must_wait:
+            self._must_wait = False
             await asyncio.sleep(self._backoff.next_delay_s())
         answer = await self._connect()
         if self._end is not None:
             answer.close()
-            raise ConnectionLost("closed meanwhile")
+            raise ConnectionLost("the subscription was closed")
         self._answer = answer
         self._opened_at = time.monotonic()
 
@@ -169,109 +179,112 @@ class EventStream(Items[StoredEvent, StoredItem]):
                 async with answer:
                     raise _refusal(answer.status, await answer.content.read(ERROR_BYTES_MAX))
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise ConnectionLost(f"no stream from {self._url}: {type(error).__name__}: {error}") from error
+            raise ConnectionLost(f"cannot open a stream from {self._url}: {type(error).__name__}: {error}") from error
 
     async def _receive(self) -> None:
         if self._answer is None:
-            raise ConnectionLost("closed meanwhile")
+            raise ConnectionLost("the subscription was closed")
         try:
-            # Who stops waiting here loses nothing: what came is still in the stream.
+            # A cancelled call loses no data, because received data stays in aiohttp's buffer.
             data = await self._answer.content.readany()
         except (aiohttp.ClientError, OSError) as error:
             raise ConnectionLost(f"{type(error).__name__}: {error}") from error
         if not data:
-            raise ConnectionLost("the server has ended the stream")
+            raise ConnectionLost("the server closed the stream")
         first, *more = data.split(b"\n")
         self._parts.append(first)
         self._parts_bytes += len(first)
         if more:
             lines = [b"".join(self._parts), *more[:-1]]
             self._parts, self._parts_bytes = [more[-1]], len(more[-1])
-            # Empty ones are the server's heartbeat.
+            # The server sends empty lines as heartbeats.
             self._lines.extend(line for line in lines if line)
         elif self._parts_bytes > LINE_BYTES_MAX:
-            raise ConnectionLost(f"a line has more than {LINE_BYTES_MAX} bytes")
+            raise ConnectionLost(f"a line is longer than the maximum of {LINE_BYTES_MAX} bytes")
 
     def _lost(self, reason: str) -> None:
         if self._answer is not None:
-            logger.info("stream of %s lost (%s), opening it again", self.name, reason)
-            self._backoff.lived(time.monotonic() - self._opened_at)
-        self._is_waiting = True
-        self._let_go()
+            logger.info("stream of %s lost (%s), reconnecting", self.name, reason)
+            self._backoff.connection_ended(time.monotonic() - self._opened_at)
+        self._must_wait = True
+        self._disconnect()
 
-    def _let_go(self) -> None:
+    def _disconnect(self) -> None:
         if self._answer is not None:
             self._answer.close()
             self._answer = None
         self._parts, self._parts_bytes = [], 0
 
-    # --- what comes
+    # --- received lines
 
-    def _taken(self) -> StoredItem | None:
-        self._understand()
+    def _take_item(self) -> StoredItem | None:
+        self._parse_lines()
         if not self._items:
             return None
         item = self._items.popleft()
         self._position = self._cursor.position
         return item
 
-    def _understand(self) -> None:
-        """Look at lines until there is an item. The cursor never runs ahead of what is handed out."""
+    def _parse_lines(self) -> None:
+        """Parse lines until one of them yields an item.
+
+        Further lines stay unparsed, so that the cursor's position is never beyond the yielded items.
+        """
         while self._lines and not self._items:
-            self._look_at(self._lines.popleft())
+            self._parse_line(self._lines.popleft())
         if not self._items:
             self._position = self._cursor.position or self._position
 
-    def _look_at(self, line: bytes) -> None:
+    def _parse_line(self, line: bytes) -> None:
         try:
             self._take(json.loads(line))
         except (ValueError, LookupError, TypeError) as error:
             self._lines.clear()
-            self._lost(f"a line that is none of kwire's: {type(error).__name__}: {error}")
+            self._lost(f"the server sent an invalid line: {type(error).__name__}: {error}")
 
     def _take(self, message: Mapping[str, Any]) -> None:
         kind = message.get("control")
         if kind is None:
-            if self._cursor.take(message[self._place]):
+            if self._cursor.take(message[self._offset_name]):
                 self._items.append(stored_event(message))
             return
         if kind == "subscribed":
             self._subscribed(message)
         elif kind == "closed":
             self._closed(message)
-        elif (item := self._cursor.mark(message, self._place)) is not None:
+        elif (item := self._cursor.control(message, self._offset_name)) is not None:
             self._items.append(item)
 
     def _subscribed(self, message: Mapping[str, Any]) -> None:
         facts = {
             "epoch": message["epoch"],
-            "next_offset": message[f"next_{self._place}"],
-            "newest_offset": message[f"newest_{self._place}"],
+            "next_offset": message[f"next_{self._offset_name}"],
+            "newest_offset": message[f"newest_{self._offset_name}"],
         }
-        answer = self._cursor.answered(facts)
-        self._has_begun = True
-        self._items.extend(answer.gaps)
-        if answer.must_ask_again:
+        outcome = self._cursor.subscribed(facts)
+        self._has_started = True
+        self._items.extend(outcome.gaps)
+        if outcome.must_resubscribe:
             self._lines.clear()
-            self._let_go()
+            self._disconnect()
 
     def _closed(self, message: Mapping[str, Any]) -> None:
         self._lines.clear()
         code, reason = str(message.get("code", "Unknown")), str(message.get("reason", ""))
-        if code in LASTING_CODES and code != "SubscriptionFailed":
-            self._end = refusal_of({"code": code, "message": reason, "offset": message.get(self._place)})
+        if code in PERMANENT_CODES and code != "SubscriptionFailed":
+            self._end = refusal_of({"code": code, "message": reason, "offset": message.get(self._offset_name)})
         self._lost(f"{code}: {reason}")
 
     def _refused(self, error: Refused) -> None:
-        self._let_go()
+        self._disconnect()
         gaps = self._cursor.refused(error)
         if gaps is not None:
             self._items.extend(gaps)
-        elif not self._has_begun or error.code in LASTING_CODES:
+        elif not self._has_started or error.code in PERMANENT_CODES:
             self._end = error
         else:
-            self._is_waiting = True
-            logger.info("stream of %s refused (%s), asking again", self.name, error)
+            self._must_wait = True
+            logger.info("stream of %s refused (%s), retrying", self.name, error)
 
 
 def _refusal(status: int, body: bytes) -> Refused:

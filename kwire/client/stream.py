@@ -1,4 +1,4 @@
-"""Publish, subscribe, history: the commands on rooms."""
+"""Calls on events of rooms: publish, subscribe, history."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -8,26 +8,28 @@ from kwire.client.cursor import Cursor, Start
 from kwire.client.errors import TooLongForSocket, Unreachable
 from kwire.client.events import Event, History, NewEvent, Position, Published, body_of, event_of
 from kwire.client.http import Http, room_path
-from kwire.client.link import ROOMS_MAX, Link
 from kwire.client.subscription import Subscription
+from kwire.client.websocket import ROOMS_MAX, WebSocketConnection
 
-# Each second subscription to one room takes a connection of its own.
-LINKS_MAX = 100
+# Several subscriptions to the same room need separate WebSockets.
+WEBSOCKETS_MAX = 100
 
 OnLag: TypeAlias = Literal["terminate", "catchup", "drop"]
 
 
 class Stream:
-    def __init__(self, new_link: Callable[[], Link], http: Http, timeout_s: float) -> None:
-        self._new_link = new_link
+    """The calls for events of rooms, available as `client.stream`."""
+
+    def __init__(self, new_connection: Callable[[], WebSocketConnection], http: Http, timeout_s: float) -> None:
+        self._new_connection = new_connection
         self._http = http
         self._timeout_s = timeout_s
-        self._links: list[Link] = []
+        self._connections: list[WebSocketConnection] = []
 
     async def close(self) -> None:
-        links, self._links = self._links, []
-        for link in links:
-            await link.close()
+        connections, self._connections = self._connections, []
+        for connection in connections:
+            await connection.close()
 
     async def publish(
         self,
@@ -39,13 +41,14 @@ class Stream:
         event_id: str | None = None,
         key: str | None = None,
     ) -> Published:
-        """Store one event. When this returns it is stored; PublishUncertain means that nobody knows.
+        """Publish one event. The event is stored when this call returns.
 
-        Calls that run at the same time share the connection and do not wait for each other.
+        PublishUncertain is raised if it is unknown whether the event is stored. Concurrent calls share one connection
+        and do not wait for each other.
         """
         body = body_of(NewEvent(event_type, data, metadata or {}, event_id, key))
         try:
-            result = await self._link_for(None).command(
+            result = await self._connection_for(None).command(
                 "stream.publish", {"room": room, **body}, self._timeout_s, is_write=True
             )
         except TooLongForSocket:
@@ -53,7 +56,7 @@ class Stream:
         return Published(result["event_id"], result["offset"], result["subscribers_notified"])
 
     async def publish_many(self, room: str, events: Sequence[NewEvent]) -> Sequence[Published]:
-        """Store up to 1,000 events in one request: all of them, in this order, with nothing between, or none."""
+        """Publish up to 1,000 events atomically, in this order and with consecutive offsets."""
         if not events:
             return ()
         body = [body_of(event) for event in events]
@@ -75,25 +78,28 @@ class Stream:
         on_lag: OnLag | None = None,
         types: Collection[str] | None = None,
     ) -> Subscription:
-        """Read a room. `from_offset`: None only what is new, 0 all there is, N from there, -N so many back.
+        """Subscribe to a room.
 
-        `resume` is the `position` of an earlier subscription. Losses of the connection are mended from then on; what
-        cannot be mended is handed out as a `Gap`.
+        `from_offset`: None for new events only, 0 for all stored events, N for events from offset N, -N for the last N
+        events. `resume` is the `position` of an earlier subscription. After a lost connection, the subscription
+        reconnects. Events that can no longer be delivered are reported as a `Gap`.
         """
         cursor = Cursor(
             room,
             Start(from_offset, replay, from_time, resume),
             {"on_lag": on_lag, "types": sorted(types) if types is not None else None},
         )
-        link = self._link_for(room)
-        subscription = Subscription(cursor, link)
-        await link.add(subscription)
+        connection = self._connection_for(room)
+        subscription = Subscription(cursor, connection)
+        await connection.add(subscription)
         try:
             async with asyncio.timeout(self._timeout_s):
                 await asyncio.shield(subscription.started)
         except TimeoutError:
             await subscription.close()
-            raise Unreachable(f"no answer to the subscription to {room}: {link.trouble}") from None
+            raise Unreachable(
+                f"room {room}: the server did not answer the subscription in time: {connection.failure_text}"
+            ) from None
         except BaseException:
             await subscription.close()
             raise
@@ -102,24 +108,30 @@ class Stream:
     async def history(
         self, room: str, *, from_offset: int | None = None, to_offset: int | None = None, limit: int | None = None
     ) -> History:
-        """Stored events, both ends included; at most `limit` (the server's default is 100)."""
-        asked = {"room": room, "from_offset": from_offset, "to_offset": to_offset, "limit": limit}
-        payload = {name: value for name, value in asked.items() if value is not None}
-        result = await self._link_for(None).command("stream.history", payload, self._timeout_s, is_write=False)
+        """Return the stored events from `from_offset` to `to_offset`, both included.
+
+        At most `limit` events are returned (the server's default is 100).
+        """
+        parameters = {"room": room, "from_offset": from_offset, "to_offset": to_offset, "limit": limit}
+        payload = {name: value for name, value in parameters.items() if value is not None}
+        result = await self._connection_for(None).command("stream.history", payload, self._timeout_s, is_write=False)
         return History(
             [event_of(each, room) for each in result["events"]], result["oldest_offset"], result["newest_offset"]
         )
 
     async def event(self, room: str, offset: int) -> Event:
-        """One event by its offset."""
+        """Return the event with this offset."""
         return event_of(await self._http.call("GET", room_path(room, f"/events/{offset}")), room)
 
-    def _link_for(self, room: str | None) -> Link:
-        """A link that does not read this room yet; one that has room for it."""
-        for link in self._links:
-            if room is None or (room not in link.rooms and len(link.rooms) < ROOMS_MAX):
-                return link
-        if len(self._links) >= LINKS_MAX:
-            raise ValueError(f"a client can have {LINKS_MAX} connections; close subscriptions that are not read")
-        self._links.append(self._new_link())
-        return self._links[-1]
+    def _connection_for(self, room: str | None) -> WebSocketConnection:
+        """Return a connection that has no subscription to this room yet and has fewer than ROOMS_MAX subscriptions.
+
+        If `room` is None, any connection is returned. If no connection is suitable, a new one is created.
+        """
+        for connection in self._connections:
+            if room is None or (room not in connection.rooms and len(connection.rooms) < ROOMS_MAX):
+                return connection
+        if len(self._connections) >= WEBSOCKETS_MAX:
+            raise ValueError(f"the client has the maximum of {WEBSOCKETS_MAX} connections: close unused subscriptions")
+        self._connections.append(self._new_connection())
+        return self._connections[-1]

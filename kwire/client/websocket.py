@@ -1,7 +1,7 @@
-"""One WebSocket to the server: commands and their answers, and many rooms; opened again whenever it is lost.
+"""A WebSocket connection to the server, for commands and subscriptions to rooms. It reconnects after a failure.
 
-One task opens and reads. An answer is acted on where it is read, before the frame behind it, because the events a
-subscribe causes follow its answer at once.
+One task connects and reads frames. It processes the response to a subscribe before it reads the next frame, because
+the events of the subscription follow immediately after that response.
 """
 
 import asyncio
@@ -33,48 +33,52 @@ from kwire.client.subscription import Subscription
 ROOMS_MAX = 1_000
 UNANSWERED_MAX = 1_000
 FRAME_BYTES_MAX = 64 * 1024 * 1024
-# What is longer would hold up everything behind it, and end the connection if the server takes no message so large.
+# Longer commands are sent over HTTP. On the WebSocket they would delay all later commands, and the server may close the
+# connection because of their size.
 TEXT_LENGTH_MAX = 256 * 1024
 CONNECT_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
-# The client asks "still there?" this often; an answer must come in half of it.
+# The interval between pings. The pong must arrive within half of this time.
 HEARTBEAT_S = 15.0
-# How long a full queue may hold up the other rooms of the connection before its room is let go.
+# The maximum time for which the full queue of one subscription may delay the other rooms of the connection. After this
+# time the connection unsubscribes from the room with the full queue.
 STALL_S = 0.2
 
-# What asking again does not change. With every other code a subscription that had begun goes on later.
-LASTING_CODES = frozenset(
+# A retry after one of these errors would fail again. After any other error, a subscription that has started retries.
+PERMANENT_CODES = frozenset(
     {"RoomNotFound", "InvalidName", "TopicHasPartitions", "BadRequest", "InvalidCommand", "UnknownCommand"}
 )
 
-Answer: TypeAlias = Callable[[Mapping[str, Any] | ClientError], None]
+AnswerHandler: TypeAlias = Callable[[Mapping[str, Any] | ClientError], None]
 
 logger = logging.getLogger("kwire.client")
 
 
-class Link:
+class WebSocketConnection:
+    """A WebSocket that reconnects after a failure. It carries commands and at most ROOMS_MAX subscriptions."""
+
     def __init__(self, session: aiohttp.ClientSession, url: str, backoff: Backoff) -> None:
         self._session = session
         self._url = url
         self._backoff = backoff
         self._numbers = itertools.count(1)
-        self._unanswered: dict[int, Answer] = {}
+        self._unanswered: dict[int, AnswerHandler] = {}
         self._slots = asyncio.Semaphore(UNANSWERED_MAX)
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._is_open = asyncio.Event()
         self._is_wanted = asyncio.Event()
         self._waiting_count = 0
         self._failure: Exception | None = None
-        # Rooms about to be subscribed again, and the tasks that do it.
-        self._later: dict[Subscription, asyncio.Task[None]] = {}
+        # Tasks that wait before they subscribe to a room again.
+        self._resubscribe_tasks: dict[Subscription, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self.rooms: dict[str, Subscription] = {}
-        self._task = asyncio.create_task(self._run(), name="kwire client link")
+        self._task = asyncio.create_task(self._run(), name="kwire client websocket")
 
     @property
-    def trouble(self) -> str:
-        """Why there is no connection, in words."""
-        return _sentence(self._failure)
+    def failure_text(self) -> str:
+        """The error that ended the last connection or the last attempt to connect, as text."""
+        return _error_text(self._failure)
 
     async def close(self) -> None:
         self._task.cancel()
@@ -83,39 +87,39 @@ class Link:
         for task in self._tasks:
             task.cancel()
         for subscription in list(self.rooms.values()):
-            subscription.ended(ClientClosed("the client was closed"))
+            subscription.end(ClientClosed("the client was closed"))
         self.rooms.clear()
 
     # Commands
 
     async def command(self, name: str, payload: Mapping[str, Any], timeout_s: float, *, is_write: bool) -> Any:
-        """The result of a command. A read is asked again after a loss, a write never."""
+        """Send a command and return its result. After a lost connection, a read is sent again, but a write is not."""
         deadline = time.monotonic() + timeout_s
         while True:
-            await self._opened(deadline)
+            await self._ensure_open(deadline)
             try:
-                return await self._asked(name, payload, deadline, is_write)
+                return await self._request(name, payload, deadline, is_write)
             except ConnectionLost:
                 if is_write or time.monotonic() >= deadline:
                     raise
 
-    async def _opened(self, deadline: float) -> None:
+    async def _ensure_open(self, deadline: float) -> None:
         self._waiting_count += 1
         self._is_wanted.set()
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 await self._is_open.wait()
         except TimeoutError:
-            raise Unreachable(f"no connection to {self._url}: {self.trouble}") from self._failure
+            raise Unreachable(f"no connection to {self._url}: {self.failure_text}") from self._failure
         finally:
             self._waiting_count -= 1
 
-    async def _asked(self, name: str, payload: Mapping[str, Any], deadline: float, is_write: bool) -> Any:
+    async def _request(self, name: str, payload: Mapping[str, Any], deadline: float, is_write: bool) -> Any:
         try:
             async with asyncio.timeout(deadline - time.monotonic()):
                 await self._slots.acquire()
         except TimeoutError:
-            raise Unreachable(f"{name} was not sent: {UNANSWERED_MAX} commands before it have no answer") from None
+            raise Unreachable(f"{name} was not sent: {UNANSWERED_MAX} earlier commands are unanswered") from None
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
         def answer(frame: Mapping[str, Any] | ClientError) -> None:
@@ -130,20 +134,22 @@ class Link:
 
         number = next(self._numbers)
         try:
-            # A server that does not read holds up the sending too.
+            # The timeout includes sending, because sending blocks while the server does not read.
             async with asyncio.timeout(deadline - time.monotonic()):
                 await self._send(name, payload, answer, number)
                 return await future
         except TimeoutError:
-            raise AnswerTimeout(f"no answer to {name} in time") from None
+            raise AnswerTimeout(f"the server did not answer {name} in time") from None
         except ConnectionLost as lost:
             raise (PublishUncertain(str(lost)) if is_write else lost) from None
         finally:
             self._unanswered.pop(number, None)
             self._slots.release()
 
-    async def _send(self, name: str, payload: Mapping[str, Any], answer: Answer, number: int | None = None) -> None:
-        """Raises TooLongForSocket or InvalidEvent, and nothing was sent."""
+    async def _send(
+        self, name: str, payload: Mapping[str, Any], answer: AnswerHandler, number: int | None = None
+    ) -> None:
+        """Send a command. TooLongForSocket and InvalidEvent are raised before anything is sent."""
         number = next(self._numbers) if number is None else number
         text = json_text({"request_id": number, "command": name, "payload": payload})
         if len(text) > TEXT_LENGTH_MAX:
@@ -155,14 +161,15 @@ class Link:
                 raise ConnectionResetError("not connected")
             await socket.send_str(text)
         except asyncio.CancelledError:
-            # While the server reads too slowly, all senders of an aiohttp (3.14) socket wait for one future: whoever is
-            # cancelled takes the others with it. What those had to say is written already.
+            # While the server reads too slowly, all senders on an aiohttp (3.14) socket wait for the same future. So
+            # the cancellation of one sender also raises CancelledError in the others. Their messages are already
+            # written, so senders that were not cancelled themselves ignore the error.
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
         except (aiohttp.ClientError, ConnectionError, RuntimeError) as error:
             self._unanswered.pop(number, None)
-            answer(ConnectionLost(_sentence(error)))
+            answer(ConnectionLost(_error_text(error)))
 
     # Rooms
 
@@ -179,52 +186,53 @@ class Link:
             await self._subscribe(subscription)
 
     async def leave(self, subscription: Subscription) -> None:
-        """Also of a subscription that is over already."""
+        """Unsubscribe from the room. The subscription may have ended already."""
         if self.rooms.get(subscription.room) is not subscription:
             return
         del self.rooms[subscription.room]
-        later = self._later.pop(subscription, None)
-        if later is not None:
-            later.cancel()
+        task = self._resubscribe_tasks.pop(subscription, None)
+        if task is not None:
+            task.cancel()
         if self._is_open.is_set():
             await self._send("stream.unsubscribe", {"room": subscription.room}, lambda _: None)
 
     async def _subscribe(self, subscription: Subscription) -> None:
         def answer(frame: Mapping[str, Any] | ClientError) -> None:
             if subscription.is_over or isinstance(frame, ClientError):
-                return  # closed meanwhile, or lost: the next connection asks again
+                # The subscription was closed, or the connection was lost. After a reconnect, `_serve` subscribes again.
+                return
             if "error" in frame:
                 self._refused(subscription, refusal_of(frame["error"]))
-            elif subscription.answered(frame["result"]):
-                self._again(subscription, 0.0, leaves_first=True)
+            elif subscription.subscribed(frame["result"]):
+                self._resubscribe_later(subscription, 0.0, unsubscribe_first=True)
 
         await self._send("stream.subscribe", subscription.request(), answer)
 
     def _refused(self, subscription: Subscription, error: Refused) -> None:
         if subscription.refused(error):
-            self._again(subscription, 0.0)
-        elif subscription.has_begun and error.code not in LASTING_CODES:
-            self._again(subscription, self._backoff.next_delay_s())
+            self._resubscribe_later(subscription, 0.0)
+        elif subscription.has_started and error.code not in PERMANENT_CODES:
+            self._resubscribe_later(subscription, self._backoff.next_delay_s())
         else:
             self._end(subscription, error)
 
     def _end(self, subscription: Subscription, error: ClientError) -> None:
         self.rooms.pop(subscription.room, None)
-        subscription.ended(error)
+        subscription.end(error)
 
-    def _again(self, subscription: Subscription, delay_s: float, leaves_first: bool = False) -> None:
-        """Subscribe soon; at most one such task per subscription."""
+    def _resubscribe_later(self, subscription: Subscription, delay_s: float, unsubscribe_first: bool = False) -> None:
+        """Start a task that subscribes again after a delay, unless the subscription already has such a task."""
 
-        async def ask() -> None:
+        async def resubscribe() -> None:
             await asyncio.sleep(delay_s)
-            del self._later[subscription]
+            del self._resubscribe_tasks[subscription]
             if self._is_open.is_set() and not subscription.is_over:
-                if leaves_first:
+                if unsubscribe_first:
                     await self._send("stream.unsubscribe", {"room": subscription.room}, lambda _: None)
                 await self._subscribe(subscription)
 
-        if subscription not in self._later:
-            task = self._later[subscription] = asyncio.create_task(ask())
+        if subscription not in self._resubscribe_tasks:
+            task = self._resubscribe_tasks[subscription] = asyncio.create_task(resubscribe())
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -246,26 +254,26 @@ class Link:
             reason = "closed by the client"
             try:
                 await self._serve(socket)
-                reason = _close_sentence(socket)
+                reason = _close_text(socket)
             except (ValueError, LookupError, TypeError) as error:
-                reason = f"a frame that is none of kwire's: {_sentence(error)}"
+                reason = f"the server sent an invalid frame: {_error_text(error)}"
                 logger.warning("connection to %s: %s", self._url, reason)
             finally:
                 self._lost(reason)
-                # A goodbye cannot be sent to who does not read.
+                # The timeout is needed because the closing handshake blocks while the server does not read.
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(CLOSE_TIMEOUT_S):
                         await socket.close()
-            self._backoff.lived(time.monotonic() - opened_at)
+            self._backoff.connection_ended(time.monotonic() - opened_at)
             if self.rooms or self._waiting_count:
-                logger.info("connection to %s lost (%s), opening it again", self._url, self._failure)
+                logger.info("connection to %s lost (%s), reconnecting", self._url, self._failure)
                 await asyncio.sleep(self._backoff.next_delay_s())
             else:
                 self._is_wanted.clear()
 
     async def _serve(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
-        # From here on, who comes subscribes by itself.
+        # From here on, `add` subscribes new subscriptions. The loop below subscribes the existing ones.
         self._is_open.set()
         for subscription in [each for each in self.rooms.values() if not each.is_paused]:
             if not subscription.is_over:
@@ -278,14 +286,14 @@ class Link:
         self._failure = ConnectionLost(reason)
         self._socket = None
         self._is_open.clear()
-        for task in self._later.values():
+        for task in self._resubscribe_tasks.values():
             task.cancel()
-        self._later.clear()
+        self._resubscribe_tasks.clear()
         for subscription in self.rooms.values():
             subscription.is_attached = False
         unanswered, self._unanswered = self._unanswered, {}
         for answer in unanswered.values():
-            answer(ConnectionLost(f"the connection ended before the answer: {reason}"))
+            answer(ConnectionLost(f"the connection was lost before the answer: {reason}"))
 
     async def _received(self, text: str) -> None:
         frame = json.loads(text)
@@ -296,7 +304,7 @@ class Link:
             if frame["control"] == "closed":
                 self._closed_by_server(subscription, frame)
             else:
-                subscription.mark(frame)
+                subscription.control(frame)
         elif "offset" in frame:
             subscription = self.rooms.get(frame["room"])
             if subscription is None:
@@ -308,12 +316,12 @@ class Link:
                 answer(frame)
             return
         if not subscription.has_space and subscription.is_attached:
-            await self._wait_for(subscription)
+            await self._wait_for_space(subscription)
 
-    async def _wait_for(self, subscription: Subscription) -> None:
+    async def _wait_for_space(self, subscription: Subscription) -> None:
         try:
             async with asyncio.timeout(STALL_S):
-                await subscription.space()
+                await subscription.wait_for_space()
         except TimeoutError:
             subscription.is_attached, subscription.is_paused = False, True
             await self._send("stream.unsubscribe", {"room": subscription.room}, lambda _: None)
@@ -323,19 +331,19 @@ class Link:
             return
         subscription.is_attached = False
         code, reason = str(frame.get("code", "Unknown")), str(frame.get("reason", ""))
-        if code in LASTING_CODES:
+        if code in PERMANENT_CODES:
             self._end(subscription, refusal_of({"code": code, "message": reason, "offset": frame.get("offset")}))
         else:
             logger.info("subscription to %s ended by the server (%s: %s), resuming", subscription.room, code, reason)
-            self._again(subscription, self._backoff.next_delay_s())
+            self._resubscribe_later(subscription, self._backoff.next_delay_s())
 
 
-def _close_sentence(socket: aiohttp.ClientWebSocketResponse) -> str:
+def _close_text(socket: aiohttp.ClientWebSocketResponse) -> str:
     error = socket.exception()
     if error is not None:
-        return _sentence(error)
+        return _error_text(error)
     return f"closed with code {socket.close_code}"
 
 
-def _sentence(error: BaseException | None) -> str:
+def _error_text(error: BaseException | None) -> str:
     return "no answer yet" if error is None else f"{type(error).__name__}: {error}"

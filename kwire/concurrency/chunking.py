@@ -1,13 +1,16 @@
-"""Cooperative chunking: long computations yield to the event loop, and share what they get of it.
+"""Cooperative chunking: long computations yield to the event loop between chunks.
 
 A request that names a hundred thousand partitions takes a second to answer, and many connections may send such requests
-at the same time. Each of them computes for a few milliseconds and then joins one queue for all of the event loop. So
-the time that others wait does not depend on the number of long computations, and every one of these gets its turn.
+at the same time. Such a computation is divided into chunks of about half a millisecond. Each event loop has one queue
+of chunks, and at most one chunk runs per iteration of the loop. Therefore the delay of other requests does not depend
+on the number of long computations, and all long computations make progress.
 """
 
 import asyncio
+import os
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
+from time import perf_counter
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -15,56 +18,80 @@ A = TypeVar("A")
 E = TypeVar("E")
 F = TypeVar("F")
 
-# Elements that take some microseconds each: about half a millisecond of work.
-ELEMENTS_PER_TURN = 100
-# Iterations of the loop between two chunks, which cost nothing while there is nothing else to do. What others do takes
-# several iterations, and should not meet a chunk in each of them.
+# The default number of elements per chunk. If an element takes a few microseconds, a chunk takes about half a
+# millisecond.
+ELEMENTS_PER_CHUNK = 100
+# The number of iterations of the event loop between two chunks. Other work often takes several iterations, and should
+# not be delayed by a chunk in each of them. If there is no other work, the iterations cost almost nothing.
 ITERATIONS_BETWEEN = 3
 
+# If other threads used the yielded processor for a time T, it is not yielded again for OFFER_PAUSE * T. On a busy
+# machine, threads of other programs get the processor, too, and may use it for milliseconds.
+OFFER_PAUSE = 10
 
-def call_in_turn(callback: Callable[[], None]) -> None:
-    """Call in a later loop iteration, in which no other callback of this queue is called."""
+
+def schedule_chunk(callback: Callable[[], None]) -> None:
+    """Call `callback` in a later iteration of the event loop. No other chunk runs in that iteration."""
     _queue().add(callback)
 
 
-async def next_turn() -> None:
-    """Wait until the next chunk may run. Unlike `asyncio.sleep(0)`, all long computations share one turn."""
+def yield_processor_while(kernel_works: Callable[[], bool]) -> None:
+    """Yield the processor before each chunk if `kernel_works` returns True.
+
+    `kernel_works` returns whether the kernel is doing work that this event loop requested. Linux does such work in a
+    thread on the processor that requested it. While chunks keep that processor busy, the kernel's thread waits for the
+    next timer tick, and often for the one after it. Two ticks take 8 ms at 250 Hz.
+    """
+    _queue().kernel_works = kernel_works
+
+
+async def yield_to_loop() -> None:
+    """Wait until the caller may run its next chunk.
+
+    With `asyncio.sleep(0)`, the chunks of all waiting callers would run in the same iteration of the event loop.
+    """
     future = asyncio.get_running_loop().create_future()
-    call_in_turn(lambda: None if future.done() else future.set_result(None))
+    schedule_chunk(lambda: None if future.done() else future.set_result(None))
     await future
 
 
 async def spread(
-    elements: Iterable[E], per_turn: int = ELEMENTS_PER_TURN, *, weigh: Callable[[E], int] | None = None
+    elements: Iterable[E], per_chunk: int = ELEMENTS_PER_CHUNK, *, weigh: Callable[[E], int] | None = None
 ) -> AsyncIterator[E]:
-    """The elements, with a wait for the next turn after each `per_turn` of them; `weigh` counts one for several."""
-    left = per_turn
+    """Iterate over `elements`, and yield to the event loop after every `per_chunk` elements.
+
+    `weigh` returns the weight of an element. If it is given, `per_chunk` is the total weight of a chunk.
+    """
+    left = per_chunk
     for element in elements:
         if left <= 0:
-            left = per_turn
-            await next_turn()
+            left = per_chunk
+            await yield_to_loop()
         left -= 1 if weigh is None else weigh(element)
         yield element
 
 
 async def spread_nested(parents: Iterable[E], children_of: Callable[[E], Iterable[F]]) -> AsyncIterator[tuple[E, F]]:
-    """Each child with its parent, spread likewise; a parent without children counts, too."""
-    left = ELEMENTS_PER_TURN
+    """Iterate over all pairs of a parent and its child, and yield to the event loop as `spread` does.
+
+    Parents and children are both counted as elements.
+    """
+    left = ELEMENTS_PER_CHUNK
     for parent in parents:
         left -= 1
         if left <= 0:
-            left = ELEMENTS_PER_TURN
-            await next_turn()
+            left = ELEMENTS_PER_CHUNK
+            await yield_to_loop()
         for child in children_of(parent):
             left -= 1
             if left <= 0:
-                left = ELEMENTS_PER_TURN
-                await next_turn()
+                left = ELEMENTS_PER_CHUNK
+                await yield_to_loop()
             yield parent, child
 
 
 def eager(coroutine: Coroutine[Any, Any, A]) -> A | Awaitable[A]:
-    """The result of a coroutine at once if it does not have to wait for anything, else as an awaitable."""
+    """Run a coroutine until it first waits. Returns its result if it never waits, else an awaitable for the rest."""
     try:
         first = coroutine.send(None)
     except StopIteration as end:
@@ -74,7 +101,7 @@ def eager(coroutine: Coroutine[Any, Any, A]) -> A | Awaitable[A]:
 
 
 class _Suspended(Generic[A]):
-    """A coroutine that has been started, and what it waits for."""
+    """A coroutine that has been started, and the awaitable that it waits for."""
 
     __slots__ = ("_coroutine", "_waits_for")
 
@@ -98,9 +125,9 @@ class _Suspended(Generic[A]):
 
 
 async def run_chunks(steps: Generator[None, None, A]) -> A:
-    """The result of a computation that yields between its chunks. The first of them waits for its turn, too."""
+    """Run a generator that yields between its chunks, and return its result. The first chunk is queued, too."""
     while True:
-        await next_turn()
+        await yield_to_loop()
         try:
             next(steps)
         except StopIteration as end:
@@ -108,14 +135,16 @@ async def run_chunks(steps: Generator[None, None, A]) -> A:
             return result
 
 
-class _TurnQueue:
-    """Callbacks of one event loop: one is called, and the next after ITERATIONS_BETWEEN iterations."""
+class _ChunkQueue:
+    """The scheduled chunks of one event loop. ITERATIONS_BETWEEN iterations pass between two chunks."""
 
-    __slots__ = ("__weakref__", "_callbacks", "_left")
+    __slots__ = ("__weakref__", "_callbacks", "_left", "_next_offer", "kernel_works")
 
     def __init__(self) -> None:
         self._callbacks: deque[Callable[[], None]] = deque()
         self._left = 0
+        self._next_offer = 0.0
+        self.kernel_works: Callable[[], bool] | None = None
 
     def add(self, callback: Callable[[], None]) -> None:
         if not self._callbacks:
@@ -131,15 +160,24 @@ class _TurnQueue:
         callback = self._callbacks.popleft()
         if self._callbacks:
             asyncio.get_running_loop().call_soon(self._call_next)
+        if self.kernel_works is not None and self.kernel_works():
+            self._offer_processor()
         callback()
 
+    def _offer_processor(self) -> None:
+        began = perf_counter()
+        if began >= self._next_offer:
+            os.sched_yield()
+            ended = perf_counter()
+            self._next_offer = ended + OFFER_PAUSE * (ended - began)
 
-_queues: WeakKeyDictionary[asyncio.AbstractEventLoop, _TurnQueue] = WeakKeyDictionary()
+
+_queues: WeakKeyDictionary[asyncio.AbstractEventLoop, _ChunkQueue] = WeakKeyDictionary()
 
 
-def _queue() -> _TurnQueue:
+def _queue() -> _ChunkQueue:
     loop = asyncio.get_running_loop()
     found = _queues.get(loop)
     if found is None:
-        found = _queues[loop] = _TurnQueue()
+        found = _queues[loop] = _ChunkQueue()
     return found

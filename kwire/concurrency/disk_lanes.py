@@ -1,11 +1,13 @@
-"""The threads of the server that touch the disk: lanes with bounded queues, all owned by one object.
+"""Disk lanes: the server's threads for disk access. Each lane is a small thread pool with a bounded queue.
 
-Each kind of work has a lane of its own, so that slow syncs do not delay the space that an append needs, and a deletion
-of ten thousand files does not delay a cold read. A lane has a fixed number of threads and a queue with a named bound.
-When the queue is full, :meth:`Lane.submit` refuses the job (the caller knows how to do without it, or tries again
-later) and :meth:`Lane.run` waits for a place; nothing runs on the event loop instead.
+Each kind of work has its own lane, so that slow syncs do not delay the allocation of space for an append, and the
+deletion of ten thousand files does not delay a read from disk. The constants below set the number of threads and the
+length of the queue of each lane.
 
-The event loop takes no lock here: queues and counters are single operations of the interpreter.
+When the queue is full, :meth:`Lane.submit` refuses the job. The caller does without the job, or submits it again later.
+:meth:`Lane.run` waits for a free slot instead. No job ever runs on the event loop.
+
+The event loop takes a lock only to start a thread, because queue and counter operations are atomic in the interpreter.
 """
 
 import asyncio
@@ -21,28 +23,30 @@ from typing import NamedTuple, ParamSpec, TypeVar
 
 log = logging.getLogger("kwire.disk")
 
-# Reserving the next space of a segment file: quick, and an append needs it soon. Refused: the append extends the file.
+# Allocation of further disk space for segment files. The jobs are short, and appends need the space soon. If a job is
+# refused, the append extends the file.
 ALLOCATE_THREADS = 1
 ALLOCATE_QUEUE_MAX = 10_000
-# Sync rounds, of which one runs at a time, and the ends of syncs that failed in the kernel, at most eight of a round.
+# Sync rounds, and the processing of syncs that failed in the kernel. One round runs at a time. At most eight syncs per
+# round can fail in the kernel.
 SYNC_THREADS = 1
 SYNC_QUEUE_MAX = 10
-# Seals, checkpoints and new log starts. Refused: the log tries again at its next maintenance pass.
+# Seals, checkpoints and new log start offsets. If a job is refused, the log tries again at its next maintenance pass.
 SETTLE_THREADS = 2
 SETTLE_QUEUE_MAX = 10_000
-# Renaming and removing files and folders. Refused: tried again later.
+# Renaming and removing files and folders. If a job is refused, the caller tries again later.
 DELETE_THREADS = 1
 DELETE_QUEUE_MAX = 1_000
-# Reads whose pages are not in memory. Callers wait for a place.
+# Reads whose pages are not in memory. Callers wait for a free slot.
 READ_THREADS = 4
 READ_QUEUE_MAX = 10_000
-# The metadata journal and its mirror: commits follow one another.
+# The metadata journal, and in a second lane its mirror. Commits run one after the other.
 METADATA_THREADS = 1
 METADATA_QUEUE_MAX = 1
-# Retention, compaction and moves between data directories. Callers wait for a place.
+# Retention, compaction and moves between data directories. Callers wait for a free slot.
 MAINTENANCE_THREADS = 3
 MAINTENANCE_QUEUE_MAX = 100
-# Sizes and metadata of many folders, for metrics and admin requests. Callers wait for a place.
+# Sizes and metadata of many folders, for metrics and admin requests. Callers wait for a free slot.
 SURVEY_THREADS = 1
 SURVEY_QUEUE_MAX = 100
 
@@ -52,28 +56,28 @@ R = TypeVar("R")
 
 
 class LaneFull(RuntimeError):
-    """The queue of a lane is full: nothing was done."""
+    """The queue of a lane is full; the job was not accepted."""
 
 
 class LaneClosed(RuntimeError):
-    """The lane takes no more jobs: the server is stopping."""
+    """The lane accepts no more jobs because the server is stopping."""
 
 
 class _Queued(NamedTuple):
     job: Job
-    # Called instead of the job when the lane is closed without running it.
+    # Called instead of the job if `Lane.close` drops the job.
     drop: Job | None
 
 
 class _Worker(threading.Thread):
-    """One thread of a lane, with its own counters, so that none is written by two threads."""
+    """One thread of a lane. It has its own counters, so that no counter is written by two threads."""
 
     def __init__(self, lane: "Lane", number: int) -> None:
         super().__init__(name=f"disk-{lane.name}-{number}", daemon=True)
         self._lane = lane
         self.jobs = 0
         self.longest_seconds = 0.0
-        # When the job began that runs now.
+        # The start time of the running job.
         self.began_at: float | None = None
 
     def run(self) -> None:
@@ -84,10 +88,10 @@ class _Worker(threading.Thread):
             began_at = self.began_at = monotonic()
             try:
                 queued.job()
-            except BaseException:  # the thread goes on: others wait for it
+            except BaseException:  # the thread must survive: other jobs wait for it
                 log.exception("a job of the disk lane %s failed", lane.name)
             self.began_at = None
-            del queued  # else what it refers to would stay until the next job
+            del queued  # it would keep the objects of the job in memory until the next job
             self.jobs += 1
             seconds = monotonic() - began_at
             if seconds > self.longest_seconds:
@@ -95,7 +99,7 @@ class _Worker(threading.Thread):
 
 
 class Lane:
-    """A bounded queue and the threads that work on it. Called with a job, it submits the job."""
+    """A bounded queue of jobs, and the threads that run them. `lane(job)` is the same as `lane.submit(job)`."""
 
     def __init__(self, name: str, threads_max: int, queue_max: int) -> None:
         self.name = name
@@ -104,18 +108,18 @@ class Lane:
         self.refusals = 0
         self._queue: SimpleQueue[_Queued | None] = SimpleQueue()
         self._workers: tuple[_Worker, ...] = ()
-        # Held while a thread is started, which happens `threads_max` times.
+        # Held while a thread is started. A lane starts at most `threads_max` threads.
         self._starting = threading.Lock()
-        # Calls that wait for a place in the queue.
+        # Calls that wait for a free slot in the queue.
         self._waiting: deque[Callable[[], object]] = deque()
         self._is_closed = False
 
     # --- jobs
 
     def submit(self, job: Job, drop: Job | None = None) -> None:
-        """Run ``job`` in a thread, some time. Raises LaneFull or LaneClosed; from any thread.
+        """Queue ``job`` to be run in a thread. Raises LaneFull or LaneClosed. May be called from any thread.
 
-        ``drop`` is called instead when the lane is closed before the job began.
+        ``drop`` is called instead if `close` drops the job before it has begun.
         """
         if self._is_closed:
             raise LaneClosed(f"the disk lane {self.name} is closed")
@@ -129,9 +133,10 @@ class Lane:
     __call__ = submit
 
     def begin(self, function: Callable[[], R], done: Callable[[R | None, BaseException | None], None]) -> None:
-        """Run ``function`` in a thread; ``done`` is called on the running loop with its result or its exception.
+        """Run ``function`` in a thread, then call ``done`` on the running event loop with the result or the exception.
 
-        When the queue is full, it waits for a place. A lane that is closed meanwhile calls ``done`` with LaneClosed.
+        If the queue is full, the job waits for a free slot. If the lane is closed while the job waits for a slot, or
+        `close` drops the job, ``done`` gets LaneClosed.
         """
         loop = asyncio.get_running_loop()
 
@@ -142,7 +147,7 @@ class Lane:
         def run() -> None:
             try:
                 result = function()
-            except BaseException as error:  # the caller decides what it means
+            except BaseException as error:  # handled by the caller
                 report(None, error)
             else:
                 report(result, None)
@@ -153,10 +158,10 @@ class Lane:
         self._submit_or_wait(loop, run, drop)
 
     def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> "asyncio.Future[R]":
-        """Run ``function`` in a thread; the future has what it returns or raises. Called on the loop.
+        """Run ``function`` in a thread. Returns a future for its result or exception. Call it on the event loop.
 
-        When the queue is full, it waits for a place. Cancelling gives up the result; a job that has begun runs to its
-        end, one that has not never begins.
+        If the queue is full, the job waits for a free slot. If the future is cancelled, a job that has not begun never
+        runs. A job that has begun runs to its end, and its result is dropped.
         """
         outcome: asyncio.Future[R] = asyncio.get_running_loop().create_future()
 
@@ -175,19 +180,20 @@ class Lane:
         return outcome
 
     def _submit_or_wait(self, loop: asyncio.AbstractEventLoop, job: Job, drop: Job) -> None:
-        """Waiting calls are requests, subscriptions and maintenance tasks, which have bounds of their own."""
+        """Submit a job, or wait for a free slot. The limits on the callers bound the number of waiting calls."""
         try:
             self.submit(job, drop)
         except LaneFull:
             self._waiting.append(partial(loop.call_soon_threadsafe, self._submit_or_wait, loop, job, drop))
             if self._queue.qsize() < self.queue_max:
-                self._admit_one()  # the threads have emptied the queue since, and may have nothing left to take
+                # The threads may have taken all jobs before this call was in `_waiting`. Then no thread admits it.
+                self._admit_one()
         except LaneClosed:
             drop()
 
     def _admit_one(self) -> None:
-        """A place has become free: let the call go on that has waited longest."""
-        with suppress(IndexError, RuntimeError):  # another thread was quicker; the loop is closed
+        """Let the call that has waited longest submit its job, because a slot has become free."""
+        with suppress(IndexError, RuntimeError):  # another thread has admitted the call, or the loop is closed
             self._waiting.popleft()()
 
     # --- threads
@@ -202,11 +208,14 @@ class Lane:
             except RuntimeError:
                 if not self._workers:
                     raise
-                return  # the machine has no thread to spare: those that run do the work
+                return  # the system allows no further thread, so the existing threads run all jobs
             self._workers = (*self._workers, worker)
 
     def close(self, timeout_seconds: float | None = None, *, drops: bool = False) -> None:
-        """Take no more jobs and wait for those that were taken, or, if it ``drops``, only for those that have begun."""
+        """Accept no more jobs, and wait until the accepted jobs have ended, but at most ``timeout_seconds``.
+
+        With ``drops``, jobs that have not begun are dropped.
+        """
         if self._is_closed:
             return
         self._is_closed = True
@@ -231,17 +240,17 @@ class Lane:
 
     @property
     def queue_length(self) -> int:
-        """Jobs that wait for a thread."""
+        """The number of jobs that wait for a thread or for a slot in the queue."""
         return self._queue.qsize() + len(self._waiting)
 
     @property
     def jobs(self) -> int:
-        """Jobs that have ended."""
+        """The number of jobs that have ended."""
         return sum(worker.jobs for worker in self._workers)
 
     @property
     def longest_seconds(self) -> float:
-        """The longest job so far; one that still runs counts."""
+        """The duration of the longest job so far, including the running jobs."""
         now, longest = time.monotonic(), 0.0
         for worker in self._workers:
             began_at = worker.began_at
@@ -250,7 +259,7 @@ class Lane:
 
 
 class DiskLanes:
-    """All lanes of a server. Called with a job, it submits the job to the lane for seals and checkpoints."""
+    """All lanes of a server. `lanes(job)` submits the job to the lane for seals and checkpoints (`settle`)."""
 
     def __init__(self) -> None:
         self.allocate = Lane("allocate", ALLOCATE_THREADS, ALLOCATE_QUEUE_MAX)
@@ -278,6 +287,6 @@ class DiskLanes:
         self.settle.submit(job)
 
     def close(self) -> None:
-        """Wait for all jobs; from then on a job raises LaneClosed."""
+        """Close all lanes, and wait until all accepted jobs have ended. Further calls of `submit` raise LaneClosed."""
         for lane in self.all:
             lane.close()

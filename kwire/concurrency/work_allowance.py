@@ -1,19 +1,23 @@
-"""The work that requests may do in one iteration of the event loop before the rest of them waits for a turn.
+"""WorkAllowance: limits the work that requests do in one iteration of the event loop.
 
-Work is weighed, not timed: the same request is cut into the same pieces on a busy machine. A weight of 1 stands for a
-byte that is received, checked and written, about a nanosecond. Turns are those of `chunking.py`.
+`chunking.py` schedules the rest of the work as chunks. Work is measured by its weight instead of its time, so a request
+is divided into the same chunks on a busy machine as on an idle one. A weight of 1 stands for one byte that is received,
+checked and written, which takes about a nanosecond.
 """
 
 import asyncio
 
-# What requests of some weight may do in an iteration, all of them together: about five milliseconds.
+# The total weight of the work that all requests may do in one iteration. It takes about five milliseconds.
 WEIGHT_PER_ITERATION = 4 * 1024 * 1024
-# Requests of less weight than this are handled whole, and are not counted.
+# Requests with a lower weight are handled at once, and their weight is not added to the total.
 LIGHT_WEIGHT_MAX = 256 * 1024
 
 
 class WorkAllowance:
-    """`left` is the weight that a request may reach in this iteration; it notes what it did. Used from the loop."""
+    """The work budget of one iteration of the event loop.
+
+    A request may do work up to the weight `left`, and then calls `note` with the weight of the work that it has done.
+    """
 
     def __init__(self, weight_per_iteration: int = WEIGHT_PER_ITERATION) -> None:
         self._weight_per_iteration = weight_per_iteration
@@ -21,7 +25,7 @@ class WorkAllowance:
         self.left = weight_per_iteration
 
     def note(self, weight: int) -> None:
-        """Work of this weight was done in this iteration."""
+        """Record that work of this weight was done in this iteration."""
         if weight < LIGHT_WEIGHT_MAX:
             return
         if not self._used:

@@ -1,13 +1,12 @@
-"""Configuration: what an operator sets comes in as text, one frozen tree with typed slices goes out.
+"""Configuration. At start, ``load`` reads defaults, ``server.properties`` and YAML files, the environment and flags.
 
-``load`` reads defaults, ``server.properties`` and YAML files, the environment and flags once, at start. ``settings.py``
-is the table of all settings; a new one is a row there and a field in ``tree.py``.
+``load`` returns an immutable tree of typed sections (`tree`). ``settings/`` has the tables of all settings.
 """
 
-from kwire.config.bridge import RestGroupsConfig, RoomsConfig, StreamsConfig, WebConfig
+from kwire.config.http_api import RestGroupsConfig, RoomsConfig, StreamsConfig, WebConfig
 from kwire.config.listeners import Address, Listener
 from kwire.config.setting import INT_MAX, LONG_MAX, ConfigSource, InvalidConfig, Kind, Setting, SettingValue
-from kwire.config.settings import SETTINGS
+from kwire.config.settings.broker import SETTINGS
 from kwire.config.sources import Source
 from kwire.config.tree import Config, GroupsConfig, LogConfig, NetworkConfig, TopicsConfig, load
 from kwire.config.values import Value, Values

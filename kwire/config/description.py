@@ -1,6 +1,6 @@
-"""A setting as DescribeConfigs tells it, and the broker's settings told that way.
+"""The description of a setting in DescribeConfigs, and the descriptions of the broker's settings.
 
-The settings of other resources (topics, groups, client metrics) have their own files and are told with the same words.
+The settings of other resources (topics, groups, client metrics) are described by ``kwire/config/resources``.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,21 +11,21 @@ from kwire.config.setting import ConfigSource, Kind, Setting
 from kwire.config.tree import Config
 from kwire.config.values import Value
 
-# Settings that say the same thing in different units, the strongest first.
-SAME_THING = (
+# Groups of settings that set the same value in different units, in order of precedence.
+UNIT_VARIANTS = (
     ("log.roll.ms", "log.roll.hours"),
     ("log.roll.jitter.ms", "log.roll.jitter.hours"),
     ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
 )
 _NAMES_FOR = {
-    **{name: names for names in SAME_THING for name in names},
-    # The second one stands in for the first, but not the other way round.
+    **{name: names for names in UNIT_VARIANTS for name in names},
+    # `log.flush.interval.ms` falls back to the scheduler interval. The scheduler interval has no fallback.
     "log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
 }
 
 
 class ResourceType(IntEnum):
-    """What can have settings, numbered as on the wire."""
+    """The types of resources that have settings, numbered as in the protocol."""
 
     TOPIC = 2
     BROKER = 4
@@ -35,7 +35,7 @@ class ResourceType(IntEnum):
 
 
 class ConfigSynonym(NamedTuple):
-    """One of the places a value may come from, as DescribeConfigs lists them."""
+    """One source of a value, as DescribeConfigs lists it."""
 
     name: str
     value: str | None
@@ -43,7 +43,7 @@ class ConfigSynonym(NamedTuple):
 
 
 class ConfigEntry(NamedTuple):
-    """Everything DescribeConfigs tells about one setting. A sensitive value is None, a kind of None is not told."""
+    """The description of one setting in DescribeConfigs. A sensitive value is None. The kind is None if unknown."""
 
     name: str
     value: str | None
@@ -56,18 +56,18 @@ class ConfigEntry(NamedTuple):
 
 
 def describe_broker(config: Config) -> Iterator[ConfigEntry]:
-    """Every setting of this broker, given but unknown ones included, in order of name."""
+    """Describe every setting of this broker, sorted by name. Unknown settings that were given are included."""
     for name in sorted(config.values):
         value = config.values[name]
         names = _NAMES_FOR.get(name, (name,))
-        given = list(config.values.every(*names))
+        given = list(config.values.candidates(*names))
         while given and given[0].setting.name != name:
-            del given[0]  # what a stronger name says is told under that name
+            del given[0]  # a value of a synonym with precedence is not a synonym of this setting
         yield _entry(value.setting, value.text, broker_synonyms(given))
 
 
 def describe_all_brokers(config: Config) -> Iterator[ConfigEntry]:
-    """What was changed for all brokers of the cluster, in order of name; nothing else is known of all of them."""
+    """Describe the settings that were changed for all brokers of the cluster, sorted by name."""
     for value in sorted(config.values.of_all_brokers(), key=lambda value: value.setting.name):
         yield _entry(value.setting, value.text, broker_synonyms([value]))
 

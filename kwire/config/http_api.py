@@ -1,4 +1,4 @@
-"""The slices of the configuration that the bridge uses: rooms, topics and groups made over REST, the HTTP port."""
+"""The configuration sections of the HTTP API: rooms, topics and groups over REST, the event store, the HTTP port."""
 
 from typing import NamedTuple
 
@@ -9,9 +9,9 @@ _SECOND_MS, _MINUTE_MS, _HOUR_MS = 1000, 60_000, 3_600_000
 
 
 class RoomsConfig(NamedTuple):
-    """Rooms: what a new one gets, how many there may be, and what a subscriber may ask for.
+    """Rooms: the defaults of a new room, and the limits of rooms and subscribers.
 
-    `inactive_timeout_ms` of -1 is never.
+    If `inactive_timeout_ms` is -1, inactive rooms are kept.
     """
 
     is_enabled: bool
@@ -32,7 +32,7 @@ class RoomsConfig(NamedTuple):
 
 
 class StreamsConfig(NamedTuple):
-    """What a topic made by POST /topics/{name} gets where the request says nothing."""
+    """The defaults of a topic that is created by POST /topics/{name}."""
 
     is_enabled: bool
     partition_count: int
@@ -45,7 +45,7 @@ class StreamsConfig(NamedTuple):
 
 
 class RestGroupsConfig(NamedTuple):
-    """Consumer groups made and joined over REST."""
+    """Settings of consumer groups that are created and joined over REST."""
 
     is_enabled: bool
     strategy: str
@@ -56,7 +56,7 @@ class RestGroupsConfig(NamedTuple):
 
 
 class WebConfig(NamedTuple):
-    """The HTTP port: who may use it from a page elsewhere, and its bounds."""
+    """The HTTP port: the origins from which pages may use it, and its limits."""
 
     origins: frozenset[str]
     body_bytes_max: int
@@ -75,7 +75,7 @@ class WebConfig(NamedTuple):
 
 
 class EventsConfig(NamedTuple):
-    """The event store."""
+    """Settings of the event store."""
 
     retention_ms: int
     files_dir: str | None
@@ -139,14 +139,15 @@ def web_config(values: Values) -> WebConfig:
         values.number("kwire.websocket.idle.timeout.ms"),
     )
     if idle_ms <= ping_ms:
-        # A silent client is only heard when it answers a ping; without one in time all of them would be closed.
-        problem = f"Not more than kwire.websocket.ping.interval.ms ({ping_ms})"
+        # An idle client sends only pongs. If the timeout did not exceed the ping interval, every idle connection would
+        # be closed.
+        problem = f"Value must be greater than kwire.websocket.ping.interval.ms ({ping_ms})"
         raise InvalidConfig(values.refusal("kwire.websocket.idle.timeout.ms", problem))
     body_bytes_max = values.number("kwire.http.max.body.bytes")
     memory_bytes_max = values.number("kwire.http.memory.bytes")
     if memory_bytes_max < 2 * body_bytes_max:
-        # A body that never fits would wait in vain.
-        problem = f"Less than twice kwire.http.max.body.bytes ({body_bytes_max})"
+        # With less memory a body of the maximum size could never be received. Its request would wait until the timeout.
+        problem = f"Value must be at least twice kwire.http.max.body.bytes ({body_bytes_max})"
         raise InvalidConfig(values.refusal("kwire.http.memory.bytes", problem))
     return WebConfig(
         origins=frozenset(values.strings("kwire.http.origins")),

@@ -1,6 +1,6 @@
-"""Addresses: ``NAME://host:port`` as Kafka writes listeners, and plain ``host:port``.
+"""Parsers for listeners, ``NAME://host:port``, and addresses, ``host:port``.
 
-An IPv6 host stands in brackets, an empty host means all interfaces, port 0 lets the machine choose one.
+An IPv6 host is written in brackets. An empty host stands for all interfaces. For port 0 the system chooses a port.
 """
 
 import re
@@ -13,17 +13,17 @@ _ADDRESS = re.compile(r"(\[(?P<bracketed>[0-9a-fA-F:.%A-Za-z]+)\]|(?P<plain>[^\[
 
 
 class Address(NamedTuple):
-    """A host and a port; an empty host is every interface."""
+    """A host and a port. An empty host stands for all interfaces."""
 
     host: str
     port: int
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can reach it. A host name other than localhost counts as reachable by others."""
+        """Whether only this machine can reach the address. It is False for every host name except localhost."""
         if self.host in ("localhost", "127.0.0.1", "::1"):
             return True
-        import ipaddress  # only for unusual addresses: it costs start-up time
+        import ipaddress  # imported here, because it takes start-up time and only unusual addresses need it
 
         try:
             return ipaddress.ip_address(self.host).is_loopback
@@ -35,7 +35,7 @@ class Address(NamedTuple):
 
 
 class Listener(NamedTuple):
-    """A named door for Kafka clients and how it is secured."""
+    """A named listener for Kafka clients and its security protocol."""
 
     name: str
     security_protocol: str
@@ -51,7 +51,7 @@ class Listener(NamedTuple):
 
 
 def parse_address(text: str) -> Address:
-    """``host:port``; ValueError says what is expected."""
+    """Parse ``host:port``. Raises ValueError with the expected syntax."""
     match = _ADDRESS.fullmatch(text.strip())
     if match is None or int(match["port"]) > PORT_MAX:
         raise ValueError(
@@ -61,7 +61,7 @@ def parse_address(text: str) -> Address:
 
 
 def parse_listener(text: str, security_protocols: dict[str, str]) -> Listener:
-    """``NAME://host:port``; the name must be mapped to a security protocol."""
+    """Parse ``NAME://host:port``. Raises ValueError if the name has no security protocol."""
     match = _LISTENER.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"Expected NAME://host:port, got {text!r}")
@@ -73,7 +73,7 @@ def parse_listener(text: str, security_protocols: dict[str, str]) -> Listener:
 
 
 def parse_security_protocols(entries: str) -> dict[str, str]:
-    """``NAME:PROTOCOL,…`` to a table, names in capitals as Kafka compares them."""
+    """Parse ``NAME:PROTOCOL,…``. Names are converted to upper case, in which Kafka compares them."""
     table: dict[str, str] = {}
     for entry in filter(None, (part.strip() for part in entries.split(","))):
         name, colon, protocol = entry.rpartition(":")

@@ -1,24 +1,24 @@
-"""Java's properties syntax, in which a Kafka ``server.properties`` file is written.
+"""A parser for Java's properties syntax, the syntax of Kafka's ``server.properties``.
 
-A logical line is ``key=value``, ``key: value`` or ``key value``; ``#`` and ``!`` start a comment; a backslash at the
-end of a line continues it; ``\\t \\n \\r \\f`` and ``\\u`` with four hex digits are characters, a backslash
-before anything else is dropped.
+A logical line is ``key=value``, ``key: value`` or ``key value``. A line that starts with ``#`` or ``!`` is a comment. A
+backslash at the end of a line continues the line. The escapes are ``\\t \\n \\r \\f`` and ``\\u`` with four hex digits.
+A backslash before any other character is dropped.
 """
 
 import re
 
-# str.splitlines() also splits at form feeds and Unicode separators, which are ordinary characters here.
+# str.splitlines() would also split at form feeds and Unicode separators, which are ordinary characters in this syntax.
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _BLANKS = " \t\f"
 _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class InvalidProperties(ValueError):
-    """The text is not in properties syntax; the message names the line."""
+    """The text is not in properties syntax. The message names the line."""
 
 
 def decode_properties(text: str) -> dict[str, str]:
-    """The pairs in the text; of equal keys the last one counts."""
+    """Return the key-value pairs in the text. If a key is repeated, its last value applies."""
     pairs: dict[str, str] = {}
     logical, logical_number = "", 0
     is_continued = False
@@ -28,7 +28,7 @@ def decode_properties(text: str) -> dict[str, str]:
             if not line or line[0] in "#!":
                 continue
             logical, logical_number = "", number
-        # An odd number of closing backslashes: the last one is not escaped and continues the line.
+        # With an odd number of trailing backslashes the last backslash is not escaped, so it continues the line.
         is_continued = (len(line) - len(line.rstrip("\\"))) % 2 == 1
         logical += line[:-1] if is_continued else line
         if not is_continued:

@@ -1,8 +1,8 @@
-"""What a setting is: a name, a kind, a default, a rule for its value and a sentence about it.
+"""A setting: its name, kind, default, validation rule and documentation.
 
-Broker settings (``settings.py``) and topic settings (``kwire/topic_config.py``) are tables of these. A value enters as
-text, is parsed to a Python value once and is written back as Kafka writes it. The words of refusal are those that
-Kafka's own tools show, because people search for them.
+Broker settings (``kwire/config/settings``) and the settings of topics, groups and client metrics
+(``kwire/config/resources``) are tables of such settings. A value is given as text, parsed once, and formatted as in
+Kafka. The error messages are Kafka's if Kafka has a message for the error, because people search for these messages.
 """
 
 import math
@@ -16,13 +16,13 @@ SettingValue: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
-# The longest text of the wire format before its flexible versions: what is longer could not be told to everybody.
+# The longest string that protocol versions before the flexible ones can encode, and so DescribeConfigs can return.
 TEXT_BYTES_MAX = 32767
-NO_EFFECT = "kwire accepts this setting and does not use it."
+NO_EFFECT = "kwire accepts this setting but does not use it."
 
 
 class Kind(IntEnum):
-    """The types of a setting, numbered as DescribeConfigs sends them."""
+    """The type of a setting, numbered as in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -36,7 +36,7 @@ class Kind(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value in force comes from, numbered as DescribeConfigs sends it."""
+    """The source of an effective value, numbered as in DescribeConfigs."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -50,11 +50,11 @@ class ConfigSource(IntEnum):
 
 
 class InvalidConfig(Exception):
-    """A setting is unknown or its value is refused; the text is written for the person who set it."""
+    """A setting is unknown or its value is invalid. The message is for the person who set it."""
 
 
 class Rule(NamedTuple):
-    """What a value must satisfy: ``problem`` answers None or what is wrong, ``expected`` is the rule in words."""
+    """A condition for a value. ``problem`` returns the error message or None; ``expected`` describes valid values."""
 
     expected: str
     problem: Callable[[SettingValue], str | None]
@@ -89,7 +89,7 @@ def between_or(minimum: int, maximum: int, special: int) -> Rule:
 
 
 def one_of(*allowed: str) -> Rule:
-    """For a string: it is one of these. For a list: all its entries are."""
+    """Return the rule that a string, or each entry of a list, is one of ``allowed``."""
 
     def problem(value: SettingValue) -> str | None:
         entries = value if isinstance(value, tuple) else (value,)
@@ -102,11 +102,12 @@ def one_of(*allowed: str) -> Rule:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One row of a settings table. ``has_effect`` is False for what Kafka knows and kwire only accepts and shows.
+    """A row of a settings table. ``has_effect`` is False if kwire only accepts and shows the setting.
 
-    The rest are of broker settings. ``is_dynamic``: it can be changed while the server runs; with ``is_per_broker``
-    only for one broker, not for all of them at once; with ``is_per_listener`` only by a name that begins with a
-    listener's, which kwire does not have. ``warning`` is logged at the start if the value is not the default.
+    The fields after ``has_effect`` apply to broker settings. A setting with ``is_dynamic`` can be changed while the
+    server runs. With ``is_per_broker`` it can be changed for one broker, but not for all brokers at once. With
+    ``is_per_listener`` it can be changed only under a name with a listener prefix, which kwire does not support.
+    ``warning`` is logged at start if the value is not the default.
     """
 
     name: str
@@ -126,11 +127,11 @@ class Setting:
 
     @property
     def description(self) -> str:
-        """The documentation as DescribeConfigs answers it."""
+        """The documentation, as DescribeConfigs returns it."""
         return self.documentation if self.has_effect else f"{self.documentation} {NO_EFFECT}"
 
     def parse(self, text: str) -> SettingValue:
-        """The value that ``text`` stands for; InvalidConfig says what is wrong with it."""
+        """Parse ``text`` and check the rule. Raises InvalidConfig."""
         if len(text) > TEXT_BYTES_MAX // 4 and len(text.encode()) > TEXT_BYTES_MAX:
             raise InvalidConfig(self.refusal(f"{text[:20]}…", f"Longer than {TEXT_BYTES_MAX} bytes"))
         try:
@@ -142,12 +143,13 @@ class Setting:
         return value
 
     def refusal(self, text: str, problem: str) -> str:
+        """Return the error message for an invalid value. Passwords are hidden."""
         shown = "[hidden]" if self.is_sensitive else text
         return f"Invalid value {shown} for configuration {self.name}: {problem}"
 
 
 def format_value(value: SettingValue) -> str | None:
-    """A value as Kafka writes it in answers: ``true``, ``1,2``, ``0.5``; None stays None."""
+    """Format a value as Kafka does in responses: ``true``, ``1,2``, ``0.5``. None stays None."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -157,7 +159,7 @@ def format_value(value: SettingValue) -> str | None:
     return repr(value)
 
 
-# Java's Long.parseLong, not Python's int(): no underscores, no inner blanks, ASCII digits only.
+# The syntax of Java's Long.parseLong: unlike in Python's int(), no underscores and only ASCII digits.
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
 
@@ -173,7 +175,7 @@ def _integer_of(bits: int, kind: Kind) -> Callable[[str], int]:
     limit = 1 << (bits - 1)
 
     def parse(text: str) -> int:
-        # 20 characters hold every 64-bit number; the check keeps int() away from megabytes of digits.
+        # Every 64-bit number has at most 20 characters. The check prevents int() from parsing megabytes of digits.
         if len(text) > 20 or not _INTEGER.fullmatch(text) or not -limit <= int(text) < limit:
             raise ValueError(f"Not a number of type {kind.name}")
         return int(text)
@@ -182,14 +184,14 @@ def _integer_of(bits: int, kind: Kind) -> Callable[[str], int]:
 
 
 def _double(text: str) -> float:
-    # What is beyond all numbers of the type has no text that could be written back.
+    # An infinite value is refused, because it has no text form.
     if not _DECIMAL.fullmatch(text) or math.isinf(value := float(text)):
         raise ValueError(f"Not a number of type {Kind.DOUBLE.name}")
     return value
 
 
 def _list(text: str) -> tuple[str, ...]:
-    # Kafka keeps the first of equal entries (KIP-1161); nothing but commas is the empty list.
+    # If entries are equal, Kafka keeps the first one (KIP-1161). A text of commas only is the empty list.
     entries = tuple(dict.fromkeys(entry.strip() for entry in text.split(",")))
     return () if entries == ("",) else entries
 

@@ -1,9 +1,9 @@
-"""Where settings come from, from weakest to strongest: defaults, files in their order, the environment, flags.
+"""The sources of settings, in increasing order of precedence: defaults, files in their order, the environment, flags.
 
-What is changed while the server runs is stronger than all of them; it comes from the metadata store, not from here.
+Dynamic changes take precedence over all of these. They are read from the metadata store, not by this module.
 
-Each source turns into a table from setting name to text, with a note of where the text was found, so that a refusal
-can name the line a person has to change. Nothing is interpreted here.
+Each source is read into a table from setting name to text and origin. The origin is a file, variable or flag, so that
+an error message can name the place to change. Values are not parsed here.
 """
 
 import re
@@ -17,7 +17,7 @@ from kwire.config.setting import InvalidConfig
 
 
 class Source(IntEnum):
-    """Which source a value comes from; a greater one wins."""
+    """The source of a value. A greater number takes precedence."""
 
     DEFAULT = 0
     FILE = 1
@@ -27,32 +27,33 @@ class Source(IntEnum):
     DYNAMIC_BROKER = 5
 
 
-class Given(NamedTuple):
-    """A text somebody set, and where: ``origin`` is a file, a variable or a flag, for messages."""
+class GivenValue(NamedTuple):
+    """The text given for a setting. ``origin`` is the file, variable or flag that messages name."""
 
     text: str
     source: Source
     origin: str
 
 
-# Variables of the official image, of its scripts and of container links that share the prefix but are no settings.
+# Variables that have the prefix KAFKA_ but are not settings: those of the official image, of its scripts and of
+# container links.
 _NOT_SETTINGS = re.compile(
     r"KAFKA_(HOME|OPTS|VERSION|DEBUG|MODE|SCALA_VERSION|(HEAP|JVM|JMX|GC_LOG|LOG4J|TOOLS)(_.*)?"
     r"|SERVICE_(HOST|PORT).*|PORT(_[0-9].*)?)"
 )
-# Variables of our own tests and benchmarks, which a server started by them inherits.
+# Variables of kwire's tests and benchmarks. A server that they start inherits these variables.
 _TEST_VARIABLES = re.compile(r"KWIRE_(TEST_.*|KAFKA_LIBS)")
 _UNDERSCORES = re.compile("___|__|_")
 _MEANING = {"___": "-", "__": "_", "_": "."}
 
 
-def from_file(path: Path) -> dict[str, Given]:
+def from_file(path: Path) -> dict[str, GivenValue]:
     try:
         content = path.read_bytes()
     except OSError as error:
         raise InvalidConfig(f"{path}: cannot be read: {error.strerror or error}") from None
     try:
-        # Java reads Latin-1 here; people write UTF-8, and a file that is not UTF-8 must be the older thing.
+        # Java reads Latin-1, but most files are UTF-8. A file that is not valid UTF-8 is read as Latin-1.
         text = content.decode()
     except UnicodeDecodeError:
         text = content.decode("latin-1")
@@ -60,15 +61,16 @@ def from_file(path: Path) -> dict[str, Given]:
         pairs = decode_properties(text)
     except InvalidProperties as error:
         raise InvalidConfig(f"{path}: {error}") from None
-    return {name: Given(value, Source.FILE, str(path)) for name, value in pairs.items()}
+    return {name: GivenValue(value, Source.FILE, str(path)) for name, value in pairs.items()}
 
 
-def from_environment(environment: Mapping[str, str]) -> dict[str, Given]:
-    """The official image's rule: ``KAFKA_LOG_RETENTION_MS`` is ``log.retention.ms``, ``__`` is ``_``, ``___`` is ``-``.
+def from_environment(environment: Mapping[str, str]) -> dict[str, GivenValue]:
+    """Return the settings in environment variables, which are named as in the official image.
 
-    ``KWIRE_HTTP_LISTENER`` is ``kwire.http.listener`` by the same rule; ``CLUSTER_ID`` is ``cluster.id``.
+    ``KAFKA_LOG_RETENTION_MS`` sets ``log.retention.ms``. In a variable ``__`` stands for ``_`` and ``___`` for ``-``.
+    By the same rule ``KWIRE_HTTP_LISTENER`` sets ``kwire.http.listener``. ``CLUSTER_ID`` sets ``cluster.id``.
     """
-    found: dict[str, Given] = {}
+    found: dict[str, GivenValue] = {}
     for variable, text in sorted(environment.items()):
         if variable == "CLUSTER_ID":
             name = "cluster.id"
@@ -79,26 +81,30 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Given]:
         else:
             continue
         if name:
-            found[name] = Given(text, Source.ENVIRONMENT, f"environment variable {variable}")
+            found[name] = GivenValue(text, Source.ENVIRONMENT, f"environment variable {variable}")
     return found
 
 
 def from_flags(
     *, kafka: str | None = None, http: str | None = None, data_dir: str | None = None, settings: Iterable[str] = ()
-) -> dict[str, Given]:
-    """``--set name=value`` for any setting; ``--kafka``, ``--http`` and ``--data-dir`` are short for three and win."""
-    found: dict[str, Given] = {}
+) -> dict[str, GivenValue]:
+    """Return the settings in command-line flags.
+
+    ``--set name=value`` sets any setting. ``--kafka``, ``--http`` and ``--data-dir`` are short forms for three settings
+    and take precedence over ``--set``.
+    """
+    found: dict[str, GivenValue] = {}
     for assignment in settings:
         name, equals, text = assignment.partition("=")
         if not equals or not name.strip():
             raise InvalidConfig(f"--set {assignment}: expected name=value")
-        found[name.strip()] = Given(text, Source.FLAG, f"--set {assignment}")
+        found[name.strip()] = GivenValue(text, Source.FLAG, f"--set {assignment}")
     if kafka is not None:
-        found["listeners"] = Given(f"PLAINTEXT://{kafka}", Source.FLAG, f"--kafka {kafka}")
+        found["listeners"] = GivenValue(f"PLAINTEXT://{kafka}", Source.FLAG, f"--kafka {kafka}")
     if http is not None:
-        found["kwire.http.listener"] = Given(http, Source.FLAG, f"--http {http}")
+        found["kwire.http.listener"] = GivenValue(http, Source.FLAG, f"--http {http}")
     if data_dir is not None:
-        found["log.dirs"] = Given(data_dir, Source.FLAG, f"--data-dir {data_dir}")
+        found["log.dirs"] = GivenValue(data_dir, Source.FLAG, f"--data-dir {data_dir}")
     return found
 
 

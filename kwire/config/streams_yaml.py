@@ -1,8 +1,7 @@
-"""A YAML file with the blocks `event_stream`, `partitioned_streams` and `consumer_groups`: each key is a setting.
+"""Reader of YAML files with the blocks `event_stream`, `partitioned_streams` and `consumer_groups`.
 
-`stream` is another name of `event_stream`. The file says in other words what the settings `kwire.rooms.*`,
-`kwire.streams.*` and `kwire.rest.groups.*` say, and nothing else: a key that is not known is refused, for nobody reads
-it. Values of the wrong kind are refused too, by the key's name and line.
+Each key sets one of the settings `kwire.rooms.*`, `kwire.streams.*` and `kwire.rest.groups.*`. `stream` is an alias of
+`event_stream`. Unknown keys and values of the wrong type are errors. The error message names the key and its line.
 """
 
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.config.setting import InvalidConfig, format_value
-from kwire.config.sources import Given, Source
+from kwire.config.sources import GivenValue, Source
 
 if TYPE_CHECKING:
     import yaml
@@ -19,7 +18,10 @@ FILE_BYTES_MAX = 1024 * 1024
 
 
 class _Key(NamedTuple):
-    """What a key stands for. Its number times `factor` is the setting's; a key without a setting is only checked."""
+    """The setting that a YAML key sets. A number in the file is multiplied by `factor`.
+
+    The value of a key without a setting is checked and then ignored.
+    """
 
     setting: str | None
     kind: type
@@ -58,18 +60,18 @@ _BLOCKS: dict[str, dict[str, _Key]] = {
         "rebalance_timeout_secs": _Key("kwire.rest.groups.rebalance.timeout.secs", int),
         "auto_commit": _Key("kwire.rest.groups.auto.commit", bool),
         "auto_commit_interval_secs": _Key("kwire.rest.groups.auto.commit.interval.secs", int),
-        # Sessions end on time by themselves: nobody has to check.
+        # This key has no setting: session timeouts are timers, so there is no periodic check.
         "rebalance_check_interval_secs": _Key(None, int),
     },
 }
-# What is written for each block in the documentation: by its first name.
+# The blocks that docs/configuration.md documents: all except the alias.
 DOCUMENTED_BLOCKS = {name: keys for name, keys in _BLOCKS.items() if name != "stream"}
-_KINDS = {bool: "true or false", int: "a whole number", str: "a text"}
+_KINDS = {bool: "true or false", int: "an integer", str: "a string"}
 
 
-def from_yaml(path: Path) -> dict[str, Given]:
-    """The settings that the file gives; InvalidConfig lists all that is wrong with it."""
-    import yaml  # only for those who have such a file
+def from_yaml(path: Path) -> dict[str, GivenValue]:
+    """Return the settings in the file. Raises InvalidConfig with all errors."""
+    import yaml  # imported late, because few servers have such a file
 
     try:
         with path.open("rb") as file:
@@ -82,25 +84,25 @@ def from_yaml(path: Path) -> dict[str, Given]:
         loader = yaml.SafeLoader(content)
         try:
             root = loader.get_single_node()
-            return _Reading(path, loader).settings(root) if root is not None else {}
+            return _YamlReader(path, loader).settings(root) if root is not None else {}
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
-        raise InvalidConfig(f"{path}: is no YAML: {' '.join(str(error).split())}") from None
+        raise InvalidConfig(f"{path}: is not valid YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
         raise InvalidConfig(f"{path}: nested too deeply") from None
 
 
-class _Reading:
-    """One file being read; problems are gathered, so that a person sees all of them at once."""
+class _YamlReader:
+    """Reads one file. All problems are collected and reported together."""
 
     def __init__(self, path: Path, loader: "yaml.SafeLoader") -> None:
         self._path = path
         self._loader = loader
         self._problems: list[str] = []
-        self._found: dict[str, Given] = {}
+        self._found: dict[str, GivenValue] = {}
 
-    def settings(self, root: "yaml.Node") -> dict[str, Given]:
+    def settings(self, root: "yaml.Node") -> dict[str, GivenValue]:
         for block, node in self._pairs(root, ""):
             keys = _BLOCKS.get(block)
             if keys is None:
@@ -125,18 +127,18 @@ class _Reading:
             self._refuse(node, shown, "unknown key")
             return
         value = self._loader.construct_object(node, deep=True)
-        # True is a number in Python, and not in a file.
+        # In Python a bool is also an int, so the exact type is compared.
         if not isinstance(value, bool | int | str) or type(value) is not key.kind or _is_too_long(value):
             self._refuse(node, shown, f"expected {_KINDS[key.kind]}")
         elif key.setting is None:
             if isinstance(value, int) and value < 1:
                 self._refuse(node, shown, "must be at least 1")
         elif key.setting in self._found:
-            self._refuse(node, shown, f"said before, as {self._found[key.setting].origin.rpartition(': ')[2]}")
+            self._refuse(node, shown, f"already set by {self._found[key.setting].origin.rpartition(': ')[2]}")
         else:
             text = format_value(value * key.factor if isinstance(value, int) and key.factor > 1 else value)
             assert text is not None
-            self._found[key.setting] = Given(text, Source.FILE, f"{self._path}: {shown}")
+            self._found[key.setting] = GivenValue(text, Source.FILE, f"{self._path}: {shown}")
 
     def _pairs(self, node: "yaml.Node", shown: str) -> "Iterator[tuple[str, yaml.Node]]":
         import yaml
@@ -159,5 +161,5 @@ class _Reading:
 
 
 def _is_too_long(value: bool | int | str) -> bool:
-    """Of numbers no setting could have: they are refused before anybody reckons with them."""
+    """Whether a number is so long that it exceeds the range of every setting and takes long to multiply and format."""
     return isinstance(value, int) and value.bit_length() > 63

@@ -1,4 +1,4 @@
-"""What the coordinator of transactions is told."""
+"""The configuration section of the transaction coordinator."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from kwire.config.values import Values
 
 
 class TransactionsConfig(NamedTuple):
-    """Transactions and the topic their state lives in."""
+    """Settings of transactions and of the topic that stores their state."""
 
     partition_count: int
     segment_bytes: int

@@ -1,6 +1,6 @@
-"""The configuration as the rest of the server sees it: one frozen tree, read once; a package receives its slice.
+"""The configuration tree. It is immutable, has one section per package, and is built by ``load``.
 
-The slices are named tuples, not data classes, because those take five times as long to define at every start.
+The sections are named tuples, not data classes, because data classes take five times as long to define at every start.
 """
 
 import os
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from kwire.config.bridge import (
+from kwire.config.http_api import (
     EventsConfig,
     RestGroupsConfig,
     RoomsConfig,
@@ -33,7 +33,7 @@ SERVED_PROTOCOLS = ("PLAINTEXT",)
 
 
 class NetworkConfig(NamedTuple):
-    """Bounds of the Kafka port. A size of -1 is left to the machine, a bound of -1 is none."""
+    """Limits of the Kafka port. A buffer size of -1 is the operating system's default. A limit of -1 is no limit."""
 
     request_bytes_max: int
     requests_bytes_max: int
@@ -53,7 +53,7 @@ class NetworkConfig(NamedTuple):
 
 
 class TopicsConfig(NamedTuple):
-    """How topics come into being and go."""
+    """Settings of the creation and deletion of topics."""
 
     is_auto_create: bool
     is_delete_allowed: bool
@@ -62,7 +62,7 @@ class TopicsConfig(NamedTuple):
 
 
 class LogConfig(NamedTuple):
-    """What all logs share; what each topic may choose is in kwire/topic_config.py."""
+    """Settings of all logs. The settings of each topic are in kwire/config/resources/topic.py."""
 
     data_dirs: tuple[Path, ...]
     cordoned_dirs: frozenset[str]
@@ -81,12 +81,12 @@ class LogConfig(NamedTuple):
 
     @property
     def data_dir(self) -> Path:
-        """The first one, which also holds what belongs to no partition."""
+        """The first data directory. It also has the files that do not belong to a partition."""
         return self.data_dirs[0]
 
 
 class GroupsConfig(NamedTuple):
-    """Consumer groups and the topic their offsets live in."""
+    """Settings of consumer groups and of the topic that stores their offsets."""
 
     initial_rebalance_delay_ms: int
     session_timeout_ms_min: int
@@ -100,7 +100,7 @@ class GroupsConfig(NamedTuple):
 
 
 class Config(NamedTuple):
-    """Everything that was set. ``values`` keeps each setting with its source, for answers about the configuration."""
+    """The whole configuration. ``values`` has each setting with its source, for DescribeConfigs."""
 
     node_id: int
     cluster_id: str | None
@@ -132,9 +132,10 @@ def load(
     data_dir: str | None = None,
     settings: Iterable[str] = (),
 ) -> Config:
-    """The configuration from defaults < files < environment < flags; InvalidConfig lists all that is wrong.
+    """Return the configuration. Raises InvalidConfig with all errors.
 
-    A later file wins over an earlier one. Those that end in .yaml or .yml hold the blocks of `streams_yaml.py`.
+    The sources, in increasing order of precedence, are defaults, files, environment and flags. A later file takes
+    precedence over an earlier one. Files that end in .yaml or .yml are read by `streams_yaml.py`.
     """
     sources = [
         *(from_yaml(path) if path.suffix in YAML_SUFFIXES else from_file(path) for path in files),
@@ -147,12 +148,12 @@ def load(
     return _tree(values, tuple(warnings))
 
 
-def changed(config: Config, of_broker: Mapping[str, str], of_all: Mapping[str, str]) -> Config:
-    """The configuration with these values changed while the server runs, and no others; InvalidConfig if it cannot be.
+def with_dynamic(config: Config, of_broker: Mapping[str, str], of_all: Mapping[str, str]) -> Config:
+    """Return the configuration with exactly these dynamic values. Raises InvalidConfig.
 
-    ``of_broker`` are this broker's, ``of_all`` those of all brokers. All names have to be known.
+    ``of_broker`` has the values of this broker, ``of_all`` has those of all brokers. All names must be known.
     """
-    return _tree(config.values.changed(of_broker, of_all), config.warnings)
+    return _tree(config.values.with_dynamic(of_broker, of_all), config.warnings)
 
 
 def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
@@ -207,8 +208,8 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
 def _network(values: Values) -> NetworkConfig:
     request_max = values.number("socket.request.max.bytes")
     if -1 < values.number("queued.max.request.bytes") < request_max:
-        # One request of the greatest size has to fit, or it could never be read.
-        problem = f"Less than socket.request.max.bytes ({request_max})"
+        # The memory must suffice for one request of the maximum size. Otherwise this request could never be read.
+        problem = f"Value must be at least socket.request.max.bytes ({request_max})"
         raise InvalidConfig(values.refusal("queued.max.request.bytes", problem))
     return NetworkConfig(
         request_bytes_max=request_max,
@@ -234,7 +235,9 @@ def _groups(values: Values) -> GroupsConfig:
     session_max = values.number("group.max.session.timeout.ms")
     if session_min > session_max:
         raise InvalidConfig(
-            values.refusal("group.max.session.timeout.ms", f"Less than group.min.session.timeout.ms ({session_min})")
+            values.refusal(
+                "group.max.session.timeout.ms", f"Value must be at least group.min.session.timeout.ms ({session_min})"
+            )
         )
     return GroupsConfig(
         initial_rebalance_delay_ms=values.number("group.initial.rebalance.delay.ms"),
@@ -261,7 +264,7 @@ def _data_dirs(values: Values) -> tuple[Path, ...]:
 
 
 def _cordoned_dirs(values: Values) -> frozenset[str]:
-    """As absolute paths."""
+    """Return the cordoned data directories as absolute paths."""
     name = "cordoned.log.dirs"
     known = {os.path.abspath(path) for path in _data_dirs(values)}
     cordoned = values.strings(name)
@@ -269,12 +272,12 @@ def _cordoned_dirs(values: Values) -> frozenset[str]:
         return frozenset(known)
     found = frozenset(map(os.path.abspath, cordoned))
     if not found <= known:
-        raise InvalidConfig(values.refusal(name, "Each one has to be one of log.dirs"))
+        raise InvalidConfig(values.refusal(name, "Each directory must be one of log.dirs"))
     return found
 
 
 def _listeners(values: Values) -> tuple[tuple[Listener, ...], tuple[Listener, ...]]:
-    """The doors to open and the addresses to tell, controller doors left out of both."""
+    """Return the listeners to open and the listeners to advertise, both without those of the controller."""
     try:
         protocols = parse_security_protocols(values.string("listener.security.protocol.map"))
     except ValueError as error:
@@ -283,7 +286,8 @@ def _listeners(values: Values) -> tuple[tuple[Listener, ...], tuple[Listener, ..
     if values.is_given("listeners") or not advertised:
         listeners = _parse_listeners(values, "listeners", protocols)
     else:
-        # The official image's rule; an address that only this machine can reach needs no wider door.
+        # Listen on the advertised ports on all interfaces, as the official image does. For an advertised loopback
+        # address, listen only on this address.
         listeners = tuple(
             Listener(one.name, one.security_protocol, one.host if one.address.is_loopback else "", one.port)
             for one in advertised
@@ -317,7 +321,7 @@ def _parse_listeners(values: Values, name: str, protocols: dict[str, str]) -> tu
         except ValueError as error:
             raise InvalidConfig(values.refusal(name, str(error))) from None
         if listener.security_protocol not in SERVED_PROTOCOLS:
-            problem = f"Security protocol {listener.security_protocol} is not served yet, only PLAINTEXT"
+            problem = f"Security protocol {listener.security_protocol} is not supported, only PLAINTEXT"
             raise InvalidConfig(values.refusal(name, problem))
         listeners.append(listener)
     return tuple(listeners)
@@ -334,15 +338,15 @@ def _http_address(values: Values) -> Address | None:
 
 
 def _check_exposure(values: Values, listeners: tuple[Listener, ...], http: Address | None) -> None:
-    """Nobody is open to the network by accident: without authentication that has to be said in so many words."""
+    """Refuse listeners that other machines can reach, unless kwire.allow.unauthenticated is set."""
     if values.flag("kwire.allow.unauthenticated"):
         return
-    doors = [("listeners", listener.address, str(listener)) for listener in listeners]
+    addresses = [("listeners", listener.address, str(listener)) for listener in listeners]
     if http is not None:
-        doors.append(("kwire.http.listener", http, str(http)))
-    for name, address, shown in doors:
+        addresses.append(("kwire.http.listener", http, str(http)))
+    for name, address, shown in addresses:
         if not address.is_loopback:
             raise InvalidConfig(
-                f"{values[name].origin}: {name} {shown} is reachable from other machines and kwire does not ask who "
-                "connects; listen on 127.0.0.1, or set kwire.allow.unauthenticated=true if that is what you want"
+                f"{values[name].origin}: {name} {shown} is reachable from other machines, but kwire does not "
+                "authenticate clients; listen on 127.0.0.1, or set kwire.allow.unauthenticated=true to allow this"
             )

@@ -1,15 +1,15 @@
-"""The values in force: every setting with its value and where it comes from, before they take shape in the tree."""
+"""The effective value of every setting, with its source. The configuration tree is built from these values."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Self
 
 from kwire.config.setting import ConfigSource, InvalidConfig, Kind, Setting, SettingValue, format_value
-from kwire.config.settings import SETTINGS
-from kwire.config.sources import Given, Source
+from kwire.config.settings.broker import SETTINGS
+from kwire.config.sources import GivenValue, Source
 
 
 class Value(NamedTuple):
-    """The value of one setting. An unknown name has a setting of kind STRING without documentation."""
+    """The value of one setting. The setting of an unknown name is a STRING or a PASSWORD without documentation."""
 
     setting: Setting
     value: SettingValue
@@ -33,41 +33,41 @@ _CONFIG_SOURCES = {
 
 
 class Values(Mapping[str, Value]):
-    """Every known setting and every unknown one that was given, by name, with typed access for the tree.
+    """Maps each known setting, and each unknown setting that was given, to its effective value.
 
-    A name stands for the value in force; ``every`` also tells those that it hides. ``dynamic`` are the layers of what
-    was changed while the server ran, strongest first.
+    The typed methods are for the tree. ``candidates`` also returns the values that the effective value overrides.
+    ``dynamic`` has the changes made while the server runs, as layers in order of precedence.
     """
 
-    __slots__ = ("_dynamic", "_every", "_static", "_values")
+    __slots__ = ("_candidates", "_dynamic", "_static", "_values")
 
     def __init__(self, static: dict[str, Value], dynamic: tuple[dict[str, Value], ...] = ()) -> None:
         self._static = static
         self._dynamic = dynamic
-        self._every: dict[tuple[str, ...], tuple[Value, ...]] = {}
+        self._candidates: dict[tuple[str, ...], tuple[Value, ...]] = {}
         self._values = static
         if dynamic:
             self._values = dict(static)
             for layer in reversed(dynamic):
                 self._values.update(layer)
 
-    def changed(self, of_broker: Mapping[str, str], of_all: Mapping[str, str]) -> Self:
-        """The same static values under other dynamic ones: this broker's, and those of all brokers behind them."""
+    def with_dynamic(self, of_broker: Mapping[str, str], of_all: Mapping[str, str]) -> Self:
+        """Return the same static values with new dynamic ones. ``of_broker`` takes precedence over ``of_all``."""
         layers = (
             _dynamic_layer(of_broker, Source.DYNAMIC_BROKER, "changed for this broker"),
             _dynamic_layer(of_all, Source.DYNAMIC_DEFAULT, "changed for all brokers"),
         )
         return type(self)(self._static, layers)
 
-    def every(self, *names: str) -> tuple[Value, ...]:
-        """All values given to settings that stand for the same thing, strongest source first, then the defaults."""
-        found = self._every.get(names)
+    def candidates(self, *names: str) -> tuple[Value, ...]:
+        """Return all values given to synonymous settings, in order of precedence, and then the defaults."""
+        found = self._candidates.get(names)
         if found is None:
-            # Remembered: which names stand for the same thing is written in a few tables.
-            found = self._every[names] = tuple(self._find_every(names))
+            # The cache is bounded, because the groups of synonymous names come from a few constant tables.
+            found = self._candidates[names] = tuple(self._find_candidates(names))
         return found
 
-    def _find_every(self, names: tuple[str, ...]) -> Iterator[Value]:
+    def _find_candidates(self, names: tuple[str, ...]) -> Iterator[Value]:
         for layer in (*self._dynamic, self._static):
             for name in names:
                 value = layer.get(name)
@@ -79,7 +79,7 @@ class Values(Mapping[str, Value]):
                 yield Value(setting, setting.default, Source.DEFAULT, "default")
 
     def of_all_brokers(self) -> Iterable[Value]:
-        """What was changed for all brokers."""
+        """Return the values that were changed for all brokers."""
         return self._dynamic[-1].values() if self._dynamic else ()
 
     def __getitem__(self, name: str) -> Value:
@@ -125,14 +125,14 @@ class Values(Mapping[str, Value]):
         return value or ()
 
     def refusal(self, name: str, problem: str) -> str:
-        """A message for a value that parses but cannot be used."""
+        """Return the error message for a value that can be parsed but is invalid."""
         value = self._values[name]
         return f"{value.origin}: {value.setting.refusal(value.text or '', problem)}"
 
 
-def resolve(sources: list[dict[str, Given]]) -> tuple[Values, list[str], list[str]]:
-    """The values in force (later sources win), warnings, and refusals, all of them at once."""
-    given: dict[str, Given] = {}
+def resolve(sources: list[dict[str, GivenValue]]) -> tuple[Values, list[str], list[str]]:
+    """Return the effective values, all warnings and all errors. Later sources take precedence."""
+    given: dict[str, GivenValue] = {}
     for source in sources:
         given.update(source)
     values = {name: Value(setting, setting.default, Source.DEFAULT, "default") for name, setting in SETTINGS.items()}
@@ -162,12 +162,12 @@ def _dynamic_layer(given: Mapping[str, str], source: Source, origin: str) -> dic
 
 
 def _kind_of_unknown(name: str) -> Kind:
-    # It is shown to whoever may describe configs, so what looks like a secret is kept like one.
+    # DescribeConfigs shows unknown settings, so a setting whose name looks like that of a secret is hidden.
     return Kind.PASSWORD if "password" in name or "secret" in name or "jaas" in name else Kind.STRING
 
 
 def _did_you_mean(name: str) -> str:
-    import difflib  # only when somebody mistyped
+    import difflib  # imported late, because it is only needed for unknown names
 
     near = difflib.get_close_matches(name, SETTINGS, n=1)
     return f" (did you mean {near[0]}?)" if near else ""

@@ -1,16 +1,16 @@
-"""The slice of the configuration that webhooks use."""
+"""The configuration section of webhooks."""
 
 from typing import NamedTuple
 
 from kwire.config.setting import LONG_MAX
+from kwire.config.settings.webhooks import ALL_PORTS
 from kwire.config.values import Values
-from kwire.config.webhook_settings import ALL_PORTS
 
 _HOUR_MS = 3_600_000
 
 
 class WebhooksConfig(NamedTuple):
-    """Webhooks. `ports` of None are all."""
+    """Settings of webhooks. `ports` is None if all ports are allowed."""
 
     is_enabled: bool
     is_persisted: bool

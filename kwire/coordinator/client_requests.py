@@ -1,55 +1,61 @@
-"""The one place where a coordinator's callback becomes something a handler can wait for."""
+"""Sends commands to a coordinator and returns the answers as values or awaitables."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Generic, Protocol, TypeVar
 
-from kwire.broker.chunking import next_turn
+from kwire.concurrency.chunking import yield_to_loop
 from kwire.coordinator.coordinator import Coordinator
 from kwire.coordinator.decisions import Command
 from kwire.errors import ErrorCode, KafkaError
 
-# Groups, or transactional ids, that one request asks about in one turn of the loop; a request can name very many.
-ASKED_PER_TURN = 100
+# The maximum number of commands that one request submits per turn of the event loop. A request may name very many
+# groups.
+COMMANDS_PER_CHUNK = 100
 
 A = TypeVar("A")
 R = TypeVar("R")
 S = TypeVar("S")
 
 
-def answer_of(coordinator: Coordinator[Any], command: Command[A], shape: Callable[[A], R]) -> R | Awaitable[R]:
-    """Ask, and give the answer in the caller's shape: at once if it is already there, else as a future.
+def answer_of(coordinator: Coordinator[Any], command: Command[A], convert: Callable[[A], R]) -> R | Awaitable[R]:
+    """Submit a command and return its answer, converted by `convert`, or a future if the answer is not available yet.
 
-    Most heartbeats are answered within the call; they never cost a future.
+    Most heartbeats are answered during the call and need no future.
     """
-    slot = _Slot(shape)
-    coordinator.ask(command, slot.put)
+    slot = _Slot(convert)
+    coordinator.submit(command, slot.put)
     return slot.take()
 
 
-def answer_from(ask: Callable[[Callable[[A], None]], None], shape: Callable[[A], R]) -> R | Awaitable[R]:
-    """The same where asking takes several steps: `ask` is given what to call once with the answer."""
-    slot = _Slot(shape)
-    ask(slot.put)
+def answer_of_steps(submit: Callable[[Callable[[A], None]], None], convert: Callable[[A], R]) -> R | Awaitable[R]:
+    """Call `submit` and return the answer as `answer_of` does. `submit` gets a callback and calls it with the answer.
+
+    For requests of several steps.
+    """
+    slot = _Slot(convert)
+    submit(slot.put)
     return slot.take()
 
 
-async def settled(response: R | Awaitable[R]) -> R:
-    """What `answer_of` gave, for a coroutine: it waits only for an answer that is not there."""
+async def resolved_answer(response: R | Awaitable[R]) -> R:
+    """Return the answer itself: `response` is a result of `answer_of`, which may be a future."""
     return await response if isinstance(response, Awaitable) else response
 
 
-def all_of(responses: Iterable[R | Awaitable[R]], shape: Callable[[list[R]], S]) -> S | Awaitable[S]:
-    """Several answers as one: at once if they are few and all there, else when the last has come.
+def combined_answers(responses: Iterable[R | Awaitable[R]], convert: Callable[[list[R]], S]) -> S | Awaitable[S]:
+    """Combine several answers by `convert`.
 
-    Questions are asked as `responses` are taken, which is done in turns.
+    Returns the combined answer if there are fewer than COMMANDS_PER_CHUNK answers and all are available. Otherwise
+    returns an awaitable. Each step of the iterator `responses` submits a command, so at most COMMANDS_PER_CHUNK steps
+    are done per turn of the event loop.
     """
     left = iter(responses)
-    first = list(islice(left, ASKED_PER_TURN))
-    if len(first) == ASKED_PER_TURN or any(isinstance(response, Awaitable) for response in first):
-        return _gathered(first, left, shape)
-    return shape([response for response in first if not isinstance(response, Awaitable)])
+    first = list(islice(left, COMMANDS_PER_CHUNK))
+    if len(first) == COMMANDS_PER_CHUNK or any(isinstance(response, Awaitable) for response in first):
+        return _gathered(first, left, convert)
+    return convert([response for response in first if not isinstance(response, Awaitable)])
 
 
 class HasError(Protocol):
@@ -60,44 +66,46 @@ class HasError(Protocol):
 E = TypeVar("E", bound=HasError)
 
 
-async def every_shard(coordinator: Coordinator[Any], command_for: Callable[[str], Command[E]]) -> list[E]:
-    """What each shard says of all that it keeps. Raises KafkaError if one cannot: half a list would be a wrong one."""
+async def answers_of_all_shards(coordinator: Coordinator[Any], command_for: Callable[[str], Command[E]]) -> list[E]:
+    """Return the answers of all shards. Raises KafkaError if any shard fails, because a partial list would be wrong."""
     answers = []
     for shard_key in coordinator.shard_keys:
-        answer = answer_of(coordinator, command_for(shard_key), _as_it_is)
+        answer = answer_of(coordinator, command_for(shard_key), _unchanged)
         answers.append(await answer if isinstance(answer, Awaitable) else answer)
-        await next_turn()
+        await yield_to_loop()
     for one in answers:
         if one.error is ErrorCode.NOT_COORDINATOR:
-            # To look for another coordinator would not help: this node has them all.
+            # NOT_COORDINATOR would make the client search for another node, but this node has all shards.
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if one.error is not ErrorCode.NONE:
             raise KafkaError(one.error)
     return answers
 
 
-def _as_it_is(answer: A) -> A:
+def _unchanged(answer: A) -> A:
     return answer
 
 
-async def _gathered(some: list[R | Awaitable[R]], left: Iterator[R | Awaitable[R]], shape: Callable[[list[R]], S]) -> S:
+async def _gathered(
+    some: list[R | Awaitable[R]], left: Iterator[R | Awaitable[R]], convert: Callable[[list[R]], S]
+) -> S:
     answers: list[R] = []
     while some:
         answers += [await response if isinstance(response, Awaitable) else response for response in some]
-        await next_turn()
-        some = list(islice(left, ASKED_PER_TURN))
-    return shape(answers)
+        await yield_to_loop()
+        some = list(islice(left, COMMANDS_PER_CHUNK))
+    return convert(answers)
 
 
 class _Slot(Generic[A, R]):
-    """Room for one response, and for the future of whoever came before it."""
+    """Holds the converted answer. If `take` is called before the answer is known, holds a future for it."""
 
     __slots__ = ("_future", "_has_response", "_response", "_shape")
 
     _response: R
 
-    def __init__(self, shape: Callable[[A], R]) -> None:
-        self._shape = shape
+    def __init__(self, convert: Callable[[A], R]) -> None:
+        self._shape = convert
         self._has_response = False
         self._future: asyncio.Future[R] | None = None
 
@@ -106,7 +114,7 @@ class _Slot(Generic[A, R]):
             self._response = self._shape(answer)
             self._has_response = True
         elif not self._future.done():
-            # Done before the answer came means cancelled: the client has gone.
+            # A future that is already done was cancelled: the client has disconnected.
             self._future.set_result(self._shape(answer))
 
     def take(self) -> R | Awaitable[R]:

@@ -1,4 +1,4 @@
-"""The common part of the group coordinator and the transaction coordinator: shards, their loading, and the end."""
+"""The base class of the group coordinator and the transaction coordinator: shards, loading and closing."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
@@ -9,16 +9,17 @@ from kwire.coordinator.decisions import StateMachine
 from kwire.coordinator.runtime import CallLater, CallSoon, CoordinatorLog, CoordinatorRuntime, OnEffect, Timer
 from kwire.coordinator.sharding import keys_of_shards
 
-# Between the loading of two shards, so that clients are served meanwhile.
+# The pause between the starts of loading two shards, in which clients are served.
 LOAD_PAUSE_SECONDS = 0.005
 
 M = TypeVar("M", bound=StateMachine)
 
 
 class Coordinator(ABC, Generic[M]):
-    """The state of one internal topic, one shard for each of its partitions."""
+    """Loads and runs the state machines of one internal topic: one shard per partition."""
 
-    # Until shards that could not be loaded are tried again; None leaves that to the next request for one of them.
+    # After this delay, shards that could not be loaded are loaded again. With None, such a shard is loaded again at the
+    # next request for it.
     load_retry_seconds: float | None = None
 
     def __init__(
@@ -43,17 +44,17 @@ class Coordinator(ABC, Generic[M]):
         )
         self._call_later = call_later
         self._loading: Timer | None = None
-        # The partition of the internal topic that keeps a name.
+        # Maps a name to its partition of the internal topic.
         self.shard_of = self._runtime.shard_of
-        # For each shard a name that it keeps: with it a command about everything in the shard is sent there.
+        # For each shard, a name that maps to the shard. Commands for a whole shard are sent under this name.
         self.shard_keys = keys_of_shards(shard_count, self.shard_of)
 
     @abstractmethod
-    def ask(self, command: Any, reply: Callable[[Any], None]) -> None:
-        """Put a command to the shard of its name; `reply` is called exactly once, possibly before this returns."""
+    def submit(self, command: Any, reply: Callable[[Any], None]) -> None:
+        """Run a command on its shard. Calls `reply` exactly once, before this returns or later."""
 
     def load(self) -> None:
-        """Load every shard, one after the other: deadlines pass also where nobody asks for anything."""
+        """Load every shard, one after the other: deadlines must be handled even in shards that get no requests."""
         self._load_from(0)
 
     def _load_from(self, shard: int) -> None:
@@ -69,11 +70,11 @@ class Coordinator(ABC, Generic[M]):
         return len(self.shard_keys)
 
     def shards(self) -> Iterator[M]:
-        """The state of every shard that has been loaded."""
+        """Return the state machines of the loaded shards."""
         return self._runtime.machines()
 
     def waiting_count(self) -> int:
-        """Commands that have not been answered yet."""
+        """Return the number of commands that have not been answered yet."""
         return self._runtime.waiting_count()
 
     def close(self) -> None:

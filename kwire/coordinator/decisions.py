@@ -1,9 +1,11 @@
-"""What a coordinator's state machine and its runtime exchange: commands in, decisions out, records to apply."""
+"""The interface between a coordinator's state machine and its runtime: commands, results and records to apply."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from kwire.broker.internal_records import KeyValue, Transaction
+from msgspec import Struct
+
+from kwire.coordinator.log_records import KeyValue, ProducerIdAndEpoch
 from kwire.errors import ErrorCode
 
 A = TypeVar("A")
@@ -11,46 +13,47 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 
 
 class Command(Protocol[Answer_co]):
-    """What a client, or a deadline, wants. Compared by identity; the runtime knows where the answer goes."""
+    """An input of a state machine, from a client or because a deadline has passed. Commands are compared by identity.
+
+    The runtime stores the callback that gets the command's answer.
+    """
 
     def refused(self, error: ErrorCode) -> Answer_co:
-        """The answer that says only that this error came in the way."""
+        """Return an answer to this command that contains only this error."""
         ...
 
 
-class Moment(NamedTuple):
-    """The time at which a decision is taken."""
+class Moment(Struct, frozen=True, gc=False):
+    """The time at which a decision is made."""
 
-    steady_ms: int  # only grows; deadlines are measured by it
-    wall_ms: int  # the time of day; what is written into records
+    steady_ms: int  # from the monotonic clock, for deadlines
+    wall_ms: int  # from the wall clock, for timestamps in records
 
 
-class Reply(NamedTuple):
+class Reply(Struct, frozen=True, eq=False):
     command: Command[Any]
     answer: Any
 
 
-class Result:
-    """What a decision wants to happen: records to append, and what follows from them.
+class Result(Struct, eq=False):
+    """The outcome of a decision: the records to append, the replies and the effects.
 
-    Answers are given, and effects carried out, once the records are committed. Of a decision whose records cannot be
-    appended nothing happens.
+    When the records are committed, the replies are sent and the effects are carried out. If the records cannot be
+    appended, the runtime discards the decision and answers its commands with an error.
     """
 
-    __slots__ = ("decided_anew", "decoded", "effects", "records", "replies", "transaction")
-
-    def __init__(self) -> None:
-        self.records: list[KeyValue] = []
-        # What the machine would decode from each of the records, if the decision has it at hand: for all or for none.
-        self.decoded: list[Any] = []
-        # Whose transaction the records are part of, all of them or none.
-        self.transaction: Transaction | None = None
-        self.replies: list[Reply] = []
-        self.effects: list[Any] = []
-        self.decided_anew: list[Command[Any]] = []
+    records: list[KeyValue] = []
+    # The decoded form of each record, or an empty list if the decision does not have the decoded forms.
+    decoded: list[Any] = []
+    # The transaction that all the records belong to, if any.
+    transaction: ProducerIdAndEpoch | None = None
+    replies: list[Reply] = []
+    effects: list[Any] = []
+    # Waiting commands that are run again when the records are applied.
+    reruns: list[Command[Any]] = []
 
     def put_decoded(self, record: KeyValue, decoded: Any) -> None:
-        """Add a record together with what the machine would decode from it."""
+        """Add a record together with its decoded form."""
         self.records.append(record)
         self.decoded.append(decoded)
 
@@ -60,49 +63,51 @@ class Result:
     def refuse(self, command: Command[Any], error: ErrorCode) -> None:
         self.replies.append(Reply(command, command.refused(error)))
 
-    def decide_anew(self, command: Command[Any]) -> None:
-        """Put a command that waits for its answer to the machine again, as soon as the records are applied."""
-        self.decided_anew.append(command)
+    def rerun(self, command: Command[Any]) -> None:
+        """Run a waiting command again as soon as the records are applied."""
+        self.reruns.append(command)
 
 
 class StateMachine(Protocol):
-    """One shard's state. `step` may change only what a restart may forget; the rest changes in `apply`."""
+    """The state of one shard. `step` changes only state that a restart may lose. `apply` changes all other state."""
 
     def step(self, command: Any, moment: Moment) -> Result: ...
 
-    def is_independent(self, command: Any) -> bool:
-        """Whether the decision on the command is the same before and after those on other independent commands are
-        applied."""
+    def can_share_append(self, command: Any) -> bool:
+        """Return whether the command's records may be appended in one batch with those of other such commands.
+
+        The command's decision must be the same before and after the records of the other commands are applied.
+        """
         ...
 
     def apply(self, key: bytes, value: bytes | None) -> None: ...
 
     def loaded(self, moment: Moment) -> None:
-        """Replay is over: start the deadlines."""
+        """Start the deadlines. Called when the replay has finished."""
         ...
 
     def wake_ms(self) -> int | None:
-        """When `due` wants to be asked next, on the steady clock."""
+        """Return the time on the steady clock at which to call `due` next; None if there is no deadline."""
         ...
 
     def due(self, steady_ms: int) -> list[Command[Any]]:
-        """The commands whose time has come."""
+        """Return a command for each deadline that has passed."""
         ...
 
 
 class TransactionalMachine(StateMachine, Protocol):
-    """A state machine to which clients write in transactions."""
+    """A state machine whose records may be part of a client's transaction."""
 
     def apply_pending(self, producer_id: int, key: bytes, value: bytes | None) -> None: ...
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
-        """What was pending of this producer, if anything, counts now, or never will."""
+        """Apply (commit) or drop (abort) the pending records of this producer, if there are any."""
         ...
 
 
 class DecodedMachine(StateMachine, Protocol):
-    """A state machine whose decisions have decoded records (`Result.decoded`)."""
+    """A state machine whose results contain decoded records (`Result.decoded`)."""
 
-    def apply_decoded(self, decoded: Sequence[Any], transaction: Transaction | None) -> None:
-        """As `apply` or `apply_pending` for each of the records."""
+    def apply_decoded(self, decoded: Sequence[Any], transaction: ProducerIdAndEpoch | None) -> None:
+        """Apply the decoded records: as `apply` does, or as `apply_pending` does if they belong to a transaction."""
         ...

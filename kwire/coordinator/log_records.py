@@ -1,4 +1,4 @@
-"""What an internal topic gives back to its coordinator: plain records, records of transactions, and how these ended."""
+"""Records that a coordinator reads from its internal topic: plain records, pending records and transaction ends."""
 
 from typing import NamedTuple
 
@@ -7,15 +7,15 @@ from msgspec import Struct
 KeyValue = tuple[bytes, bytes | None]
 
 
-class Transaction(NamedTuple):
-    """Whose transaction records belong to. A producer has no more than one at a time."""
+class ProducerIdAndEpoch(NamedTuple):
+    """Identifies a producer's transaction. A producer has at most one transaction at a time."""
 
     producer_id: int
     producer_epoch: int
 
 
 class PendingRecord(Struct, frozen=True, gc=False):
-    """A record that counts only if its producer's transaction is committed."""
+    """A record that takes effect only if its producer's transaction is committed."""
 
     producer_id: int
     key: bytes
@@ -23,17 +23,17 @@ class PendingRecord(Struct, frozen=True, gc=False):
 
 
 class TransactionEnd(Struct, frozen=True, gc=False):
-    """Everything that is pending of this producer counts now, or never will."""
+    """The end of a producer's transaction. Its pending records take effect (commit) or are dropped (abort)."""
 
     producer_id: int
     is_commit: bool
 
 
 class Paused(Struct, frozen=True):
-    """The next records are being read from the disk: the replay goes on when it is asked again, a moment later."""
+    """Yielded by a replay while the next records are read from disk. The caller continues the iteration later."""
 
 
 PAUSED = Paused()
 
-# Plain records are plain pairs: a replay has very many of them.
+# Plain records are tuples rather than objects, because a replay yields very many of them.
 Replayed = KeyValue | PendingRecord | TransactionEnd

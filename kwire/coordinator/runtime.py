@@ -1,20 +1,22 @@
 """The runtime of a coordinator: decide -> append -> apply -> reply once committed.
 
-The runtime owns the shards, one per partition of an internal topic. It knows nothing of groups or transactions: a
-shard's state machine decides, and everything with an effect (the log, the clock, timers, waiting clients) is here.
+The runtime owns the shards, one per partition of an internal topic. It contains no logic of groups or transactions. A
+shard's state machine makes the decisions. The runtime does all input and output: log, clock, timers, waiting clients.
 
-Rules it keeps:
-- a record is applied only after it was appended, in the order of the log, so replay gives the same state;
-- independent commands (offset commits) of one loop turn share an append: the first of a shard is appended at once, the
-  others together at the end of the turn, or before another command of the shard is decided. Until then nothing of them
-  is applied. If they cannot be appended together, each is appended, or refused, on its own;
-- a reply leaves only when everything appended to its shard before it is committed, also the reply of a mere read, so
-  nobody is told of a state that a crash could take back;
-- every command is answered exactly once;
-- records of a client's transaction are handed to the machine as pending, when they are appended and when they are
-  replayed; the marker that ends the transaction goes through the same log, so both see it at the same place;
-- an effect (what a decision wants done elsewhere) follows the same rule as a reply and keeps its place among them;
-- time enters a decision as a `Moment`; a deadline comes back as a command that the machine itself asked for.
+Rules:
+- Records are applied only after they were appended, in log order. So a replay produces the same state.
+- Some commands can share an append (offset commits). The records of the first such command in an event-loop turn are
+  appended immediately. The records of the others are deferred: they are appended as one batch at the end of the turn,
+  or earlier if a command that cannot share an append arrives for the shard. Deferred records are not applied before
+  they are appended. If the batch cannot be appended, the records of each command are appended separately.
+- A reply is sent only after all records that were appended to its shard before the reply are committed. This is also
+  true for replies to reads, so no client sees state that a crash could undo.
+- Every command is answered exactly once.
+- Records of a client's transaction are applied as pending records, also in a replay. The marker that ends the
+  transaction is in the same log, so a replay applies the marker at the same position.
+- An effect is work outside the shard that a decision causes. It is carried out when a reply of the same decision would
+  be sent.
+- A decision gets the time as a `Moment`. When a deadline has passed, the state machine returns a command from `due`.
 """
 
 import logging
@@ -23,7 +25,6 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
-from kwire.broker.internal_records import KeyValue, Paused, PendingRecord, Replayed, Transaction, TransactionEnd
 from kwire.broker.partition import code_of
 from kwire.clock import Clock
 from kwire.coordinator.decisions import (
@@ -35,49 +36,68 @@ from kwire.coordinator.decisions import (
     StateMachine,
     TransactionalMachine,
 )
+from kwire.coordinator.log_records import KeyValue, Paused, PendingRecord, ProducerIdAndEpoch, Replayed, TransactionEnd
 from kwire.coordinator.sharding import Sharding
 from kwire.errors import ErrorCode, KafkaError
 from storage.errors import InvalidProducerEpoch, StorageError
 
 logger = logging.getLogger(__name__)
 
-# How long records are applied before the loop gets its turn; a shard that takes longer answers "loading" meanwhile.
+# The longest time for which records are replayed in one turn of the event loop. Until a shard is loaded, its requests
+# are answered with COORDINATOR_LOAD_IN_PROGRESS.
 REPLAY_TURN_SECONDS = 0.005
-# The pause between two such turns, whichever shards they are for, so that loading takes no more than half of the loop.
+# The pause between two replay turns, even of different shards. So loading takes at most half of the event loop's time.
 REPLAY_PAUSE_SECONDS = 0.005
-# Commands of one shard that wait for an answer (joins, syncs); more are told to come back.
+# The maximum number of commands of one shard that wait for an answer (joins, syncs). Further commands are answered with
+# COORDINATOR_NOT_AVAILABLE.
 WAITING_COMMANDS_MAX = 100_000
-# Records of the decisions of one loop turn that are appended to a shard as one batch.
+# When a shard has this many deferred records, they are appended without waiting for the end of the turn.
 DEFERRED_RECORDS_MAX = 1_000
 
 A = TypeVar("A")
-# Told once, with what came in the way or None.
+# A callback that is called once: with None on success, else with the error.
 Done = Callable[[KafkaError | None], None]
 
 
 class CoordinatorLog(Protocol):
-    """The internal topic, as far as a coordinator cares."""
+    """The operations on an internal topic that the runtime needs. `InternalTopicLog` implements them."""
 
     def append(self, shard: int, records: Sequence[KeyValue], now_ms: int) -> int:
-        """Append as one batch; the next offset. Raises StorageError, KafkaError, or LookupError if there is no topic;
-        then nothing was appended."""
+        """Append the records as one batch. Returns the offset after the last record.
+
+        Raises StorageError, KafkaError, or LookupError if the topic does not exist. After an exception, no record was
+        appended.
+        """
         ...
 
-    def append_pending(self, shard: int, transaction: Transaction, records: Sequence[KeyValue], now_ms: int) -> int:
-        """Append as one batch of a producer's transaction. As `append`; raises InvalidProducerEpoch if the producer has
-        been replaced."""
+    def append_pending(
+        self, shard: int, transaction: ProducerIdAndEpoch, records: Sequence[KeyValue], now_ms: int
+    ) -> int:
+        """Append the records as `append` does, but as part of a producer's transaction.
+
+        Also raises InvalidProducerEpoch, if the producer has been fenced.
+        """
         ...
 
-    def append_marker(self, shard: int, transaction: Transaction, coordinator_epoch: int, is_commit: bool) -> int:
-        """Append what ends a producer's transaction. As `append_pending`."""
+    def append_marker(
+        self, shard: int, transaction: ProducerIdAndEpoch, coordinator_epoch: int, is_commit: bool
+    ) -> int:
+        """Append the marker that ends a producer's transaction. Returns and raises as `append_pending` does."""
+        ...
+
+    def committed_offset(self, shard: int) -> int:
+        """Return the offset below which all records are committed."""
         ...
 
     def on_committed(self, shard: int, offset: int, call: Callable[[KafkaError | None], None]) -> None:
-        """Call when everything below `offset` is committed, at once if it is; with an error if it will not be."""
+        """Call `call(None)` when all records below `offset` are committed, or `call(error)` on failure.
+
+        If the records are already committed, `call` is called before this returns.
+        """
         ...
 
     def on_synced(self, shard: int, offset: int, call: Callable[[KafkaError | None], None]) -> None:
-        """The same when it is on disk, also where the topic promises less."""
+        """Call `call` as `on_committed` does, but wait until the records are on disk, whatever the topic's settings."""
         ...
 
     def replay(self, shard: int) -> Iterator[Replayed | Paused]: ...
@@ -88,35 +108,35 @@ class Timer(Protocol):
 
 
 CallLater = Callable[[float, Callable[[], None]], Timer]
-# Calls at the end of the loop turn.
+# Runs a callback at the end of the current event-loop turn.
 CallSoon = Callable[[Callable[[], None]], object]
-# Given an effect whose decision is committed, or with the error that says that it may never be.
+# Called with an effect and with None if its decision is committed, else with the error of the commit.
 OnEffect = Callable[[Any, KafkaError | None], None]
 M = TypeVar("M", bound=StateMachine)
 
 
-class _Ending(NamedTuple):
-    """The end of a transaction, on its way into the log."""
+class _PendingMarker(NamedTuple):
+    """A transaction marker that has not been appended yet."""
 
-    transaction: Transaction
+    transaction: ProducerIdAndEpoch
     coordinator_epoch: int
     is_commit: bool
     done: Done
 
 
 class _Decision(NamedTuple):
-    """A command, and what was decided on it."""
+    """A command and its result."""
 
     command: Command[Any]
     result: Result
 
 
-# The callback for the answer, the command, and the answer.
+# A reply that can be sent: the callback that gets the answer, the command, and the answer.
 _Answer = tuple[Callable[[Any], None], Command[Any], Any]
 
 
 class _Shard(Generic[M]):
-    """One partition of the internal topic: its state, who waits for an answer, and its one timer."""
+    """One partition of the internal topic: its state machine, the commands that wait for an answer, and one timer."""
 
     __slots__ = (
         "armed_ms",
@@ -124,10 +144,10 @@ class _Shard(Generic[M]):
         "deferred",
         "deferred_records",
         "end_offset",
-        "endings",
         "index",
         "is_loaded",
         "machine",
+        "pending_markers",
         "replay",
         "timer",
         "turn",
@@ -139,22 +159,23 @@ class _Shard(Generic[M]):
         self.machine = machine
         self.is_loaded = False
         self.replay: Iterator[Replayed | Paused] | None = None
-        # Ends of transactions that came while the shard was being loaded.
-        self.endings: list[_Ending] = []
-        # Behind the last record appended since the replay, and how far those are known to be committed.
+        # Markers that were received while the shard was being loaded.
+        self.pending_markers: list[_PendingMarker] = []
+        # The offset after the last record that was appended since the replay.
         self.end_offset = 0
+        # All records below this offset are committed. The log may already have committed more.
         self.committed_offset = 0
         self.waiting: dict[Command[Any], Callable[[Any], None]] = {}
         self.timer: Timer | None = None
         self.armed_ms: int | None = None
-        # The last turn in which an independent command was appended, and decisions of it that are not appended yet.
+        # The last turn in which a command that can share an append was appended, and the decisions deferred after it.
         self.turn = 0
         self.deferred: list[_Decision] = []
         self.deferred_records = 0
 
 
 class CoordinatorRuntime(Generic[M]):
-    """Runs the state machines of one internal topic. Not thread-safe: everything happens on the event loop."""
+    """Runs the state machines of one internal topic. Use it only in the event loop's thread."""
 
     def __init__(
         self,
@@ -167,7 +188,7 @@ class CoordinatorRuntime(Generic[M]):
         call_soon: CallSoon | None = None,
         on_effect: OnEffect | None = None,
     ) -> None:
-        """Without `call_soon` every decision is appended on its own."""
+        """Create a runtime. Without `call_soon`, the records of every decision are appended separately."""
         self._shard_count = shard_count
         self._new_machine = new_machine
         self._log = log
@@ -175,23 +196,28 @@ class CoordinatorRuntime(Generic[M]):
         self._call_later = call_later
         self._on_effect = on_effect
         self._shards: dict[int, _Shard[M]] = {}
-        # Those that are not loaded yet; their turns follow one another.
+        # Shards that are being loaded. Each replay turn replays the first one, and then moves it to the end.
         self._loading: deque[_Shard[M]] = deque()
         self._replay_timer: Timer | None = None
         self._is_closed = False
         self._call_soon = call_soon
-        # The number of this loop turn, whether its end is awaited, and the shards with deferred decisions.
+        # The number of this event-loop turn, whether a call of `_end_turn` is scheduled, and the shards with deferred
+        # decisions.
         self._turn = 1
         self._is_turn_open = False
         self._deferring: list[_Shard[M]] = []
         self.shard_of = Sharding(shard_count).shard_of
 
     def submit(self, key: str, command: Command[A], reply: Callable[[A], None]) -> None:
-        """Run a command on the shard of `key`; `reply` is called once, now or later."""
-        shard = self._loaded_shard(self.shard_of(key))
-        if isinstance(shard, ErrorCode):
-            reply(command.refused(shard))
-            return
+        """Run a command on the shard of `key`. Calls `reply` once with the answer, before this returns or later."""
+        index = self.shard_of(key)
+        shard = self._shards.get(index)
+        if shard is None or not shard.is_loaded or self._is_closed:
+            found = self._loaded_shard(index)
+            if isinstance(found, ErrorCode):
+                reply(command.refused(found))
+                return
+            shard = found
         if len(shard.waiting) >= WAITING_COMMANDS_MAX:
             reply(command.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
             return
@@ -211,38 +237,39 @@ class CoordinatorRuntime(Generic[M]):
         is_commit: bool,
         done: Done,
     ) -> None:
-        """Append the marker that ends a producer's transaction in this shard; `done` is called when it is committed.
+        """Append the marker that ends a producer's transaction in this shard. Calls `done` when the marker is on disk.
 
-        A shard that is not loaded is loaded first. Done without an error, nothing of the transaction is pending there.
+        A shard that is not loaded is loaded first. After `done(None)`, the shard has no pending records of the
+        transaction.
         """
-        ending = _Ending(Transaction(producer_id, producer_epoch), coordinator_epoch, is_commit, done)
+        marker = _PendingMarker(ProducerIdAndEpoch(producer_id, producer_epoch), coordinator_epoch, is_commit, done)
         if not 0 <= shard < self._shard_count:
-            done(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no shard {shard}"))
+            done(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"shard {shard} does not exist"))
             return
         found = self._loaded_shard(shard)
         if not isinstance(found, ErrorCode):
-            self._end(found, ending)
-        elif found is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and self._has_room_for_ending(shard):
-            self._shards[shard].endings.append(ending)
+            self._append_marker(found, marker)
+        elif found is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and self._has_room_for_marker(shard):
+            self._shards[shard].pending_markers.append(marker)
         else:
             done(KafkaError(found))
 
-    def tell(self, key: str, command: Command[Any]) -> None:
-        """Run a command on whose answer nobody waits. Without effect on a shard that is not loaded."""
+    def submit_internal(self, key: str, command: Command[Any]) -> None:
+        """Run a command whose answer is not used. Does nothing if the shard is not loaded."""
         shard = self._shards.get(self.shard_of(key))
         if shard is not None and shard.is_loaded and not self._is_closed:
             self._run(shard, command)
 
     def machines(self) -> Iterator[M]:
-        """The state of every shard that has been loaded."""
+        """Return the state machines of the loaded shards."""
         return (shard.machine for shard in self._shards.values() if shard.is_loaded)
 
     def waiting_count(self) -> int:
-        """Commands that have not been answered yet."""
+        """Return the number of commands that have not been answered yet."""
         return sum(len(shard.waiting) for shard in self._shards.values())
 
     def close(self) -> None:
-        """Stop the timers and tell whoever waits to look for another coordinator."""
+        """Stop the timers and answer all waiting commands with NOT_COORDINATOR."""
         self._is_closed = True
         if self._replay_timer is not None:
             self._replay_timer.cancel()
@@ -253,12 +280,12 @@ class CoordinatorRuntime(Generic[M]):
             waiting, shard.waiting = shard.waiting, {}
             for command, reply in waiting.items():
                 reply(command.refused(ErrorCode.NOT_COORDINATOR))
-            _refuse_endings(shard, ErrorCode.NOT_COORDINATOR)
+            _refuse_pending_markers(shard, ErrorCode.NOT_COORDINATOR)
 
     # Loading
 
     def load(self, index: int) -> None:
-        """Begin to load a shard, if that has not been begun."""
+        """Start to load a shard, unless it is already loading or loaded."""
         self._loaded_shard(index)
 
     def _loaded_shard(self, index: int) -> _Shard[M] | ErrorCode:
@@ -275,7 +302,7 @@ class CoordinatorRuntime(Generic[M]):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if index in self._shards else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
     def _replay_turn(self) -> None:
-        """Load the first shard in line, or some of it; come back for the rest and for the others."""
+        """Replay records of the next shard for one turn. Schedule another turn if any shard is still loading."""
         shard = self._loading.popleft()
         try:
             if not self._replay(shard):
@@ -287,7 +314,7 @@ class CoordinatorRuntime(Generic[M]):
                 self._replay_timer = None
 
     def _replay(self, shard: _Shard[M]) -> bool:
-        """Apply some records; whether that is over, for better or worse."""
+        """Apply records of a shard for one turn. Return True if its replay has ended, by success or failure."""
         try:
             if shard.replay is None:
                 shard.replay = iter(self._log.replay(shard.index))
@@ -298,41 +325,41 @@ class CoordinatorRuntime(Generic[M]):
                 elif isinstance(one, Paused):
                     return False
                 else:
-                    _apply_of_transaction(shard.machine, one)
+                    _apply_transactional(shard.machine, one)
                 if self._clock.monotonic() >= turn_end:
                     return False
         except Exception:
-            # Better no coordinator than one that forgot a commit: the next request tries to load again.
+            # Do not serve a shard that may lack a record. The next request for the shard loads it again.
             logger.exception("coordinator shard %d cannot be loaded", shard.index)
             del self._shards[shard.index]
-            _refuse_endings(shard, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            _refuse_pending_markers(shard, ErrorCode.COORDINATOR_NOT_AVAILABLE)
             return True
         shard.replay = None
         shard.is_loaded = True
         shard.machine.loaded(self._moment())
         self._arm(shard)
-        endings, shard.endings = shard.endings, []
-        for ending in endings:
-            self._end(shard, ending)
+        pending_markers, shard.pending_markers = shard.pending_markers, []
+        for marker in pending_markers:
+            self._append_marker(shard, marker)
         return True
 
-    def _has_room_for_ending(self, index: int) -> bool:
-        return len(self._shards[index].endings) < WAITING_COMMANDS_MAX
+    def _has_room_for_marker(self, index: int) -> bool:
+        return len(self._shards[index].pending_markers) < WAITING_COMMANDS_MAX
 
-    # Deciding
+    # Decisions
 
     def _moment(self) -> Moment:
         return Moment(int(self._clock.monotonic() * 1000), self._clock.now_ms())
 
     def _run(self, shard: _Shard[M], command: Command[Any]) -> None:
         machine = shard.machine
-        is_independent = self._call_soon is not None and machine.is_independent(command)
-        if shard.deferred and not is_independent:
+        can_share_append = self._call_soon is not None and machine.can_share_append(command)
+        if shard.deferred and not can_share_append:
             self._append_deferred(shard)
         moment = self._moment()
         try:
             result = machine.step(command, moment)
-            if is_independent and result.records and self._may_defer(shard):
+            if can_share_append and result.records and self._may_defer(shard):
                 self._defer(shard, _Decision(command, result))
             else:
                 self._carry_out(shard, command, result, moment)
@@ -340,32 +367,35 @@ class CoordinatorRuntime(Generic[M]):
             self._arm(shard)
 
     def _carry_out(self, shard: _Shard[M], command: Command[Any], result: Result, moment: Moment) -> None:
-        replies, effects, decided_anew = result.replies, result.effects, result.decided_anew
+        replies, effects, reruns = result.replies, result.effects, result.reruns
         if result.records:
             try:
                 shard.end_offset = self._append(shard, result, moment)
             except (StorageError, KafkaError, LookupError) as error:
-                code = _append_code(shard, error)
-                # A command that was to wait is answered, too: what would have answered it later may not have happened.
+                code = _append_error(shard, error)
+                # Also refuse the command if the decision was to let it wait: the records that would lead to its answer
+                # were not stored.
                 refused = dict.fromkeys((*(reply.command for reply in replies), command))
                 replies = [Reply(one, one.refused(code)) for one in refused]
-                effects, decided_anew = [], []
+                effects, reruns = [], []
             else:
                 _apply(shard.machine, result)
         if replies or effects:
             self._answer(shard, _waiting_answers(shard, replies), effects)
-        for one in decided_anew:
+        for one in reruns:
             if one in shard.waiting:
-                self._run_late(shard, one)
+                self._run_in_background(shard, one)
 
     def _answer(self, shard: _Shard[M], answers: list[_Answer], effects: list[Any]) -> None:
-        """Answer, and carry out effects, when everything appended so far is committed."""
+        """Send answers and carry out effects when all records that are appended now are committed."""
         end_offset = shard.end_offset
+        if end_offset > shard.committed_offset:
+            shard.committed_offset = self._log.committed_offset(shard.index)
         if end_offset > shard.committed_offset:
             call = partial(self._release, shard, end_offset, answers, effects)
             self._log.on_committed(shard.index, end_offset, call)
         else:
-            # What was replayed is committed, and so is everything since then.
+            # All records are committed: the replayed ones, and those that were appended after the replay.
             self._release(shard, end_offset, answers, effects, None)
 
     def _release(
@@ -379,16 +409,19 @@ class CoordinatorRuntime(Generic[M]):
         if error is None and end_offset > shard.committed_offset:
             shard.committed_offset = end_offset
         for reply, command, answer in answers:
-            # Not committed: whether the decision survives is unknown, so nobody is told that it was taken.
+            # On an error, the records may be lost, so the client must not get the answer.
             reply(answer if error is None else command.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         if effects and self._on_effect is not None and not self._is_closed:
             for effect in effects:
                 self._on_effect(effect, error)
 
-    # Decisions of one loop turn that are appended together
+    # Decisions of one event-loop turn that share an append
 
     def _may_defer(self, shard: _Shard[M]) -> bool:
-        """Whether an independent command of this turn was appended to the shard already; notes this one if not."""
+        """Return True if a command that can share an append was already appended to the shard in this turn.
+
+        Otherwise the caller appends its command now: record that, and schedule the end of the turn.
+        """
         if shard.turn == self._turn:
             return True
         shard.turn = self._turn
@@ -413,7 +446,7 @@ class CoordinatorRuntime(Generic[M]):
             self._append_deferred(shard)
 
     def _append_deferred(self, shard: _Shard[M]) -> None:
-        """Append the deferred decisions as one batch, or one by one if that fails."""
+        """Append the records of the deferred decisions as one batch, or separately if the batch cannot be appended."""
         decisions, shard.deferred, shard.deferred_records = shard.deferred, [], 0
         if not decisions or self._is_closed:
             return
@@ -423,8 +456,8 @@ class CoordinatorRuntime(Generic[M]):
                 for command, result in decisions:
                     self._carry_out(shard, command, result, moment)
         except Exception:
-            # Neither another command of the shard nor other shards may fail for it.
-            logger.exception("deferred commands in coordinator shard %d", shard.index)
+            # The exception must not reach the caller, which handles another command or several shards.
+            logger.exception("coordinator shard %d: deferred commands failed", shard.index)
             for command, _ in decisions:
                 self._answer_failed(shard, command)
 
@@ -435,7 +468,8 @@ class CoordinatorRuntime(Generic[M]):
         try:
             shard.end_offset = self._log.append(shard.index, records, moment.wall_ms)
         except (StorageError, KafkaError, LookupError):
-            # The batch may be too large although its parts are not. If the disk failed, each command gets the error.
+            # The batch may be too large although the records of each decision are not. If the disk failed, the
+            # separate appends fail too, and each command is answered with the error.
             return False
         replies: list[Reply] = []
         for _, result in decisions:
@@ -449,13 +483,13 @@ class CoordinatorRuntime(Generic[M]):
         if reply is not None:
             reply(command.refused(ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    def _run_late(self, shard: _Shard[M], command: Command[Any]) -> None:
-        """Run a command when nobody is there to hear that it failed, except who waits for its answer."""
+    def _run_in_background(self, shard: _Shard[M], command: Command[Any]) -> None:
+        """Run a command outside a client's request. Log an exception and answer the waiting client with an error."""
         try:
             self._run(shard, command)
         except Exception:
-            # The deadlines of others are not to be forgotten for it.
-            logger.exception("a command in coordinator shard %d", shard.index)
+            # Continue, because the caller has further commands to run.
+            logger.exception("coordinator shard %d: a command failed", shard.index)
             self._answer_failed(shard, command)
 
     def _append(self, shard: _Shard[M], result: Result, moment: Moment) -> int:
@@ -463,9 +497,9 @@ class CoordinatorRuntime(Generic[M]):
             return self._log.append(shard.index, result.records, moment.wall_ms)
         return self._log.append_pending(shard.index, result.transaction, result.records, moment.wall_ms)
 
-    def _end(self, shard: _Shard[M], ending: _Ending) -> None:
+    def _append_marker(self, shard: _Shard[M], marker: _PendingMarker) -> None:
         self._append_deferred(shard)
-        transaction, coordinator_epoch, is_commit, done = ending
+        transaction, coordinator_epoch, is_commit, done = marker
         try:
             end_offset = self._log.append_marker(shard.index, transaction, coordinator_epoch, is_commit)
         except StorageError as error:
@@ -478,7 +512,7 @@ class CoordinatorRuntime(Generic[M]):
             done(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(error)))
             return
         shard.end_offset = end_offset
-        _apply_of_transaction(shard.machine, TransactionEnd(transaction.producer_id, is_commit))
+        _apply_transactional(shard.machine, TransactionEnd(transaction.producer_id, is_commit))
         self._arm(shard)
 
         def committed(error: KafkaError | None) -> None:
@@ -491,7 +525,7 @@ class CoordinatorRuntime(Generic[M]):
     # Time
 
     def _arm(self, shard: _Shard[M]) -> None:
-        """See to it that the shard's timer fires no later than its next deadline; too early does no harm."""
+        """Set the shard's timer to the shard's next deadline or an earlier time. An early timer is harmless."""
         wake_ms = shard.machine.wake_ms()
         if self._is_closed or wake_ms is None or (shard.armed_ms is not None and shard.armed_ms <= wake_ms):
             return
@@ -505,17 +539,20 @@ class CoordinatorRuntime(Generic[M]):
         shard.timer = None
         shard.armed_ms = None
         for command in shard.machine.due(self._moment().steady_ms):
-            self._run_late(shard, command)
+            self._run_in_background(shard, command)
         self._arm(shard)
 
 
 def _waiting_answers(shard: _Shard[Any], replies: Sequence[Reply]) -> list[_Answer]:
-    """The answers that somebody waits for: a command whose own step failed waits no longer."""
+    """Return the answers of those commands that still wait, and remove the commands from the waiting ones.
+
+    A command no longer waits if it was answered with an error because its decision raised an exception.
+    """
     answers = []
-    for command, answer in replies:
-        reply = shard.waiting.pop(command, None)
+    for one in replies:
+        reply = shard.waiting.pop(one.command, None)
         if reply is not None:
-            answers.append((reply, command, answer))
+            answers.append((reply, one.command, one.answer))
     return answers
 
 
@@ -530,11 +567,11 @@ def _apply(machine: StateMachine, result: Result) -> None:
         return
     producer_id = result.transaction.producer_id
     for key, value in result.records:
-        _apply_of_transaction(machine, PendingRecord(producer_id, key, value))
+        _apply_transactional(machine, PendingRecord(producer_id, key, value))
 
 
-def _apply_of_transaction(machine: StateMachine, one: PendingRecord | TransactionEnd) -> None:
-    # Only a machine that asked for a transaction has any in its log.
+def _apply_transactional(machine: StateMachine, one: PendingRecord | TransactionEnd) -> None:
+    # Only a TransactionalMachine has transactional records in its log.
     transactional = cast(TransactionalMachine, machine)
     if isinstance(one, PendingRecord):
         transactional.apply_pending(one.producer_id, one.key, one.value)
@@ -542,22 +579,22 @@ def _apply_of_transaction(machine: StateMachine, one: PendingRecord | Transactio
         transactional.end_transaction(one.producer_id, one.is_commit)
 
 
-def _append_code(shard: _Shard[Any], error: Exception) -> ErrorCode:
-    """What whoever waits is told about an append that failed."""
+def _append_error(shard: _Shard[Any], error: Exception) -> ErrorCode:
+    """Return the error code for clients whose records could not be appended."""
     if isinstance(error, InvalidProducerEpoch):
-        # Not for want of anything here: the client is an old one that has not heard of its successor.
+        # This is not a failure of the log: a newer producer has fenced this client.
         return ErrorCode.INVALID_PRODUCER_EPOCH
-    # Without a topic nobody has looked for a coordinator yet: the answer says so, the log need not.
+    # A missing topic is not logged: the topic is created at the first FindCoordinator request.
     if not isinstance(error, LookupError):
         logger.exception("coordinator shard %d cannot append", shard.index)
-    # What is too large stays so: a client that tries again for ever is not helped.
+    # A retry cannot succeed for a record that is too large, so its error must not be retriable.
     is_too_large = (isinstance(error, KafkaError) and error.code is ErrorCode.MESSAGE_TOO_LARGE) or (
         isinstance(error, StorageError) and code_of(error) is ErrorCode.MESSAGE_TOO_LARGE
     )
     return ErrorCode.UNKNOWN_SERVER_ERROR if is_too_large else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def _refuse_endings(shard: _Shard[Any], code: ErrorCode) -> None:
-    endings, shard.endings = shard.endings, []
-    for ending in endings:
-        ending.done(KafkaError(code))
+def _refuse_pending_markers(shard: _Shard[Any], code: ErrorCode) -> None:
+    pending_markers, shard.pending_markers = shard.pending_markers, []
+    for marker in pending_markers:
+        marker.done(KafkaError(code))

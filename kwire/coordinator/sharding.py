@@ -1,36 +1,36 @@
-"""Which shard keeps a group or a transactional id: Kafka's choice, so that its tools find it."""
+"""Maps a group id or a transactional id to its shard. Uses Kafka's hash, as Kafka's tools do."""
 
 from collections.abc import Callable
 
-# Names whose shard is remembered, if they are not longer than this: Java's hash takes Python a while.
-REMEMBERED_NAMES_MAX = 20_000
-REMEMBERED_NAME_CHARACTERS_MAX = 128
-# Names tried for each shard until one falls on it, many times what is ever needed.
+# The maximum number of cached results, and of characters in a cached name. Java's hash is slow in Python.
+CACHED_NAMES_MAX = 20_000
+CACHED_NAME_LENGTH_MAX = 128
+# The maximum number of names to try per shard until every shard has a name. Far fewer are needed.
 KEYS_PER_SHARD_MAX = 1_000
 
 
 class Sharding:
-    """Maps names to shards."""
+    """Maps names to shards, with a bounded cache."""
 
-    __slots__ = ("_remembered", "shard_count")
+    __slots__ = ("_cache", "shard_count")
 
     def __init__(self, shard_count: int) -> None:
         self.shard_count = shard_count
-        self._remembered: dict[str, int] = {}
+        self._cache: dict[str, int] = {}
 
     def shard_of(self, key: str) -> int:
-        index = self._remembered.get(key)
+        index = self._cache.get(key)
         if index is None:
             index = _positive(java_hash(key)) % self.shard_count
-            if len(key) <= REMEMBERED_NAME_CHARACTERS_MAX:
-                if len(self._remembered) >= REMEMBERED_NAMES_MAX:
-                    self._remembered.clear()
-                self._remembered[key] = index
+            if len(key) <= CACHED_NAME_LENGTH_MAX:
+                if len(self._cache) >= CACHED_NAMES_MAX:
+                    self._cache.clear()
+                self._cache[key] = index
         return index
 
 
 def java_hash(text: str) -> int:
-    """`String.hashCode` of Java: 31-based over UTF-16 units, wrapped to a signed 32-bit number."""
+    """Java's `String.hashCode`: base 31 over UTF-16 code units, wrapped to a signed 32-bit number."""
     units = text.encode("utf-16-be", "surrogatepass")
     value = 0
     for position in range(0, len(units), 2):
@@ -39,15 +39,15 @@ def java_hash(text: str) -> int:
 
 
 def _positive(value: int) -> int:
-    """Kafka's own `abs`: the smallest integer has no positive counterpart and becomes zero."""
+    """Kafka's `Utils.abs`. It returns 0 for the smallest 32-bit integer, which has no positive counterpart."""
     return 0 if value == -(1 << 31) else abs(value)
 
 
 def keys_of_shards(shard_count: int, shard_of: Callable[[str], int]) -> list[str]:
-    """For each shard a name that it keeps, under which a command that concerns the whole shard reaches it."""
+    """Return, for each shard, a name that maps to the shard. Commands for a whole shard are sent under this name."""
     keys: dict[int, str] = {}
     for number in range(shard_count * KEYS_PER_SHARD_MAX):
         keys.setdefault(shard_of(str(number)), str(number))
         if len(keys) == shard_count:
             return [keys[shard] for shard in range(shard_count)]
-    raise ValueError(f"{shard_count} shards are too many to find a name for each")
+    raise ValueError(f"{shard_count} shards are too many: configure fewer partitions for the internal topic")

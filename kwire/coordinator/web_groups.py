@@ -1,37 +1,38 @@
-"""Consumer groups as they are used over HTTP: define one, join it, read one's partitions, commit, leave.
+"""Consumer groups for HTTP members: create a group, join it, read the assigned partitions, commit, leave.
 
-These are groups of the very coordinator that Kafka's clients use, of the kind in which the server assigns (KIP-848): a
-Kafka consumer may join beside an HTTP member, and Kafka's tools see members and offsets. What is different is the
-definition: it says which one topic the group reads, so nobody subscribes.
+These are consumer groups (KIP-848) of the coordinator that Kafka's clients use. Kafka consumers and HTTP members may be
+in the same group. Kafka's tools show the members and offsets of both. Only a group for HTTP members has a definition.
+The definition names the one topic that the group reads, so HTTP members do not subscribe to topics.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from kwire.broker.topics import Topic, Topics
+from kwire.broker.topics.topics import Topic, Topics
 from kwire.clock import Clock
-from kwire.config.bridge import RestGroupsConfig
-from kwire.coordinator.asking import answer_of
+from kwire.config.http_api import RestGroupsConfig
+from kwire.coordinator.client_requests import answer_of
 from kwire.coordinator.group.commands import CommitOffsets, DeleteGroup, FetchOffsets, OffsetToCommit, TopicToFetch
-from kwire.coordinator.group.consumer.commands import CheckIn, CheckInAnswer, CheckOut, ConsumerHeartbeat
+from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, WebHeartbeat, WebHeartbeatAnswer, WebLeave
 from kwire.coordinator.group.consumer.members import JOINING_EPOCH
 from kwire.coordinator.group.consumer.reconciliation import Owned
 from kwire.coordinator.group.consumer.web_sessions import web_client_host, web_client_id
-from kwire.coordinator.group.coordinator import GroupCoordinator, NamesGroup
-from kwire.coordinator.group.defined import AskFacts, DefineAnswer, DefineGroup, FactsAnswer
+from kwire.coordinator.group.coordinator import GroupCoordinator, HasGroupId
 from kwire.coordinator.group.definitions import GroupDefinition, GroupDefinitions
+from kwire.coordinator.group.web_group_commands import DefineAnswer, DefineGroup, GroupSummaryAnswer, SummarizeGroup
 from kwire.errors import ErrorCode, KafkaError
 from kwire.wire.types import ZERO_UUID
 
-# How S0-69 spells them.
+# The names of the assignment strategies in the HTTP API (S0-69).
 STRATEGIES = ("round_robin", "range", "sticky")
 SESSION_TIMEOUT_MS_MIN = 1_000
 SESSION_TIMEOUT_MS_MAX = 1_800_000
-# A group id travels in Kafka's records and answers; no tool shows a longer one.
+# Kafka's tools do not show longer group ids.
 GROUP_ID_LENGTH_MAX = 249
 RESERVED_PREFIX = "__"
-# After a start groups are replayed first; who comes meanwhile waits so long, looking so often.
+# While a shard is being loaded after a start, a request submits its command again after each pause, for at most
+# LOADING_WAIT_SECONDS.
 LOADING_WAIT_SECONDS = 5.0
 LOADING_PAUSE_SECONDS = 0.02
 
@@ -44,8 +45,8 @@ class Joined(NamedTuple):
     partitions: Sequence[int]
 
 
-class Standing(NamedTuple):
-    """Where a member stands. While it is rebalancing, partitions are still to come or to be given up."""
+class MemberStatus(NamedTuple):
+    """A member's assignment. While `is_rebalancing`, some partitions have yet to be assigned or revoked."""
 
     generation: int
     partitions: Sequence[int]
@@ -54,7 +55,7 @@ class Standing(NamedTuple):
 
 
 class GroupStats(NamedTuple):
-    """`rebalanced_ms_ago` is None if nobody was ever given anything."""
+    """Statistics of a group. `rebalanced_ms_ago` is None if no assignment has been computed yet."""
 
     topic: str
     state: str
@@ -66,19 +67,19 @@ class GroupStats(NamedTuple):
 
 
 class MemberReader(Protocol):
-    """Reads on behalf of a member."""
+    """A stream that reads the partitions of an HTTP member for it."""
 
     def replaced(self) -> None:
-        """Another one does, from now on."""
+        """Called when another reader has replaced this one."""
         ...
 
     async def leave(self) -> None:
-        """The member is about to leave: stop reading, and commit. Returns soon, done or not."""
+        """Stop reading and commit. Called before the member leaves. Must return after a bounded time in any case."""
         ...
 
 
-class Defaults(NamedTuple):
-    """What counts where a request says nothing, and how long a member may take to let go of partitions."""
+class GroupDefaults(NamedTuple):
+    """Default values for fields that a request omits, and the time that a member has to release revoked partitions."""
 
     strategy: str = "round_robin"
     session_timeout_ms: int = 30_000
@@ -86,7 +87,7 @@ class Defaults(NamedTuple):
 
 
 class WebGroups:
-    """Every method raises KafkaError for what cannot be. Called from the event loop."""
+    """Consumer groups for HTTP members. Every method may raise KafkaError. Use it only in the event loop's thread."""
 
     def __init__(
         self,
@@ -94,16 +95,16 @@ class WebGroups:
         definitions: GroupDefinitions,
         topics: Topics,
         clock: Clock,
-        defaults: Defaults | None = None,
+        defaults: GroupDefaults | None = None,
     ) -> None:
         self.coordinator = coordinator
         self._definitions = definitions
         self._topics = topics
         self._clock = clock
-        self._defaults = defaults or Defaults()
-        # It is never deleted.
+        self._defaults = defaults or GroupDefaults()
+        # Once True, it stays True: the offsets topic is never deleted.
         self._has_offsets_topic = False
-        # By group and member. Bounded by the connections there may be.
+        # The reader of each member, by group id and member id. Bounded by the number of connections.
         self._readers: dict[tuple[str, str], MemberReader] = {}
 
     # --- the group
@@ -117,7 +118,10 @@ class WebGroups:
         strategy: str | None = None,
         session_timeout_ms: int | None = None,
     ) -> tuple[GroupDefinition, bool]:
-        """The definition, and whether it is new. The same one twice is no error; another one of the name is."""
+        """Create a group. Returns its definition, and whether the group is new.
+
+        If the group exists with the same definition, that is not an error. With a different definition, it is.
+        """
         _check_group_id(group_id)
         asked = GroupDefinition(
             group_id,
@@ -127,7 +131,8 @@ class WebGroups:
         )
         if asked.strategy not in STRATEGIES:
             raise KafkaError(
-                ErrorCode.UNSUPPORTED_ASSIGNOR, f"there is no strategy {asked.strategy}, only {', '.join(STRATEGIES)}"
+                ErrorCode.UNSUPPORTED_ASSIGNOR,
+                f'strategy must be one of {", ".join(STRATEGIES)}, got "{asked.strategy}"',
             )
         topic = self._topic(topic_name)
         if partition_count is not None and partition_count != len(topic.partitions):
@@ -140,17 +145,17 @@ class WebGroups:
             if known != asked:
                 raise KafkaError(
                     ErrorCode.DUPLICATE_RESOURCE,
-                    f"group {group_id} is there already: it reads {known.topic} by {known.strategy}, "
-                    f"and a session lasts {known.session_timeout_ms // 1000} seconds",
+                    f"group {group_id} already exists with other settings: topic {known.topic}, "
+                    f"strategy {known.strategy}, session timeout {known.session_timeout_ms // 1000} seconds",
                 )
             return known, False
         self._definitions.check_room()
-        answer = await self._ask(DefineGroup(group_id=group_id), _define_error)
-        _raise(answer.error, answer.message)
+        answer = await self._submit(DefineGroup(group_id=group_id), _define_error)
+        _raise_if_error(answer.error, answer.message)
         try:
             await self._definitions.add(asked)
         except KafkaError:
-            # The same request may have come twice at once.
+            # Another request may have created the same group at the same time.
             if self._definitions.find(group_id) != asked:
                 raise
             return asked, False
@@ -159,36 +164,39 @@ class WebGroups:
     def find(self, group_id: str) -> GroupDefinition:
         known = self._definitions.find(group_id)
         if known is None:
-            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"no group {group_id} was created here")
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} does not exist; create it first")
         return known
 
     def page(self, after: str, count: int) -> list[GroupDefinition]:
         return self._definitions.page(after, count)
 
     async def delete(self, group_id: str) -> None:
-        """The definition, and all offsets; refused while there are members."""
+        """Delete a group: its definition and all its offsets. Raises KafkaError while the group has members."""
         self.find(group_id)
-        error = await self._ask(DeleteGroup(group_id=group_id), _itself)
+        error = await self._submit(DeleteGroup(group_id=group_id), _itself)
         if error is not ErrorCode.GROUP_ID_NOT_FOUND:
-            _raise(error, f"group {group_id} has members" if error is ErrorCode.NON_EMPTY_GROUP else None)
+            _raise_if_error(
+                error,
+                f"group {group_id} has members; remove them first" if error is ErrorCode.NON_EMPTY_GROUP else None,
+            )
         await self._definitions.remove(group_id)
 
     async def stats(self, group_id: str) -> GroupStats:
         known = self.find(group_id)
         topic = self._topics.get(known.topic)
-        answer = await self._ask(AskFacts(group_id=group_id, topic=known.topic), _facts_error)
-        _raise(answer.error)
+        answer = await self._submit(SummarizeGroup(group_id=group_id, topic=known.topic), _summary_error)
+        _raise_if_error(answer.error)
         ids = () if topic is None else (topic.topic_id, ZERO_UUID)
         committed = sum(topic_id in ids for _, topic_id in answer.committed)
         partition_count = 0 if topic is None else len(topic.partitions)
-        facts = answer.facts
-        if facts is None:
+        summary = answer.summary
+        if summary is None:
             return GroupStats(known.topic, "Empty", 0, 0, partition_count, committed, None)
         since_ms = None
-        if facts.rebalanced_wall_ms:
-            since_ms = max(0, self._clock.now_ms() - facts.rebalanced_wall_ms)
+        if summary.rebalanced_wall_ms:
+            since_ms = max(0, self._clock.now_ms() - summary.rebalanced_wall_ms)
         return GroupStats(
-            known.topic, facts.state, facts.member_count, facts.generation, partition_count, committed, since_ms
+            known.topic, summary.state, summary.member_count, summary.generation, partition_count, committed, since_ms
         )
 
     # --- members
@@ -209,33 +217,37 @@ class WebGroups:
             client_id=web_client_id(timeout_ms),
             client_host=web_client_host(client_host),
         )
-        answer = await self._ask(command, lambda one: one.error)
+        answer = await self._submit(command, lambda one: one.error)
         if answer.error is ErrorCode.GROUP_ID_NOT_FOUND:
-            # Kafka's word for a group whose members speak a protocol that cannot be joined by this one.
+            # The group's members use another protocol, so an HTTP member cannot join. This is Kafka's error for that.
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, answer.message or "")
-        _raise(answer.error, answer.message)
+        _raise_if_error(answer.error, answer.message)
         return Joined(member_id, answer.member_epoch, list((answer.assignment or {}).get(topic.topic_id, ())))
 
-    async def check_in(self, group_id: str, member_id: str, reading: Sequence[int] | None = ()) -> Standing:
-        """The member is alive, and has let go of all that is not its own any more but `reading`; None: of nothing."""
+    async def heartbeat(self, group_id: str, member_id: str, reading: Sequence[int] | None = ()) -> MemberStatus:
+        """Renew a member's session and return its assignment.
+
+        `reading` names the partitions that the member still reads. The member has released all other revoked
+        partitions. If `reading` is None, the member has released no partition.
+        """
         known = self.find(group_id)
         topic = self._topics.get(known.topic)
         owned: Owned = None if reading is None else {}
         if topic is not None and reading:
             owned = {topic.topic_id: reading}
-        answer = await self._ask(CheckIn(group_id=group_id, member_id=member_id, owned=owned), _check_in_error)
-        _raise(answer.error, answer.message)
+        answer = await self._submit(WebHeartbeat(group_id=group_id, member_id=member_id, owned=owned), _heartbeat_error)
+        _raise_if_error(answer.error, answer.message)
         partitions = () if topic is None else answer.assigned.get(topic.topic_id, ())
-        return Standing(answer.member_epoch, partitions, answer.is_rebalancing, answer.session_timeout_ms)
+        return MemberStatus(answer.member_epoch, partitions, answer.is_rebalancing, answer.session_timeout_ms)
 
     async def leave(self, group_id: str, member_id: str) -> None:
-        """Who reads on its behalf commits first: afterwards the member has no word any more."""
+        """Remove a member. Its reader commits first, because the member cannot commit after it has left."""
         self.find(group_id)
         reader = self._readers.get((group_id, member_id))
         if reader is not None:
             await reader.leave()
-        answer = await self._ask(CheckOut(group_id=group_id, member_id=member_id), _check_in_error)
-        _raise(answer.error, answer.message)
+        answer = await self._submit(WebLeave(group_id=group_id, member_id=member_id), _heartbeat_error)
+        _raise_if_error(answer.error, answer.message)
 
     # --- offsets
 
@@ -247,7 +259,7 @@ class WebGroups:
         member_id: str | None = None,
         generation: int | None = None,
     ) -> None:
-        """Partitions and the offset to go on from in each. All of them, or the first error; durable on return."""
+        """Commit offsets, given as (partition, next offset). On return they are durable. Raises the first error."""
         topic = self._topic(self.find(group_id).topic)
         for index, _ in offsets:
             _check_partition(topic, index)
@@ -258,31 +270,34 @@ class WebGroups:
             is_by_web=True,
             offsets=[OffsetToCommit(topic.name, index, offset, topic_id=topic.topic_id) for index, offset in offsets],
         )
-        errors = await self._ask(command, lambda answer: answer[0] if answer else ErrorCode.NONE)
+        errors = await self._submit(command, lambda answer: answer[0] if answer else ErrorCode.NONE)
         for error in errors:
             if error is ErrorCode.UNKNOWN_MEMBER_ID and member_id is None:
                 raise KafkaError(
                     ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
-                    f"group {group_id} has members of Kafka's classic protocol, and only they may commit",
+                    f"group {group_id} has members of Kafka's classic protocol; only they may commit",
                 )
-            _raise(error, _commit_problem(error, group_id, member_id, generation))
+            _raise_if_error(error, _commit_problem(error, group_id, member_id, generation))
 
     async def committed(self, group_id: str, partitions: Sequence[int]) -> list[int | None]:
-        """Where to go on in each of these, None where nothing was committed for the topic as it is now."""
+        """Return the committed offset of each partition, or None for a partition without one.
+
+        Offsets that were committed for a deleted topic of the same name are ignored.
+        """
         topic = self._topic(self.find(group_id).topic)
         for index in partitions:
             _check_partition(topic, index)
         asked = FetchOffsets(group_id=group_id, topics=[TopicToFetch(topic.name, partitions)])
-        answer = await self._ask(asked, lambda one: one.error)
-        _raise(answer.error)
+        answer = await self._submit(asked, lambda one: one.error)
+        _raise_if_error(answer.error)
         ((_, offsets),) = ((one.topic, one.offsets) for one in answer.topics)
         ids = (topic.topic_id, ZERO_UUID)
         return [None if found is None or found.topic_id not in ids else found.offset for _, found in offsets]
 
-    # --- those who read on behalf of a member
+    # --- readers of members
 
     def begin_reading(self, group_id: str, member_id: str, reader: MemberReader) -> None:
-        """A member has one reader: one that comes again, over a new connection, ends the one before."""
+        """Register the reader of a member. An earlier reader of the member (of an old connection) is replaced."""
         before = self._readers.get((group_id, member_id))
         self._readers[group_id, member_id] = reader
         if before is not None:
@@ -295,13 +310,13 @@ class WebGroups:
     # ---
 
     def topic_of(self, group_id: str) -> Topic:
-        """The topic that the group reads, as it is now."""
+        """Return the topic that the group reads."""
         return self._topic(self.find(group_id).topic)
 
     def _topic(self, name: str) -> Topic:
         topic = self._topics.get(name) if not name.startswith(RESERVED_PREFIX) else None
         if topic is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
         return topic
 
     def _session_ms(self, asked_ms: int | None, default_ms: int) -> int:
@@ -309,12 +324,13 @@ class WebGroups:
         if not SESSION_TIMEOUT_MS_MIN <= timeout_ms <= SESSION_TIMEOUT_MS_MAX:
             raise KafkaError(
                 ErrorCode.INVALID_SESSION_TIMEOUT,
-                f"a session lasts {SESSION_TIMEOUT_MS_MIN // 1000} to {SESSION_TIMEOUT_MS_MAX // 1000} seconds",
+                f"the session timeout must be {SESSION_TIMEOUT_MS_MIN // 1000} to {SESSION_TIMEOUT_MS_MAX // 1000} "
+                f"seconds, got {timeout_ms / 1000:g}",
             )
         return timeout_ms
 
-    async def _ask(self, command: NamesGroup[A], error_of: Callable[[A], ErrorCode]) -> A:
-        """The coordinator's answer, once it is loaded and has a topic to write to."""
+    async def _submit(self, command: HasGroupId[A], error_of: Callable[[A], ErrorCode]) -> A:
+        """Submit a command and return its answer. Creates the offsets topic first, and waits while the shard loads."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + LOADING_WAIT_SECONDS
         if not self._has_offsets_topic:
@@ -328,8 +344,8 @@ class WebGroups:
             await asyncio.sleep(LOADING_PAUSE_SECONDS)
 
 
-def defaults_of(config: RestGroupsConfig) -> Defaults:
-    return Defaults(config.strategy, config.session_timeout_ms, config.rebalance_timeout_ms)
+def defaults_of(config: RestGroupsConfig) -> GroupDefaults:
+    return GroupDefaults(config.strategy, config.session_timeout_ms, config.rebalance_timeout_ms)
 
 
 def _itself(answer: A) -> A:
@@ -340,15 +356,15 @@ def _define_error(answer: DefineAnswer) -> ErrorCode:
     return answer.error
 
 
-def _facts_error(answer: FactsAnswer) -> ErrorCode:
+def _summary_error(answer: GroupSummaryAnswer) -> ErrorCode:
     return answer.error
 
 
-def _check_in_error(answer: CheckInAnswer) -> ErrorCode:
+def _heartbeat_error(answer: WebHeartbeatAnswer) -> ErrorCode:
     return answer.error
 
 
-def _raise(error: ErrorCode, message: str | None = None) -> None:
+def _raise_if_error(error: ErrorCode, message: str | None = None) -> None:
     if error is not ErrorCode.NONE:
         raise KafkaError(error, message or "")
 
@@ -357,7 +373,7 @@ def _check_partition(topic: Topic, index: int) -> None:
     if topic.partition(index) is None:
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"topic {topic.name} has {len(topic.partitions)} partitions, and no partition {index}",
+            f"partition {index} does not exist: topic {topic.name} has {len(topic.partitions)} partitions",
         )
 
 
@@ -365,14 +381,14 @@ def _check_group_id(group_id: str) -> None:
     if not group_id.strip() or len(group_id) > GROUP_ID_LENGTH_MAX or group_id.startswith(RESERVED_PREFIX):
         raise KafkaError(
             ErrorCode.INVALID_GROUP_ID,
-            f"a group's name has 1 to {GROUP_ID_LENGTH_MAX} characters, not only spaces, and does not begin with "
+            f"a group id must have 1 to {GROUP_ID_LENGTH_MAX} characters, must not be blank and must not begin with "
             f"{RESERVED_PREFIX}",
         )
 
 
 def _commit_problem(error: ErrorCode, group_id: str, member_id: str | None, generation: int | None) -> str | None:
     if error is ErrorCode.UNKNOWN_MEMBER_ID:
-        return f"{member_id} is not, or not any more, a member of group {group_id}"
+        return f"{member_id} is not, or is no longer, a member of group {group_id}"
     if error is ErrorCode.STALE_MEMBER_EPOCH:
-        return f"generation {generation} is not the current one; read the assignment again"
+        return f"generation {generation} is not the current generation; fetch the assignment again"
     return None

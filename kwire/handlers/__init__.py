@@ -1,7 +1,7 @@
-"""One file or package per Kafka API: (context, request) -> response, or an awaitable of it. `HANDLERS` is the one list.
+"""The handlers, one module or package per Kafka API. `HANDLERS` lists the APIs that are served and documented.
 
-What the server advertises, serves and documents is derived from `HANDLERS`. A handler's synchronous part runs before
-the next request of the same connection is looked at; record views in the request are only valid during it.
+The synchronous part of a handler runs before the next request of the connection is handled. The views of records in a
+request are valid only during this part.
 """
 
 from kwire.handlers import (
@@ -52,7 +52,7 @@ from kwire.handlers import (
     update_features,
     write_txn_markers,
 )
-from kwire.handlers.context import Handler
+from kwire.handlers.shared.context import Handler
 from kwire.wire.messages.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
 from kwire.wire.messages.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from kwire.wire.messages.alter_configs import ALTER_CONFIGS
@@ -103,11 +103,11 @@ from kwire.wire.messages.write_txn_markers import WRITE_TXN_MARKERS
 HANDLERS: dict[int, Handler] = {
     handler.api.key: handler
     for handler in (
-        Handler(PRODUCE, produce.handle, produce.RepeatedProduce, has_records=True),
+        Handler(PRODUCE, produce.handle, produce.ProduceTemplateCache, has_records=True),
         Handler(FETCH, fetch.handle),
         Handler(LIST_OFFSETS, list_offsets.handle),
         Handler(METADATA, metadata.handle),
-        Handler(OFFSET_COMMIT, offset_commit.handle, offset_commit.RepeatedOffsetCommit),
+        Handler(OFFSET_COMMIT, offset_commit.handle, offset_commit.OffsetCommitTemplateCache),
         Handler(OFFSET_FETCH, offset_fetch.handle),
         Handler(FIND_COORDINATOR, find_coordinator.handle),
         Handler(JOIN_GROUP, join_group.handle),

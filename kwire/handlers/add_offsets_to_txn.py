@@ -1,18 +1,18 @@
-"""AddOffsetsToTxn 0-4: a group whose positions a transaction is about to commit.
+"""AddOffsetsToTxn 0-4: add a group to a transaction that is going to commit the group's offsets.
 
-- What is added is the partition of `__consumer_offsets` that keeps the group.
-- 2: a fenced producer is PRODUCER_FENCED, before it was INVALID_PRODUCER_EPOCH. 3 is flexible. 4 knows
-  TRANSACTION_ABORTABLE.
+- The partition of `__consumer_offsets` that stores the group is added to the transaction.
+- Version 2 reports a fenced producer as PRODUCER_FENCED, earlier versions as INVALID_PRODUCER_EPOCH. Version 3 is
+  flexible. Version 4 adds TRANSACTION_ABORTABLE.
 """
 
 import inspect
 
-from kwire.broker.topics import OFFSETS_TOPIC
-from kwire.coordinator.asking import answer_of
+from kwire.broker.topics.topics import OFFSETS_TOPIC
+from kwire.coordinator.client_requests import answer_of
 from kwire.coordinator.transaction.commands import AddPartitions
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context
-from kwire.handlers.transaction_errors import fenced_error
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.transaction_errors import fenced_error
 from kwire.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 
 FIRST_FENCED_VERSION = 2

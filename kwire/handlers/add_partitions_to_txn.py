@@ -1,22 +1,24 @@
-"""AddPartitionsToTxn 0-5: partitions that a transaction is about to write to.
+"""AddPartitionsToTxn 0-5: add partitions to a transaction before it writes to them.
 
-- A partition that does not exist, or is internal, fails its whole transaction: the others are OPERATION_NOT_ATTEMPTED.
-- Answered when the coordinator has it on record; until then no batch of the transaction is stored in the partition.
-- 2: a fenced producer is PRODUCER_FENCED, before it was INVALID_PRODUCER_EPOCH. 3 is flexible. From 4 on many
-  transactions in one request, or only the question whether partitions are in one: what brokers ask each other. 5 knows
-  TRANSACTION_ABORTABLE.
+- If a partition does not exist or is internal, no partition of its transaction is added. The other partitions of the
+  transaction are OPERATION_NOT_ATTEMPTED.
+- The response is sent when the coordinator has stored the added partitions. Until then these partitions accept no batch
+  of the transaction.
+- Version 2 reports a fenced producer as PRODUCER_FENCED, earlier versions as INVALID_PRODUCER_EPOCH. Version 3 is
+  flexible. From version 4 on a request may have several transactions, and may only verify that partitions are in a
+  transaction. Kafka uses these versions between brokers. Version 5 adds TRANSACTION_ABORTABLE.
 """
 
 from collections.abc import Awaitable, Iterator, Sequence
 
-from kwire.broker.chunking import eager, spread, spread_nested
-from kwire.broker.topics import OFFSETS_TOPIC
-from kwire.coordinator.asking import all_of, answer_of, settled
+from kwire.broker.topics.topics import OFFSETS_TOPIC
+from kwire.concurrency.chunking import eager, spread, spread_nested
+from kwire.coordinator.client_requests import answer_of, combined_answers, resolved_answer
 from kwire.coordinator.transaction.commands import AddPartitions, VerifyPartitions
 from kwire.coordinator.transaction.states import TopicPartition
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
-from kwire.handlers.transaction_errors import fenced_error
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.transaction_errors import fenced_error
 from kwire.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -36,7 +38,7 @@ def handle(
     context: Context, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     if context.api_version >= FIRST_BATCHED_VERSION:
-        return all_of(
+        return combined_answers(
             (_answer(context, asked) for asked in request.transactions),
             lambda results: AddPartitionsToTxnResponse(results_by_transaction=results),
         )
@@ -46,7 +48,7 @@ def handle(
         producer_epoch=request.v3_and_below_producer_epoch,
         topics=request.v3_and_below_topics,
     )
-    return all_of(
+    return combined_answers(
         (_answer(context, asked),),
         lambda results: AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results),
     )
@@ -60,35 +62,38 @@ def _answer(
 
 async def _answer_one(context: Context, asked: AddPartitionsToTxnTransaction) -> AddPartitionsToTxnResult:
     named = spread_nested(asked.topics, lambda topic: topic.partitions)
-    places = [(topic.name, index) async for topic, index in named]
-    problems = [_problem(context, place, asked.verify_only) async for place in spread(places)]
-    if any(problems):
-        return await _result(asked, [problem or ErrorCode.OPERATION_NOT_ATTEMPTED for problem in problems])
+    partitions = [(topic.name, index) async for topic, index in named]
+    partition_errors = [_partition_error(context, one, asked.verify_only) async for one in spread(partitions)]
+    if any(partition_errors):
+        return await _result(asked, [error or ErrorCode.OPERATION_NOT_ATTEMPTED for error in partition_errors])
     transactions = context.services.transactions
     if asked.verify_only:
         question = VerifyPartitions(
             transactional_id=asked.transactional_id,
             producer_id=asked.producer_id,
             producer_epoch=asked.producer_epoch,
-            partitions=places,
+            partitions=partitions,
         )
-        errors = await settled(answer_of(transactions, question, lambda errors: errors))
-        return await _result(asked, [_told(context, error) for error in errors])
+        errors = await resolved_answer(answer_of(transactions, question, lambda errors: errors))
+        return await _result(asked, [_error_for_version(context, error) for error in errors])
     addition = AddPartitions(
         transactional_id=asked.transactional_id,
         producer_id=asked.producer_id,
         producer_epoch=asked.producer_epoch,
-        # A partition that is named often is added once.
-        partitions=list(dict.fromkeys(places)),
+        # A repeated partition is added once, but has a result for each occurrence.
+        partitions=list(dict.fromkeys(partitions)),
         is_v2=context.api_version >= FIRST_BATCHED_VERSION,
     )
-    error = await settled(answer_of(transactions, addition, lambda error: error))
-    return await _result(asked, [_told(context, error)] * len(places))
+    error = await resolved_answer(answer_of(transactions, addition, lambda error: error))
+    return await _result(asked, [_error_for_version(context, error)] * len(partitions))
 
 
-def _problem(context: Context, place: TopicPartition, verifies: bool) -> ErrorCode | None:
-    """What is wrong with a partition whatever the coordinator says. Groups' offsets have a request of their own."""
-    name, index = place
+def _partition_error(context: Context, partition: TopicPartition, verifies: bool) -> ErrorCode | None:
+    """Return the error of a partition that cannot be added, or None.
+
+    `__consumer_offsets` can be verified, but not added: AddOffsetsToTxn adds it.
+    """
+    name, index = partition
     topic = context.services.topics.get(name)
     if topic is not None and topic.is_internal and not (verifies and topic.name == OFFSETS_TOPIC):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
@@ -97,7 +102,7 @@ def _problem(context: Context, place: TopicPartition, verifies: bool) -> ErrorCo
     return None
 
 
-def _told(context: Context, error: ErrorCode) -> ErrorCode:
+def _error_for_version(context: Context, error: ErrorCode) -> ErrorCode:
     if error is ErrorCode.TRANSACTION_ABORTABLE and context.api_version < FIRST_ABORTABLE_VERSION:
         return ErrorCode.INVALID_TXN_STATE
     return fenced_error(error, knows_fenced=context.api_version >= FIRST_FENCED_VERSION)

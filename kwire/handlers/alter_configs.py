@@ -1,16 +1,17 @@
-"""AlterConfigs 0-2: replace all settings of resources, durable before the answer.
+"""AlterConfigs 0-2: replace all settings of resources; the response is sent when the changes are durable.
 
-What a request does not name goes back to its default; IncrementalAlterConfigs came to spare clients that. Topics,
-brokers, groups and subscriptions to client metrics; each resource is judged on its own. Loggers are not for this API.
+Settings that the request does not name are reset to their defaults. IncrementalAlterConfigs does not reset them.
+Resources are topics, brokers, groups and client metrics subscriptions, but not loggers. Each resource has its own
+result.
 
-- 1: nothing here; who is throttled is answered before it waits.
-- 2: flexible.
+- Version 1 has no effect in kwire. In Kafka a throttled client gets the response before it is delayed.
+- Version 2 is flexible.
 """
 
-from kwire.broker.chunking import spread
-from kwire.broker.config_changes import EDITS_MAX, Edit, Operation, ResourceChange
-from kwire.handlers.config_alterations import altered
-from kwire.handlers.context import Context
+from kwire.broker.admin.config_changes import EDITS_MAX, Edit, Operation, ResourceChange
+from kwire.concurrency.chunking import spread
+from kwire.handlers.shared.config_alterations import alter_resources
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.alter_configs import AlterConfigsRequest, AlterConfigsResourceResponse, AlterConfigsResponse
 
 
@@ -24,5 +25,5 @@ async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigs
         )
         async for asked in spread(request.resources)
     ]
-    responses = await altered(context, changes, request.validate_only, AlterConfigsResourceResponse)
+    responses = await alter_resources(context, changes, request.validate_only, AlterConfigsResourceResponse)
     return AlterConfigsResponse(responses=responses)

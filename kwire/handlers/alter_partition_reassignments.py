@@ -1,21 +1,21 @@
-"""AlterPartitionReassignments 0-1: the only place a replica can be is this node, where it is.
+"""AlterPartitionReassignments 0-1: no effect, because this node is the only possible replica.
 
-- A target of exactly this node is accepted: it is so already, and nothing is done.
-- Any other target is INVALID_REPLICA_ASSIGNMENT: no other broker is registered.
-- Null replicas ask to cancel a reassignment: NO_REASSIGNMENT_IN_PROGRESS, there is never one.
-- Version 1 can forbid that the number of replicas changes (KIP-860) and is told again what it asked. Here no accepted
-  target changes it.
+- A target that consists of this node only is accepted and changes nothing.
+- Any other target is INVALID_REPLICA_ASSIGNMENT, because no other broker is registered.
+- Null replicas cancel a reassignment. The result is NO_REASSIGNMENT_IN_PROGRESS, because there is never one.
+- Version 1 can forbid changes of the replication factor (KIP-860), and the response repeats this flag. The flag has no
+  effect, because no accepted target changes the factor.
 """
 
 from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
-from kwire.broker.catalogue import TopicFacts
-from kwire.broker.turns import answer_in_turns, portions
+from kwire.broker.chunked_answers import answer_in_chunks, partition_chunks
+from kwire.broker.topics.catalogue import TopicFacts
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context
-from kwire.handlers.replicas import check_assignments
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.replicas import check_assignments
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -30,12 +30,12 @@ Response = AlterPartitionReassignmentsResponse
 
 def handle(context: Context, request: AlterPartitionReassignmentsRequest) -> Response | Awaitable[Response]:
     make = partial(_response, request.allow_replication_factor_change)
-    return answer_in_turns(
-        (_result(context, asked.name, some) for asked in request.topics for some in portions(asked.partitions)),
+    return answer_in_chunks(
+        (_result(context, asked.name, some) for asked in request.topics for some in partition_chunks(asked.partitions)),
         lambda result: 1 + len(result.partitions),
         make,
         lambda some: elements_encoder(Response, "responses", context.api_version)(some),
-        lambda count, portions: make(EncodedElements(count, b"".join(portions))),
+        lambda count, chunks: make(EncodedElements(count, b"".join(chunks))),
     )
 
 
@@ -60,10 +60,10 @@ def _result(context: Context, name: str, targets: Sequence[ReassignablePartition
 
 def _check(context: Context, name: str, facts: TopicFacts | None, target: ReassignablePartition) -> None:
     if facts is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {name}.")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {name} does not exist.")
     if not 0 <= target.partition_index < facts.partition_count:
         raise KafkaError(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {name}-{target.partition_index}."
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Partition {name}-{target.partition_index} does not exist."
         )
     if target.replicas is None:
         raise KafkaError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition is being moved to other brokers.")

@@ -1,17 +1,19 @@
-"""AlterReplicaLogDirs 1-2: partitions move to another data directory; answered when their moves have begun.
+"""AlterReplicaLogDirs 1-2: move partitions to another data directory; the response is sent when the moves have begun.
 
-- Each partition is judged on its own; one that is named twice goes to the directory that was named last, as in Kafka.
-- A directory that is not configured is LOG_DIR_NOT_FOUND, one that is offline KAFKA_STORAGE_ERROR, one that is cordoned
-  INVALID_REPLICA_ASSIGNMENT. While any directory is offline nothing moves: KAFKA_STORAGE_ERROR.
-- A partition that is on its way elsewhere changes its mind; one that is asked to be where it is stays, and what was
-  copied of it is removed. A topic or partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION.
-- DescribeLogDirs shows how far a move is. After a restart it is begun anew.
+- Each partition has its own result. A repeated partition moves to the last directory that the request names for it, as
+  in Kafka.
+- A directory that is not configured is LOG_DIR_NOT_FOUND, an offline one is KAFKA_STORAGE_ERROR, and a cordoned one is
+  INVALID_REPLICA_ASSIGNMENT. While any directory is offline, every move is KAFKA_STORAGE_ERROR.
+- A new target replaces the target of a move in progress. If the new target is the current directory, the move is
+  cancelled and its copy is removed.
+- A topic or partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION.
+- DescribeLogDirs shows the progress of a move. After a restart the move begins again.
 - Version 2 is flexible.
 """
 
-from kwire.broker.chunking import next_turn, spread, spread_nested
+from kwire.concurrency.chunking import spread, spread_nested, yield_to_loop
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
     AlterReplicaLogDirsRequest,
@@ -19,8 +21,8 @@ from kwire.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopicResult,
 )
 
-# To judge one that is where it should be takes some microseconds.
-PARTITIONS_PER_TURN = 200
+# Partitions that are checked between two yields to the event loop. A check takes some microseconds.
+PARTITIONS_PER_CHUNK = 200
 
 
 async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
@@ -37,16 +39,16 @@ async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> Alter
             code = error.code
         one = results.setdefault(name, AlterReplicaLogDirTopicResult(topic_name=name, partitions=[]))
         one.partitions.append(AlterReplicaLogDirPartitionResult(partition_index=index, error_code=code))
-        if number % PARTITIONS_PER_TURN == 0:
-            await next_turn()
+        if number % PARTITIONS_PER_CHUNK == 0:
+            await yield_to_loop()
     return AlterReplicaLogDirsResponse(results=list(results.values()))
 
 
 async def _begin(context: Context, name: str, index: int, path: str) -> None:
     services = context.services
-    services.moves.check_directory(path)
+    services.relocations.check_directory(path)
     topic = services.topics.get(name)
     partition = topic.partition(index) if topic is not None else None
     if topic is None or partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
-    await services.moves.begin(topic, partition, path)
+    await services.relocations.begin(topic, partition, path)

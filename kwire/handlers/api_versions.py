@@ -1,16 +1,17 @@
-"""ApiVersions 0-5: what is served. Derived from the list of handlers, so it cannot promise what is not there.
+"""ApiVersions 0-5: the APIs and versions that the server supports, derived from the list of handlers.
 
-- Version 1 can tell of throttling. Version 2 is as 1.
-- Version 3: the client names its software (KIP-511), the answer has feature levels (KIP-584): those that the server
-  could have, and those agreed on with their epoch. A level of 0 is not agreed on.
-- Version 4 has the features that can be at level 0; clients of version 3 do not understand them.
-- Version 5: a client may name the cluster and node it means to reach; a mismatch makes it bootstrap again (KIP-1242).
+- Version 1 adds the throttle time. Version 2 is the same as version 1.
+- In version 3 the client sends its software name and version (KIP-511), and the response has feature levels (KIP-584):
+  the supported ones, and the finalized ones with their epoch. A feature at level 0 is not listed as finalized.
+- Version 4 also returns features that can be at level 0. Clients of version 3 do not support these.
+- In version 5 a client may send the cluster id and node id that it intends to reach. If one of them is not that of this
+  node, the error is REBOOTSTRAP_REQUIRED (KIP-1242).
 """
 
 import re
 
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.api_versions import (
     API_VERSIONS,
     ApiVersion,
@@ -50,7 +51,7 @@ def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse
 
 
 def refuse_version() -> ApiVersionsResponse:
-    """The answer to a version above ours, in version 0: our own range, so that the client tries again (KIP-511)."""
+    """Return the response to an unsupported version, encoded in version 0: it has the supported range (KIP-511)."""
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_range(API_VERSIONS)])
 
 

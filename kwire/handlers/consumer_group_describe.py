@@ -1,20 +1,20 @@
-"""ConsumerGroupDescribe 0-1: state, epochs, members and assignments of consumer groups, each group judged on its own.
+"""ConsumerGroupDescribe 0-1: state, epochs, members and assignments of consumer groups, with a result per group.
 
-- A group that does not exist, or is not of the consumer protocol, is GROUP_ID_NOT_FOUND with a message; DescribeGroups
-  knows the classic ones. Topics that are gone are left out of assignments.
-- UNSUPPORTED_VERSION while the feature group.version is at level 0.
-- 1: whether a member came by the classic protocol (KIP-1099).
+- A group that does not exist, or does not use the consumer protocol, is GROUP_ID_NOT_FOUND with a message.
+  DescribeGroups describes classic groups. Deleted topics are left out of assignments.
+- While the feature group.version is at level 0, every group is UNSUPPORTED_VERSION.
+- Version 1 adds whether a member uses the classic protocol (KIP-1099).
 """
 
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from functools import partial
 
-from kwire.coordinator.asking import all_of, answer_of
+from kwire.coordinator.client_requests import answer_of, combined_answers
 from kwire.coordinator.group.consumer.commands import DescribeConsumerAnswer, DescribeConsumerGroup, DescribedConsumer
 from kwire.errors import ErrorCode
 from kwire.handlers.consumer_group_heartbeat import FEATURE
-from kwire.handlers.context import Context
 from kwire.handlers.describe_groups import GROUP_OPERATIONS
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeRequest,
@@ -31,7 +31,7 @@ CONSUMER_MEMBER = 1
 def handle(
     context: Context, request: ConsumerGroupDescribeRequest
 ) -> ConsumerGroupDescribeResponse | Awaitable[ConsumerGroupDescribeResponse]:
-    return all_of(_groups(context, request), lambda groups: ConsumerGroupDescribeResponse(groups=groups))
+    return combined_answers(_groups(context, request), lambda groups: ConsumerGroupDescribeResponse(groups=groups))
 
 
 def _groups(

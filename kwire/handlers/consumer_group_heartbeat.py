@@ -1,18 +1,20 @@
 """ConsumerGroupHeartbeat 0-1: a member joins, stays in or leaves a group of the consumer protocol (KIP-848).
 
-- Epoch 0 joins, a greater one goes on, -1 leaves, -2 leaves as a static member that means to be back. Null fields are
-  unchanged; the answer has an assignment only where there is something to tell.
-- UNSUPPORTED_VERSION while the feature group.version is at level 0.
-- 1: subscription by regular expression; the member makes its own id (KIP-1082), in 0 the answer brings it.
+- A member sends epoch 0 to join, its current epoch to stay in the group, -1 to leave, and -2 to leave as a static
+  member that intends to return. A null field of the request keeps its previous value. The response has an assignment
+  only if the assignment changed.
+- While the feature group.version is at level 0, the error is UNSUPPORTED_VERSION.
+- Version 1 adds subscriptions by regular expression. In version 1 the member generates its own id (KIP-1082); in
+  version 0 the server generates the id and returns it.
 """
 
 from collections.abc import Awaitable
 
-from kwire.broker.chunking import eager, spread
-from kwire.coordinator.asking import answer_of, settled
+from kwire.concurrency.chunking import eager, spread
+from kwire.coordinator.client_requests import answer_of, resolved_answer
 from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatAnswer
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -20,7 +22,7 @@ from kwire.wire.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 
-# Level 0 switches the protocol off for the whole cluster.
+# At level 0 of this feature the consumer protocol is disabled for the whole cluster.
 FEATURE = "group.version"
 FIRST_VERSION_OF_MEMBERS_OWN_IDS = 1
 
@@ -50,12 +52,12 @@ async def _answer(context: Context, request: ConsumerGroupHeartbeatRequest) -> C
         server_assignor=request.server_assignor,
         owned=await _owned(request),
         client_id=context.client_id or "",
-        # Kafka's tools show and expect an address as Java prints it.
+        # The format of Java's InetAddress, which Kafka's tools show and expect.
         client_host=f"/{context.client_host}",
         brings_member_id=context.api_version >= FIRST_VERSION_OF_MEMBERS_OWN_IDS,
         fresh_id="" if request.member_id else groups.fresh_id(),
     )
-    return await settled(answer_of(groups, command, _response))
+    return await resolved_answer(answer_of(groups, command, _response))
 
 
 async def _owned(request: ConsumerGroupHeartbeatRequest) -> dict[bytes, list[int]] | None:
@@ -68,9 +70,9 @@ async def _owned(request: ConsumerGroupHeartbeatRequest) -> dict[bytes, list[int
 
 
 def _response(answer: ConsumerHeartbeatAnswer) -> ConsumerGroupHeartbeatResponse:
-    told = None
+    assignment = None
     if answer.assignment is not None:
-        told = Assignment(
+        assignment = Assignment(
             topic_partitions=[
                 TopicPartitions(topic_id=topic_id, partitions=list(indexes))
                 for topic_id, indexes in answer.assignment.items()
@@ -82,5 +84,5 @@ def _response(answer: ConsumerHeartbeatAnswer) -> ConsumerGroupHeartbeatResponse
         member_id=answer.member_id,
         member_epoch=answer.member_epoch,
         heartbeat_interval_ms=answer.heartbeat_interval_ms,
-        assignment=told,
+        assignment=assignment,
     )

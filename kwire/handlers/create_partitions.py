@@ -1,20 +1,21 @@
-"""CreatePartitions 0-3: raise a topic's partition count to a total; it never shrinks.
+"""CreatePartitions 0-3: raise the partition count of topics. The count cannot be lowered.
 
-- A manual assignment has one entry for each new partition, and names this node. The partition counts of internal topics
-  cannot be changed: they decide where state is kept.
-- A topic that comes twice in one request is refused, and answered once; every other one is judged on its own.
-- validate_only checks and changes nothing.
-- Version 1 is as 0. Version 2 is flexible. Version 3 may be throttled, which does not happen here.
+- A manual assignment has one entry for each new partition, and each entry names only this node.
+- The partition counts of internal topics cannot be changed, because they determine in which partition state is stored.
+- A topic that is named twice in one request is refused and has one result. Every other topic has its own result.
+- With validate_only the request is checked and nothing is changed.
+- Version 1 is the same as version 0. Version 2 is flexible. In version 3 Kafka may throttle the request; kwire does
+  not.
 """
 
 from collections import Counter
 
-from kwire.broker.chunking import next_turn
-from kwire.broker.topic_names import PARTITIONS_MAX
-from kwire.broker.topics import Topic
+from kwire.broker.topics.names import PARTITIONS_MAX
+from kwire.broker.topics.topics import Topic
+from kwire.concurrency.chunking import yield_to_loop
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context
-from kwire.handlers.replicas import check_assignments
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.replicas import check_assignments
 from kwire.wire.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -22,8 +23,8 @@ from kwire.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
-# Checking one takes some microseconds; after this many the loop gets its turn.
-TOPICS_PER_TURN = 500
+# Topics that are checked between two yields to the event loop. A check takes some microseconds.
+TOPICS_PER_CHUNK = 500
 
 
 async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
@@ -38,11 +39,11 @@ async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePa
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{asked.name}' is in the request more than once.")
             topic = _check(context, asked)
             if not request.validate_only:
-                await context.services.topics.widen(topic, asked.count)
+                await context.services.topics.create_partitions(topic, asked.count)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
-        if number % TOPICS_PER_TURN == 0:
-            await next_turn()
+        if number % TOPICS_PER_CHUNK == 0:
+            await yield_to_loop()
     return CreatePartitionsResponse(results=list(results.values()))
 
 
@@ -52,18 +53,19 @@ def _check(context: Context, asked: CreatePartitionsTopic) -> Topic:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.")
     now = len(topic.partitions)
     if topic.is_internal:
-        # The partition of a group is its hash modulo this count: changing it would lose every group.
+        # The partition of a group is its hash modulo the partition count. With another count no group would be found.
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"The partition count of {topic.name} cannot be changed.")
     if topic.settings.is_event_topic:
         raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS, f"Topic '{topic.name}' is of the event store: it has one for ever."
+            ErrorCode.INVALID_PARTITIONS, f"Topic '{topic.name}' of the event store must have one partition."
         )
     if asked.count <= now:
         raise KafkaError(
-            ErrorCode.INVALID_PARTITIONS, f"Topic '{topic.name}' has {now} partitions; {asked.count} is not more."
+            ErrorCode.INVALID_PARTITIONS,
+            f"Topic '{topic.name}' has {now} partitions; the new count {asked.count} must be greater.",
         )
     if asked.count > PARTITIONS_MAX:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"A topic has at most {PARTITIONS_MAX} partitions.")
+        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"A topic can have at most {PARTITIONS_MAX} partitions.")
     if asked.assignments is not None:
         more = asked.count - now
         if len(asked.assignments) != more:

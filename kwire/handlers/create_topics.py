@@ -1,13 +1,14 @@
-"""CreateTopics 2-7: new topics, durable before the answer.
+"""CreateTopics 2-7: create topics; the response is sent when they are durable.
 
-- A manual assignment must name this node for every partition, and leaves no room for counts.
-- Names that come twice in one request are refused, both of them; every other topic is judged on its own: first its
-  name, whether it exists, its configuration, then its replicas and partitions.
-- validate_only checks and creates nothing.
-- Version 3 is as 2. Version 4 lets -1 partitions or replicas ask for the defaults; older clients that send it get them
-  too, as from Kafka. Version 5 is flexible and returns the configuration. Version 6 may be throttled, which does not
-  happen here. Version 7 returns the topic id.
-- A request for many topics is checked, committed and answered some at a time, so that others get their turn.
+- A manual assignment must name this node for every partition. Then the partition count and the replication factor must
+  be -1.
+- A topic that is named twice in one request is refused. Every other topic has its own result. The checks of a topic
+  are, in this order: its name, whether it exists, its configuration, its replicas and partitions.
+- With validate_only the request is checked and nothing is created.
+- Version 3 is the same as version 2. From version 4 on, -1 partitions or replicas request the defaults. kwire also
+  accepts -1 in older versions, as Kafka does. Version 5 is flexible and returns the configuration. In version 6 Kafka
+  may throttle the request; kwire does not. Version 7 returns the topic id.
+- A request for many topics is checked, committed and answered in chunks, with yields to the event loop between them.
 """
 
 import inspect
@@ -15,14 +16,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from kwire import topic_config
-from kwire.broker.chunking import next_turn, spread
-from kwire.broker.topic_names import check_partition_count
-from kwire.broker.topics import NewTopic
-from kwire.broker.turns import answer_in_turns
+from kwire.broker.chunked_answers import answer_in_chunks
+from kwire.broker.topics.names import check_partition_count
+from kwire.broker.topics.topics import NewTopic
+from kwire.concurrency.chunking import spread, yield_to_loop
+from kwire.config.resources import topic as topic_config
 from kwire.errors import ErrorCode, KafkaError, as_value
-from kwire.handlers.context import Context
-from kwire.handlers.replicas import check_assignments, check_replica_count, check_replication_factor
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.replicas import check_assignments, check_replica_count, check_replication_factor
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.create_topics import (
     CreatableTopic,
@@ -34,10 +35,10 @@ from kwire.wire.messages.create_topics import (
 from kwire.wire.types import ZERO_UUID
 
 DEFAULT = -1
-# Checking a topic, and making one, take some ten microseconds each.
-TOPICS_PER_TURN = 200
-# Most topics are configured like many others; so many different ones are remembered while an answer is made.
-ALIKE_MAX = 100
+# Topics that are handled between two yields to the event loop. Each takes some ten microseconds to check and to create.
+TOPICS_PER_CHUNK = 200
+# Many topics have equal configurations. Up to this many descriptions are cached while a response is built.
+CACHED_CONFIGS_MAX = 100
 
 
 async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
@@ -53,20 +54,20 @@ async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopics
             new[asked.name] = _new_topic(context, asked)
         except KafkaError as error:
             refused[asked.name] = as_value(error)
-        if number % TOPICS_PER_TURN == 0:
-            await next_turn()
+        if number % TOPICS_PER_CHUNK == 0:
+            await yield_to_loop()
     ids = dict.fromkeys(new, ZERO_UUID)
     if not request.validate_only:
         left = list(new.values())
         while left:
-            await _create(context, left[:TOPICS_PER_TURN], ids, refused)
-            del left[:TOPICS_PER_TURN]
-    answer = answer_in_turns(
+            await _create(context, left[:TOPICS_PER_CHUNK], ids, refused)
+            del left[:TOPICS_PER_CHUNK]
+    answer = answer_in_chunks(
         _results(context, times, new, ids, refused),
         lambda result: 1 + len(result.configs or ()),
         _response,
         lambda some: elements_encoder(CreateTopicsResponse, "topics", context.api_version)(some),
-        lambda count, portions: _response(EncodedElements(count, b"".join(portions))),
+        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks))),
     )
     return await answer if inspect.isawaitable(answer) else answer
 
@@ -76,7 +77,7 @@ def _response(results: Any) -> CreateTopicsResponse:
 
 
 async def _create(context: Context, new: list[NewTopic], ids: dict[str, bytes], refused: dict[str, KafkaError]) -> None:
-    """All in one commit; if somebody was faster with one of them, each on its own."""
+    """Create all topics in one commit. If one of them exists by then, create each topic in its own commit."""
     try:
         for topic in await context.services.topics.create(new):
             ids[topic.name] = topic.topic_id
@@ -95,30 +96,30 @@ def _results(
     ids: Mapping[str, bytes],
     refused: Mapping[str, KafkaError],
 ) -> Iterator[CreatableTopicResult]:
-    """In the order asked. Topics that are configured alike share what is told of it."""
-    told: dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]] = {}
+    """Return the results in request order. Topics with equal configurations share their description."""
+    described: dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]] = {}
     for name in names:
         error = refused.get(name)
         if error is not None:
             yield CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
             continue
         key = frozenset(new[name].configs.items())
-        if key not in told:
-            if len(told) >= ALIKE_MAX:
-                told.clear()
-            told[key] = _configs(context, new[name])
+        if key not in described:
+            if len(described) >= CACHED_CONFIGS_MAX:
+                described.clear()
+            described[key] = _configs(context, new[name])
         yield CreatableTopicResult(
             name=name,
             topic_id=ids[name],
             error_code=0,
             num_partitions=new[name].partition_count,
             replication_factor=1,
-            configs=told[key],
+            configs=described[key],
         )
 
 
 def _new_topic(context: Context, asked: CreatableTopic) -> NewTopic:
-    """Checked in Kafka's order: who creates a topic that exists is told so, whatever else is wrong with the request."""
+    """Check a topic in Kafka's order: TOPIC_ALREADY_EXISTS takes precedence over later checks."""
     topics = context.services.topics
     topics.check_new_name(asked.name)
     configs = _asked_configs(asked)

@@ -1,18 +1,20 @@
-"""DeleteGroups 0-3: delete groups without members, with their offsets; each group is judged on its own.
+"""DeleteGroups 0-3: delete groups without members, and their offsets. Each group has its own result.
 
-- A group with members is NON_EMPTY_GROUP, one that does not exist GROUP_ID_NOT_FOUND. A name that comes twice is
-  answered once.
-- Answered when the deletion is durable; a group of very many offsets goes in portions, so it may take a while.
-- 1: throttled answers. 2: flexible. 3: a message for each group that could not be deleted.
+- A group with members is NON_EMPTY_GROUP. A group that does not exist is GROUP_ID_NOT_FOUND. A repeated group has one
+  result.
+- The response is sent when the deletion is durable. A group with very many offsets is deleted in chunks, so the
+  response may be delayed.
+- Version 1 adds the throttle time. Version 2 is flexible. Version 3 adds a message for each group that could not be
+  deleted.
 """
 
 from collections.abc import Awaitable
 from functools import partial
 
-from kwire.coordinator.asking import all_of, answer_of
+from kwire.coordinator.client_requests import answer_of, combined_answers
 from kwire.coordinator.group.commands import DeleteGroup
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
 MESSAGES = {
@@ -27,7 +29,7 @@ def handle(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsRespon
         answer_of(groups, DeleteGroup(group_id=group_id), partial(_result, group_id))
         for group_id in dict.fromkeys(request.groups_names)
     )
-    return all_of(results, lambda done: DeleteGroupsResponse(results=done))
+    return combined_answers(results, lambda done: DeleteGroupsResponse(results=done))
 
 
 def _result(group_id: str, error: ErrorCode) -> DeletableGroupResult:

@@ -1,22 +1,23 @@
-"""DeleteRecords 0-2: records below an offset are gone, durably before the answer.
+"""DeleteRecords 0-2: delete the records below an offset; the response is sent when the deletion is durable.
 
-- Offset -1 is the high watermark. An offset below 0, or above the high watermark, is OFFSET_OUT_OF_RANGE; one below the
-  log start changes nothing. The answer has the log start of now; beside an error it is -1.
-- A topic whose cleanup.policy has no `delete` is POLICY_VIOLATION, an internal one INVALID_TOPIC_EXCEPTION.
-- A partition that is named twice is answered once, and its last offset counts. A topic without partitions is not
-  answered.
-- Every partition is judged on its own; a disk that does not answer in `timeout_ms` is REQUEST_TIMED_OUT.
-- Version 1 is as 0. Version 2 is flexible.
+- Offset -1 is the high watermark. Any other offset below 0, or above the high watermark, is OFFSET_OUT_OF_RANGE. An
+  offset below the log start offset changes nothing. The response has the new log start offset, or -1 with an error.
+- A topic whose cleanup.policy does not include `delete` is POLICY_VIOLATION. An internal topic is
+  INVALID_TOPIC_EXCEPTION.
+- A repeated partition has one result, for its last offset. A topic without partitions is left out of the response.
+- Every partition has its own result. If the disk does not respond within `timeout_ms` (at least 1 second), the error is
+  REQUEST_TIMED_OUT.
+- Version 1 is the same as version 0. Version 2 is flexible.
 """
 
 import asyncio
 
-from kwire.broker.chunking import next_turn, spread, spread_nested
+from kwire.broker.admin.delete_records import Deletion, delete_records
+from kwire.broker.chunked_answers import OPENS_PER_CHUNK
 from kwire.broker.partition import Partition
-from kwire.broker.record_deletion import Deletion, delete_records
-from kwire.broker.turns import OPENS_PER_TURN
+from kwire.concurrency.chunking import spread, spread_nested, yield_to_loop
 from kwire.errors import ErrorCode, KafkaError, as_value
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.delete_records import (
     DeleteRecordsPartitionResult,
     DeleteRecordsRequest,
@@ -25,10 +26,11 @@ from kwire.wire.messages.delete_records import (
 )
 
 NO_LOW_WATERMARK = -1
-# The time is for a disk that hangs: what it takes to be written is always waited for, as Kafka with one replica does.
+# Minimum timeout, even if `timeout_ms` is shorter. The timeout is needed only for a disk that does not respond. Kafka
+# with one replica also waits longer than `timeout_ms`.
 WAIT_SECONDS_MIN = 1.0
-# To look one up takes some microseconds; after this many the loop gets its turn.
-LOOKUPS_PER_TURN = 1000
+# Partitions that are looked up between two yields to the event loop. A lookup takes some microseconds.
+LOOKUPS_PER_CHUNK = 1000
 
 Name = tuple[str, int]
 
@@ -43,22 +45,22 @@ async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecor
             found[name, index] = Deletion(_find(context, name, index), offset)
         except KafkaError as error:
             outcomes[name, index] = as_value(error)
-        if number % LOOKUPS_PER_TURN == 0:
-            await next_turn()
+        if number % LOOKUPS_PER_CHUNK == 0:
+            await yield_to_loop()
     loop = asyncio.get_running_loop()
     deadline = loop.time() + max(request.timeout_ms / 1000, WAIT_SECONDS_MIN)
     names = list(found)
     lane = context.services.topics.lanes.settle
-    for first in range(0, len(names), OPENS_PER_TURN):
-        some = names[first : first + OPENS_PER_TURN]
+    for first in range(0, len(names), OPENS_PER_CHUNK):
+        some = names[first : first + OPENS_PER_CHUNK]
         left_seconds = deadline - loop.time()
         if left_seconds <= 0:
             late = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
             outcomes.update(dict.fromkeys(names[first:], late))
             break
-        told = await delete_records([found[name] for name in some], left_seconds, lane)
-        outcomes.update(zip(some, told, strict=True))
-        await next_turn()
+        deleted = await delete_records([found[name] for name in some], left_seconds, lane)
+        outcomes.update(zip(some, deleted, strict=True))
+        await yield_to_loop()
     results: dict[str, list[DeleteRecordsPartitionResult]] = {}
     async for name, index in spread(wanted):
         results.setdefault(name, []).append(_result(index, outcomes[name, index]))

@@ -1,19 +1,20 @@
-"""DeleteTopics 1-6: gone from the catalogue durably, then from the disk.
+"""DeleteTopics 1-6: delete topics durably from the catalogue, then delete their files.
 
-- A name or an id that comes twice in one request is refused, and answered once. A name and an id that mean the same
-  topic are one refusal, with both. Every other topic is judged on its own.
-- Internal topics cannot be deleted. `delete.topic.enable=false` refuses all.
-- Version 2 is as 1. Version 3 knows TOPIC_DELETION_DISABLED, earlier ones get INVALID_REQUEST. Version 4 is flexible,
-  5 has error messages. Version 6 names topics by name or by id; by both, or by neither, is INVALID_REQUEST.
+- A name or an id that is repeated in one request is refused and has one result. If a request has the name of a topic
+  and also its id, the topic is refused and has one result with name and id. Every other topic has its own result.
+- Internal topics cannot be deleted. With `delete.topic.enable=false` no topic can be deleted.
+- Version 2 is the same as version 1. Version 3 adds TOPIC_DELETION_DISABLED, which is INVALID_REQUEST in earlier
+  versions. Version 4 is flexible. Version 5 adds error messages. Version 6 names a topic either by name or by id; an
+  entry with both or neither is INVALID_REQUEST.
 """
 
 from collections import Counter
 from collections.abc import Iterator
 
-from kwire.broker.chunking import next_turn, spread
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
+from kwire.concurrency.chunking import spread, yield_to_loop
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.delete_topics import (
     DeletableTopicResult,
     DeleteTopicsRequest,
@@ -23,8 +24,8 @@ from kwire.wire.messages.delete_topics import (
 from kwire.wire.types import ZERO_UUID
 
 FIRST_VERSION_OF_DISABLED = 3
-# To look one up takes some microseconds; after this many the loop gets its turn.
-TOPICS_PER_TURN = 500
+# Topics that are looked up between two yields to the event loop. A lookup takes some microseconds.
+TOPICS_PER_CHUNK = 500
 
 
 async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
@@ -43,13 +44,13 @@ async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopics
         and (None, facts.topic_id) in times
     }
     responses = []
-    for number, one in enumerate(_once(asked), start=1):
+    for number, one in enumerate(_without_repeats(asked), start=1):
         result = DeletableTopicResult(name=one.name, topic_id=one.topic_id, error_code=0)
         try:
             _check(context, one, times)
             topic = _find(context, one)
             if topic.topic_id in same_ids and one.name is None:
-                continue  # refused under its name
+                continue  # the entry with the name has the result
             result.name, result.topic_id = topic.name, topic.topic_id
             if topic.topic_id in same_ids:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is in the request by its id as well.")
@@ -57,22 +58,22 @@ async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopics
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         responses.append(result)
-        if number % TOPICS_PER_TURN == 0:
-            await next_turn()
+        if number % TOPICS_PER_CHUNK == 0:
+            await yield_to_loop()
     return DeleteTopicsResponse(responses=responses)
 
 
-def _once(asked: list[DeleteTopicState]) -> Iterator[DeleteTopicState]:
-    """Each name and each id once; what names no topic is refused as often as it comes."""
+def _without_repeats(asked: list[DeleteTopicState]) -> Iterator[DeleteTopicState]:
+    """Yield each name and each id once. Invalid entries (both name and id, or neither) are all yielded."""
     seen = set()
     for one in asked:
         key = (one.name, one.topic_id)
-        if key not in seen or not _is_either(one):
+        if key not in seen or not _is_valid(one):
             yield one
         seen.add(key)
 
 
-def _is_either(one: DeleteTopicState) -> bool:
+def _is_valid(one: DeleteTopicState) -> bool:
     return (one.name is None) != (one.topic_id == ZERO_UUID)
 
 
@@ -81,8 +82,8 @@ def _check(context: Context, one: DeleteTopicState, times: Counter[tuple[str | N
         knows = context.api_version >= FIRST_VERSION_OF_DISABLED
         code = ErrorCode.TOPIC_DELETION_DISABLED if knows else ErrorCode.INVALID_REQUEST
         raise KafkaError(code, "delete.topic.enable is false.")
-    if not _is_either(one):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic is named either by its name or by its id.")
+    if not _is_valid(one):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A topic must have either a name or an id, not both.")
     if times[one.name, one.topic_id] > 1:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is in the request more than once.")
 

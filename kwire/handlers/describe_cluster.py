@@ -1,13 +1,14 @@
-"""DescribeCluster 0-2: cluster id and nodes, for clients that look for brokers.
+"""DescribeCluster 0-2: the cluster id and the brokers.
 
-- Version 1 says which kind of node the client looks for: this listener has brokers (1), so controllers (2) are
-  MISMATCHED_ENDPOINT_TYPE and anything else is UNSUPPORTED_ENDPOINT_TYPE.
-- Version 2 can ask for fenced brokers too and says which are: a node that answers is not, and there is no other.
+- Version 1 adds the endpoint type. This listener serves brokers (1). A request for controllers (2) is
+  MISMATCHED_ENDPOINT_TYPE, and any other type is UNSUPPORTED_ENDPOINT_TYPE.
+- Version 2 can include fenced brokers, and returns whether a broker is fenced. This node, the only broker, is never
+  fenced.
 """
 
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
 from kwire.handlers.metadata import CLUSTER_OPERATIONS
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,

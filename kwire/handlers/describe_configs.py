@@ -1,26 +1,30 @@
 """DescribeConfigs 1-4: every setting of a resource, with its source, type, synonyms and documentation.
 
-Resources: topics; this broker (by its node id, or the empty name for what was changed for all brokers) and its loggers;
-groups and subscriptions to client metrics, whether they exist or not. What is told can be written back. A resource that
-is named twice is answered once, for what was asked of it first.
+Resources are topics, this broker, its loggers, groups and client metrics subscriptions. The broker is named by its node
+id; the empty name stands for the dynamic defaults of all brokers. Groups and subscriptions are described even if they
+do not exist. The returned values are valid in AlterConfigs requests. A repeated resource has one result, for its first
+occurrence.
 
-- 1: the source of each value, and on request its synonyms: all places it may come from, strongest first.
-- 2: nothing here; who is throttled is answered before it waits.
-- 3: the type of each setting, and on request its documentation.
-- 4: flexible.
+- Version 1 adds the source of each value and, on request, its synonyms: all sources of the value in order of
+  precedence.
+- Version 2 has no effect in kwire. In Kafka a throttled client gets the response before it is delayed.
+- Version 3 adds the type of each setting and, on request, its documentation.
+- Version 4 is flexible.
 """
 
 from collections.abc import Awaitable, Hashable, Iterable, Iterator
 from typing import Any
 
-from kwire import client_metrics_config, group_config, topic_config
-from kwire.broker import log_levels
-from kwire.broker.topic_names import check_name
-from kwire.broker.turns import answer_in_turns
+from kwire.broker.admin import log_levels
+from kwire.broker.chunked_answers import answer_in_chunks
+from kwire.broker.topics.names import check_name
 from kwire.config import Config, ConfigSource
 from kwire.config.description import ConfigEntry, ResourceType, describe_all_brokers, describe_broker
+from kwire.config.resources import client_metrics as client_metrics_config
+from kwire.config.resources import group as group_config
+from kwire.config.resources import topic as topic_config
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -31,21 +35,21 @@ from kwire.wire.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-# Most topics are configured like many others; so many different ones are remembered while an answer is made.
-ALIKE_MAX = 100
-# A setting takes several times as long to tell as a topic or a partition does.
+# Many topics have equal configurations. Up to this many descriptions are cached while a response is built.
+CACHED_CONFIGS_MAX = 100
+# A setting takes several times as long to describe as a topic or a partition, whose weight is 1.
 WEIGHT_PER_SETTING = 4
 
 
 def handle(
     context: Context, request: DescribeConfigsRequest
 ) -> DescribeConfigsResponse | Awaitable[DescribeConfigsResponse]:
-    return answer_in_turns(
+    return answer_in_chunks(
         _results(context, request),
         lambda result: 1 + WEIGHT_PER_SETTING * len(result.configs),
         _response,
         lambda some: elements_encoder(DescribeConfigsResponse, "results", context.api_version)(some),
-        lambda count, portions: _response(EncodedElements(count, b"".join(portions))),
+        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks))),
     )
 
 
@@ -54,24 +58,24 @@ def _response(results: Any) -> DescribeConfigsResponse:
 
 
 def _results(context: Context, request: DescribeConfigsRequest) -> Iterator[DescribeConfigsResult]:
-    # One for the whole answer, though it may change between two turns.
+    # Use one configuration for the whole response, because the node's configuration may change between two chunks.
     config = context.services.config
-    alike: dict[Hashable, list[DescribeConfigsResourceResult]] = {}
-    told: set[tuple[int, str]] = set()
+    cache: dict[Hashable, list[DescribeConfigsResourceResult]] = {}
+    seen: set[tuple[int, str]] = set()
     for asked in request.resources:
-        if (asked.resource_type, asked.resource_name) in told:
-            # A few bytes of a request would be tens of kilobytes of the answer, as often as they are sent.
+        if (asked.resource_type, asked.resource_name) in seen:
+            # Describe each resource once: a few bytes of a request cause tens of kilobytes of the response.
             continue
-        told.add((asked.resource_type, asked.resource_name))
+        seen.add((asked.resource_type, asked.resource_name))
         result = DescribeConfigsResult(
             error_code=0, resource_type=asked.resource_type, resource_name=asked.resource_name, configs=[]
         )
         try:
             wanted = frozenset(asked.configuration_keys or ())
             if asked.resource_type == ResourceType.TOPIC:
-                result.configs = _topic(context, config, request, asked.resource_name, wanted, alike)
+                result.configs = _topic(context, config, request, asked.resource_name, wanted, cache)
             else:
-                result.configs = _told(_entries(context, config, asked), request, wanted)
+                result.configs = _described(_entries(context, config, asked), request, wanted)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         yield result
@@ -83,20 +87,20 @@ def _topic(
     request: DescribeConfigsRequest,
     name: str,
     wanted: frozenset[str],
-    alike: dict[Hashable, list[DescribeConfigsResourceResult]],
+    cache: dict[Hashable, list[DescribeConfigsResourceResult]],
 ) -> list[DescribeConfigsResourceResult]:
-    """What is told of a topic, or was told of one that is configured the same."""
+    """Describe the settings of a topic. Use `cache` if a topic with an equal configuration was described before."""
     check_name(name)
     facts = context.services.topics.catalogue.find(name)
     if facts is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic '{name}'.")
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
     key = frozenset(facts.configs.items()), wanted
-    told = alike.get(key)
-    if told is None:
-        if len(alike) >= ALIKE_MAX:
-            alike.clear()
-        told = alike[key] = _told(topic_config.describe(facts.configs, config), request, wanted)
-    return told
+    described = cache.get(key)
+    if described is None:
+        if len(cache) >= CACHED_CONFIGS_MAX:
+            cache.clear()
+        described = cache[key] = _described(topic_config.describe(facts.configs, config), request, wanted)
+    return described
 
 
 def _entries(context: Context, config: Config, asked: DescribeConfigsResource) -> Iterable[ConfigEntry]:
@@ -148,7 +152,7 @@ def _loggers() -> Iterator[ConfigEntry]:
         )
 
 
-def _told(
+def _described(
     entries: Iterable[ConfigEntry], request: DescribeConfigsRequest, wanted: frozenset[str]
 ) -> list[DescribeConfigsResourceResult]:
     return [_entry(entry, request) for entry in entries if not wanted or entry.name in wanted]

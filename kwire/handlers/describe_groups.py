@@ -1,19 +1,20 @@
-"""DescribeGroups 0-6: state, protocol and members of classic groups, each group judged on its own.
+"""DescribeGroups 0-6: state, protocol and members of classic groups, with a result per group.
 
-- What members said of themselves, and what they were assigned, is told only while the group is Stable.
-- A group that nobody joined but that has offsets is Empty. The same group may be named twice and is answered twice.
-- 1: throttling. 3: what the caller may do, if it asks for that. 4: group instance id of static members.
-- 6: a group that does not exist, or is not classic, is GROUP_ID_NOT_FOUND with a message; before, it is Dead and no
-  error (KIP-1043).
+- The metadata and assignments of members are returned only while the group is Stable.
+- A group without members but with offsets is Empty. A repeated group has a result for each occurrence.
+- Version 1 adds the throttle time. Version 3 adds authorized operations, on request. Version 4 adds the group instance
+  id of static members.
+- In version 6 a group that does not exist, or is not classic, is GROUP_ID_NOT_FOUND with a message. In earlier versions
+  its state is Dead and there is no error (KIP-1043).
 """
 
 from collections.abc import Awaitable, Iterator
 from functools import partial
 
-from kwire.coordinator.asking import all_of, answer_of
+from kwire.coordinator.client_requests import answer_of, combined_answers
 from kwire.coordinator.group.commands import DescribeAnswer, DescribeGroup
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.describe_groups import (
     DescribedGroup,
     DescribedGroupMember,
@@ -23,14 +24,14 @@ from kwire.wire.messages.describe_groups import (
 
 FIRST_VERSION_OF_NOT_FOUND = 6
 
-# Every operation Kafka knows on a group, as bits: without authorisation, everyone may do everything.
+# All of Kafka's operations on a group, as bits. kwire has no authorization, so every operation is allowed.
 GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 
 
 def handle(
     context: Context, request: DescribeGroupsRequest
 ) -> DescribeGroupsResponse | Awaitable[DescribeGroupsResponse]:
-    return all_of(_groups(context, request), lambda groups: DescribeGroupsResponse(groups=groups))
+    return combined_answers(_groups(context, request), lambda groups: DescribeGroupsResponse(groups=groups))
 
 
 def _groups(context: Context, request: DescribeGroupsRequest) -> Iterator[DescribedGroup | Awaitable[DescribedGroup]]:

@@ -1,19 +1,21 @@
-"""DescribeLogDirs 1-5: the data directories, the partitions in them with their sizes, and how full the volumes are.
+"""DescribeLogDirs 1-5: the data directories, the sizes of the partitions in them, and the free space of the volumes.
 
-- Null topics asks for all partitions, an empty list for none; what does not exist is left out, as in Kafka.
-- A directory that cannot be used has KAFKA_STORAGE_ERROR and nothing else. Its partitions are in no answer.
-- A partition that is moving is in two directories: where it is, and as a future one where it is going, with its lag.
-- Version 2 is flexible, version 3 has an error for the whole answer, version 4 the bytes of the volume and those that
-  are free, version 5 whether a directory is cordoned, that is: gets no new partitions.
+- Null topics request all partitions, and an empty list requests none. Partitions that do not exist are left out, as in
+  Kafka.
+- A directory that cannot be used has KAFKA_STORAGE_ERROR and no partitions.
+- A partition that is being moved is listed in two directories: in its current directory, and in the target directory as
+  a future replica with its lag.
+- Version 2 is flexible. Version 3 adds an error for the whole response. Version 4 adds the total and usable bytes of
+  the volume. Version 5 adds whether a directory is cordoned, which means that it gets no new partitions.
 """
 
 import asyncio
 
-from kwire.broker.chunking import spread
-from kwire.broker.log_dirs import LogDirFacts
-from kwire.broker.turns import WEIGHT_PER_TURN
+from kwire.broker.admin.log_dirs import LogDirFacts
+from kwire.broker.chunked_answers import WEIGHT_PER_CHUNK
+from kwire.concurrency.chunking import spread
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
@@ -27,9 +29,9 @@ from kwire.wire.messages.describe_log_dirs import (
 async def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
     found = await context.services.log_dirs.describe(await _wanted(request))
     weight = sum(len(partitions) for one in found for partitions in one.topics.values())
-    if weight <= WEIGHT_PER_TURN:
+    if weight <= WEIGHT_PER_CHUNK:
         return DescribeLogDirsResponse(results=[_result(one) for one in found])
-    # One directory is one element, however much is in it: a thread makes it, and the loop goes on between its steps.
+    # A thread encodes the directories. They cannot be encoded in chunks, because one directory is one array element.
     encoded = await asyncio.to_thread(_encode, found, context.api_version)
     response = DescribeLogDirsResponse(results=[])
     response.results = EncodedElements(len(found), encoded)  # type: ignore[assignment]

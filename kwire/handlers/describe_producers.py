@@ -1,22 +1,22 @@
-"""DescribeProducers 0: the idempotent producers that partitions know, and what they wrote last.
+"""DescribeProducers 0: the state of the idempotent producers of partitions.
 
-- Producers that were silent for `producer.id.expiration.ms` are forgotten.
-- The last timestamp is that of the producer's last batch. The coordinator epoch is that of its last marker; it and the
-  start of the current transaction are -1 if there is none.
-- Partitions are judged each on its own; one that is named twice is answered once. A topic with very many producers is
-  told in several portions, each under its name, so that others get their turn.
+- The state of a producer is removed after `producer.id.expiration.ms` without a record.
+- The last timestamp is that of the producer's last batch. The coordinator epoch is that of the producer's last marker,
+  or -1 without a marker. The start offset of the current transaction is -1 without a transaction.
+- Each partition has its own result. A repeated partition has one result. A topic with very many producers is returned
+  in several entries with the same name, so that the handler can yield to the event loop between them.
 """
 
 import inspect
 from collections.abc import Awaitable, Iterator
 from typing import Any
 
-from kwire.broker.chunking import eager
+from kwire.broker.chunked_answers import answer_in_chunks, open_in_chunks
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.topic_names import check_name
-from kwire.broker.turns import answer_in_turns, open_in_turns
+from kwire.broker.topics.names import check_name
+from kwire.concurrency.chunking import eager
 from kwire.errors import KafkaError
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.describe_producers import (
     DescribeProducersRequest,
@@ -26,11 +26,11 @@ from kwire.wire.messages.describe_producers import (
     TopicResponse,
 )
 from storage.errors import StorageError
-from storage.transactions import OpenTransaction
+from storage.log.transactions import OpenTransaction
 
-NOWHERE = -1
-# A portion of a topic's partitions ends with this many producers, or partitions.
-WEIGHT_PER_PORTION = 2000
+NO_OFFSET = -1
+# A topic's entry in the response ends after this many producers or partitions, and the next entry begins.
+WEIGHT_PER_ENTRY = 2000
 
 
 def handle(
@@ -40,7 +40,7 @@ def handle(
 
 
 async def _answer_when_open(context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
-    await open_in_turns(_found_partitions(context, request))
+    await open_in_chunks(_found_partitions(context, request))
     answer = _answer(context, request)
     return await answer if inspect.isawaitable(answer) else answer
 
@@ -48,17 +48,17 @@ async def _answer_when_open(context: Context, request: DescribeProducersRequest)
 def _answer(
     context: Context, request: DescribeProducersRequest
 ) -> DescribeProducersResponse | Awaitable[DescribeProducersResponse]:
-    return answer_in_turns(
-        _portions(context, request),
+    return answer_in_chunks(
+        _entries(context, request),
         _weight,
         _response,
         elements_encoder(DescribeProducersResponse, "topics", context.api_version),
-        lambda count, portions: _response(EncodedElements(count, b"".join(portions))),
+        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks))),
     )
 
 
 def _found_partitions(context: Context, request: DescribeProducersRequest) -> Iterator[Partition | None]:
-    """The partitions asked for, and None for each topic, so that a topic without partitions counts as well."""
+    """Yield None and then the requested partitions for each topic, so that topics without partitions have a weight."""
     for asked in request.topics:
         yield None
         for index in asked.partition_indexes:
@@ -77,23 +77,23 @@ def _weight_of_partition(partition: PartitionResponse) -> int:
     return 1 + len(partition.active_producers)
 
 
-def _portions(context: Context, request: DescribeProducersRequest) -> Iterator[TopicResponse]:
-    told: set[tuple[str, int]] = set()
+def _entries(context: Context, request: DescribeProducersRequest) -> Iterator[TopicResponse]:
+    seen: set[tuple[str, int]] = set()
     for asked in request.topics:
-        portion = TopicResponse(name=asked.name, partitions=[])
+        entry = TopicResponse(name=asked.name, partitions=[])
         weight = 0
         for index in asked.partition_indexes:
-            if (asked.name, index) in told:
-                # A partition may have very many producers, and a request very many names.
+            if (asked.name, index) in seen:
+                # A partition may have very many producers, so it is described only once.
                 continue
-            told.add((asked.name, index))
-            if weight >= WEIGHT_PER_PORTION:
-                yield portion
-                portion, weight = TopicResponse(name=asked.name, partitions=[]), 0
+            seen.add((asked.name, index))
+            if weight >= WEIGHT_PER_ENTRY:
+                yield entry
+                entry, weight = TopicResponse(name=asked.name, partitions=[]), 0
             described = _describe(context, asked.name, index)
-            portion.partitions.append(described)
+            entry.partitions.append(described)
             weight += _weight_of_partition(described)
-        yield portion
+        yield entry
 
 
 def _describe(context: Context, name: str, index: int) -> PartitionResponse:
@@ -111,7 +111,7 @@ def _describe(context: Context, name: str, index: int) -> PartitionResponse:
 
 
 def _start_of(transaction: OpenTransaction | None) -> int:
-    return NOWHERE if transaction is None else transaction.first_offset
+    return NO_OFFSET if transaction is None else transaction.first_offset
 
 
 def _producers(partition: Partition) -> list[ProducerState]:

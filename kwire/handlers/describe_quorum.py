@@ -1,19 +1,20 @@
-"""DescribeQuorum 0-2: the metadata log has one voter and leader, this node, and nobody watches it.
+"""DescribeQuorum 0-2: the quorum of the metadata log. This node is its leader and only voter; there are no observers.
 
-- Only `__cluster_metadata` 0 has a quorum; a request for anything else, or for more, is UNKNOWN_TOPIC_OR_PARTITION in
-  each of its partitions.
-- Version 1 tells when a replica last fetched and was last caught up (KIP-836): a leader always is, now.
-- Version 2 adds error messages, the directory of the log, and the voters' listeners (KIP-853): the one this client is
-  connected to, since no listener is for controllers alone.
+- Only partition 0 of `__cluster_metadata` has a quorum. If a request names any other partition, each partition of the
+  request is UNKNOWN_TOPIC_OR_PARTITION.
+- Version 1 adds the times of a replica's last fetch and last catch-up (KIP-836). For the leader both are the current
+  time.
+- Version 2 adds error messages, the directory of the log, and the listeners of the voters (KIP-853). kwire has no
+  controller listener, so the listener of this client's connection is returned.
 """
 
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
-from kwire.broker.metadata_log import METADATA_TOPIC
-from kwire.broker.turns import answer_in_turns, portions
+from kwire.broker.admin.metadata_log import METADATA_TOPIC
+from kwire.broker.chunked_answers import answer_in_chunks, partition_chunks
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
@@ -34,12 +35,16 @@ def handle(
     context: Context, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse | Awaitable[DescribeQuorumResponse]:
     if not _is_of_the_metadata_log(request):
-        return answer_in_turns(
-            (_unknown_topic(asked.topic_name, some) for asked in request.topics for some in portions(asked.partitions)),
+        return answer_in_chunks(
+            (
+                _unknown_topic(asked.topic_name, some)
+                for asked in request.topics
+                for some in partition_chunks(asked.partitions)
+            ),
             lambda topic: 1 + len(topic.partitions),
             _response,
             lambda some: elements_encoder(DescribeQuorumResponse, "topics", context.api_version)(some),
-            lambda count, portions: _response(EncodedElements(count, b"".join(portions))),
+            lambda count, chunks: _response(EncodedElements(count, b"".join(chunks))),
         )
     described = QuorumTopicData(topic_name=METADATA_TOPIC, partitions=[_described(context)])
     node = Node(node_id=context.services.node.node_id, listeners=[_listener(context)])
@@ -98,10 +103,10 @@ def _unknown(index: int) -> QuorumPartitionData:
 def _listener(context: Context) -> Listener:
     host, port = context.endpoint
     config = context.services.config
-    # Where the machine chose the port, or somebody between changes it, the first listener stands for the one in use.
+    # No listener has this port if the operating system chose the port or a proxy changes it. Then return the first one.
     name = next(
         (one.name for one in (*config.advertised_listeners, *config.listeners) if one.port == port),
         config.listeners[0].name,
     )
-    # The Java client takes no other spelling.
+    # The Java client requires a name in upper case.
     return Listener(name=name.upper(), host=host, port=port)

@@ -1,25 +1,27 @@
-"""DescribeTopicPartitions 0: topics and their partitions in the order of their names, a page at a time.
+"""DescribeTopicPartitions 0: topics and their partitions, sorted by name, one page per request.
 
-- No names asks for all topics. An answer has at most `response_partition_limit` partitions, and no more than
-  `max.request.partition.size.limit`; if something is left, the cursor says where the next request goes on.
-- A cursor names the first topic and partition of the page. Its topic need not exist any more when all topics are asked
-  for; among named topics it must be one of them, and its partition is not negative: else INVALID_REQUEST for all.
-- A name is answered once. Unknown and illegal ones are told with their errors, and count for nothing.
-- Topics are described from the catalogue: none is made live for it.
+- A request without names describes all topics. A response has at most `response_partition_limit` and at most
+  `max.request.partition.size.limit` partitions. If there are more, the cursor of the response is the start of the next
+  page.
+- A cursor names the first topic and the first partition of the page. If all topics are requested, the cursor's topic
+  need not exist. Otherwise it must be one of the requested topics. The cursor's partition must not be negative. If the
+  cursor is not valid, every topic is INVALID_REQUEST.
+- A repeated name has one result. Unknown and invalid names have an error and are not included in the limit.
+- The partitions are read from the catalogue; the topics are not loaded.
 """
 
 from collections.abc import Awaitable, Iterator
 from heapq import heapify, heappop
 from typing import Any
 
-from kwire.broker.catalogue import Catalogue, TopicFacts
-from kwire.broker.chunking import eager, spread
-from kwire.broker.topic_names import check_name
-from kwire.broker.turns import answer_in_turns
-from kwire.coordinator.asking import settled
+from kwire.broker.chunked_answers import answer_in_chunks
+from kwire.broker.topics.catalogue import Catalogue, TopicFacts
+from kwire.broker.topics.names import check_name
+from kwire.concurrency.chunking import eager, spread
+from kwire.coordinator.client_requests import resolved_answer
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context
 from kwire.handlers.metadata import NO_LEADER, TOPIC_OPERATIONS
+from kwire.handlers.shared.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -29,7 +31,7 @@ from kwire.wire.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from kwire.wire.types import ZERO_UUID
-from storage.partition_metadata import partition_folder
+from storage.data_directory.partition_metadata import partition_folder
 
 
 def handle(
@@ -45,15 +47,15 @@ async def _answer(context: Context, request: DescribeTopicPartitionsRequest) -> 
     except KafkaError as error:
         refused = [_refused(one.name, error.code) async for one in spread(request.topics)]
         return DescribeTopicPartitionsResponse(topics=refused)
-    # The cursor is known when the page has been read to its end.
-    answer = answer_in_turns(
+    # The cursor of the next page is known only after all topics of this page were yielded.
+    answer = answer_in_chunks(
         iter(page),
         lambda topic: 1 + len(topic.partitions),
         lambda topics: _response(topics, page.next_cursor),
         elements_encoder(DescribeTopicPartitionsResponse, "topics", context.api_version),
-        lambda count, portions: _response(EncodedElements(count, b"".join(portions)), page.next_cursor),
+        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks)), page.next_cursor),
     )
-    return await settled(answer)
+    return await resolved_answer(answer)
 
 
 def _response(topics: Any, next_cursor: Cursor | None) -> DescribeTopicPartitionsResponse:
@@ -61,7 +63,7 @@ def _response(topics: Any, next_cursor: Cursor | None) -> DescribeTopicPartition
 
 
 class _Page:
-    """The topics of one answer, one after the other; `next_cursor` is set when they have all been taken."""
+    """An iterator over the topics of one response. `next_cursor` is set when the iterator is exhausted."""
 
     def __init__(self, context: Context, request: DescribeTopicPartitionsRequest, asked: set[str]) -> None:
         self._catalogue = context.services.topics.catalogue
@@ -94,7 +96,7 @@ class _Page:
                 if self.next_cursor is not None:
                     return
             elif not self._is_all:
-                unknown = _refused(name, _why_unknown(name))
+                unknown = _refused(name, _unknown_topic_error(name))
                 unknown.topic_authorized_operations = TOPIC_OPERATIONS
                 yield unknown
 
@@ -131,20 +133,20 @@ class _Page:
 
 
 def _in_order(names: list[str]) -> Iterator[str]:
-    """As `sorted`, which would take a tenth of a second for a large request: each name is found when it is needed."""
+    """Yield the names in sorted order. `sorted` would block the event loop for a tenth of a second for many names."""
     heapify(names)
     while names:
         yield heappop(names)
 
 
 def _names_from(catalogue: Catalogue, first: str, count: int) -> Iterator[str]:
-    """All names from `first` on. Some at a time: topics come and go while a page is made."""
+    """Yield all names from `first` on. They are read in batches, because topics may change while a page is built."""
     while some := catalogue.names_from(first, count):
         yield from some
         first = some[-1] + "\0"
 
 
-def _why_unknown(name: str) -> ErrorCode:
+def _unknown_topic_error(name: str) -> ErrorCode:
     try:
         check_name(name)
     except KafkaError as error:

@@ -1,16 +1,16 @@
-"""DescribeTransactions 0: where transactional ids stand, each judged on its own.
+"""DescribeTransactions 0: the state of transactional ids, with a result per id.
 
-- One that nobody used, or that has expired, is TRANSACTIONAL_ID_NOT_FOUND. Partitions are told while the transaction is
-  under way.
-- An id that comes twice is answered once.
+- An unknown or expired id is TRANSACTIONAL_ID_NOT_FOUND. Partitions are returned only while a transaction is in
+  progress.
+- A repeated id has one result.
 """
 
 from collections.abc import Awaitable
 from functools import partial
 
-from kwire.coordinator.asking import all_of, answer_of
+from kwire.coordinator.client_requests import answer_of, combined_answers
 from kwire.coordinator.transaction.commands import DescribeAnswer, DescribeTransaction
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -27,7 +27,7 @@ def handle(
         answer_of(transactions, DescribeTransaction(transactional_id=one), partial(_state, one))
         for one in dict.fromkeys(request.transactional_ids)
     )
-    return all_of(described, lambda states: DescribeTransactionsResponse(transaction_states=states))
+    return combined_answers(described, lambda states: DescribeTransactionsResponse(transaction_states=states))
 
 
 def _state(transactional_id: str, answer: DescribeAnswer) -> TransactionState:

@@ -1,23 +1,23 @@
-"""FindCoordinator 0-6: which node coordinates a group, or the transactions of a transactional id.
+"""FindCoordinator 0-6: the coordinator of a group or of a transactional id.
 
-- This node coordinates all of them; the topic that groups, or transactions, are stored in is made when the first is
-  looked for.
-- Share groups are refused until they are served. Any other kind of key is an invalid request.
-- 1: key type and error message; without an error the message is "NONE", as in Kafka. 4: several keys; without an error
-  the message is empty. 5: clients understand TRANSACTION_ABORTABLE. 6: share groups; before, their key type is an
-  invalid request.
+- This node coordinates all groups and transactional ids. The first request for a group creates `__consumer_offsets`,
+  the first request for a transactional id creates `__transaction_state`.
+- Share groups are refused, because they are not supported yet. Any other key type is INVALID_REQUEST.
+- Version 1 adds the key type and the error message. Without an error the message is "NONE", as in Kafka. Version 4 adds
+  several keys. In this version the message without an error is empty. Version 5 adds TRANSACTION_ABORTABLE. Version 6
+  adds the key type of share groups, which is INVALID_REQUEST in earlier versions.
 """
 
-from kwire.broker.chunking import spread
+from kwire.concurrency.chunking import spread
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
 
 GROUP = 0
 TRANSACTION = 1
 SHARE = 2
 FIRST_VERSION_OF_SEVERAL_KEYS = 4
-NO_ERROR_MESSAGE = "NONE"  # Kafka's text for error code 0; it sends none with several keys.
+NO_ERROR_MESSAGE = "NONE"  # Kafka's message for error code 0 in versions with one key; later the message is empty
 FIRST_VERSION_OF_SHARE_GROUPS = 6
 
 
@@ -47,5 +47,5 @@ async def _error(context: Context, key_type: int) -> tuple[ErrorCode, str]:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message or ""
         return ErrorCode.NONE, ""
     if key_type == SHARE and context.api_version >= FIRST_VERSION_OF_SHARE_GROUPS:
-        return ErrorCode.UNSUPPORTED_VERSION, "share groups are not served yet"
-    return ErrorCode.INVALID_REQUEST, f"there is no coordinator for keys of type {key_type}"
+        return ErrorCode.UNSUPPORTED_VERSION, "share groups are not supported"
+    return ErrorCode.INVALID_REQUEST, f"unknown key type {key_type}: no coordinator has keys of this type"

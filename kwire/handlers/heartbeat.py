@@ -1,17 +1,19 @@
-"""Heartbeat 0-4: a member of a classic group is alive, and hears whether it has to join again.
+"""Heartbeat 0-4: renew the session of a member of a classic group, and report whether the member has to rejoin.
 
-- Answered REBALANCE_IN_PROGRESS while the group waits for its members to join; that renews the session all the same.
-- Answered NONE while the group is being loaded, as Kafka does: nobody's session runs yet, and of the clients aiokafka
-  gives up its consumer at any other word.
-- 1: throttling. 3: group instance id, so that a replaced static member is fenced. 4 is flexible.
+- The error is REBALANCE_IN_PROGRESS while the group waits for its members to join. Such a heartbeat also renews the
+  session.
+- The error is NONE while the group is being loaded, as in Kafka. No session timeout is running yet, and aiokafka stops
+  its consumer at any other code.
+- Version 1 adds the throttle time. Version 3 adds the group instance id, so that a static member that was replaced is
+  fenced. Version 4 is flexible.
 """
 
 from collections.abc import Awaitable
 
-from kwire.coordinator.asking import answer_of
+from kwire.coordinator.client_requests import answer_of
 from kwire.coordinator.group.commands import Heartbeat
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 

@@ -1,16 +1,16 @@
-"""IncrementalAlterConfigs 0-1: change single settings of resources, durable before the answer.
+"""IncrementalAlterConfigs 0-1: change single settings of resources; the response is sent when they are durable.
 
-Operations: set, delete (back to the default), append to and subtract from a list. Topics, brokers, groups and
-subscriptions to client metrics keep what is set; the levels of loggers last until the process ends. Each resource is
-judged on its own, and all of its changes are made or none.
+Operations are set, delete (reset to the default), append to a list and subtract from a list. The settings of topics,
+brokers, groups and client metrics subscriptions are stored. The levels of loggers are lost when the process ends. Each
+resource has its own result, and either all of its changes are applied or none.
 
-- 1: flexible.
+- Version 1 is flexible.
 """
 
-from kwire.broker.chunking import spread
-from kwire.broker.config_changes import EDITS_MAX, Edit, ResourceChange
-from kwire.handlers.config_alterations import altered
-from kwire.handlers.context import Context
+from kwire.broker.admin.config_changes import EDITS_MAX, Edit, ResourceChange
+from kwire.concurrency.chunking import spread
+from kwire.handlers.shared.config_alterations import alter_resources
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.incremental_alter_configs import (
     AlterConfigsResourceResponse,
     IncrementalAlterConfigsRequest,
@@ -27,5 +27,5 @@ async def handle(context: Context, request: IncrementalAlterConfigsRequest) -> I
         )
         async for asked in spread(request.resources)
     ]
-    responses = await altered(context, changes, request.validate_only, AlterConfigsResourceResponse)
+    responses = await alter_resources(context, changes, request.validate_only, AlterConfigsResourceResponse)
     return IncrementalAlterConfigsResponse(responses=responses)

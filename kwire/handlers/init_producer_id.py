@@ -1,12 +1,16 @@
-"""InitProducerId 0-5: an identity for an idempotent or a transactional producer.
+"""InitProducerId 0-5: the producer id and epoch of an idempotent or transactional producer.
 
-- Without a transactional id every call gets a fresh id with epoch 0, whatever id it had before, as in Kafka.
-- A transactional id keeps its producer id and gets a new epoch, so that whoever used it before is fenced; what that one
-  left open is aborted first, and meanwhile the answer is CONCURRENT_TRANSACTIONS.
-- While no block of ids can be reserved, the answer is COORDINATOR_LOAD_IN_PROGRESS, which every producer retries.
-- 2 is flexible; from 3 on a producer says which id and epoch it had, and goes on with them if they are still its own; 4
-  knows PRODUCER_FENCED, before it was INVALID_PRODUCER_EPOCH; 5 knows TRANSACTION_ABORTABLE. 6, with transactions that
-  are prepared by one and committed by another (KIP-939), is not served: Kafka does not call it stable.
+- Without a transactional id every request gets a new producer id with epoch 0, even if the producer had an id before,
+  as in Kafka.
+- A transactional id keeps its producer id and gets the next epoch, which fences earlier producers. When no epoch is
+  left, it gets a new producer id. An open transaction of an earlier producer is aborted first. If that takes too long,
+  the error is CONCURRENT_TRANSACTIONS.
+- If no block of producer ids can be reserved, the error is COORDINATOR_LOAD_IN_PROGRESS, which every producer retries.
+- Version 2 is flexible. From version 3 on a producer may send its current id and epoch. If both are current, it keeps
+  the id and gets the next epoch. If the response with the next epoch was lost, the producer gets that epoch again.
+  Otherwise the producer is fenced. Version 4 adds PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH in earlier versions.
+  Version 5 adds TRANSACTION_ABORTABLE. Version 6 (two-phase commit, KIP-939) is not supported, because Kafka marks it
+  as unstable.
 """
 
 import inspect
@@ -14,11 +18,11 @@ import logging
 
 from msgspec.structs import replace
 
-from kwire.coordinator.asking import answer_of
+from kwire.coordinator.client_requests import answer_of
 from kwire.coordinator.transaction.commands import InitProducer, ProducerAnswer
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
-from kwire.handlers.transaction_errors import fenced_error
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.transaction_errors import fenced_error
 from kwire.metastore import Conflict
 from kwire.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from storage.errors import StorageError
@@ -39,11 +43,11 @@ async def handle(context: Context, request: InitProducerIdRequest) -> InitProduc
 
 
 async def fresh_producer_id(context: Context) -> int | None:
-    """One that nobody had before; None if none can be reserved just now."""
+    """Reserve a new producer id. Return None if no block of ids can be reserved."""
     try:
         return await context.services.producer_ids.take()
     except (StorageError, Conflict):
-        log.exception("no producer id can be given")
+        log.exception("failed to reserve a block of producer ids")
         return None
 
 
@@ -58,19 +62,19 @@ async def _transactional(
         producer_id=request.producer_id,
         producer_epoch=request.producer_epoch,
     )
-    answer = await _asked(context, command)
+    answer = await _ask(context, command)
     if answer.needs_producer_id:
         producer_id = await fresh_producer_id(context)
         if producer_id is None:
             return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        answer = await _asked(context, replace(command, fresh_producer_id=producer_id))
+        answer = await _ask(context, replace(command, fresh_producer_id=producer_id))
     error = fenced_error(answer.error, knows_fenced=context.api_version >= FIRST_FENCED_VERSION)
     return InitProducerIdResponse(
         error_code=error, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
     )
 
 
-async def _asked(context: Context, command: InitProducer) -> ProducerAnswer:
+async def _ask(context: Context, command: InitProducer) -> ProducerAnswer:
     answer = answer_of(context.services.transactions, command, lambda answer: answer)
     return await answer if inspect.isawaitable(answer) else answer
 

@@ -1,23 +1,27 @@
-"""JoinGroup 0-9: enter the next generation of a classic group; answered when the generation begins.
+"""JoinGroup 0-9: join the next generation of a classic group. The response is sent when the generation begins.
 
-- 1: a rebalance timeout of its own; in 0 the session timeout is both. 2: throttling.
-- 4: a new member is first told its id (MEMBER_ID_REQUIRED) and joins with it. 5: group instance id of static members.
-- 7: the answer names the protocol type, and no protocol on an error is null rather than empty.
-- More than PROTOCOLS_MAX protocols are INVALID_REQUEST; a member or a group with more metadata than fits is
-  GROUP_MAX_SIZE_REACHED (`coordinator/group/metadata_budget.py`).
-- 8: a reason, for people. 9: a returning static leader is told to keep the assignment (skip_assignment).
+- Version 1 adds a rebalance timeout; in version 0 the session timeout is used for both. Version 2 adds the throttle
+  time.
+- From version 4 on a new member first gets its id, with the error MEMBER_ID_REQUIRED, and then joins with this id.
+  Version 5 adds the group instance id of static members.
+- Version 7 adds the protocol type to the response. On an error the protocol name is null; in earlier versions it is
+  empty.
+- More than PROTOCOLS_MAX protocols are INVALID_REQUEST. If the metadata of a member or of a group is too large, the
+  error is GROUP_MAX_SIZE_REACHED (`coordinator/group/classic/metadata_budget.py`).
+- Version 8 adds a reason, a text for people. Version 9 adds skip_assignment: a static leader that rejoins keeps the
+  assignment.
 """
 
 from collections.abc import Awaitable
 
-from kwire.coordinator.asking import answer_of
+from kwire.coordinator.client_requests import answer_of
+from kwire.coordinator.group.classic.metadata_budget import MEMBER_METADATA_BYTES_MAX, metadata_bytes
 from kwire.coordinator.group.commands import JoinAnswer, JoinGroup
-from kwire.coordinator.group.metadata_budget import MEMBER_METADATA_BYTES_MAX, metadata_bytes
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
-# Real members know a few.
+# Real members send a few protocols.
 PROTOCOLS_MAX = 1_000
 
 
@@ -29,7 +33,7 @@ def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | A
     named = [(protocol.name, protocol.metadata) for protocol in request.protocols]
     if metadata_bytes(named) > MEMBER_METADATA_BYTES_MAX:
         return _response(JoinAnswer(error=ErrorCode.GROUP_MAX_SIZE_REACHED), version)
-    protocols = groups.metadata.hold(named)
+    protocols = groups.metadata.reserve(named)
     if protocols is None:
         return _response(JoinAnswer(error=ErrorCode.COORDINATOR_NOT_AVAILABLE), version)
     command = JoinGroup(
@@ -37,7 +41,7 @@ def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | A
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         client_id=context.client_id or "",
-        # Kafka's tools show and expect an address as Java prints it.
+        # The format of Java's InetAddress, which Kafka's tools show and expect.
         client_host=f"/{context.client_host}",
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms if version >= 1 else request.session_timeout_ms,

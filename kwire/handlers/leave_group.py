@@ -1,20 +1,22 @@
-"""LeaveGroup 0-5: members leave a classic group, which rebalances once for all of them.
+"""LeaveGroup 0-5: remove members from a classic group. The group rebalances once for all of them.
 
-- 1: throttling. 3: several members, each with its own error; a static member may be named by instance id alone.
-- 5: a reason, for people.
+- Version 1 adds the throttle time. Version 3 adds several members per request, each with its own error. A static member
+  may be named by its group instance id alone.
+- Version 5 adds a reason, a text for people.
 - More than LEAVING_MEMBERS_MAX members in one request are INVALID_REQUEST.
 """
 
 from collections.abc import Awaitable
 
-from kwire.coordinator.asking import answer_of
+from kwire.coordinator.client_requests import answer_of
 from kwire.coordinator.group.commands import LeaveAnswer, LeaveGroup, LeavingMember
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
 FIRST_VERSION_OF_SEVERAL_MEMBERS = 3
-# They leave together, so that the group rebalances once; that is some milliseconds of work. No real group is so large.
+# All members are removed without a pause, so that the group rebalances once. For this many members that takes some
+# milliseconds. No real group is so large.
 LEAVING_MEMBERS_MAX = 5_000
 
 

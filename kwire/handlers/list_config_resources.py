@@ -1,19 +1,19 @@
 """ListConfigResources 0-1: the names of resources that have settings.
 
-Groups and subscriptions to client metrics are named if somebody configured them; this broker, its loggers and topics
-always. A type that is not known is answered with UNSUPPORTED_VERSION.
+Groups and client metrics subscriptions are listed if they have settings. This broker, its loggers and all topics are
+always listed. An unknown resource type is UNSUPPORTED_VERSION.
 
-- 0: subscriptions to client metrics and nothing else (the API was called ListClientMetricsResources).
-- 1: any types of resources; none named means all of them (KIP-1142).
+- Version 0 lists only client metrics subscriptions. The API was then called ListClientMetricsResources.
+- Version 1 lists the requested resource types. An empty list of types requests all of them (KIP-1142).
 """
 
 from collections.abc import Awaitable, Iterable, Iterator
 from typing import Any
 
-from kwire.broker.turns import answer_in_turns
+from kwire.broker.chunked_answers import answer_in_chunks
 from kwire.config.description import ResourceType
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.list_config_resources import (
     ConfigResource,
@@ -21,7 +21,7 @@ from kwire.wire.messages.list_config_resources import (
     ListConfigResourcesResponse,
 )
 
-# In the order in which they are told.
+# The resource types in the order of the response.
 _TYPES = (
     ResourceType.GROUP,
     ResourceType.CLIENT_METRICS,
@@ -38,12 +38,12 @@ def handle(
     wanted = frozenset(request.resource_types or served)
     if not wanted.issubset(served):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, config_resources=[])
-    return answer_in_turns(
+    return answer_in_chunks(
         _resources(context, [kind for kind in served if kind in wanted]),
         lambda resource: 1,
         _response,
         lambda some: elements_encoder(ListConfigResourcesResponse, "config_resources", context.api_version)(some),
-        lambda count, portions: _response(EncodedElements(count, b"".join(portions))),
+        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks))),
     )
 
 

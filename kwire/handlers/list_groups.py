@@ -1,9 +1,10 @@
-"""ListGroups 0-5: every group of this node, also those of which there is nothing but offsets.
+"""ListGroups 0-5: every group of this node, including groups that have only offsets.
 
-- A shard that is still being loaded makes the answer COORDINATOR_LOAD_IN_PROGRESS: half a list would be a wrong one.
-- 1: throttling. 4: the state of each group, and only groups in the states that are asked for.
-- 5: the type of each group (classic, consumer), and only groups of the types that are asked for.
-- States and types are compared without regard to case; one that does not exist matches nothing.
+- While a shard of the coordinator is being loaded, the error is COORDINATOR_LOAD_IN_PROGRESS, because the list would be
+  incomplete.
+- Version 1 adds the throttle time. Version 4 adds the state of each group, and a filter by state.
+- Version 5 adds the type of each group (classic, consumer), and a filter by type.
+- The filters ignore upper and lower case. Unknown states and types match no group.
 """
 
 import inspect
@@ -11,12 +12,12 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from kwire.broker.chunking import spread
-from kwire.broker.turns import answer_in_turns
-from kwire.coordinator.asking import every_shard
+from kwire.broker.chunked_answers import answer_in_chunks
+from kwire.concurrency.chunking import spread
+from kwire.coordinator.client_requests import answers_of_all_shards
 from kwire.coordinator.group.commands import ListAnswer, ListGroups
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
@@ -25,17 +26,17 @@ async def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResp
     states = frozenset([state.strip().lower() async for state in spread(request.states_filter)])
     kinds = frozenset([kind.lower() async for kind in spread(request.types_filter)])
     try:
-        answers = await every_shard(
+        answers = await answers_of_all_shards(
             context.services.groups, lambda shard_key: ListGroups(group_id=shard_key, states=states, kinds=kinds)
         )
     except KafkaError as error:
         return ListGroupsResponse(error_code=error.code, groups=[])
-    response = answer_in_turns(
+    response = answer_in_chunks(
         _listed(answers),
         lambda group: 1,
         _response,
         lambda some: elements_encoder(ListGroupsResponse, "groups", context.api_version)(some),
-        lambda count, portions: _response(EncodedElements(count, b"".join(portions))),
+        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks))),
     )
     return await response if inspect.isawaitable(response) else response
 

@@ -1,25 +1,26 @@
-"""ListOffsets 1-11: an offset by position or by time.
+"""ListOffsets 1-11: find offsets by position or by timestamp.
 
-- Timestamps below zero ask for a position: -1 latest a reader may see, -2 earliest, -3 the largest timestamp (7+),
-  -4 earliest on local disk (8+), -5 latest tiered (9+), -6 earliest not yet tiered (11+). Nothing is tiered here: -4 is
-  the earliest, -5 and -6 find nothing.
-- A time with no record at or after it finds offset -1 with timestamp -1, never a watermark. Nothing at or above the
-  high watermark is found, and the largest timestamp is the largest a reader may see. For who reads committed data both
-  end at the last stable offset, and that is the latest.
-- A partition named twice in one request is refused, as in Kafka.
-- Version 2 adds the isolation level. Version 4 checks the client's leader epoch, and tells the epoch of what was found;
-  where no record is yet, that is the epoch in force. Version 5 knows OFFSET_NOT_AVAILABLE, 6 is flexible, and 10 has a
-  time limit for searches in tiered storage, which there is none of.
+- Negative timestamps request a position: -1 the latest readable offset, -2 the earliest offset, -3 the largest
+  timestamp (version 7), -4 the earliest offset on local disk (version 8), -5 the latest tiered offset (version 9), -6
+  the earliest offset that is not yet tiered (version 11). kwire has no tiered storage: -4 is the earliest offset, and
+  for -5 and -6 the offset is -1.
+- If no record has the requested timestamp or a later one, offset and timestamp are -1. Only records below the high
+  watermark are searched, also for the largest timestamp. With isolation level read_committed only records below the
+  last stable offset are searched, and the latest offset is the last stable offset.
+- A partition that is named twice in one request is refused, as in Kafka.
+- Version 2 adds the isolation level. Version 4 checks the client's leader epoch, and returns the epoch of the found
+  offset. For an offset without a record that is the current epoch. Version 5 adds OFFSET_NOT_AVAILABLE. Version 6 is
+  flexible. Version 10 adds a timeout for searches in tiered storage, which has no effect.
 """
 
 from collections.abc import Awaitable, Iterator
 from typing import NamedTuple
 
-from kwire.broker.chunking import eager, spread, spread_nested
+from kwire.broker.chunked_answers import open_in_chunks
 from kwire.broker.partition import Partition, TimeSearch, code_of
-from kwire.broker.turns import open_in_turns
+from kwire.concurrency.chunking import eager, spread, spread_nested
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,
@@ -28,31 +29,31 @@ from kwire.wire.messages.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from storage.errors import StorageError
-from storage.times import TimestampAndOffset
+from storage.segment.time_search import TimestampAndOffset
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -1, -2, -3, -4, -5, -6
 READ_COMMITTED = 1
-# To begin a search takes the loop tens of microseconds; after this many it gets its turn.
-SEARCHES_PER_TURN = 100
-# Retention or compaction exchanged the files under a search; that often in a row is no chance any more.
+# Searches that are started between two yields to the event loop. Each takes tens of microseconds to start.
+SEARCHES_PER_CHUNK = 100
+# Maximum number of searches for one partition. A search is repeated if retention or compaction replaced the files.
 SEARCHES_MAX = 3
 FIRST_OFFSET_NOT_AVAILABLE_VERSION = 5
 FIRST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 
 
-class _Wanted(NamedTuple):
-    """An answer that a thread has to look for, and its place among the others."""
+class _Lookup(NamedTuple):
+    """A partition response that needs a search in a thread, and its position in the topic's responses."""
 
     topic: str
     answers: list[ListOffsetsPartitionResponse]
-    place: int
+    position: int
     asked: ListOffsetsPartition
     partition: Partition
     is_committed: bool
 
 
 class _Outdated(Exception):
-    """What was found may not be there any more."""
+    """The record that was found may no longer exist."""
 
 
 def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
@@ -60,9 +61,9 @@ def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse
 
 
 async def _answer_all(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
-    await open_in_turns(_found_partitions(context, request))
+    await open_in_chunks(_found_partitions(context, request))
     answers = [ListOffsetsTopicResponse(name=asked.name, partitions=[]) async for asked in spread(request.topics)]
-    wanted: list[_Wanted] = []
+    wanted: list[_Lookup] = []
     named_twice = await _named_twice(request)
     is_committed = request.isolation_level == READ_COMMITTED
     pairs = zip(answers, request.topics, strict=True)
@@ -74,7 +75,7 @@ async def _answer_all(context: Context, request: ListOffsetsRequest) -> ListOffs
             partition = context.services.topics.leader_of(answer.name, one.partition_index, one.current_leader_epoch)
             _check_version(context, one)
             if one.timestamp >= 0 or one.timestamp == MAX_TIMESTAMP:
-                wanted.append(_Wanted(answer.name, partitions, len(partitions), one, partition, is_committed))
+                wanted.append(_Lookup(answer.name, partitions, len(partitions), one, partition, is_committed))
             partitions.append(_position(partition, one, is_committed))
         except KafkaError as error:
             partitions.append(_failed(one, error.code))
@@ -85,7 +86,7 @@ async def _answer_all(context: Context, request: ListOffsetsRequest) -> ListOffs
 
 
 def _found_partitions(context: Context, request: ListOffsetsRequest) -> Iterator[Partition | None]:
-    """The partitions asked for, and None for each topic, so that a topic without partitions counts as well."""
+    """Yield None and then the requested partitions for each topic, so that topics without partitions have a weight."""
     for asked in request.topics:
         yield None
         for one in asked.partitions:
@@ -93,7 +94,7 @@ def _found_partitions(context: Context, request: ListOffsetsRequest) -> Iterator
 
 
 async def _named_twice(request: ListOffsetsRequest) -> dict[str, set[int]]:
-    """The partitions that the request names more than once, by topic."""
+    """Return the partitions that the request names more than once, by topic."""
     seen: dict[str, set[int]] = {}
     twice: dict[str, set[int]] = {}
     async for asked, one in spread_nested(request.topics, lambda asked: asked.partitions):
@@ -105,50 +106,50 @@ async def _named_twice(request: ListOffsetsRequest) -> dict[str, set[int]]:
 
 
 async def _answer_when_found(
-    context: Context, response: ListOffsetsResponse, wanted: list[_Wanted]
+    context: Context, response: ListOffsetsResponse, wanted: list[_Lookup]
 ) -> ListOffsetsResponse:
-    """A search reads from the disk and unpacks batches, so threads do it."""
+    """Search in threads, because a search reads from the disk and decompresses batches."""
     for _ in range(SEARCHES_MAX):
-        again: list[_Wanted] = []
-        for first in range(0, len(wanted), SEARCHES_PER_TURN):
-            again += await _search(context, wanted[first : first + SEARCHES_PER_TURN])
+        again: list[_Lookup] = []
+        for first in range(0, len(wanted), SEARCHES_PER_CHUNK):
+            again += await _search(context, wanted[first : first + SEARCHES_PER_CHUNK])
         wanted = again
         if not wanted:
             break
     return response
 
 
-async def _search(context: Context, wanted: list[_Wanted]) -> list[_Wanted]:
-    """Fills in the answers; returns what should be looked for again."""
-    searches: list[tuple[_Wanted, TimeSearch]] = []
+async def _search(context: Context, wanted: list[_Lookup]) -> list[_Lookup]:
+    """Search and set the partition responses. Return the lookups that must be repeated."""
+    searches: list[tuple[_Lookup, TimeSearch]] = []
     for one in wanted:
         try:
             searches.append((one, _begin(one)))
         except StorageError as error:
-            one.answers[one.place] = _failed(one.asked, code_of(error))
+            one.answers[one.position] = _failed(one.asked, code_of(error))
     again = []
     found = await context.services.cold_reads.find([search for _, search in searches])
     for (one, search), outcome in zip(searches, found, strict=True):
         try:
-            one.answers[one.place] = _found(context, one, search, outcome)
+            one.answers[one.position] = _found(context, one, search, outcome)
         except _Outdated:
-            # The answer if this was the last try.
+            # This result is sent only if the search is not repeated.
             code = code_of(outcome) if isinstance(outcome, StorageError) else _not_available(context)
-            one.answers[one.place] = _failed(one.asked, code)
+            one.answers[one.position] = _failed(one.asked, code)
             again.append(one)
         except StorageError as error:
-            one.answers[one.place] = _failed(one.asked, code_of(error))
+            one.answers[one.position] = _failed(one.asked, code_of(error))
     return again
 
 
-def _begin(one: _Wanted) -> TimeSearch:
+def _begin(one: _Lookup) -> TimeSearch:
     if one.asked.timestamp == MAX_TIMESTAMP:
         return one.partition.search_largest_time(is_committed=one.is_committed)
     return one.partition.search_time(one.asked.timestamp, is_committed=one.is_committed)
 
 
 def _found(
-    context: Context, one: _Wanted, search: TimeSearch, outcome: TimestampAndOffset | StorageError | None
+    context: Context, one: _Lookup, search: TimeSearch, outcome: TimestampAndOffset | StorageError | None
 ) -> ListOffsetsPartitionResponse:
     partition = one.partition
     if context.services.topics.find_partition(one.topic, partition.index) is not partition:
@@ -164,7 +165,7 @@ def _found(
 
 
 def _not_available(context: Context) -> ErrorCode:
-    """What makes a client ask again, in words that its version knows."""
+    """Return the retriable error that clients of this version can parse."""
     if context.api_version >= FIRST_OFFSET_NOT_AVAILABLE_VERSION:
         return ErrorCode.OFFSET_NOT_AVAILABLE
     return ErrorCode.LEADER_NOT_AVAILABLE
@@ -177,7 +178,7 @@ def _check_version(context: Context, asked: ListOffsetsPartition) -> None:
 
 
 def _position(partition: Partition, asked: ListOffsetsPartition, is_committed: bool) -> ListOffsetsPartitionResponse:
-    partition.open()  # one that cannot be opened is an error, whatever is asked for
+    partition.open()  # a log that cannot be opened is an error for every timestamp
     if asked.timestamp == LATEST:
         end = partition.readable_end(is_committed=is_committed)
         return _answer(asked, offset=end, epoch=partition.leader_epoch)

@@ -1,10 +1,9 @@
-"""ListPartitionReassignments 0: none, ever: a replica cannot leave the only node.
+"""ListPartitionReassignments 0: always an empty list, because a single node has no reassignments.
 
-Partitions that are named but do not exist are left out, as are all that are not being reassigned. Moves between the
-directories of one node are no reassignments; DescribeLogDirs tells of those.
+Moves between the data directories of a node are not reassignments. DescribeLogDirs shows these moves.
 """
 
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,

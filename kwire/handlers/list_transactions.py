@@ -1,9 +1,11 @@
-"""ListTransactions 0-2: every transactional id that this node knows, and how far its transaction is.
+"""ListTransactions 0-2: the transactional ids of this node and the states of their transactions.
 
-- A shard that is still being loaded makes the answer COORDINATOR_LOAD_IN_PROGRESS: half a list would be a wrong one.
-- Only those in the states, or with the producer ids, that are asked for; states that do not exist are told back.
-- 1: only transactions that have been open for longer than a duration (KIP-994). 2: only ids that a regular expression
-  matches as a whole (KIP-1152), in the language of RE2 and in bounded time; characters beyond ASCII match nothing.
+- While a shard of the coordinator is being loaded, the error is COORDINATOR_LOAD_IN_PROGRESS, because the list would be
+  incomplete.
+- Transactions can be filtered by state and by producer id. The response repeats the states that are unknown.
+- Version 1 adds a filter by the minimum time that a transaction has been open (KIP-994). Version 2 adds a filter by a
+  regular expression in RE2 syntax that must match the whole id (KIP-1152). The match takes bounded time. Non-ASCII
+  characters match nothing.
 """
 
 import inspect
@@ -11,14 +13,14 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
-from kwire.broker.turns import answer_in_turns
-from kwire.coordinator.asking import every_shard
+from kwire.broker.chunked_answers import answer_in_chunks
+from kwire.coordinator.client_requests import answers_of_all_shards
 from kwire.coordinator.group.consumer.patterns import InvalidPattern
 from kwire.coordinator.group.consumer.regexes import Matcher
 from kwire.coordinator.transaction.commands import ListAnswer, ListTransactions
-from kwire.coordinator.transaction.states import TOLD_STATES
+from kwire.coordinator.transaction.states import STATE_NAMES
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.list_transactions import (
     ListTransactionsRequest,
@@ -33,7 +35,7 @@ async def handle(context: Context, request: ListTransactionsRequest) -> ListTran
         matches = Matcher(pattern).matches if pattern else None
     except InvalidPattern:
         return _response([], error=ErrorCode.INVALID_REGULAR_EXPRESSION)
-    unknown = [state for state in request.state_filters if state not in TOLD_STATES]
+    unknown = [state for state in request.state_filters if state not in STATE_NAMES]
 
     def command(shard_key: str) -> ListTransactions:
         return ListTransactions(
@@ -45,15 +47,15 @@ async def handle(context: Context, request: ListTransactionsRequest) -> ListTran
         )
 
     try:
-        answers = await every_shard(context.services.transactions, command)
+        answers = await answers_of_all_shards(context.services.transactions, command)
     except KafkaError as error:
         return _response([], error=error.code)
-    response = answer_in_turns(
+    response = answer_in_chunks(
         _listed(answers),
         lambda transaction: 1,
         lambda states: _response(states, unknown=unknown),
         lambda some: elements_encoder(ListTransactionsResponse, "transaction_states", context.api_version)(some),
-        lambda count, portions: _response(EncodedElements(count, b"".join(portions)), unknown=unknown),
+        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks)), unknown=unknown),
     )
     return await response if inspect.isawaitable(response) else response
 

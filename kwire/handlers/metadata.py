@@ -1,16 +1,19 @@
-"""Metadata 0-13: this node, its topics and their partitions; creates unknown topics if it may.
+"""Metadata 0-13: this node, its topics and their partitions. Missing topics are created if that is allowed.
 
-- Null topics (an empty list in version 0) asks for all, an empty list for none.
-- The node is named by the address the client connected to, unless `advertised.listeners` says otherwise.
-- An unknown topic is created if server and client both allow it; the answer waits until that is durable, so a client
-  need not ask twice.
-- Version 1 adds rack, controller and whether a topic is internal, 2 the cluster id, 3 the throttle time, 4 whether
-  topics may be created, 5 offline replicas, 7 leader epochs, 8 authorized operations (those of the cluster up to 10),
-  9 is flexible. Version 10 gives topic ids, version 12 can ask by them; an id, or a topic without a name, before that
-  makes the whole request invalid. Version 13 has an error code of its own, for a client that must begin anew.
-- A topic that is named twice is answered once.
+- Null topics request all topics, and an empty list requests none. In version 0 an empty list requests all topics.
+- The node's address is the one that the client connected to, unless `advertised.listeners` is set.
+- A missing topic is created if the server and the client allow it. The response is sent when the topic is durable, so
+  that the client need not retry.
+- Version 1 adds the rack, the controller and whether a topic is internal. Version 2 adds the cluster id. Version 3 adds
+  the throttle time. Version 4 adds whether topics may be created. Version 5 adds offline replicas. Version 7 adds
+  leader epochs. Version 8 adds authorized operations; those of the cluster are only in versions 8 to 10. Version 9 is
+  flexible.
+- Version 10 returns topic ids. Version 12 can request topics by id. In versions 10 and 11 a request with a topic id, or
+  with a topic without a name, is invalid as a whole. Version 13 adds an error code for the whole response, for a client
+  that must rebootstrap.
+- A repeated topic has one result.
 - A partition that is offline has no leader (LEADER_NOT_AVAILABLE), and its replica is offline.
-- Topics are described from the catalogue: none is made live for it. An answer about many is made in turns.
+- The partitions are read from the catalogue; the topics are not loaded. A large response is built in chunks.
 """
 
 from collections.abc import Awaitable, Iterator, Mapping
@@ -18,13 +21,13 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from kwire.broker.catalogue import TopicFacts
-from kwire.broker.chunking import eager, next_turn, spread
-from kwire.broker.topic_names import check_name
-from kwire.broker.turns import answer_in_turns
-from kwire.coordinator.asking import settled
+from kwire.broker.chunked_answers import answer_in_chunks
+from kwire.broker.topics.catalogue import TopicFacts
+from kwire.broker.topics.names import check_name
+from kwire.concurrency.chunking import eager, spread, yield_to_loop
+from kwire.coordinator.client_requests import resolved_answer
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.metadata import (
     MetadataRequest,
@@ -35,20 +38,20 @@ from kwire.wire.messages.metadata import (
     MetadataResponseTopic,
 )
 from kwire.wire.types import ZERO_UUID
-from storage.partition_metadata import partition_folder
+from storage.data_directory.partition_metadata import partition_folder
 
 FIRST_VERSION_WITH_IDS = 10
 FIRST_VERSION_BY_ID = 12
 NO_LEADER = -1
 
-# Every operation Kafka knows on a topic and on the cluster, as bits: without authorisation, everyone may do everything.
+# All of Kafka's operations on a topic and on the cluster, as bits. kwire has no authorization, so all are allowed.
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
 NO_REFUSALS: Mapping[str, ErrorCode] = MappingProxyType({})
-# Looking one up takes some microseconds; from this many on the loop gets its turn.
-LOOKUPS_PER_TURN = 1000
+# Topics that are looked up between two yields to the event loop. A lookup takes some microseconds.
+LOOKUPS_PER_CHUNK = 1000
 
 
 def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
@@ -58,24 +61,24 @@ def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awa
         return _answer(context, request, map(describe, context.services.topics.catalogue.facts()))
     if FIRST_VERSION_WITH_IDS <= context.api_version < FIRST_VERSION_BY_ID:
         return eager(_answer_without_ids(context, request, asked))
-    return _answer_asked(context, request, asked)
+    return _answer_requested(context, request, asked)
 
 
 async def _answer_without_ids(
     context: Context, request: MetadataRequest, asked: list[MetadataRequestTopic]
 ) -> MetadataResponse:
-    """These versions have a field for the id, but a topic cannot be asked for by it."""
+    """Handle versions 10 and 11, which have a field for the topic id but do not allow requests by id."""
     async for one in spread(asked):
         if one.name is None or one.topic_id != ZERO_UUID:
-            return await settled(_answer(context, request, map(_invalid, asked)))
-    return await settled(_answer_asked(context, request, asked))
+            return await resolved_answer(_answer(context, request, map(_invalid, asked)))
+    return await resolved_answer(_answer_requested(context, request, asked))
 
 
-def _answer_asked(
+def _answer_requested(
     context: Context, request: MetadataRequest, asked: list[MetadataRequestTopic]
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     may_create = request.allow_auto_topic_creation and context.services.config.topics.is_auto_create
-    if may_create and (len(asked) > LOOKUPS_PER_TURN or any(_is_missing(context, one) for one in asked)):
+    if may_create and (len(asked) > LOOKUPS_PER_CHUNK or any(_is_missing(context, one) for one in asked)):
         return _create_and_answer(context, request, asked)
     return _answer(context, request, _lookups(context, request, asked))
 
@@ -90,9 +93,9 @@ async def _create_and_answer(
                 await context.services.topics.get_or_create(one.name)
             except KafkaError as error:
                 refusals[one.name] = error.code
-        if number % LOOKUPS_PER_TURN == 0:
-            await next_turn()
-    return await settled(_answer(context, request, _lookups(context, request, asked, refusals)))
+        if number % LOOKUPS_PER_CHUNK == 0:
+            await yield_to_loop()
+    return await resolved_answer(_answer(context, request, _lookups(context, request, asked, refusals)))
 
 
 def _is_missing(context: Context, one: MetadataRequestTopic) -> bool:
@@ -110,7 +113,7 @@ def _lookups(
     describe = _Describer(context, request)
     seen: set[str | bytes | None] = set()
     for one in asked:
-        # An id counts before a name: else one topic could be had as often as there are names.
+        # An entry with an id is identified by its id alone. Otherwise it could repeat one topic with many names.
         key = one.topic_id if one.topic_id != ZERO_UUID else one.name
         if key in seen:
             continue
@@ -122,10 +125,10 @@ def _lookups(
         elif name is None or one.topic_id != ZERO_UUID:
             yield _failed(one, ErrorCode.UNKNOWN_TOPIC_ID)
         else:
-            yield _failed(one, refusals.get(name) or _why_unknown(name))
+            yield _failed(one, refusals.get(name) or _unknown_topic_error(name))
 
 
-def _why_unknown(name: str) -> ErrorCode:
+def _unknown_topic_error(name: str) -> ErrorCode:
     try:
         check_name(name)
     except KafkaError as error:
@@ -138,21 +141,21 @@ def _failed(one: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic
 
 
 def _invalid(one: MetadataRequestTopic) -> MetadataResponseTopic:
-    # Before version 12 an answer always has a name.
+    # Before version 12 the name is not nullable.
     return MetadataResponseTopic(
         error_code=ErrorCode.INVALID_REQUEST, name=one.name or "", topic_id=one.topic_id, partitions=[]
     )
 
 
 class _Describer:
-    """Facts of the catalogue as Metadata tells them."""
+    """Builds the topics of a Metadata response from entries of the catalogue."""
 
     def __init__(self, context: Context, request: MetadataRequest) -> None:
         self._node_id = context.services.node.node_id
         self._leader_epoch = context.services.topics.leader_epoch
         self._with_operations = request.include_topic_authorized_operations
         self._offline = context.services.topics.offline_partitions
-        # Topics with one partition are alike in it, and on a large node nearly all are such.
+        # All topics with one partition share this list. On a large node nearly all topics have one partition.
         self._one_partition = self._partitions(1)
 
     def __call__(self, facts: TopicFacts) -> MetadataResponseTopic:
@@ -173,7 +176,7 @@ class _Describer:
     def _without_offline(
         self, name: str, partitions: list[MetadataResponsePartition]
     ) -> list[MetadataResponsePartition]:
-        """As Kafka describes partitions whose log is not available: no leader, and the replica is offline."""
+        """Mark offline partitions as Kafka does: without a leader, and with an offline replica."""
         return [
             one
             if partition_folder(name, one.partition_index) not in self._offline
@@ -213,10 +216,10 @@ def _answer(
     def encode(some: list[MetadataResponseTopic]) -> bytes:
         return elements_encoder(MetadataResponse, "topics", context.api_version)(some)
 
-    def make_encoded(count: int, portions: list[bytes]) -> MetadataResponse:
-        return _response(context, request, EncodedElements(count, b"".join(portions)))
+    def make_encoded(count: int, chunks: list[bytes]) -> MetadataResponse:
+        return _response(context, request, EncodedElements(count, b"".join(chunks)))
 
-    return answer_in_turns(topics, _weight, partial(_response, context, request), encode, make_encoded)
+    return answer_in_chunks(topics, _weight, partial(_response, context, request), encode, make_encoded)
 
 
 def _response(context: Context, request: MetadataRequest, topics: Any) -> MetadataResponse:

@@ -1,19 +1,22 @@
-"""OffsetFetch 1-10: read the positions of one or more groups.
+"""OffsetFetch 1-10: the committed offsets of one or more groups.
 
-- A partition without a committed offset is answered -1 and no error; the leader epoch is the committed one or -1.
-- An offset committed for a topic that has been deleted does not count, also if the name has come back since.
-- 2: null topics means all, and an error of the whole group. 3: throttling. 5: leader epoch.
-- 7: require_stable, by which a partition with offsets of an open transaction is UNSTABLE_OFFSET_COMMIT: ask again. 8:
-  several groups. 9: member id and epoch of consumer-protocol groups. 10: topic ids instead of names.
+- A partition without a committed offset has offset -1 and no error. Its leader epoch is -1.
+- An offset that was committed for a deleted topic is ignored, even if a topic with the same name was created later.
+- Since version 2, `topics` may be null, which requests all topics, and the response has an error field for the whole
+  group. Version 3 adds the throttle time. Version 5 adds the leader epoch of the committed offset.
+- Version 7 adds require_stable. With it, a partition with offsets of an open transaction is UNSTABLE_OFFSET_COMMIT,
+  which clients retry. Version 8 adds several groups. Version 9 adds the member id and epoch of consumer-protocol
+  groups. Version 10 has topic ids instead of names.
 """
 
-from collections.abc import Awaitable, Iterable, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator
 
 from msgspec.structs import replace
 
-from kwire.broker.chunking import eager, next_turn, spread
-from kwire.broker.turns import portions
-from kwire.coordinator.asking import all_of, answer_of, settled
+from kwire.broker.chunked_answers import partition_chunks
+from kwire.concurrency.chunking import eager, spread, yield_to_loop
+from kwire.coordinator.client_requests import answer_of, combined_answers, resolved_answer
 from kwire.coordinator.group.commands import (
     NO_LEADER_EPOCH,
     NO_OFFSET,
@@ -23,7 +26,7 @@ from kwire.coordinator.group.commands import (
     TopicToFetch,
 )
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -41,43 +44,43 @@ from kwire.wire.types import ZERO_UUID
 FIRST_VERSION_OF_GROUP_ERRORS = 2
 FIRST_VERSION_OF_SEVERAL_GROUPS = 8
 FIRST_VERSION_OF_TOPIC_IDS = 10
-# Partitions that the coordinator looks up without a pause, about.
+# Approximate number of partitions that the coordinator looks up in one command, without a pause.
 PARTITIONS_PER_FETCH_MAX = 1_000
 
 
 def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
     if context.api_version >= FIRST_VERSION_OF_SEVERAL_GROUPS:
         answers = (_fetch_group(context, group, request.require_stable) for group in request.groups)
-        return all_of(answers, lambda groups: OffsetFetchResponse(groups=groups))
+        return combined_answers(answers, lambda groups: OffsetFetchResponse(groups=groups))
     return eager(_fetch_single(context, request))
 
 
 async def _fetch(context: Context, command: FetchOffsets) -> FetchAnswer:
-    """Ask the coordinator, for at most as many partitions at a time as it can answer without a pause."""
+    """Send the coordinator one command for each chunk of topics, and return all offsets."""
     if command.topics is None:
-        return await settled(answer_of(context.services.groups, command, _as_it_is))
+        return await resolved_answer(answer_of(context.services.groups, command, _unchanged))
     fetched: list[FetchedTopic] = []
-    for number, some in enumerate(_portions(command.topics)):
+    for number, some in enumerate(_chunks(command.topics)):
         if number:
-            await next_turn()
-        portion = replace(command, topics=some)
-        answer = await settled(answer_of(context.services.groups, portion, _as_it_is))
+            await yield_to_loop()
+        chunk = replace(command, topics=some)
+        answer = await resolved_answer(answer_of(context.services.groups, chunk, _unchanged))
         if answer.error is not ErrorCode.NONE:
             return answer
         fetched += answer.topics
     return FetchAnswer(ErrorCode.NONE, fetched)
 
 
-def _as_it_is(answer: FetchAnswer) -> FetchAnswer:
+def _unchanged(answer: FetchAnswer) -> FetchAnswer:
     return answer
 
 
-def _portions(topics: Iterable[TopicToFetch]) -> Iterator[list[TopicToFetch]]:
-    """At least one. A topic with more partitions than fit in one portion is named in several."""
+def _chunks(topics: Iterable[TopicToFetch]) -> Iterator[list[TopicToFetch]]:
+    """Split the topics into chunks. A topic with too many partitions for one chunk is in several chunks."""
     some: list[TopicToFetch] = []
     weight = 0
     for topic in topics:
-        for partitions in portions(topic.partitions):
+        for partitions in partition_chunks(topic.partitions):
             if weight > PARTITIONS_PER_FETCH_MAX:
                 yield some
                 some, weight = [], 0
@@ -90,10 +93,13 @@ def _to_fetch(asked: OffsetFetchRequestTopic | OffsetFetchRequestTopics) -> Topi
     return TopicToFetch(asked.name, asked.partition_indexes)
 
 
-async def _current(context: Context, answer: FetchAnswer, asked: object | None) -> list[FetchedTopic]:
-    """What was committed for topics that still exist: others have no offset, or are left out if all were asked for."""
-    topics = []
-    async for fetched in spread(answer.topics, weigh=_weight):
+async def _existing(context: Context, found: deque[FetchedTopic], asked: object | None) -> AsyncIterator[FetchedTopic]:
+    """Yield the topics. Offsets that were committed for a deleted topic are removed.
+
+    If all topics were requested, partitions without an offset are left out. `found` is emptied step by step, because
+    freeing the offsets of 240,000 partitions at once takes ten milliseconds.
+    """
+    async for fetched in spread(_drain(found), weigh=_weight):
         topic = context.services.topics.get(fetched.topic)
         ids = (ZERO_UUID, topic.topic_id) if topic else ()
         unstable = fetched.unstable if topic else frozenset()
@@ -101,8 +107,12 @@ async def _current(context: Context, answer: FetchAnswer, asked: object | None) 
         if asked is None:
             offsets = [(index, found) for index, found in offsets if found or index in unstable]
         if offsets or asked is not None:
-            topics.append(FetchedTopic(fetched.topic, offsets, unstable))
-    return topics
+            yield FetchedTopic(fetched.topic, offsets, unstable)
+
+
+def _drain(found: deque[FetchedTopic]) -> Iterator[FetchedTopic]:
+    while found:
+        yield found.popleft()
 
 
 def _weight(topic: FetchedTopic) -> int:
@@ -113,7 +123,7 @@ def _error(topic: FetchedTopic, partition: int) -> ErrorCode:
     return ErrorCode.UNSTABLE_OFFSET_COMMIT if partition in topic.unstable else ErrorCode.NONE
 
 
-# Versions 1-7: one group, its error at the top
+# Versions 1-7: one group, whose error is a field of the response
 
 
 async def _fetch_single(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
@@ -122,8 +132,10 @@ async def _fetch_single(context: Context, request: OffsetFetchRequest) -> Offset
     answer = await _fetch(context, command)
     if answer.error is not ErrorCode.NONE and context.api_version < FIRST_VERSION_OF_GROUP_ERRORS:
         return OffsetFetchResponse(topics=[_failed_topic(asked, answer.error) async for asked in spread(topics or ())])
+    error, found = answer.error, deque(answer.topics)
+    del answer
     return OffsetFetchResponse(
-        error_code=answer.error,
+        error_code=error,
         topics=[
             OffsetFetchResponseTopic(
                 name=topic.topic,
@@ -138,7 +150,7 @@ async def _fetch_single(context: Context, request: OffsetFetchRequest) -> Offset
                     for partition, committed in topic.offsets
                 ],
             )
-            async for topic in spread(await _current(context, answer, topics), weigh=_weight)
+            async for topic in _existing(context, found, topics)
         ],
     )
 
@@ -181,14 +193,15 @@ async def _fetch_one_of_several(
     answer = await _fetch(context, command)
     if answer.error is not ErrorCode.NONE:
         return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=answer.error)
-    found = await _topics(context, command, answer)
-    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[*found, *unknown])
+    found = deque(answer.topics)
+    del answer
+    return OffsetFetchResponseGroup(group_id=asked.group_id, topics=[*await _topics(context, command, found), *unknown])
 
 
 async def _by_id(
     context: Context, asked: Iterable[OffsetFetchRequestTopics], unknown: list[OffsetFetchResponseTopics]
 ) -> list[TopicToFetch]:
-    """Topics by name, for those whose id is known; the others are answered right here."""
+    """Return the topics with known ids, by name. The responses for unknown ids are added to `unknown`."""
     found = []
     async for one in spread(asked):
         topic = context.services.topics.get_by_id(one.topic_id)
@@ -205,9 +218,11 @@ async def _by_id(
     return found
 
 
-async def _topics(context: Context, command: FetchOffsets, answer: FetchAnswer) -> list[OffsetFetchResponseTopics]:
+async def _topics(
+    context: Context, command: FetchOffsets, found: deque[FetchedTopic]
+) -> list[OffsetFetchResponseTopics]:
     topics = []
-    async for fetched in spread(await _current(context, answer, command.topics), weigh=_weight):
+    async for fetched in _existing(context, found, command.topics):
         topic = context.services.topics.get(fetched.topic)
         partitions = [
             OffsetFetchResponsePartitions(

@@ -1,22 +1,23 @@
-"""OffsetForLeaderEpoch 2-4: where a leader epoch ended, so that a reader can see whether its log was cut.
+"""OffsetForLeaderEpoch 2-4: the end offset of a leader epoch, with which a consumer detects a truncated log.
 
-- The answer is the largest epoch not above the one asked for, and the offset behind its last record. The epoch in force
-  ends at the log end. An epoch older than the log ends where the log begins; one that is not known yet, or -1, is
-  answered with -1 for both, and no error.
-- Every start of this node leads in a new epoch, also before it has written anything.
-- The client's own epoch must be that of the leader, unless it is -1: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH.
-- Version 3 tells who asks (a replica, or -1 or -2 for a consumer), which changes nothing here. Version 4 is flexible.
+- The response has the largest epoch that is not above the requested one, and the offset after its last record. The
+  current epoch ends at the log end offset. An epoch older than the log ends at the log start offset. For an unknown
+  newer epoch, or for -1, epoch and offset are -1 without an error.
+- Every start of this node begins a new epoch, even if nothing was written since the previous start.
+- The client's current epoch must be that of the leader, or -1. An older epoch is FENCED_LEADER_EPOCH, a newer one is
+  UNKNOWN_LEADER_EPOCH.
+- Version 3 adds the replica id (-1 or -2 for a consumer), which has no effect. Version 4 is flexible.
 """
 
 import inspect
 from collections.abc import Awaitable, Iterator
 from typing import Any
 
-from kwire.broker.chunking import eager
+from kwire.broker.chunked_answers import answer_in_chunks, open_in_chunks, partition_chunks
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.turns import answer_in_turns, open_in_turns, portions
+from kwire.concurrency.chunking import eager
 from kwire.errors import KafkaError
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
@@ -35,13 +36,16 @@ def handle(
 
 
 async def _answer_when_open(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
-    await open_in_turns(_found_partitions(context, request))
+    await open_in_chunks(_found_partitions(context, request))
     answer = _answer(context, request)
     return await answer if inspect.isawaitable(answer) else answer
 
 
 def _found_partitions(context: Context, request: OffsetForLeaderEpochRequest) -> Iterator[Partition | None]:
-    """The partitions asked for, and None for each topic, so that a topic without partitions counts as well."""
+    """For each topic, yield None and then its requested partitions.
+
+    The None counts as one unit of work, so a request with many topics but no partitions is also divided into chunks.
+    """
     for asked in request.topics:
         yield None
         for one in asked.partitions:
@@ -56,14 +60,14 @@ def _answer(
             topic=asked.topic, partitions=[_end_offset(context, asked.topic, one) for one in some]
         )
         for asked in request.topics
-        for some in portions(asked.partitions)
+        for some in partition_chunks(asked.partitions)
     )
-    return answer_in_turns(
+    return answer_in_chunks(
         results,
         lambda result: 1 + len(result.partitions),
         _response,
         elements_encoder(OffsetForLeaderEpochResponse, "topics", context.api_version),
-        lambda count, portions: _response(EncodedElements(count, b"".join(portions))),
+        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks))),
     )
 
 

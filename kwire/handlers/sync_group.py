@@ -1,17 +1,18 @@
-"""SyncGroup 0-5: the leader hands in the assignment, everyone takes theirs out.
+"""SyncGroup 0-5: the leader of a classic group sends all assignments, and each member receives its own.
 
-- Followers wait until the leader's assignment is stored. In a stable group the assignment is given again.
-- 1: throttling. 3: group instance id. 5: the client says which protocol it believes in, and a wrong one is refused.
+- Followers wait until the leader's assignment is stored. In a Stable group a member gets its current assignment again.
+- Version 1 adds the throttle time. Version 3 adds the group instance id. In version 5 the client sends the protocol
+  type and name that it expects; if they are not those of the group, the request is refused.
 """
 
 from collections.abc import Awaitable
 
-from kwire.broker.chunking import eager, spread
-from kwire.coordinator.asking import answer_of, settled
+from kwire.concurrency.chunking import eager, spread
+from kwire.coordinator.client_requests import answer_of, resolved_answer
+from kwire.coordinator.group.classic.metadata_budget import GROUP_METADATA_BYTES_MAX
 from kwire.coordinator.group.commands import SyncAnswer, SyncGroup
-from kwire.coordinator.group.metadata_budget import GROUP_METADATA_BYTES_MAX
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 
@@ -21,7 +22,7 @@ def handle(context: Context, request: SyncGroupRequest) -> SyncGroupResponse | A
 
 async def _answer(context: Context, request: SyncGroupRequest) -> SyncGroupResponse:
     if sum(len(one.assignment) for one in request.assignments) > GROUP_METADATA_BYTES_MAX:
-        # As if the record that is to hold them had been refused by the log.
+        # Kafka's error for a group whose record is too large for the log.
         return SyncGroupResponse(error_code=ErrorCode.UNKNOWN_SERVER_ERROR, assignment=b"")
     command = SyncGroup(
         group_id=request.group_id,
@@ -32,7 +33,7 @@ async def _answer(context: Context, request: SyncGroupRequest) -> SyncGroupRespo
         protocol_name=request.protocol_name,
         assignments={one.member_id: one.assignment async for one in spread(request.assignments)},
     )
-    return await settled(answer_of(context.services.groups, command, _response))
+    return await resolved_answer(answer_of(context.services.groups, command, _response))
 
 
 def _response(answer: SyncAnswer) -> SyncGroupResponse:

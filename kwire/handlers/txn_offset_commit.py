@@ -1,13 +1,16 @@
-"""TxnOffsetCommit 0-6: positions of a group that count once the transaction commits.
+"""TxnOffsetCommit 0-6: commit a group's offsets as part of a transaction.
 
-- Until then they are pending: OffsetFetch tells whoever asks for stable offsets to come back.
-- The transaction must have the partition of `__consumer_offsets` that keeps the group. Before 5 the producer has added
-  it (AddOffsetsToTxn) and the coordinator of transactions is asked whether that is so; from 5 on it is added here.
-- Topics and partitions that do not exist are refused one by one; the others are stored, up to OFFSETS_PER_COMMIT_MAX
-  of them in one append.
-- 2: leader epoch; before, clients take COORDINATOR_NOT_AVAILABLE for "loading". 3: flexible; who commits (member,
-  generation, static member). 4: TRANSACTION_ABORTABLE, before it was INVALID_TXN_STATE. 6: topic ids instead of names,
-  and errors of consumer-protocol groups: GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH were ILLEGAL_GENERATION before.
+- The offsets are pending until the transaction commits. Until then OffsetFetch with require_stable returns
+  UNSTABLE_OFFSET_COMMIT for them.
+- The transaction must include the partition of `__consumer_offsets` that stores the group. Before version 5 the
+  producer adds this partition with AddOffsetsToTxn, and the transaction coordinator verifies it. From version 5 on this
+  request adds the partition.
+- Topics and partitions that do not exist have an error each. The other offsets are stored, at most
+  OFFSETS_PER_COMMIT_MAX in one append.
+- Version 2 adds the leader epoch. Before version 2, COORDINATOR_NOT_AVAILABLE is sent while the group is being loaded.
+  Version 3 is flexible and adds member id, generation and group instance id. Version 4 adds TRANSACTION_ABORTABLE,
+  which is INVALID_TXN_STATE in earlier versions. Version 6 has topic ids instead of names, and adds GROUP_ID_NOT_FOUND
+  and STALE_MEMBER_EPOCH, which are ILLEGAL_GENERATION in earlier versions.
 """
 
 import logging
@@ -15,14 +18,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
-from kwire.broker.internal_records import Transaction
-from kwire.broker.topics import OFFSETS_TOPIC
-from kwire.coordinator.asking import answer_from
+from kwire.broker.topics.topics import OFFSETS_TOPIC
+from kwire.coordinator.client_requests import answer_of_steps
 from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
-from kwire.coordinator.transaction.admissions import Entrance
+from kwire.coordinator.log_records import ProducerIdAndEpoch
+from kwire.coordinator.transaction.admission import AdmissionRequest
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
-from kwire.handlers.offset_commits import CommitApi, commit
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.offset_commits import CommitApi, commit
 from kwire.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -65,10 +68,10 @@ def _ask(
         member_id=request.member_id,
         group_instance_id=request.group_instance_id,
         knows_group_id_not_found=context.api_version >= FIRST_VERSION_OF_NOT_FOUND,
-        transaction=Transaction(request.producer_id, request.producer_epoch),
+        transaction=ProducerIdAndEpoch(request.producer_id, request.producer_epoch),
         offsets=offsets,
     )
-    return answer_from(
+    return answer_of_steps(
         partial(_commit, context, request, command),
         lambda errors: shape([_error_for_version(context.api_version, error) for error in errors]),
     )
@@ -80,46 +83,49 @@ def _commit(
     command: CommitOffsets,
     reply: Callable[[list[ErrorCode]], None],
 ) -> None:
-    """Ask the coordinator of transactions, then that of groups; the second within the answer of the first, so that no
-    marker of this transaction can come between."""
+    """Send the request to the transaction coordinator, then the offsets to the group coordinator.
+
+    The offsets are sent in the callback of the transaction coordinator, so that no marker of the transaction can be
+    written between the two steps.
+    """
     services = context.services
     if not request.group_id:
         reply(command.refused(ErrorCode.INVALID_GROUP_ID))
         return
     if services.topics.get(OFFSETS_TOPIC) is None:
-        # Nobody has looked for the coordinator of a group yet, and a transaction has nothing to write to.
+        # The first FindCoordinator request for a group creates this topic, and no client has sent one yet.
         reply(command.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return
     is_added = context.api_version >= FIRST_VERSION_THAT_ADDS
     if not (is_added or services.config.transactions.is_verified):
-        services.groups.ask(command, reply)
+        services.groups.submit(command, reply)
         return
 
-    def go(error: ErrorCode) -> None:
+    def on_admitted(error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
             reply(command.refused(error))
             return
         try:
-            services.groups.ask(command, reply)
+            services.groups.submit(command, reply)
         except Exception:
-            # Whoever calls here is about to answer others.
-            log.exception("offsets of group %s in a transaction", request.group_id)
+            # The caller is the transaction coordinator, and an exception would also affect its other requests.
+            log.exception("failed to commit offsets of group %s in a transaction", request.group_id)
             reply(command.refused(ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    entrance = Entrance(
+    admission_request = AdmissionRequest(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
         [(OFFSETS_TOPIC, services.groups.shard_of(request.group_id))],
         is_added,
     )
-    services.admissions.enter(entrance, go)
+    services.transaction_admission.admit(admission_request, on_admitted)
 
 
 def _error_for_version(version: int, error: ErrorCode) -> ErrorCode:
-    """The error as clients of this version know it."""
+    """Convert an error to a code that clients of this version can handle."""
     if error is ErrorCode.PRODUCER_FENCED:
-        # Whether the coordinator or the log knows a newer epoch makes no difference to the producer.
+        # Clients expect one code, whether the coordinator or the log has the newer epoch.
         return ErrorCode.INVALID_PRODUCER_EPOCH
     if error is ErrorCode.TRANSACTION_ABORTABLE and version < FIRST_VERSION_OF_ABORTABLE:
         return ErrorCode.INVALID_TXN_STATE

@@ -1,12 +1,11 @@
-"""UnregisterBroker 0: one broker is registered, this one, and it stays.
+"""UnregisterBroker 0: refused, because this node is the only registered broker.
 
-Kafka lets go of any broker, also of one that runs: its partitions stay without a leader. Here that would be every
-partition there is, and nobody would be left to answer, so this node itself is refused as INVALID_REQUEST. Every other
-id is BROKER_ID_NOT_REGISTERED.
+Kafka unregisters any broker, even a running one, and the partitions of this broker lose their leader. In kwire every
+partition would lose its leader, so this node's id is INVALID_REQUEST. Every other id is BROKER_ID_NOT_REGISTERED.
 """
 
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
 
 

@@ -1,14 +1,15 @@
-"""UpdateFeatures 0-2: raise or lower feature levels, all that are asked for or none; durable before the answer.
+"""UpdateFeatures 0-2: change feature levels, all of the request or none; the response is sent when they are durable.
 
-- A level this server does not have, one below the present without a downgrade being asked for, or above it as a
-  downgrade, is INVALID_UPDATE_VERSION. A name that comes twice counts as it stood last.
-- Version 0 says whether a level may be lowered; version 1 names the kind of change instead and can ask for validation
-  only. Up to version 1 an answer without an error has a result for each feature; version 2 has none.
+- A level is INVALID_UPDATE_VERSION if the server does not support it, if it is lower than the current level and no
+  downgrade is requested, or if it is higher and a downgrade is requested. If a feature is repeated, its last entry
+  applies.
+- Version 0 has a flag that allows a lower level. Version 1 has the upgrade type instead, and can request validation
+  only. In versions 0 and 1 a response without an error has a result for each feature; in version 2 it has none.
 """
 
-from kwire.broker.features import FeatureUpdate, UpgradeType
+from kwire.broker.admin.features import FeatureUpdate, UpgradeType
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.update_features import (
     FeatureUpdateKey,
     UpdatableFeatureResult,
@@ -16,13 +17,13 @@ from kwire.wire.messages.update_features import (
     UpdateFeaturesResponse,
 )
 
-# There are some ten features.
+# There are only some ten features.
 FEATURE_UPDATES_MAX = 1_000
 
 
 async def handle(context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
     if len(request.feature_updates) > FEATURE_UPDATES_MAX:
-        reason = f"No feature was updated: at most {FEATURE_UPDATES_MAX} can be in one request."
+        reason = f"No feature was updated: a request can have at most {FEATURE_UPDATES_MAX} updates."
         return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=reason)
     updates = {
         asked.feature: FeatureUpdate(asked.max_version_level, _upgrade_type(context, asked))

@@ -1,7 +1,8 @@
-"""What a cluster must agree on: the catalogue of topics, their configuration, producer-id blocks, node starts.
+"""The metadata store: the catalogue of topics, dynamic settings, producer id blocks, and the node's own entry.
 
-Small, rarely written, never lost. Readers see memory; a commit is one compare-and-set over several keys that is on disk
-before it is seen. `embedded.py` keeps it in a journal of this node; other stores can take its place.
+The store is small and rarely written. Lookups read only memory. A commit is one compare-and-set of several keys. It is
+durable before it becomes visible. `embedded.py` keeps the store in a journal of this node. Another implementation of
+the interface can replace it.
 """
 
 from kwire.metastore.embedded import EmbeddedMetaStore

@@ -1,11 +1,12 @@
-"""The metadata store of a single node: a dictionary in memory, every commit in an fsynced journal first.
+"""The metadata store of a single node: a dictionary in memory. Every commit is first written to a journal and synced.
 
-One journal frame is one commit, so a commit is whole or absent after a crash. Commits run one after another; the sync
-happens in a thread of its own, so the event loop goes on meanwhile. When most of the journal is history, it is
-rewritten from what is live before the next commit goes in.
+Each commit is one journal frame, so after a crash a commit is either complete or absent. Commits run one after another.
+A thread writes and syncs them, so the event loop is not blocked. When most of the journal is obsolete, it is rewritten
+from the live entries before the next commit is appended.
 
-There may be a hundred thousand entries that nobody looks at. So an entry is kept as one packed bytes object, which is a
-third of the size of the value's own objects and nothing to the garbage collector, and is unpacked when asked for.
+There may be a hundred thousand entries, and most are never read. So each entry is stored as one packed bytes object. It
+needs a third of the memory of the unpacked value, and the garbage collector does not visit it. The entry is unpacked on
+each read.
 """
 
 import asyncio
@@ -16,25 +17,28 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, Self
 
-from kwire.disk_lanes import DiskLanes, Lane
+from kwire.concurrency.disk_lanes import DiskLanes, Lane
 from kwire.metastore.interface import ABSENT, Change, Conflict, Entry
+from storage.disk.files import Files
+from storage.disk.mirrored_journal import JOURNAL_NAME, MIRROR_NAME, MirroredJournal
 from storage.errors import DiskFailure
-from storage.files import Files
-from storage.mirrored_journal import JOURNAL_NAME, MIRROR_NAME, MirroredJournal
 
 log = logging.getLogger("kwire.metastore")
 
-# Rewrite once the journal holds this many times as many writes as there are live keys (and is worth the trouble).
+# The journal is rewritten when it contains more than HISTORY_FACTOR times as many writes as there are live keys, and
+# more than HISTORY_WRITES_MIN writes.
 HISTORY_FACTOR = 4
 HISTORY_WRITES_MIN = 4096
-# Encoding an entry with some settings takes ten microseconds or more; after this many the loop gets its turn.
-ENTRIES_PER_TURN = 100
-# A commit is often a hundred bytes; parsed together they take half the time.
+# Encoding an entry with some settings takes ten microseconds or more. After this many entries, the event loop runs
+# other work.
+ENTRIES_PER_CHUNK = 100
+# Commits are parsed in groups of this size. Many commits have only a hundred bytes, and parsing them one by one would
+# take twice the time.
 PARSED_BYTES = 256 * 1024
 
 
 class JournalLike(Protocol):
-    """What a metadata store needs of its journal; the calls that write are made in a thread, one after the other."""
+    """The journal of a metadata store. The methods that write are called in a thread, one after the other."""
 
     def replay(self) -> Iterator[bytes]: ...
 
@@ -46,22 +50,22 @@ class JournalLike(Protocol):
 
 
 class EmbeddedMetaStore:
-    """Owns the journal. Reads from the event loop; commits are serialised by a lock and may come from many tasks."""
+    """A metadata store in a local journal. Use it only in the event loop's thread. One commit runs at a time."""
 
     def __init__(self, journal: JournalLike, lane: Lane) -> None:
-        """`lane` writes the journal and is closed with it."""
+        """`lane` runs the writes of the journal. `close` closes both."""
         self._journal = journal
         self._lane = lane
         self._entries: dict[str, bytes] = {}
         self._revision = 0
         self._writes = 0
-        self._turn = asyncio.Lock()
-        for frame in _decoded(journal.replay()):
+        self._commit_lock = asyncio.Lock()
+        for frame in _decode_frames(journal.replay()):
             self._apply(frame)
 
     @classmethod
     def open(cls, data_dir: str, files: Files, lanes: DiskLanes) -> Self:
-        """The store of a data directory, in two copies. Raises JournalDamaged when neither can be read."""
+        """Open the store of a data directory. Its journal has two copies. Raises JournalDamaged if both are damaged."""
         journal = MirroredJournal.open(
             os.path.join(data_dir, JOURNAL_NAME),
             os.path.join(data_dir, MIRROR_NAME),
@@ -88,33 +92,35 @@ class EmbeddedMetaStore:
                 yield key, entry
 
     async def commit(self, changes: Sequence[Change]) -> int:
-        # A caller that goes away halfway does not stop the disk, so it must not stop the rest either.
+        # The write cannot be cancelled. If the caller is cancelled, the commit is still completed.
         committing = asyncio.ensure_future(self._commit(changes))
-        # If it fails then, nobody is left to be told, and that is no fault.
+        # If the caller was cancelled, no code handles an exception of the commit. Retrieving the exception here avoids
+        # asyncio's warning.
         committing.add_done_callback(lambda done: done.cancelled() or done.exception())
         return await asyncio.shield(committing)
 
     async def _commit(self, changes: Sequence[Change]) -> int:
-        async with self._turn:
+        async with self._commit_lock:
             for change in changes:
                 entry = self.get(change.key)
                 if (entry.revision if entry else ABSENT) != change.expected_revision:
                     raise Conflict(change.key)
             if self._writes > max(HISTORY_WRITES_MIN, HISTORY_FACTOR * len(self._entries)):
-                # Before the commit, not behind it: what is committed is answered without a wait for this.
-                await self._forget_history()
+                # The journal is rewritten before the commit, so that no caller waits for it after its change is
+                # durable.
+                await self._compact_journal()
             revision = self._revision + 1
             frame = {"revision": revision, "set": {change.key: change.value for change in changes}}
             await self._in_thread(self._journal.append, [_json(frame)])
             self._apply(frame)
             return revision
 
-    async def _forget_history(self) -> None:
+    async def _compact_journal(self) -> None:
         try:
-            await self._in_thread(self._journal.rewrite, await self._live())
+            await self._in_thread(self._journal.rewrite, await self._live_frames())
         except DiskFailure:
-            # The old journal is as good, only longer; the next commit tries again.
-            log.exception("the history of the metadata store could not be rewritten")
+            # The old journal is still valid. The next commit tries to rewrite it again.
+            log.exception("the journal of the metadata store could not be rewritten")
         else:
             self._writes = len(self._entries)
 
@@ -132,13 +138,15 @@ class EmbeddedMetaStore:
         self._revision = max(self._revision, revision)
         self._writes += len(frame["set"])
 
-    async def _live(self) -> list[bytes]:
-        """Frames that rebuild what is live, each key under the revision that wrote it; the last keeps the counter."""
+    async def _live_frames(self) -> list[bytes]:
+        """Return one frame for each live entry, with the entry's revision. The last frame has the store's revision."""
         frames = []
-        for number, (key, packed) in enumerate(self._entries.items(), start=1):  # commits wait, so it stays as it is
+        for number, (key, packed) in enumerate(
+            self._entries.items(), start=1
+        ):  # the entries do not change during the iteration, because the caller holds the commit lock
             entry = _unpack(packed)
             frames.append(_json({"revision": entry.revision, "set": {key: entry.value}}))
-            if number % ENTRIES_PER_TURN == 0:
+            if number % ENTRIES_PER_CHUNK == 0:
                 await asyncio.sleep(0)
         return [*frames, _json({"revision": self._revision, "set": {}})]
 
@@ -149,7 +157,7 @@ class EmbeddedMetaStore:
 _encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
-def _decoded(records: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+def _decode_frames(records: Iterable[bytes]) -> Iterator[dict[str, Any]]:
     group: list[bytes] = []
     size = 0
     for record in records:
@@ -162,7 +170,7 @@ def _decoded(records: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
 
 def revision_of(record: bytes) -> int:
-    """The number of the commit that a record of the journal is."""
+    """Return the revision of the commit in a journal record."""
     revision: int = json.loads(record)["revision"]
     return revision
 

@@ -1,4 +1,4 @@
-"""The contract of a metadata store: get, list, compare-and-set."""
+"""The interface of a metadata store: get, list, compare-and-set."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -9,14 +9,18 @@ ABSENT = 0
 
 
 class Entry(NamedTuple):
-    """A JSON value and the revision of the store that wrote it."""
+    """A JSON value, and the revision of the commit that wrote it."""
 
     value: Any
     revision: int
 
 
 class Change(Struct, frozen=True):
-    """Set `key` to `value` (None removes it), if it still has the expected revision (ABSENT: if it does not exist)."""
+    """A change of one key. If `value` is None, the key is removed.
+
+    The change is refused if the revision of the key's entry is not `expected_revision`. ABSENT is the revision of a key
+    that does not exist.
+    """
 
     key: str
     value: Any
@@ -24,14 +28,16 @@ class Change(Struct, frozen=True):
 
 
 class Conflict(Exception):
-    """Somebody else changed a key first; nothing of the commit was done."""
+    """Another commit has changed one of the keys. No change of this commit was applied."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"{key} was changed by somebody else")
+        super().__init__(f"{key} was changed by another commit")
         self.key = key
 
 
 class MetaStore(Protocol):
+    """The interface of a metadata store."""
+
     @property
     def revision(self) -> int:
         """The number of commits ever made."""
@@ -42,5 +48,5 @@ class MetaStore(Protocol):
     def entries(self, prefix: str) -> Iterator[tuple[str, Entry]]: ...
 
     async def commit(self, changes: Sequence[Change]) -> int:
-        """All changes or none; returns the new revision once it is durable, raises Conflict."""
+        """Apply all changes or none. Returns the new revision when it is durable. Raises Conflict."""
         ...

@@ -1,9 +1,9 @@
-"""`python -m kwire.pipeline JOB …`, and what spark-submit runs."""
+"""Entry point of `python -m kwire.pipeline JOB …` and of spark-submit."""
 
 import argparse
 import sys
 
-from kwire.cli import INTERRUPTED
+from kwire.exit_codes import INTERRUPTED
 from kwire.pipeline import jobs
 
 

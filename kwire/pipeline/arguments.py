@@ -1,4 +1,4 @@
-"""What arguments of several jobs have to look like; each is a `type` for argparse, and says what is wrong."""
+"""Argument types for argparse that several jobs share."""
 
 import argparse
 import math
@@ -9,7 +9,7 @@ SECONDS_MAX = 86_400.0
 
 def count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= COUNT_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number from 1 to {COUNT_MAX:,}")
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 to {COUNT_MAX:,}, got {text!r}")
     return int(text)
 
 
@@ -19,5 +19,5 @@ def seconds(text: str) -> float:
     except ValueError:
         number = math.nan
     if not 0 <= number <= SECONDS_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds from 0 to {SECONDS_MAX:,.0f}")
+        raise argparse.ArgumentTypeError(f"must be a number of seconds from 0 to {SECONDS_MAX:,.0f}, got {text!r}")
     return number

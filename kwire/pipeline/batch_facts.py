@@ -1,4 +1,4 @@
-"""What Spark reports of a micro-batch, in the few numbers that people ask for."""
+"""The main figures of a micro-batch, extracted from Spark's progress report."""
 
 import json
 from collections.abc import Mapping
@@ -7,15 +7,17 @@ from datetime import datetime
 from typing import Any, Self
 
 UNNAMED = "query"
-# Where Spark begins to count when no event has moved the watermark yet.
+# The watermark that Spark reports before the first event.
 _NO_WATERMARK = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """`lag_events` is None where Spark does not say, as in a batch that a restart repeats; so is `watermark`.
+    """Figures of one micro-batch.
 
-    `read_events` counts by offsets: Spark's own count of rows counts them again each time a batch is looked at.
+    `lag_events` and `watermark` are None if Spark does not report them, for example for a batch that is repeated after
+    a restart. `read_events` is computed from offsets. Spark's own count is too high if a batch is evaluated several
+    times, because Spark then counts each row several times.
     """
 
     query: str
@@ -50,7 +52,7 @@ class BatchFacts:
 
 def _read(source: Mapping[str, Any]) -> int:
     between = _between(source.get("startOffset"), source.get("endOffset"))
-    # The first batch of all has no start.
+    # Spark reports no start offset for the first batch, so its own row count is used.
     return int(source.get("numInputRows") or 0) if between is None else between
 
 
@@ -58,14 +60,17 @@ def _between(start: Any, end: Any) -> int | None:
     first, last = _offsets(start), _offsets(end)
     if first is None or last is None:
         return None
-    # A partition that was not there at the start is read from 0.
+    # A partition that was added since the start offsets is read from offset 0.
     return sum(max(0, offset - first.get(partition, 0)) for partition, offset in last.items())
 
 
-def _offsets(told: Any) -> dict[tuple[str, str], int] | None:
-    """Spark's `{"topic": {"0": 23}}`, as text or as it stands; None if it is nothing of the kind."""
+def _offsets(reported: Any) -> dict[tuple[str, str], int] | None:
+    """Return the offsets by topic and partition from Spark's `{"topic": {"0": 23}}`.
+
+    `reported` is JSON text or a mapping. Return None if it has another form.
+    """
     try:
-        topics = json.loads(told) if isinstance(told, str) else told
+        topics = json.loads(reported) if isinstance(reported, str) else reported
         return {(topic, number): int(offset) for topic, each in topics.items() for number, offset in each.items()}
     except (ValueError, TypeError, AttributeError):
         return None

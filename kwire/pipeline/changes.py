@@ -1,17 +1,17 @@
-"""What may happen to a topic while a job reads it, and what the job does then.
+"""Detects changes of a topic while a job reads it.
 
 | the topic | the job |
 |---|---|
-| lost records before they were read | stops and names them; with `--data-loss continue` it notes them and goes on |
-| was deleted and made again | stops: the table holds the events of another topic |
-| ends before the place where the table has come to | stops: the log is not the one that was read |
+| lost records before they were read | stops; with `--data-loss continue` it stores the lost offsets and continues |
+| was deleted and created again | stops: the table holds events of another topic |
+| ends before the offset that the table has reached | stops: the log is not the one that was read |
 | was deleted | stops |
 | has more partitions | reads the new ones from their first record |
-| has schemas with more fields | gives the table more columns, before the first event that has them |
+| has schemas with more fields | adds columns to the table, before the first event that has them |
 
-Spark notices some of this by itself, in its own words, and some not at all: it knows offsets only, and the offsets of
-a topic that was made again and has grown look like any others. So a job asks for the topic's id and ends before each
-batch. What becomes of a topic while a batch is being read is noticed by the next one, or by Spark.
+Spark detects only some of these changes, because it compares only offsets. If a topic was created again and has as many
+records as before, all offsets are valid. So a job requests the topic's id and its offsets before each batch. A change
+during a batch is detected before the next batch, or by Spark.
 """
 
 import json
@@ -21,30 +21,30 @@ from typing import NamedTuple
 
 from kwire.pipeline.topic_facts import LogBounds, TopicFactsReader, TopicState
 
-# As Spark writes it in its offsets.
+# Spark's notation for the earliest offset.
 EARLIEST_OFFSET = -2
 
 _log = logging.getLogger(__name__)
 
 
 class TopicChanged(ValueError):
-    """The table cannot go on from where it is."""
+    """The topic changed, so that the job cannot continue to write to its table."""
 
 
 class TopicRecreated(TopicChanged):
-    """It was deleted and made again: another topic under the same name."""
+    """The topic was deleted, and another topic with the same name was created."""
 
 
-class LogWentBack(TopicChanged):
-    """It holds less than what was read of it."""
+class LogTruncated(TopicChanged):
+    """The end offset of the log is lower than offsets that were already read."""
 
 
-class RecordsGone(TopicChanged):
+class RecordsLost(TopicChanged):
     """Records were deleted before they were read."""
 
 
 class Gap(NamedTuple):
-    """Records `first` up to, not including, `end` of a partition."""
+    """The offsets of lost records of a partition, from `first` to `end` (exclusive)."""
 
     partition: int
     first: int
@@ -54,10 +54,10 @@ class Gap(NamedTuple):
         return f"partition {self.partition} offsets {self.first} to {self.end - 1}"
 
 
-class TopicWatch:
-    """Looks whether a topic is still the one that a table was filled from, and still holds what comes next.
+class TopicChangeDetector:
+    """Checks that a topic is the one from which a table was filled, and that it still has the next records to read.
 
-    `topic_id` and `offsets` are what the table's last mark says; none if there is no mark yet.
+    `topic_id` and `offsets` are those of the table's last batch mark. They are None if the table has no mark yet.
     """
 
     def __init__(
@@ -70,81 +70,90 @@ class TopicWatch:
         self._stops_at_loss = stops_at_loss
 
     def check(self) -> None:
-        """TopicChanged if the table cannot go on, TopicMissing if the topic is gone."""
-        self._lost(self._next)
+        """Check the topic. Raises TopicChanged if the job cannot continue, TopicMissing if the topic does not exist."""
+        self._find_gaps(self._next)
 
     def check_batch(self, begun: str, end: str) -> list[Gap]:
-        """What a batch that ends there will lack, if that may be; else, and for other changes, as `check`.
+        """Check the topic before a batch, like `check`. If data loss is allowed, return the gaps of the batch.
 
-        `begun` is where the query began, which counts if the table is empty. Both as Spark writes them.
+        `begun` has the start offsets of the query, which are used if the table is empty. `end` has the end offsets of
+        the batch. Both are in Spark's notation.
         """
         self._next = self._next or next_offsets(begun, self._topic)
         ends = next_offsets(end, self._topic)
-        # What lies behind the batch is for the next one to tell.
-        lacking = [Gap(gap.partition, gap.first, min(gap.end, ends.get(gap.partition, 0))) for gap in self._lost(ends)]
-        lost = [gap for gap in lacking if gap.first < gap.end]
+        # The part of a gap beyond the end of this batch is reported with the next batch.
+        clipped = [
+            Gap(gap.partition, gap.first, min(gap.end, ends.get(gap.partition, 0))) for gap in self._find_gaps(ends)
+        ]
+        lost = [gap for gap in clipped if gap.first < gap.end]
         for gap in lost:
-            _log.warning("%s: lost before it was read: %s", self._topic, gap)
+            _log.warning("topic %s lost records before they were read: %s", self._topic, gap)
         return lost
 
     def starting_offsets(self) -> str:
-        """Where a query without a checkpoint begins: where the table ends, and at the beginning of what is new."""
+        """Return the start offsets of a query without a checkpoint, in Spark's notation.
+
+        Partitions start after the last record that the table contains, new partitions at their first record.
+        """
         return starting_offsets(self._topic, self._next, self._reader.state(self._topic))
 
     def has_read(self, offsets: str) -> None:
-        """Up to these offsets, as Spark writes them."""
+        """Store that all records up to these offsets, in Spark's notation, were read."""
         self._next = next_offsets(offsets, self._topic)
 
-    def _lost(self, seen: Mapping[int, int]) -> list[Gap]:
+    def _find_gaps(self, seen: Mapping[int, int]) -> list[Gap]:
         state = self._reader.state(self._topic)
         if state.topic_id != self.topic_id:
             raise TopicRecreated(
-                f"{self._topic} was deleted and made again (its id is {state.topic_id}, it was {self.topic_id}): the "
-                "table holds events of the one before; delete the table and its checkpoint to begin anew"
+                f"topic {self._topic} was deleted and created again (id {state.topic_id}, before {self.topic_id}): "
+                "the table holds events of the old topic. To start again, delete the table and its checkpoint"
             )
         check_ends(self._topic, seen, state.bounds)
         lost = list(gaps(self._next, state.bounds))
         if lost and self._stops_at_loss:
-            raise RecordsGone(
-                f"{self._topic} lost records before they were read: {', '.join(map(str, lost))}; "
-                "--data-loss continue goes on without them"
+            raise RecordsLost(
+                f"topic {self._topic} lost records before they were read: {', '.join(map(str, lost))}; "
+                "use --data-loss continue to continue without them"
             )
         return lost
 
 
 def next_offsets(offsets: str | None, topic: str) -> dict[int, int]:
-    """The offset that comes next in each partition, of offsets as Spark writes them."""
-    told: Mapping[str, int] = json.loads(offsets).get(topic, {}) if offsets else {}
-    return {int(partition): offset for partition, offset in told.items()}
+    """Convert offsets in Spark's notation to the next offset of each partition."""
+    by_partition: Mapping[str, int] = json.loads(offsets).get(topic, {}) if offsets else {}
+    return {int(partition): offset for partition, offset in by_partition.items()}
 
 
-def starting_offsets(topic: str, next_ones: Mapping[int, int], state: TopicState) -> str:
-    """As Spark takes them; it wants one for each partition there is."""
+def starting_offsets(topic: str, next_by_partition: Mapping[int, int], state: TopicState) -> str:
+    """Return start offsets in Spark's notation, which must have an offset for each partition."""
     found = {
-        str(partition): max(next_ones[partition], bounds.first) if partition in next_ones else EARLIEST_OFFSET
+        str(partition): max(next_by_partition[partition], bounds.first)
+        if partition in next_by_partition
+        else EARLIEST_OFFSET
         for partition, bounds in state.bounds.items()
     }
     return json.dumps({topic: found})
 
 
 def check_ends(topic: str, seen: Mapping[int, int], bounds: Mapping[int, LogBounds]) -> None:
-    """LogWentBack if the log does not reach the places up to which records have been seen."""
+    """Raise LogTruncated if the end offset of a partition is lower than the offset up to which it was read."""
     for partition, offset in sorted(seen.items()):
         if partition not in bounds:
-            raise LogWentBack(f"{topic} has no partition {partition} any more")
+            raise LogTruncated(f"topic {topic} no longer has partition {partition}")
         if offset > bounds[partition].end:
-            raise LogWentBack(
-                f"{topic} partition {partition} ends at offset {bounds[partition].end}, but records up to {offset} "
-                "were seen: the log is not the one that the table was filled from"
+            raise LogTruncated(
+                f"topic {topic}: partition {partition} ends at offset {bounds[partition].end}, but records up to "
+                f"{offset} were read: the log is not the one that the table was filled from"
             )
 
 
-def gaps(next_ones: Mapping[int, int], bounds: Mapping[int, LogBounds]) -> Iterator[Gap]:
-    """What lies between the place that comes next and the first record there is.
+def gaps(next_by_partition: Mapping[int, int], bounds: Mapping[int, LogBounds]) -> Iterator[Gap]:
+    """Yield the gap between the next offset and the first record of each partition.
 
-    A partition that was added since is lacking from its offset 0 on. Before anything was read nothing is lost.
+    A partition that was added later has the next offset 0. If `next_by_partition` is empty, nothing was read yet, and
+    there are no gaps.
     """
-    for partition, (first, _) in sorted(bounds.items() if next_ones else ()):
-        offset = next_ones.get(partition, 0)
+    for partition, (first, _) in sorted(bounds.items() if next_by_partition else ()):
+        offset = next_by_partition.get(partition, 0)
         if offset < first:
             yield Gap(partition, offset, first)

@@ -1,12 +1,12 @@
-"""Columns of a table from the JSON Schemas of a topic, and how a table that is there already takes in new ones.
+"""Derives the columns of a table from the JSON Schemas of a topic, and the columns to add to an existing table.
 
-A payload's fields are columns, in the order in which the schemas name them; behind them stand the metadata columns, the
-same for every table. A type is the name of a simple one as Spark's DDL has it, a `Struct` or an `Array`. What has no
-type of its own in a table, because the schema leaves it open or allows several kinds, is text: a JSON string without
-its quotes, anything else as JSON.
+A table has one column for each field of the payload, in the order of the schemas. After them it has the metadata
+columns, which are the same for every table. A type is the name of a simple type in Spark's DDL, a `Struct` or an
+`Array`. If the schema of a field gives no type or several types, its values are stored as text: strings without their
+quotes, other values as JSON.
 
-Growth is additive: `additions` says what a table lacks, also inside its structs. Nothing is ever removed, renamed or
-rewritten; a column that would have to change its type is a `ColumnClash`.
+A table is changed only by adding columns. `additions` returns the columns that a table lacks, also inside structs.
+Columns are never removed, renamed or rewritten. If a column would have to change its type, `ColumnClash` is raised.
 """
 
 import functools
@@ -18,10 +18,14 @@ TEXT = "string"
 
 
 class Struct(NamedTuple):
+    """A struct type with its fields."""
+
     fields: "tuple[Column, ...]"
 
 
 class Array(NamedTuple):
+    """An array type with the type of its elements."""
+
     element: "ColumnType"
 
 
@@ -30,27 +34,27 @@ ColumnType: TypeAlias = str | Struct | Array
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column, or a field of a struct: its name as in the payload, and its type."""
+    """A column, or a field of a struct. It has the name of the field in the payload, and a type."""
 
     name: str
     type: ColumnType
 
     @property
     def ddl(self) -> str:
-        """As CREATE TABLE takes it."""
+        """The column in the syntax of CREATE TABLE."""
         return f"{quoted(self.name)} {ddl(self.type)}"
 
 
 class ColumnClash(ValueError):
-    """Two columns would have one name, or one column two types."""
+    """Two columns would have the same name, or one column would have two types."""
 
 
 class TooManyFields(ValueError):
-    """A schema says more than a table can hold."""
+    """A schema describes more fields than a table can have."""
 
 
 class TableNameClash(ValueError):
-    """Two topics would have one table."""
+    """Two topics would have the same table name."""
 
 
 VALUE_COLUMN = Column("value", TEXT)
@@ -66,13 +70,15 @@ METADATA_COLUMNS = (
 METADATA_NAMES = tuple(column.name for column in METADATA_COLUMNS)
 
 DEAD_LETTER_SUFFIX = "_dead_letters"
-# The server allows schemas of 40 levels; references and combinations can make more of them.
+# The maximum depth of a type. The server allows 40 levels in a schema, but references and combinations can add more.
 TYPE_DEPTH_MAX = 50
-# A small schema whose references fan out can describe more fields than there is memory.
-PLACES_MAX = 20_000
+# The maximum number of subschemas that are read. A small schema with many references can describe more fields than fit
+# in memory.
+SUBSCHEMAS_MAX = 20_000
 
-# While schemas are read: a type of which nothing is said yet. It takes what another schema says of the same value.
-_OPEN = ""
+# The type of a value whose schema gives no type. It is used only while schemas are read: another schema may give the
+# type, otherwise `_resolved` replaces it by text.
+_UNKNOWN = ""
 
 _SIMPLE_TYPES = {"integer": "bigint", "number": "double", "boolean": "boolean", "string": TEXT}
 _SIMPLE_VALUES = {bool: "boolean", int: "bigint", float: "double", str: TEXT}
@@ -83,7 +89,7 @@ def quoted(name: str) -> str:
 
 
 def ddl(column_type: ColumnType) -> str:
-    """A type as Spark's DDL writes it."""
+    """Return the type in Spark's DDL syntax."""
     if isinstance(column_type, Struct):
         return "struct<" + ",".join(f"{quoted(one.name)}:{ddl(one.type)}" for one in column_type.fields) + ">"
     if isinstance(column_type, Array):
@@ -95,68 +101,80 @@ def ddl(column_type: ColumnType) -> str:
 
 
 def table_name(topic: str) -> str:
-    """The table of a topic, without `kwire.`: characters outside letters, digits and underscore become underscores."""
+    """Return the table name of a topic, without `kwire.`. Characters except ASCII letters and digits become `_`."""
     return "".join(one if one.isascii() and (one.isalnum() or one == "_") else "_" for one in topic)
 
 
 def table_names(topics: Iterable[str], *, with_dead_letters: bool = True) -> dict[str, str]:
-    """The table of each topic; TableNameClash if two of them, or their dead letters, would share one."""
+    """Return the table name of each topic.
+
+    TableNameClash is raised if two topics, or a topic and the dead letters of another, would have the same table.
+    """
     owners: dict[str, str] = {}
     tables = {topic: table_name(topic) for topic in dict.fromkeys(topics)}
     for topic, table in tables.items():
         for name in (table, table + DEAD_LETTER_SUFFIX) if with_dead_letters else (table,):
             other = owners.setdefault(name, topic)
             if other != topic:
-                raise TableNameClash(f"the topics {other} and {topic} would share the table kwire.{name}")
+                raise TableNameClash(
+                    f"topics {other} and {topic} would share the table kwire.{name}: write them to different warehouses"
+                )
     return tables
 
 
-# --- from schemas
+# --- columns from schemas
 
 
 def table_columns(schemas: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
-    """All columns of the table of a topic with these schemas, one for each event type."""
+    """Return all columns of the table of a topic with these schemas (one schema per event type)."""
     return (*payload_columns(schemas), *METADATA_COLUMNS)
 
 
 def payload_columns(schemas: Sequence[Mapping[str, Any]]) -> tuple[Column, ...]:
-    """The fields that the schemas name, and `value`, the payload as text, if one of them names none."""
+    """Return a column for each field that the schemas name.
+
+    If one of the schemas names no fields, the column `value` is added, which has the payload as text.
+    """
     found: list[Column] = []
     for schema in schemas:
         payload_type = _payload_type(schema)
         if isinstance(payload_type, Struct):
-            found = list(_joined(found, payload_type.fields, _wider))
+            found = list(_merged_fields(found, payload_type.fields, _union))
     if has_open_payload(schemas):
         if any(column.name == VALUE_COLUMN.name for column in found):
-            raise ColumnClash("a payload without named fields would be the column value, but there is a field value")
+            raise ColumnClash(
+                "the column value is needed for payloads without named fields, but a schema has a field named value"
+            )
         found.append(VALUE_COLUMN)
     _check_names(found, "the payload")
     for column in found:
         if column.name.lower() in METADATA_NAMES:
-            raise ColumnClash(f"the payload field {column.name} has the name of a column that every table has")
+            raise ColumnClash(f"the payload field {column.name} has the same name as a metadata column")
     return tuple(found)
 
 
 def has_open_payload(schemas: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether some events of such a topic have no fields that a schema names: they are kept as text."""
+    """Return whether the topic has events whose schema names no fields. Their payload is stored as text."""
     return not schemas or any(not isinstance(_payload_type(schema), Struct) for schema in schemas)
 
 
 def _payload_type(schema: Mapping[str, Any]) -> ColumnType:
-    # Where there is no `eventType`, the event type stands in `type`, which is no keyword of JSON Schema then.
+    # If the schema has no key `eventType`, the key `type` holds the event type, so it is not a JSON Schema keyword.
     payload = schema if "eventType" in schema else {key: value for key, value in schema.items() if key != "type"}
-    return _settled(_Reader(payload).type_of(payload, ()))
+    return _resolved(_Reader(payload).type_of(payload, ()))
 
 
-def _check_names(columns: Iterable[Column], place: str) -> None:
-    """SQL does not tell large letters from small ones, so fields must differ in more than that."""
+def _check_names(columns: Iterable[Column], owner: str) -> None:
+    """Check that the names are unique. Names that differ only in case count as equal, because SQL ignores case."""
     seen: dict[str, str] = {}
     for column in columns:
         if not column.name:
-            raise ColumnClash(f"{place} has a field without a name")
+            raise ColumnClash(f"{owner} has a field without a name")
         other = seen.setdefault(column.name.lower(), column.name)
         if other != column.name:
-            raise ColumnClash(f"{place} has the fields {other} and {column.name}, which SQL does not tell apart")
+            raise ColumnClash(
+                f"{owner} has the fields {other} and {column.name}, which differ only in case: SQL ignores case"
+            )
         inner: ColumnType = column.type
         while isinstance(inner, Array):
             inner = inner.element
@@ -165,39 +183,40 @@ def _check_names(columns: Iterable[Column], place: str) -> None:
 
 
 class _Reader:
-    """Reads one schema document, in which its references point."""
+    """Derives types from one schema document and its references."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
-        self._places = 0
+        self._subschema_count = 0
 
     def type_of(self, schema: Any, seen: tuple[str, ...]) -> ColumnType:
-        """What values of a schema are, as far as it says that."""
+        """Return the type that a schema gives to its values, or `_UNKNOWN`. `seen` has the enclosing references."""
         if not isinstance(schema, Mapping) or len(seen) > TYPE_DEPTH_MAX:
-            return _OPEN
-        self._places += 1
-        if self._places > PLACES_MAX:
-            raise TooManyFields(f"the schema describes more than {PLACES_MAX:,} fields, too many for a table")
-        found = _any_of(list(self._own_types(schema, seen)))
+            return _UNKNOWN
+        self._subschema_count += 1
+        if self._subschema_count > SUBSCHEMAS_MAX:
+            raise TooManyFields(f"the schema describes more than {SUBSCHEMAS_MAX:,} fields, the maximum for a table")
+        found = _union_of(list(self._own_types(schema, seen)))
         reference = schema.get("$ref", schema.get("$dynamicRef"))
-        # A type inside itself has no end as a column: it is open, and so text, from there on.
+        # A column cannot have a recursive type. A reference to a schema that contains it is not followed, so the type
+        # of the inner value is unknown, and the value is stored as text.
         if isinstance(reference, str) and reference not in seen:
-            found = _both(found, self.type_of(_find(self._document, reference), (*seen, reference)))
+            found = _intersection(found, self.type_of(_find(self._document, reference), (*seen, reference)))
         below = (*seen, "")
         for part in _list_of(schema.get("allOf")):
-            found = _both(found, self.type_of(part, below))
+            found = _intersection(found, self.type_of(part, below))
         for name in ("anyOf", "oneOf"):
             kinds = [self.type_of(part, below) for part in _list_of(schema.get(name)) if not _is_null(part)]
-            found = _any_of([_both(found, kind) for kind in kinds]) if kinds else found
+            found = _union_of([_intersection(found, kind) for kind in kinds]) if kinds else found
         conditional = [schema.get("then"), schema.get("else"), *_values_of(schema.get("dependentSchemas"))]
         for part in conditional:
-            # It counts for some values; for the others there is what was found so far.
+            # This part of the schema applies only to some values. Other values have the type that was found so far.
             if part is not None:
-                found = _sometimes(found, self.type_of(part, below))
+                found = _conditional(found, self.type_of(part, below))
         return found
 
     def _own_types(self, schema: Mapping[str, Any], seen: tuple[str, ...]) -> Iterator[ColumnType]:
-        """The kinds of values that a schema itself allows, null left out: every column may be null."""
+        """Yield the types that the schema itself allows. Null is omitted, because every column may be null."""
         named = schema.get("type")
         if named is not None:
             for kind in [named] if isinstance(named, str) else _list_of(named):
@@ -228,14 +247,17 @@ class _Reader:
 
 
 def _find(document: Mapping[str, Any], reference: str) -> Any:
-    """What `#/$defs/name` or `#anchor` points to; the server has refused schemas in which one points nowhere."""
-    place = reference.partition("#")[2]
-    if not place:
+    """Return the target of a reference such as `#/$defs/name` or `#anchor`.
+
+    The target always exists, because the server refuses schemas with dangling references.
+    """
+    fragment = reference.partition("#")[2]
+    if not fragment:
         return document
-    if not place.startswith("/"):
-        return _anchored(document, place)
+    if not fragment.startswith("/"):
+        return _find_anchor(document, fragment)
     found: Any = document
-    for part in place[1:].split("/"):
+    for part in fragment[1:].split("/"):
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(found, Mapping):
             found = found.get(key)
@@ -246,13 +268,13 @@ def _find(document: Mapping[str, Any], reference: str) -> Any:
     return found
 
 
-def _anchored(place: Any, name: str) -> Any:
-    if isinstance(place, Mapping):
-        if name in (place.get("$anchor"), place.get("$dynamicAnchor")):
-            return place
-        place = list(place.values())
-    if isinstance(place, list):
-        return next((found for one in place if (found := _anchored(one, name)) is not None), None)
+def _find_anchor(node: Any, name: str) -> Any:
+    if isinstance(node, Mapping):
+        if name in (node.get("$anchor"), node.get("$dynamicAnchor")):
+            return node
+        node = list(node.values())
+    if isinstance(node, list):
+        return next((found for one in node if (found := _find_anchor(one, name)) is not None), None)
     return None
 
 
@@ -268,60 +290,64 @@ def _is_null(schema: Any) -> bool:
     return isinstance(schema, Mapping) and schema.get("type") == "null"
 
 
-def _settled(found: ColumnType) -> ColumnType:
-    """The type when all is read. What is still open is text; so are objects and arrays of which nothing more is known:
-    no table format has a struct without fields."""
+def _resolved(found: ColumnType) -> ColumnType:
+    """Return the final type: text in place of unknown types, structs without fields and arrays of an unknown type.
+
+    Table formats do not support structs without fields.
+    """
     if isinstance(found, Struct):
-        return Struct(tuple(Column(one.name, _settled(one.type)) for one in found.fields)) if found.fields else TEXT
+        return Struct(tuple(Column(one.name, _resolved(one.type)) for one in found.fields)) if found.fields else TEXT
     if isinstance(found, Array):
-        return TEXT if found.element == _OPEN else Array(_settled(found.element))
+        return TEXT if found.element == _UNKNOWN else Array(_resolved(found.element))
     return found or TEXT
 
 
-def _both(one: ColumnType, other: ColumnType) -> ColumnType:
-    """The type of values that both schemas take: each may say what the other leaves open."""
-    if one == other or other == _OPEN:
+def _intersection(one: ColumnType, other: ColumnType) -> ColumnType:
+    """Return the type of values that match both of two schemas. If one type is unknown, the other is used."""
+    if one == other or other == _UNKNOWN:
         return one
-    if one == _OPEN:
+    if one == _UNKNOWN:
         return other
     if isinstance(one, Struct) and isinstance(other, Struct):
-        return Struct(_joined(one.fields, other.fields, _both))
+        return Struct(_merged_fields(one.fields, other.fields, _intersection))
     if isinstance(one, Array) and isinstance(other, Array):
-        return Array(_both(one.element, other.element))
-    # Two kinds of number have the whole ones in common. Other kinds have none; text holds whatever comes all the same.
+        return Array(_intersection(one.element, other.element))
+    # Values that are both "bigint" and "double" are whole numbers. Other pairs of types have no common values, and text
+    # can store any value.
     return "bigint" if {one, other} == {"bigint", "double"} else TEXT
 
 
-def _any_of(kinds: Sequence[ColumnType]) -> ColumnType:
-    """The narrowest type that holds values of all these; open of none."""
-    return functools.reduce(_wider, kinds) if kinds else _OPEN
+def _union_of(kinds: Sequence[ColumnType]) -> ColumnType:
+    """Return the narrowest type that holds values of all these types, or `_UNKNOWN` if `kinds` is empty."""
+    return functools.reduce(_union, kinds) if kinds else _UNKNOWN
 
 
-def _sometimes(found: ColumnType, kind: ColumnType) -> ColumnType:
-    """Of values to which a second schema applies under a condition."""
-    # Where nothing but the condition says what a value is, its fields are all there is to know.
-    return kind if found == _OPEN and isinstance(kind, Struct) else _wider(found, _both(found, kind))
+def _conditional(found: ColumnType, kind: ColumnType) -> ColumnType:
+    """Return the column type for values that all match `found`, and of which only some also match a schema of type
+    `kind`."""
+    # If the first type is unknown and the second is a struct, the fields of the struct are used.
+    return kind if found == _UNKNOWN and isinstance(kind, Struct) else _union(found, _intersection(found, kind))
 
 
-def _wider(one: ColumnType, other: ColumnType) -> ColumnType:
-    """The type of values that one of two schemas takes."""
+def _union(one: ColumnType, other: ColumnType) -> ColumnType:
+    """Return the type of values that match one of two schemas."""
     if one == other:
         return one
-    if _OPEN in (one, other):
-        return _OPEN
+    if _UNKNOWN in (one, other):
+        return _UNKNOWN
     if {one, other} == {"bigint", "double"}:
         return "double"
     if isinstance(one, Struct) and isinstance(other, Struct):
-        return Struct(_joined(one.fields, other.fields, _wider))
+        return Struct(_merged_fields(one.fields, other.fields, _union))
     if isinstance(one, Array) and isinstance(other, Array):
-        return Array(_wider(one.element, other.element))
+        return Array(_union(one.element, other.element))
     return TEXT
 
 
-def _joined(
+def _merged_fields(
     fields: Iterable[Column], more: Iterable[Column], join: Callable[[ColumnType, ColumnType], ColumnType]
 ) -> tuple[Column, ...]:
-    """All fields; the types of one that is in both are joined."""
+    """Return the fields of both. If both have a field of the same name, its types are combined with `join`."""
     found = {column.name: column for column in fields}
     for column in more:
         other = found.get(column.name)
@@ -329,28 +355,28 @@ def _joined(
     return tuple(found.values())
 
 
-# --- a table that is there already
+# --- additions to an existing table
 
 
 class Addition(NamedTuple):
-    """A column that a table lacks: the path to it, its type, and the column it follows (None: it is the first)."""
+    """A column to add to a table: its path, its type, and the column before it (None to add it as the first)."""
 
     path: tuple[str, ...]
     type: ColumnType
     after: str | None
 
 
-# How Iceberg and Spark name what is inside an array.
+# The name of array elements in Iceberg and Spark.
 ELEMENT = "element"
 
 
 def additions(existing: Sequence[Column], wanted: Sequence[Column]) -> list[Addition]:
-    """What has to be added to a table to hold these columns; ColumnClash if that is not enough."""
+    """Return the columns of `wanted` that must be added to the table. Raises ColumnClash if types or names conflict."""
     return list(_additions(existing, wanted, ()))
 
 
 def merged(existing: Sequence[Column], wanted: Sequence[Column]) -> tuple[Column, ...]:
-    """The columns of the table when that is done."""
+    """Return the columns of the table after the additions."""
     columns = list(existing)
     for path, column_type, after in additions(existing, wanted):
         columns = _with(columns, path, Column(path[-1], column_type), after)
@@ -365,7 +391,9 @@ def _additions(existing: Sequence[Column], wanted: Sequence[Column], path: tuple
         if old is None:
             yield Addition((*path, column.name), column.type, before)
         elif old.name != column.name:
-            raise ColumnClash(f"the table has a column {_dotted(path, old.name)}, {column.name} is not told from it")
+            raise ColumnClash(
+                f"the table has a column {_dotted(path, old.name)}, which differs from {column.name} only in case"
+            )
         else:
             yield from _inner_additions(old.type, column.type, (*path, column.name))
         before = column.name
@@ -378,8 +406,8 @@ def _inner_additions(old: ColumnType, new: ColumnType, path: tuple[str, ...]) ->
         yield from _inner_additions(old.element, new.element, (*path, ELEMENT))
     elif old not in (new, TEXT) and (old, new) != ("double", "bigint"):
         raise ColumnClash(
-            f"the column {_dotted(path)} is {ddl(old)} in the table and would be {ddl(new)} by the schemas; "
-            "a column never changes its type"
+            f"column {_dotted(path)} has the type {ddl(old)} in the table and {ddl(new)} in the schemas: "
+            "a column cannot change its type"
         )
 
 
@@ -404,13 +432,13 @@ def _with_inner(old: ColumnType, path: tuple[str, ...], added: Column, after: st
     return Struct(tuple(_with(old.fields, path, added, after)))
 
 
-# --- Spark's own description of a type, as DataFrame.schema.jsonValue() has it
+# --- Spark's description of a type, as returned by DataFrame.schema.jsonValue()
 
 _SPARK_NAMES = {"integer": "int", "long": "bigint", "short": "smallint", "byte": "tinyint"}
 
 
 def columns_of(schema: Mapping[str, Any]) -> tuple[Column, ...]:
-    """The columns that a Spark schema describes."""
+    """Return the columns that a Spark schema describes."""
     return tuple(Column(field["name"], _type_from_spark(field["type"])) for field in schema["fields"])
 
 

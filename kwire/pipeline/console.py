@@ -1,15 +1,16 @@
-"""What a job says on the console while it runs: a bar when it has an end, else one line that tells how it is doing."""
+"""Shows the progress of a running job on the console: a bar if the job is bounded, otherwise a status line."""
 
 import time
 from collections.abc import Callable
 from typing import TextIO
 
-from kwire.cli.progress import BAR_INTERVAL_SECONDS, ERASE_LINE, LINE_INTERVAL_SECONDS, Progress, fitting
 from kwire.pipeline.batch_facts import BatchFacts
+from kwire.progress import BAR_INTERVAL_SECONDS, ERASE_LINE, LINE_INTERVAL_SECONDS, Progress, fitting
 
 
 class Console:
-    """On a terminal the line is drawn over and over; in a log file it is written now and then."""
+    """Shows the progress of a job's queries. On a terminal the line is redrawn in place, otherwise every ten seconds a
+    new line is printed."""
 
     def __init__(
         self,
@@ -29,11 +30,11 @@ class Console:
         self._due = monotonic()
         self._is_drawn = False
         self._query_count = 0
-        # Queries that have said how much they have to do, also if it is nothing.
-        self._heard: set[str] = set()
-        # Queries that wait for events.
+        # The queries that have reported a batch, an idle trigger or their end.
+        self._reported: set[str] = set()
+        # Queries that are waiting for events.
         self._idle: set[str] = set()
-        # By query: the last batch, and the events read up to it.
+        # The last batch of each query, and the number of events that the query has read so far.
         self._last: dict[str, BatchFacts] = {}
         self._read: dict[str, int] = {}
         self._bar: Progress | None = None
@@ -46,20 +47,20 @@ class Console:
         self._last[facts.query] = facts
         self._read[facts.query] = self._read.get(facts.query, 0) + facts.read_events
         if self._is_bounded:
-            self._hear(facts.query)
+            self._update_bar(facts.query)
         else:
             self._show_line(status_text(self._job, list(self._last.values())))
 
     def idle(self, query: str) -> None:
         self._idle.add(query)
         if self._is_bounded:
-            self._hear(query)
+            self._update_bar(query)
         elif len(self._idle) == self._query_count:
             self._show_line(f"{self._job}: waiting for events, {sum(self._read.values()):,} read")
 
     def ended(self, query: str) -> None:
         if self._is_bounded:
-            self._hear(query)
+            self._update_bar(query)
 
     def close(self) -> None:
         if self._bar is not None:
@@ -69,10 +70,10 @@ class Console:
             self._stream.flush()
             self._is_drawn = False
 
-    def _hear(self, query: str) -> None:
-        self._heard.add(query)
+    def _update_bar(self, query: str) -> None:
+        self._reported.add(query)
         done = sum(self._read.values())
-        if self._bar is None and self._last and len(self._heard) == self._query_count:
+        if self._bar is None and self._last and len(self._reported) == self._query_count:
             left = sum(facts.lag_events or 0 for facts in self._last.values())
             self._bar = Progress(
                 self._job,
@@ -96,7 +97,10 @@ class Console:
 
 
 def status_text(job: str, batches: list[BatchFacts]) -> str:
-    """One line for all queries of a job: rates and lags add up, the slowest batch and the oldest watermark count."""
+    """Return the status line of a job with several queries.
+
+    It has the sums of the rates and lags, the longest batch duration and the oldest watermark.
+    """
     lags = [facts.lag_events for facts in batches if facts.lag_events is not None]
     watermarks = [facts.watermark for facts in batches if facts.watermark is not None]
     late = sum(facts.late_rows for facts in batches)

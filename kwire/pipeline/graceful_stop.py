@@ -1,4 +1,4 @@
-"""A streaming job is stopped between two micro-batches: what it has begun it finishes, and it begins nothing new."""
+"""Graceful stop of a streaming job: the current micro-batch is completed, and no further micro-batch is started."""
 
 import contextlib
 import logging
@@ -14,56 +14,57 @@ if TYPE_CHECKING:
 
 WriteBatch: TypeAlias = "Callable[[DataFrame, int], None]"
 
-NOTED_AFTER_S = 5.0
-# Where py4j reports what a callback raised.
-_PY4J_LOGS = ("py4j.clientserver", "py4j.java_gateway")
-# Where Spark reports what a query failed of.
-_SPARK_LOG = "org.apache.spark.sql.execution.streaming.MicroBatchExecution"
+# The maximum time that Spark needs, after a batch was written, to record the batch as done in its checkpoint.
+COMMIT_RECORDED_AFTER_S = 5.0
+# The loggers by which Py4J reports exceptions of callbacks.
+_PY4J_LOGGERS = ("py4j.clientserver", "py4j.java_gateway")
+# The logger by which Spark reports the failure of a query.
+_SPARK_LOGGER = "org.apache.spark.sql.execution.streaming.MicroBatchExecution"
 
 
 class BatchNotWritten(Exception):
-    """Ends a query at a micro-batch that the next start will do again: the one way not to have it noted as done."""
+    """Raised to end a query within a micro-batch. Spark does not record the batch as done, and repeats it later."""
 
 
-class CleanStop:
-    """Whether the job was asked to stop, by SIGTERM or Ctrl-C. The second signal ends the process at once."""
+class StopRequest:
+    """A request to stop the job, by SIGTERM or Ctrl-C. A second signal ends the process immediately."""
 
     def __init__(self) -> None:
-        self.is_asked = False
+        self.is_requested = False
         self.is_interrupt = False
 
-    def ask(self) -> None:
-        self.is_asked = True
+    def request(self) -> None:
+        self.is_requested = True
 
     @contextlib.contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Only in the main thread, where Python handles signals."""
+        """Handle SIGTERM and SIGINT in this block. Call it only in the main thread, where Python handles signals."""
         before: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
         def restore() -> None:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-        def ask(number: int, frame: FrameType | None) -> None:
+        def handle_signal(number: int, frame: FrameType | None) -> None:
             restore()
             self.is_interrupt = number == signal.SIGINT
-            self.ask()
+            self.request()
 
         for number in before:
-            signal.signal(number, ask)
+            signal.signal(number, handle_signal)
         try:
             yield
         finally:
             restore()
 
 
-class WholeBatches:
-    """Writes each micro-batch whole or not at all, and keeps what it failed of.
+class StoppableBatchWriter:
+    """Writes micro-batches until a stop is requested, and stores the exception of a failed batch.
 
-    Spark may begin a batch after the stop was asked for and before it is carried out; that batch is refused.
+    If Spark starts a batch after the stop was requested, the batch is refused.
     """
 
-    def __init__(self, write: WriteBatch, stop: CleanStop, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, write: WriteBatch, stop: StopRequest, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._write = write
         self._stop = stop
         self._monotonic = monotonic
@@ -73,21 +74,21 @@ class WholeBatches:
         self.failure: Exception | None = None
 
     @property
-    def is_at_rest(self) -> bool:
-        """Nothing is being written, and what was is noted by now: Spark does that right after."""
-        return not self._is_writing and self._monotonic() - self._wrote_at > NOTED_AFTER_S
+    def is_idle(self) -> bool:
+        """Whether no batch is being written, and the last batch ended more than COMMIT_RECORDED_AFTER_S ago."""
+        return not self._is_writing and self._monotonic() - self._wrote_at > COMMIT_RECORDED_AFTER_S
 
     def __call__(self, batch: "DataFrame", batch_id: int) -> None:
-        if self._stop.is_asked:
+        if self._stop.is_requested:
             self.has_refused = True
-            raise BatchNotWritten(f"batch {batch_id} is left to the next start")
+            raise BatchNotWritten(f"batch {batch_id} is left for the next start")
         self._is_writing = True
         try:
             self._write(batch, batch_id)
         except Exception as error:
             self.failure = error
-            # Short, and without its cause: py4j sends the whole to Java, where Spark searches it by a pattern that
-            # overflows the stack on long texts.
+            # The message must be short, and `from None` removes the cause. Py4J sends the complete text to Java, where
+            # Spark searches it with a regular expression that overflows the stack on long texts.
             raise BatchNotWritten(f"batch {batch_id} was not written") from None
         finally:
             self._wrote_at = self._monotonic()
@@ -95,19 +96,22 @@ class WholeBatches:
 
 
 @contextlib.contextmanager
-def failures_told_once(spark: "SparkSession") -> Iterator[None]:
-    """Spark and py4j print all that ends a query, with a hundred lines of Java and Python; whoever runs it tells it."""
+def without_duplicate_failure_logs(spark: "SparkSession") -> Iterator[None]:
+    """Suppress the log messages of Spark and Py4J for failed queries. Each has about a hundred lines.
 
-    def is_news(record: logging.LogRecord) -> bool:
+    The job itself reports the failure.
+    """
+
+    def is_other_failure(record: logging.LogRecord) -> bool:
         return not (record.exc_info and isinstance(record.exc_info[1], BatchNotWritten))
 
     log4j: Any = spark._jvm.org.apache.logging.log4j
-    log4j.core.config.Configurator.setLevel(_SPARK_LOG, log4j.Level.OFF)
-    loggers = [logging.getLogger(name) for name in _PY4J_LOGS]
+    log4j.core.config.Configurator.setLevel(_SPARK_LOGGER, log4j.Level.OFF)
+    loggers = [logging.getLogger(name) for name in _PY4J_LOGGERS]
     for logger in loggers:
-        logger.addFilter(is_news)
+        logger.addFilter(is_other_failure)
     try:
         yield
     finally:
         for logger in loggers:
-            logger.removeFilter(is_news)
+            logger.removeFilter(is_other_failure)

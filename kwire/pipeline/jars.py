@@ -1,7 +1,8 @@
-"""The jars that jobs need: fetched by their Maven coordinates once, afterwards taken from where they were put.
+"""The jars that jobs need. They are downloaded once by their Maven coordinates, and then used from a cache.
 
-Spark asks Maven's repository at every start, also for what it has: that takes seconds, a network, and many lines on the
-console. So the first session notes what it got, and those after it start without asking.
+Given Maven coordinates, Spark sends requests to the Maven repository at every start, even if the jars are cached. This
+takes seconds, needs a network and prints many lines. So the first session saves the list of the downloaded jars, and
+later sessions use this list instead of the coordinates.
 """
 
 import hashlib
@@ -16,7 +17,7 @@ SPARK_VERSION = "4.0.0"
 KAFKA_CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK_VERSION}"
 ICEBERG_RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:1.11.0"
 PACKAGES = (KAFKA_CONNECTOR, ICEBERG_RUNTIME)
-# Spark ships these jars itself; leaving them out keeps the download to a few jars.
+# Spark contains these jars, so they are excluded from the download.
 SHIPPED_WITH_SPARK = (
     "com.google.code.findbugs:jsr305",
     "org.scala-lang.modules:scala-parallel-collections_2.13",
@@ -31,10 +32,10 @@ JARS, PACKAGES_KEY = "spark.jars", "spark.jars.packages"
 
 
 def jar_conf() -> dict[str, str]:
-    """How Spark finds them: as files if they are there, else by their coordinates."""
-    known = _noted()
-    if known:
-        return {JARS: ",".join(known)}
+    """Return the Spark settings for the jars: file paths if the jars are cached, otherwise Maven coordinates."""
+    saved = _saved_jars()
+    if saved:
+        return {JARS: ",".join(saved)}
     cache = jar_cache()
     cache.mkdir(parents=True, exist_ok=True)
     return {
@@ -44,33 +45,33 @@ def jar_conf() -> dict[str, str]:
     }
 
 
-def note_jars(session: "SparkSession") -> None:
-    """Remember what a session got that had to ask for these packages and no others."""
+def save_jar_list(session: "SparkSession") -> None:
+    """Save the list of a session's jars, if the session downloaded exactly PACKAGES."""
     conf = session.sparkContext.getConf()
-    if _noted() or conf.get(PACKAGES_KEY) != ",".join(PACKAGES):
+    if _saved_jars() or conf.get(PACKAGES_KEY) != ",".join(PACKAGES):
         return
-    told = (conf.get(JARS) or "").split(",")
-    paths = ["/" + one.removeprefix("file:").lstrip("/") for one in told if one]
+    listed = (conf.get(JARS) or "").split(",")
+    paths = ["/" + one.removeprefix("file:").lstrip("/") for one in listed if one]
     jars = [path for path in paths if Path(path).is_relative_to(jar_cache())]
     if len(jars) >= len(PACKAGES):
-        fresh = _note().with_suffix(f".{os.getpid()}")
+        fresh = _jar_list().with_suffix(f".{os.getpid()}")
         fresh.write_text("\n".join(jars))
-        fresh.replace(_note())
+        fresh.replace(_jar_list())
 
 
 def jar_cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kwire" / "ivy"
 
 
-def _note() -> Path:
-    """Of exactly these packages."""
+def _jar_list() -> Path:
+    """Return the path of the file with the list of jars. Its name contains a hash of the packages."""
     wanted = hashlib.sha256("\n".join((*PACKAGES, *SHIPPED_WITH_SPARK)).encode()).hexdigest()
     return jar_cache() / f"resolved-{wanted[:16]}.txt"
 
 
-def _noted() -> list[str]:
-    """The files, if all of them are still there."""
-    if not _note().exists():
+def _saved_jars() -> list[str]:
+    """Return the paths of the saved jars, or an empty list if there is no list or if one of the jars is missing."""
+    if not _jar_list().exists():
         return []
-    jars = _note().read_text().splitlines()
+    jars = _jar_list().read_text().splitlines()
     return jars if all(Path(jar).is_file() for jar in jars) else []

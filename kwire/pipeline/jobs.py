@@ -1,4 +1,4 @@
-"""The jobs there are, and how one is started: by `kwire pipeline JOB …` or by spark-submit of this package."""
+"""The list of jobs, and the functions by which `kwire pipeline JOB …` and spark-submit start a job."""
 
 import argparse
 import importlib
@@ -8,27 +8,29 @@ from typing import Any, NamedTuple
 
 DONE, CANNOT_RUN = 0, 2
 
-# Where an error of Spark's goes on with what nobody reads.
-_MORE = ("\nJVM stacktrace:", "\n=== Streaming Query ===", "\n\tat ")
-_QUERY = re.compile(r"^Identifier: (\S+) \[id = ", re.MULTILINE)
-_CALLED = re.compile(r"\AAn error occurred while calling \S+\.\n: ")
+# The useful part of a Spark error message ends before one of these texts.
+_DETAILS = ("\nJVM stacktrace:", "\n=== Streaming Query ===", "\n\tat ")
+_QUERY_NAME = re.compile(r"^Identifier: (\S+) \[id = ", re.MULTILINE)
+_PY4J_PREFIX = re.compile(r"\AAn error occurred while calling \S+\.\n: ")
 
 
 class Job(NamedTuple):
-    """`module` offers `add_arguments(parser)` and `run(arguments)`, which returns the exit code."""
+    """A job. Its `module` has `add_arguments(parser)` and `run(arguments)`. `run` returns the exit code."""
 
     module: str
     purpose: str
 
 
 JOBS = {
-    "lake": Job("kwire.pipeline.lake.job", "topics and rooms to tables, each event once"),
-    "maintain": Job("kwire.pipeline.lake.maintenance", "compact small files of tables, drop what is old"),
-    "analytics": Job(
-        "kwire.pipeline.analytics.job", "what happens in rooms: counts, active users, top rooms, sessions"
+    "lake": Job("kwire.pipeline.lake.job", "write topics and rooms to tables, each event exactly once"),
+    "maintain": Job(
+        "kwire.pipeline.lake.maintenance", "maintain tables: compact small files, delete old rows and snapshots"
     ),
-    "replay": Job("kwire.pipeline.replay", "tables or event files back to topics"),
-    "reconcile": Job("kwire.pipeline.reconcile", "prove that topics and tables hold the same events"),
+    "analytics": Job(
+        "kwire.pipeline.analytics.job", "analyse events of rooms: counts, active users, top rooms, sessions"
+    ),
+    "replay": Job("kwire.pipeline.replay", "send events of tables or event files to topics again"),
+    "reconcile": Job("kwire.pipeline.reconcile", "check that topics and tables hold the same events"),
 }
 
 
@@ -40,7 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 class _JobParser(argparse.ArgumentParser):
-    """Asks the job's module for its arguments when they are needed, so that the other jobs are not imported."""
+    """The parser of a job's arguments. It imports the module only when it parses, so other jobs are not imported."""
 
     module = ""
 
@@ -52,35 +54,35 @@ class _JobParser(argparse.ArgumentParser):
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """The exit code. What cannot be done is told in a line, not in a Java stack."""
+    """Run the job and return its exit code. For expected errors, print a message without the Java stack trace."""
     try:
         import pyspark.errors
         from py4j.protocol import Py4JJavaError, Py4JNetworkError
     except ImportError:
-        return _cannot("jobs need Spark: install kwire with the extra `spark`, such as `scripts/install spark`")
+        return _fail("jobs need Spark: install kwire with the extra `spark`, for example with `scripts/install spark`")
     from kwire.client import ClientError
 
     job = importlib.import_module(JOBS[arguments.job].module)
     try:
         code: int = job.run(arguments)
     except Py4JNetworkError:
-        return _cannot("the Java process of Spark has ended; the same command goes on where it was")
+        return _fail("the Java process of Spark has ended: run the same command again to continue")
     except (ClientError, ValueError, OSError, pyspark.errors.PySparkException, Py4JJavaError) as error:
-        return _cannot(told(error))
+        return _fail(error_text(error))
     return code
 
 
-def told(error: Exception) -> str:
-    """What Spark says first, and of which query; behind that it puts the whole Java stack and the query's plan."""
+def error_text(error: Exception) -> str:
+    """Return the message of a Spark error with the name of the query, without the Java stack trace and query plan."""
     text = str(error).strip()
-    query = _QUERY.search(text)
-    for more in _MORE:
-        text = text.split(more)[0]
-    # Py4j says which object of its own was called, and only then what happened.
-    text = _CALLED.sub("", text).strip() or type(error).__name__
+    query = _QUERY_NAME.search(text)
+    for details in _DETAILS:
+        text = text.split(details)[0]
+    # Py4J adds the name of the called object as a prefix.
+    text = _PY4J_PREFIX.sub("", text).strip() or type(error).__name__
     return f"{query[1]}: {text}" if query else text
 
 
-def _cannot(reason: str) -> int:
+def _fail(reason: str) -> int:
     print(f"kwire: {reason}", file=sys.stderr)
     return CANNOT_RUN

@@ -1,4 +1,4 @@
-"""What Prometheus reads of a streaming job, on a small port of the job's own."""
+"""Prometheus metrics of a streaming job. The job serves them on its own HTTP port."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ BATCH_SECONDS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
 class Metrics:
-    """The figures of one job's queries, each with the labels `job` and `query`."""
+    """The metrics of one job's queries, with the labels `job` and `query`."""
 
     def __init__(self, job: str) -> None:
         self.registry = CollectorRegistry()
@@ -24,12 +24,12 @@ class Metrics:
         def counter(name: str, meaning: str) -> Counter:
             return Counter(f"kwire_pipeline_{name}", meaning, ("job", "query"), registry=self.registry)
 
-        self._batches = counter("batches", "Micro-batches done since the start")
+        self._batches = counter("batches", "Micro-batches completed since the start")
         self._events = counter("events", "Events read since the start")
-        self._late_rows = counter("late_rows", "Rows that came after the watermark and were left out")
+        self._late_rows = counter("late_rows", "Rows older than the watermark, which were not counted")
         self._input_rate = gauge("input_rows_per_second", "Rows that arrived per second before the last batch")
-        self._processing_rate = gauge("processed_rows_per_second", "Rows done per second in the last batch")
-        self._lag = gauge("lag_events", "Events in the topics that were not read by the last batch")
+        self._processing_rate = gauge("processed_rows_per_second", "Rows processed per second in the last batch")
+        self._lag = gauge("lag_events", "Events in the topics that the last batch had not read")
         self._state_rows = gauge("state_rows", "Rows kept between batches: open windows and sessions")
         self._watermark = gauge("watermark_timestamp_seconds", "Events before this time are late")
         self._durations = Histogram(
@@ -55,7 +55,7 @@ class Metrics:
             self._watermark.labels(*labels).set(facts.watermark.timestamp())
 
     def idle(self, query: str) -> None:
-        """Nothing arrives, and nothing waits."""
+        """Set the rates and the lag of an idle query to zero."""
         labels = (self._job, query)
         for rate in (self._input_rate, self._processing_rate, self._lag):
             rate.labels(*labels).set(0)
@@ -63,7 +63,7 @@ class Metrics:
 
 @contextlib.contextmanager
 def serving(metrics: Metrics, address: str | None) -> Iterator[None]:
-    """On `HOST:PORT` while the block runs; nowhere without an address."""
+    """Serve the metrics at the address `HOST:PORT` while the block runs. If `address` is None, serve nothing."""
     if address is None:
         yield
         return
@@ -83,5 +83,5 @@ def serving(metrics: Metrics, address: str | None) -> Iterator[None]:
 def parsed_address(address: str) -> tuple[str, int]:
     host, colon, port = address.rpartition(":")
     if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > PORT_MAX:
-        raise ValueError(f"--metrics takes HOST:PORT, not {address!r}")
+        raise ValueError(f"--metrics: expected HOST:PORT, got {address!r}")
     return host.removeprefix("[").removesuffix("]"), int(port)

@@ -1,7 +1,8 @@
-"""Rows of a frame one after the other, in order, with few of them in memory.
+"""Iterates over the rows of a DataFrame in order, with only a small part of them in memory.
 
-Spark hands the driver a whole partition of a frame at a time, and sorts into as many partitions as its settings say,
-however much there is. So a frame is divided by how much there is before it is sorted.
+The driver receives one partition of a DataFrame at a time. By default a sorted DataFrame has a fixed number of
+partitions, so the partitions of a large DataFrame would be too large for the driver. So the DataFrame is first divided
+into a number of partitions that depends on its size.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Spark divides by a sample, so some parts are larger, and the next one is fetched while one is being read.
+# The intended size of a partition. Spark divides by a sample of the rows, so some partitions are larger. The driver
+# holds two partitions: it fetches the next one while the current one is read.
 PART_ROWS = 20_000
 PART_BYTES = 16 * 1024 * 1024
-# Each costs the driver some memory and every task that sorts an open block; past this, parts get larger.
+# The maximum number of partitions. Each needs memory in the driver and an open block in every task that sorts. Very
+# large DataFrames have larger partitions instead of more.
 PARTS_MAX = 10_000
 
 
@@ -22,6 +25,6 @@ def part_count(rows: int, size_bytes: int) -> int:
 
 
 def rows_in_order(frame: "DataFrame", by: Sequence[str], rows: int, size_bytes: int = 0) -> Iterator[Any]:
-    """`rows` and `size_bytes` say about how much there is."""
+    """Yield the rows of a DataFrame, sorted by these columns. `rows` and `size_bytes` are estimates of its size."""
     parts = frame.repartitionByRange(part_count(rows, size_bytes), *by)
     yield from parts.sortWithinPartitions(*by).toLocalIterator(prefetchPartitions=True)

@@ -1,11 +1,11 @@
-"""How a streaming job is doing, while it runs: for Prometheus, for the console, and until it is asked to stop.
+"""Runs the streaming queries of a job, with metrics, console progress and graceful stop.
 
-    with running(spark, arguments, "lake") as run:
-        run.start(frame.writeStream.queryName("orders").option("checkpointLocation", …), write_batch)
-        run.wait()
+    with query_runner(spark, arguments, "lake") as runner:
+        runner.start(frame.writeStream.queryName("orders").option("checkpointLocation", …), write_batch)
+        runner.wait()
 
-`arguments` holds what `add_arguments` added, and `once` if the job is bounded: a bar tells how far it has come. Several
-queries may be started; the first to fail ends all of them and its error is raised by `wait`.
+`arguments` has the arguments of `add_arguments`. If `arguments.once` is true, the job is bounded, and a bar shows its
+progress. Several queries may be started. If one of them fails, all are stopped, and `wait` raises the error.
 """
 
 import argparse
@@ -20,30 +20,30 @@ from typing import TYPE_CHECKING, Any
 
 from kwire.pipeline.batch_facts import UNNAMED, BatchFacts
 from kwire.pipeline.console import Console
+from kwire.pipeline.graceful_stop import StoppableBatchWriter, StopRequest, WriteBatch, without_duplicate_failure_logs
 from kwire.pipeline.metrics import Metrics, parsed_address, serving
-from kwire.pipeline.stopping import CleanStop, WholeBatches, WriteBatch, failures_told_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
-# How soon a signal or the end of a query is seen.
-LOOK_EVERY_S = 0.25
-# Batches that take longer than this to end after a signal are cut off; the next start does them again.
+# The interval at which `wait` checks for ended queries and stop requests.
+POLL_INTERVAL_S = 0.25
+# Batches that take longer than this after a stop request are aborted. The next start of the job repeats them.
 LAST_BATCH_S_MAX = 60.0
-# What Spark may take to end queries that are at no batch. One that waits for a server that is gone takes much longer:
-# it is left alone then, and ends with the process.
+# The time that Spark gets to end a query that is not in a batch. A query that waits for an unreachable server takes
+# much longer. The job does not wait for such a query, which ends with the process.
 STOP_S_MAX = 10
-# Spark tells of a batch some time after it is done; for the last one we wait so long.
+# The maximum wait for Spark's last reports, which arrive some time after the batches are written.
 LAST_REPORT_S_MAX = 10.0
 
 
 def add_arguments(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
-        "--metrics", metavar="HOST:PORT", type=_address, help="serve the job's own figures to Prometheus here"
+        "--metrics", metavar="HOST:PORT", type=_address, help="serve the job's Prometheus metrics at this address"
     )
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    parser.add_argument("--quiet", action="store_true", help="do not show progress")
 
 
 def _address(text: str) -> str:
@@ -55,69 +55,72 @@ def _address(text: str) -> str:
 
 
 @contextlib.contextmanager
-def running(spark: "SparkSession", arguments: argparse.Namespace, job: str) -> Iterator["Run"]:
-    """Watch the queries that are started in this block; SIGTERM and Ctrl-C stop them between two batches."""
+def query_runner(spark: "SparkSession", arguments: argparse.Namespace, job: str) -> Iterator["QueryRunner"]:
+    """Yield a QueryRunner for the queries of a job. SIGTERM and Ctrl-C stop the queries after their current batch."""
     from py4j.protocol import Py4JNetworkError
 
-    stop, metrics = CleanStop(), Metrics(job)
+    stop, metrics = StopRequest(), Metrics(job)
     is_bounded = bool(getattr(arguments, "once", False))
     console = Console(job, sys.stderr, is_bounded=is_bounded, is_shown=not arguments.quiet)
-    reports = Reports(metrics, console)
-    listener = _listener(reports)
+    events = QueryEvents(metrics, console)
+    listener = _listener(events)
     spark.conf.set("spark.sql.streaming.stopTimeout", f"{STOP_S_MAX}s")
-    with serving(metrics, arguments.metrics), failures_told_once(spark), stop.on_signals():
+    with serving(metrics, arguments.metrics), without_duplicate_failure_logs(spark), stop.on_signals():
         spark.streams.addListener(listener)
-        run = Run(stop, console, reports)
+        runner = QueryRunner(stop, console, events)
         try:
-            yield run
+            yield runner
         finally:
-            # Where the Java process is gone there is nothing to stop, and what ended the block says so.
+            # If the Java process has ended, there are no queries to stop, and the caller's code has raised an error.
             with contextlib.suppress(Py4JNetworkError, OSError):
-                run.stop_all()
+                runner.stop_all()
                 spark.streams.removeListener(listener)
             console.close()
     if stop.is_interrupt:
         raise KeyboardInterrupt
 
 
-class Run:
+class QueryRunner:
     """The queries of one job, from their start until all of them have ended."""
 
-    def __init__(self, stop: CleanStop, console: Console, reports: "Reports") -> None:
+    def __init__(self, stop: StopRequest, console: Console, events: "QueryEvents") -> None:
         self._stop = stop
         self._console = console
-        self._reports = reports
+        self._events = events
         self._queries: list[RunningQuery] = []
 
     def start(self, writer: "DataStreamWriter", write: WriteBatch) -> "StreamingQuery":
-        batches = WholeBatches(write, self._stop)
+        batches = StoppableBatchWriter(write, self._stop)
         self._console.expect_query()
         query = writer.foreachBatch(batches).start()
         self._queries.append(RunningQuery(query, batches))
         return query
 
     def wait(self) -> None:
-        """Until every query has ended, by itself or because it was asked to; raises what one of them failed of."""
+        """Wait until every query has ended. After a stop request or a failure, stop all queries first.
+
+        Raise the error of a failed query.
+        """
         failure: Exception | None = None
         while active := [each for each in self._queries if each.is_active]:
-            active[0].wait(LOOK_EVERY_S)
+            active[0].wait(POLL_INTERVAL_S)
             failure = self._failure()
-            if failure or self._stop.is_asked:
+            if failure or self._stop.is_requested:
                 self.stop_all()
                 break
         failure = failure or self._failure()
-        self._reports.wait_for_last({each.run_id for each in self._queries if not each.is_left})
+        self._events.wait_for_last({each.run_id for each in self._queries if not each.is_abandoned})
         if failure:
             raise failure
 
     def stop_all(self) -> None:
-        """Each after the batch it is at; in bounded time, whatever they are at. Does nothing when all have ended."""
-        self._stop.ask()
+        """Stop each query after its current batch. Wait at most LAST_BATCH_S_MAX, then stop the queries by force."""
+        self._stop.request()
         deadline = time.monotonic() + LAST_BATCH_S_MAX
         for each in self._queries:
-            while each.is_at_batch and time.monotonic() < deadline:
-                each.wait(LOOK_EVERY_S)
-        # All at once: each may take its time, and there may be many.
+            while each.is_in_batch and time.monotonic() < deadline:
+                each.wait(POLL_INTERVAL_S)
+        # The queries are stopped in parallel, because each stop may take up to STOP_S_MAX.
         active = [each for each in self._queries if each.is_active]
         if active:
             with ThreadPoolExecutor(len(active)) as threads:
@@ -128,12 +131,12 @@ class Run:
 
 
 class RunningQuery:
-    """A query and what writes its batches. What comes of ending it by force is no failure."""
+    """A query and the writer of its batches. Errors that are caused by a stop of the query are not failures."""
 
-    def __init__(self, query: "StreamingQuery", batches: WholeBatches) -> None:
+    def __init__(self, query: "StreamingQuery", batches: StoppableBatchWriter) -> None:
         self.run_id = str(query.runId)
-        # Whether Spark could not end it; it counts as ended nevertheless.
-        self.is_left = False
+        # True if Spark did not end the query within STOP_S_MAX. The job does not wait for the query's last report.
+        self.is_abandoned = False
         self._query = query
         self._batches = batches
         self._was_stopped = False
@@ -143,14 +146,14 @@ class RunningQuery:
         return bool(self._query.isActive)
 
     @property
-    def is_at_batch(self) -> bool:
-        # A query that cannot reach the server is always at something, and never at a batch.
-        return self.is_active and self._query.status["isTriggerActive"] and not self._batches.is_at_rest
+    def is_in_batch(self) -> bool:
+        # An active trigger does not imply a batch: while a query cannot reach the server, its trigger is always active.
+        return self.is_active and self._query.status["isTriggerActive"] and not self._batches.is_idle
 
     def wait(self, seconds: float) -> None:
         from pyspark.errors import StreamingQueryException
 
-        with contextlib.suppress(StreamingQueryException):  # told by `failure`
+        with contextlib.suppress(StreamingQueryException):  # `failure` returns this error.
             self._query.awaitTermination(seconds)
 
     def stop(self) -> None:
@@ -162,7 +165,7 @@ class RunningQuery:
         except Py4JJavaError as error:
             if "TimeoutException" not in str(error.java_exception):
                 raise
-            self.is_left = True
+            self.is_abandoned = True
 
     def failure(self) -> Exception | None:
         if self._was_stopped or self._batches.has_refused or self.is_active:
@@ -171,8 +174,8 @@ class RunningQuery:
         return error
 
 
-class Reports:
-    """Takes what Spark tells, in a thread of Spark's, and hands it on."""
+class QueryEvents:
+    """Passes Spark's query events to metrics and console. Spark calls it in a thread of its own."""
 
     def __init__(self, metrics: Metrics, console: Console) -> None:
         self._metrics = metrics
@@ -205,8 +208,9 @@ class Reports:
             self._changed.wait_for(lambda: run_ids <= self._ended, LAST_REPORT_S_MAX)
 
 
-def _listener(reports: Reports) -> "StreamingQueryListener":
-    # Spark's class is needed to make ours, and Spark is imported only when a job runs.
+def _listener(events: QueryEvents) -> "StreamingQueryListener":
+    # The class is defined inside the function because its base class is in PySpark, which is imported only when a job
+    # runs.
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
         QueryProgressEvent,
@@ -217,15 +221,15 @@ def _listener(reports: Reports) -> "StreamingQueryListener":
 
     class Listener(StreamingQueryListener):  # type: ignore[misc]  # PySpark is not read by mypy
         def onQueryStarted(self, event: QueryStartedEvent) -> None:
-            reports.started(str(event.runId), event.name)
+            events.started(str(event.runId), event.name)
 
         def onQueryProgress(self, event: QueryProgressEvent) -> None:
-            reports.batch(json.loads(event.progress.json))
+            events.batch(json.loads(event.progress.json))
 
         def onQueryIdle(self, event: QueryIdleEvent) -> None:
-            reports.idle(str(event.runId))
+            events.idle(str(event.runId))
 
         def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-            reports.ended(str(event.runId))
+            events.ended(str(event.runId))
 
     return Listener()

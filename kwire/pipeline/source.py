@@ -1,7 +1,7 @@
-"""Records of a topic as Spark reads them, and as rows of its table.
+"""Reads the records of a topic with Spark, and parses them into rows of its table.
 
-`records` is the Kafka source of a job. `parsed` makes of each record a row with the columns of a table, or says what is
-wrong with it: nothing is dropped on the way, what has no row has a `problem` and keeps all that the record had.
+`records` returns the Kafka source of a job. `parsed` converts each record to a row with the columns of a table. No
+record is dropped. If a record cannot be converted, it has a `problem` instead of a row, and its Kafka columns are kept.
 """
 
 import json
@@ -26,28 +26,28 @@ if TYPE_CHECKING:
 
 EARLIEST = "earliest"
 RECORDS_PER_TASK_MAX = 200_000
-# A record without this header is an event of this type, as the server shows it.
+# The event type of a record without a type header. The server uses the same.
 DEFAULT_EVENT_TYPE = "message"
 JSON_SPACE = " \t\r\n"
 
-# Columns of `parsed`: the row (null where there is a problem), what is wrong, whether the record has no value.
+# Columns that `parsed` adds: the row (null if there is a problem), the problem, and whether the record has no value.
 ROW, PROBLEM, TOMBSTONE = "row", "problem", "is_tombstone"
 
 NOT_TEXT = "the value is not UTF-8"
-NOT_FITTING = "the value is no JSON object whose fields fit the columns of the table"
-KEY_MISSING = "the record has no key, and its table is kept by key"
+NOT_FITTING = "the value is not a JSON object whose fields fit the columns of the table"
+KEY_MISSING = "the record has no key, but its table has one row per key"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a job may say of how it reads; None leaves it to Spark."""
+    """Options of the Kafka source. If an option is None, Spark's default is used."""
 
     bootstrap: str
     starting_offsets: str = EARLIEST
-    # Whether records that were deleted before they were read end the query, or are passed over.
+    # If records were deleted before they were read: True fails the query, False skips them.
     fails_on_data_loss: bool = True
     records_per_batch_max: int | None = None
-    # A partition that has more than this is read by several tasks.
+    # A task reads at most this many records of a partition. Further records are read by other tasks.
     records_per_task_max: int | None = RECORDS_PER_TASK_MAX
     # Further options of Spark's Kafka source, such as kafka.security.protocol.
     more: Mapping[str, str] | None = None
@@ -59,10 +59,10 @@ class SourceOptions:
             "startingOffsets": self.starting_offsets,
             "includeHeaders": "true",
             "failOnDataLoss": json.dumps(self.fails_on_data_loss),
-            # What a transaction has taken back was never an event.
+            # Records of aborted transactions must not be read.
             "kafka.isolation.level": "read_committed",
             "groupIdPrefix": "kwire-pipeline",
-            # A topic that was deleted under a job must not come back because the job asks for it.
+            # If a topic is deleted while a job runs, the job's requests must not create it again.
             "kafka.allow.auto.create.topics": "false",
         }
         if self.records_per_batch_max is not None:
@@ -73,19 +73,19 @@ class SourceOptions:
 
 
 def records(spark: "SparkSession", topic: str, options: SourceOptions) -> "DataFrame":
-    """The topic as a stream of records, with Spark's columns for them."""
+    """Return the topic as a streaming DataFrame with Spark's Kafka columns."""
     return spark.readStream.format("kafka").options(**options.as_spark(topic)).load()
 
 
 @dataclass(frozen=True, slots=True)
 class RowShape:
-    """What a row of a topic is made of: the columns of its table that come from the payload, and how."""
+    """Describes how the records of a topic are converted to rows."""
 
     topic: str
     payload: tuple[Column, ...]
-    # Whether the payload as text is the column `value`.
+    # Whether the column `value` holds the payload as text.
     has_text: bool
-    # Whether ids of events are those of the event store.
+    # Whether event ids have the form that the event store assigns: topic and sequence number.
     is_event_topic: bool
     needs_key: bool = False
 
@@ -95,7 +95,7 @@ class RowShape:
 
 
 def row_shape(facts: TopicFacts, table_columns: Sequence[Column] = (), *, needs_key: bool = False) -> RowShape:
-    """For a topic, and a table that may know columns of it that the topic no longer has."""
+    """Return the row shape for a topic. `table_columns` may include columns that the schemas no longer have."""
     payload = [column for column in table_columns if column.name not in METADATA_NAMES]
     return RowShape(
         topic=facts.name,
@@ -107,8 +107,11 @@ def row_shape(facts: TopicFacts, table_columns: Sequence[Column] = (), *, needs_
 
 
 def parsed(frame: "DataFrame", shape: RowShape) -> "DataFrame":
-    """Of records: ROW (a struct with the columns of the shape), PROBLEM (null if there is none), TOMBSTONE, and the
-    record's own columns, for those who keep what has a problem."""
+    """Convert records to rows.
+
+    The result has the columns ROW (a struct with the columns of the shape), PROBLEM (null if there is none) and
+    TOMBSTONE. It also has the Kafka columns of the record, which dead letters need.
+    """
     from pyspark.sql import functions as f
 
     text = f.col("value").cast("string")
@@ -131,12 +134,12 @@ def parsed(frame: "DataFrame", shape: RowShape) -> "DataFrame":
 
 
 def metadata(shape: RowShape) -> "list[SparkColumn]":
-    """The metadata columns of a record."""
+    """Return the metadata columns of a record."""
     from pyspark.sql import functions as f
 
-    said_id = header_text("ce_id")
-    made_id = f.concat(f.lit(f"{shape.topic}-"), f.col("offset") + 1)
-    event_id = made_id if shape.is_event_topic else f.coalesce(said_id, f.concat(f.lit("evt_"), f.col("offset")))
+    header_id = header_text("ce_id")
+    store_id = f.concat(f.lit(f"{shape.topic}-"), f.col("offset") + 1)
+    event_id = store_id if shape.is_event_topic else f.coalesce(header_id, f.concat(f.lit("evt_"), f.col("offset")))
     values = {
         "event_id": event_id,
         "event_type": f.coalesce(header_text("ce_type"), f.lit(DEFAULT_EVENT_TYPE)),
@@ -150,23 +153,26 @@ def metadata(shape: RowShape) -> "list[SparkColumn]":
 
 
 def _payload(text: "SparkColumn", shape: RowShape) -> "tuple[SparkColumn | None, SparkColumn | None]":
-    """The fields of a value as a struct, and whether the value fits it; None where there is nothing to ask."""
+    """Return two Spark columns: the fields of a value as a struct, and whether the value matches the columns.
+
+    The first is None if the shape has no fields, the second if every value is accepted.
+    """
     from pyspark.sql import functions as f
 
     fields = [column for column in shape.payload if not (shape.has_text and column.name == VALUE_COLUMN.name)]
     if not fields:
         return None, None
-    # Spark puts there what it cannot read; it must be no field of the payload.
+    # Spark writes values that it cannot parse to this column. Its name must differ from all payload fields.
     corrupt = "corrupt" + "_" * max(len(column.name) for column in fields)
     schema = ", ".join([*(column.ddl for column in fields), f"{corrupt} string"])
     options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": corrupt}
     payload = f.from_json(text, schema, options)
     if shape.has_text:
-        # Whatever it is, it is there as text.
+        # Every value is accepted, because the payload is also stored as text.
         return payload, None
-    # A record without a value, and the value null, are rows without fields.
+    # A record without a value, or with the JSON value null, becomes a row whose payload columns are null.
     is_nothing = f.col("value").isNull() | (f.trim(text, f.lit(JSON_SPACE)) == "null")
-    # Spark takes an array with one object in it for that object.
+    # Spark parses an array that contains one object as if it were that object. So this is checked separately.
     is_object = f.ltrim(text, f.lit(JSON_SPACE)).startswith("{")
     parsed_payload = f.col("payload")
     return payload, is_nothing | (is_object & parsed_payload.isNotNull() & parsed_payload[corrupt].isNull())
@@ -181,11 +187,11 @@ def _field(column: Column, shape: RowShape) -> "SparkColumn":
 
 
 def header_text(name: str) -> "SparkColumn":
-    """The last header of this name that says something, as text."""
+    """Return the value of the last non-empty header with this name, as text."""
     from pyspark.sql import functions as f
 
-    def says_it(header: Any) -> Any:
+    def is_match(header: Any) -> Any:
         return (header["key"] == name) & (f.length(header["value"]) > 0)
 
-    found = f.try_element_at(f.filter(f.col("headers"), says_it), f.lit(-1))
+    found = f.try_element_at(f.filter(f.col("headers"), is_match), f.lit(-1))
     return f.make_valid_utf8(found["value"].cast("string"))

@@ -1,8 +1,8 @@
-"""What a server says of its topics: schemas, settings and partitions over HTTP, ids over its Kafka port.
+"""Requests descriptions of topics: schemas, settings and partitions over HTTP, ids and offsets over the Kafka port.
 
 facts = TopicFactsReader("http://127.0.0.1:8082", "127.0.0.1:9092")
 facts.topic("orders").schemas
-facts.switched_on()             # topics whose kwire.lake.mode is not none
+facts.lake_topics()             # topics whose kwire.lake.mode is not none
 """
 
 import json
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
 REQUEST_TIMEOUT_S = 30.0
-# How long a server that has answered before is asked again if it does not. One that never has is probably not there.
-PATIENCE_S = 60.0
+# The maximum time for which a request to an unreachable server is retried. It is retried only if the server has
+# answered an earlier request.
+RETRY_S_MAX = 60.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
-# Topics whose settings are asked for at once.
+# The maximum number of topics in one DescribeConfigs request.
 TOPICS_PER_REQUEST = 1000
 
 Answer = TypeVar("Answer")
@@ -35,16 +36,19 @@ NONE, APPEND, UPSERT = "none", "append", "upsert"
 
 
 class TopicMissing(ValueError):
-    """There is no such topic (any more)."""
+    """The topic does not exist, or no longer exists."""
 
 
 class ServerUnreachable(ConnectionError):
-    """The server does not answer, or not as a kwire server does."""
+    """The server does not answer, or is not a kwire server."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A topic as it is now. `schemas` has one for each event type; topics outside the event store have none."""
+    """The current description of a topic.
+
+    `schemas` has one entry per event type. It is empty if the topic does not belong to the event store.
+    """
 
     name: str
     partition_count: int
@@ -61,15 +65,15 @@ class TopicFacts:
 
     @property
     def lake_mode(self) -> str:
-        """How it goes to the lake: as it says, else by the kind of topic it is."""
-        said = self.configs.get(LAKE_MODE) or NONE
-        if said != NONE:
-            return said
+        """The mode in which the topic is written to the lake: its setting, or if that is "none", by cleanup policy."""
+        configured = self.configs.get(LAKE_MODE) or NONE
+        if configured != NONE:
+            return configured
         return UPSERT if self.is_compacted else APPEND
 
 
 class LogBounds(NamedTuple):
-    """The first record of a partition, and the place after its last."""
+    """The first offset of a partition, and the offset after its last record."""
 
     first: int
     end: int
@@ -77,55 +81,57 @@ class LogBounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """Which topic it is, and from where to where each partition goes."""
+    """The id of a topic, and the offset range of each partition."""
 
     topic_id: str
     bounds: Mapping[int, LogBounds]
 
 
 class TopicFactsReader:
-    """Asks anew each time: facts change under a job that runs."""
+    """Requests descriptions of topics. They are not cached, because topics may change while a job runs."""
 
     def __init__(self, http_url: str, bootstrap: str) -> None:
         parts = urlsplit(http_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"--http takes http://HOST:PORT, not {http_url!r}")
+            raise ValueError(f"--http: expected http://HOST:PORT, got {http_url!r}")
         self._url = http_url.rstrip("/")
         self._bootstrap = bootstrap
-        # The ports that have answered.
-        self._known: set[str] = set()
+        # The addresses from which a response has arrived.
+        self._answered: set[str] = set()
 
     def topic(self, name: str) -> TopicFacts:
-        return self._patiently(self._url, lambda: self._topic(name))
+        return self._with_retries(self._url, lambda: self._topic(name))
 
     def _topic(self, name: str) -> TopicFacts:
-        told = self._get(f"/topics/{quote(name, safe='')}", name)
+        answer = self._get(f"/topics/{quote(name, safe='')}", name)
         try:
-            return TopicFacts(told["name"], len(told["partitions"]), told["configs"], tuple(told.get("schemas", ())))
+            return TopicFacts(
+                answer["name"], len(answer["partitions"]), answer["configs"], tuple(answer.get("schemas", ()))
+            )
         except (AttributeError, LookupError, TypeError):
-            raise ServerUnreachable(f"{self._url} does not answer as a kwire server does") from None
+            raise ServerUnreachable(f"{self._url} is not a kwire server: its answer has another format") from None
 
     def state(self, name: str) -> TopicState:
-        """The id is another one when a topic has been deleted and made again."""
-        return self._patiently(self._bootstrap, lambda: self._state(name))
+        """Return the topic's id and offsets. A topic that was deleted and created again has a new id."""
+        return self._with_retries(self._bootstrap, lambda: self._state(name))
 
     def _state(self, name: str) -> TopicState:
         from kafka import OffsetSpec, TopicPartition
 
         with self._admin() as admin:
-            for told in admin.describe_topics([name]):
-                if told["name"] == name and not told["error_code"]:
+            for described in admin.describe_topics([name]):
+                if described["name"] == name and not described["error_code"]:
                     break
             else:
-                raise TopicMissing(f"there is no topic {name}")
-            places = [TopicPartition(name, partition["partition_index"]) for partition in told["partitions"]]
-            first = admin.list_partition_offsets(dict.fromkeys(places, OffsetSpec.EARLIEST))
-            end = admin.list_partition_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
-            bounds = {place.partition: LogBounds(first[place].offset, end[place].offset) for place in places}
-            return TopicState(str(told["topic_id"]), bounds)
+                raise TopicMissing(f"topic {name} does not exist")
+            partitions = [TopicPartition(name, one["partition_index"]) for one in described["partitions"]]
+            first = admin.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
+            end = admin.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+            bounds = {one.partition: LogBounds(first[one].offset, end[one].offset) for one in partitions}
+            return TopicState(str(described["topic_id"]), bounds)
 
-    def switched_on(self) -> list[str]:
-        """The topics that their setting kwire.lake.mode sends to the lake, in order."""
+    def lake_topics(self) -> list[str]:
+        """Return the names of the topics whose setting kwire.lake.mode is not "none", sorted."""
         names = [name for name in self._get("/topics", None) if isinstance(name, str)]
         found = []
         with self._admin() as admin:
@@ -142,22 +148,22 @@ class TopicFactsReader:
         except urllib.error.HTTPError as error:
             with error:
                 if error.code == 404 and topic is not None:
-                    raise TopicMissing(f"there is no topic {topic}") from None
+                    raise TopicMissing(f"topic {topic} does not exist") from None
                 raise ServerUnreachable(f"{self._url}{path} answered {error.code} {error.reason}") from None
         except (OSError, HTTPException, ValueError) as error:
             raise ServerUnreachable(f"no answer from {self._url}{path}: {error}") from error
 
-    def _patiently(self, port: str, ask: Callable[[], Answer]) -> Answer:
-        """Ask again for a while if the server is away: a restart takes it some seconds."""
-        backoff, deadline = Backoff(), time.monotonic() + PATIENCE_S
+    def _with_retries(self, address: str, ask: Callable[[], Answer]) -> Answer:
+        """Send a request. Repeat it while the server is unreachable, because a restart takes some seconds."""
+        backoff, deadline = Backoff(), time.monotonic() + RETRY_S_MAX
         while True:
             try:
                 answer = ask()
-                self._known.add(port)
+                self._answered.add(address)
                 return answer
             except ServerUnreachable:
                 delay_s = backoff.next_delay_s()
-                if port not in self._known or time.monotonic() + delay_s > deadline:
+                if address not in self._answered or time.monotonic() + delay_s > deadline:
                     raise
                 time.sleep(delay_s)
 
@@ -181,6 +187,6 @@ def _lake_modes(admin: "KafkaAdminClient", names: Sequence[str]) -> Iterable[tup
     from kafka.admin import ConfigResource, ConfigResourceType
 
     asked = [ConfigResource(ConfigResourceType.TOPIC, name, {LAKE_MODE: None}) for name in names]
-    # kafka-python leaves out what has its default.
+    # kafka-python omits settings with default values, so a missing setting is "none".
     for name, settings in admin.describe_configs(asked).get("topic", {}).items():
         yield name, settings.get(LAKE_MODE, {}).get("value") or NONE

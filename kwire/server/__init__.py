@@ -1,1 +1,1 @@
-"""The only package with sockets: listeners, the Kafka protocol on them, the HTTP port, and the watch on the loop."""
+"""The network layer: the Kafka port, the HTTP port, outgoing webhooks, loop metrics. No other package uses sockets."""

@@ -1,26 +1,29 @@
-"""Returning freed memory to the operating system.
+"""Gives freed memory back to the operating system.
 
-Large requests, bodies and answers come and go in pieces of all sizes, so glibc's heap keeps most of what a burst of
-them took. After a burst it is asked to return the free pages, in a thread: that takes some milliseconds.
+Large requests, bodies and responses are allocated in pieces of all sizes. After a burst, glibc's heap keeps most of
+this memory. The heap is then trimmed. A thread does that, because it takes some milliseconds.
 
-Pieces of megabytes are mapped and unmapped one by one (`bound_heap`). By default glibc raises the size from which it
-does so to the largest piece that was ever freed, and each thread that decompresses batches would keep such a piece.
+Pieces of at least MAPPED_BYTES_MIN are mapped and unmapped individually (`bound_heap`). By default, glibc raises the
+threshold for this to the size of the largest piece that was freed. Each thread that decompresses batches would then
+keep such a piece.
 """
 
 import asyncio
 import ctypes
 from collections.abc import Callable
 
-# glibc's names for what `mallopt` sets.
+# The parameters of glibc's `mallopt`, with their names in C.
 M_TRIM_THRESHOLD = -1
 M_MMAP_THRESHOLD = -3
-# Pieces from this size on are mapped, and free bytes at the end of the heap beyond the other are returned at once.
+# Pieces of at least MAPPED_BYTES_MIN are mapped. If more than HEAP_END_BYTES_MAX are free at the end of the heap, glibc
+# gives them back to the operating system immediately.
 MAPPED_BYTES_MIN = 4 * 1024 * 1024
 HEAP_END_BYTES_MAX = 16 * 1024 * 1024
 CHECK_SECONDS = 5.0
-# Bytes that were held and given back between two checks; less is not worth it.
+# If at least this many bytes were used and released between two checks, that is a burst.
 BURST_BYTES = 16 * 1024 * 1024
-# Checks after a burst at which the heap is trimmed: connections that lasted longer leave free pages as well.
+# The number of checks after a burst at which the heap is trimmed. One is not enough, because connections that are
+# closed later also free pages.
 CHECKS_AFTER_BURST = 8
 
 
@@ -47,7 +50,7 @@ class FreeMemory:
         self._timer = self._loop.call_later(CHECK_SECONDS, self._check)
 
     def watch(self, freed_bytes: Callable[[], int]) -> None:
-        """`freed_bytes` tells how many bytes something has held and given back since the start."""
+        """Add a function that returns the number of bytes that were used and released since the start."""
         self._sources.append(freed_bytes)
 
     def close(self) -> None:
@@ -60,7 +63,7 @@ class FreeMemory:
         self._freed_bytes = freed_bytes
         if self._trim is not None and self._checks_left:
             self._checks_left -= 1
-            # The reference keeps the future until it is done.
+            # Without a reference, the future could be garbage-collected before it is done.
             self._trimming = self._loop.run_in_executor(None, self._trim, 0)
         self._timer = self._loop.call_later(CHECK_SECONDS, self._check)
 

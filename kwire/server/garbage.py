@@ -1,35 +1,38 @@
-"""Bounded pauses for garbage collection.
+"""Bounds the pauses of Python's garbage collection.
 
-A full collection of Python looks at every container object that is not frozen: with 100,000 consumer groups it stops
-the event loop for 200 ms. So whenever a full collection has taken long, the objects that survived it are frozen. Later
-collections skip them, and begin small again. Reference counting frees frozen objects as before; only reference cycles
-among them are never found, so what is frozen at one time can leak at most the cycles that existed at that time.
+A full collection visits every container object that is not frozen. With 100,000 consumer groups it stalls the event
+loop for 200 ms. So when a full collection has taken long, the objects that survived it are frozen, and later
+collections skip them. Reference counting still frees frozen objects. Only reference cycles among frozen objects are
+never freed. So each freeze leaks at most the cycles that exist at that time.
 """
 
 import gc
 from time import perf_counter
 from typing import Any, Final
 
-# Some 50,000 objects. The next full collection begins when there are a quarter more of them, or as many new ones.
+# If a full collection takes longer, its survivors are frozen. In this time, a collection visits about 50,000 objects.
+# CPython begins the next full collection when the number of visited objects has grown by a quarter.
 FULL_COLLECTION_SECONDS_MAX: Final = 0.005
-# Objects in cycles that a full collection may have freed, if what it left is to be frozen.
+# The survivors of a full collection are frozen only if the collection freed at most this many objects.
 GARBAGE_MAX: Final = 1000
 _OLDEST: Final = 2
 
 
-# Collections of the middle generation, of some 7,000 new objects each, between two full ones.
+# The number of collections of the middle generation between two full collections. Each of them has about 7,000 new
+# objects.
 _MIDDLE_PER_FULL: Final = 3
 
 
-# Collections wait for large requests no longer than this: then no more of those begin until a collection is done.
+# If collections have been postponed for longer, no further large request begins until the running ones have ended and a
+# collection has run.
 POSTPONED_SECONDS_MAX: Final = 10.0
 _MIDDLE: Final = 1
 
 
 class PostponedCollections:
-    """No automatic collections while large requests are handled; reference counting frees those as always.
+    """Disables automatic collections while large requests are handled. Reference counting frees these requests.
 
-    A collection visits every element of a new list, also in the youngest generation: 25 ms for 240,000 elements.
+    A collection of the youngest generation visits every element of a new list. For 240,000 elements it takes 25 ms.
     """
 
     def __init__(self) -> None:
@@ -47,7 +50,7 @@ class PostponedCollections:
         self._users += 1
 
     def resume(self) -> None:
-        """The large request is freed. Called once after each `postpone`."""
+        """End one call of `postpone`, after the large request was freed. The last one enables collections again."""
         are_overdue = self.are_overdue
         self._users -= 1
         if not self._users:
@@ -57,13 +60,16 @@ class PostponedCollections:
 
 
 def bound_collections() -> None:
-    """Install the bound for the whole process."""
+    """Install `BoundedCollections` for the whole process, and set the interval of full collections."""
     gc.callbacks.append(BoundedCollections())
     gc.set_threshold(*gc.get_threshold()[:2], _MIDDLE_PER_FULL)
 
 
 class BoundedCollections:
-    """A callback of the garbage collector (`gc.callbacks`). `freezes` counts the full collections that took long."""
+    """A callback for `gc.callbacks` that freezes all objects after a long full collection.
+
+    `freezes` is the number of times it has done that.
+    """
 
     def __init__(self) -> None:
         self.freezes = 0
@@ -76,7 +82,8 @@ class BoundedCollections:
             self._began = perf_counter()
             return
         is_long = perf_counter() - self._began > FULL_COLLECTION_SECONDS_MAX
-        # With garbage it took long to free that, and there may be more of its kind in use now.
+        # A collection that freed many objects may have taken long for that reason. The survivors are then not frozen,
+        # because they may contain more cycles that will become garbage.
         if is_long and info["collected"] <= GARBAGE_MAX:
             self.freezes += 1
             gc.freeze()

@@ -1,49 +1,52 @@
-"""The HTTP port: aiohttp on the same event loop, serving `kwire/web/routes.py`."""
+"""The HTTP port. aiohttp serves the routes of `kwire/web/routes.py` in the same event loop as the Kafka port."""
 
 import asyncio
-from functools import partial
 
 from aiohttp import web
 
 from kwire.config import Address, NetworkConfig
 from kwire.descriptors import Descriptors
 from kwire.server.http_connection import HttpConnection, HttpConnections
-from kwire.web.body_reading import INTAKE, Intake
-from kwire.web.door import door_of
+from kwire.web.requests.body_receiver import RECEIVE_SETTINGS, ReceiveSettings
+from kwire.web.requests.middleware import request_middleware
+from kwire.web.requests.origin_policy import OriginPolicy, is_loopback
 from kwire.web.rooms.lines import STREAMS
-from kwire.web.routes import ROUTES
-from kwire.web.safety import Guard, is_loopback
+from kwire.web.routes import bound_routes
 from kwire.web.services import WebServices
 
 SHUTDOWN_SECONDS = 2.0
-# How long a connection may be without a request, or take to send the head of one: each counts among those allowed.
-# Proxies in front keep theirs for a minute.
+# The maximum time that a connection may be without a request, or may take to send the headers of a request. It is
+# limited because the number of connections is limited. Proxies keep idle connections for a minute.
 IDLE_SECONDS = 75.0
 
 
 class HttpServer:
+    """The HTTP server."""
+
     def __init__(self, address: Address, services: WebServices, descriptors: Descriptors) -> None:
+        port = services.port
         self._address = address
-        self._take_over = services.take_over
-        config, network = services.config.web, services.config.network
+        self._stream_connections = port.serve_stream
+        self._body_checks = port.body_checks
+        config, network = port.config.web, port.config.network
         self._backlog = network.backlog
-        self.memory = services.memory
+        self.memory = port.memory
         self._connections = HttpConnections(
-            services.http_metrics,
+            port.http_metrics,
             descriptors,
             config.connections_max,
             network.connections_per_ip_max,
             network.send_timeout_ms,
         )
-        guard = Guard(config.origins, is_loopback(address.host))
-        app = web.Application(client_max_size=config.body_bytes_max, middlewares=[door_of(guard, services.memory)])
+        policy = OriginPolicy(config.origins, is_loopback(address.host))
+        middleware = request_middleware(policy, port.memory)
+        app = web.Application(client_max_size=config.body_bytes_max, middlewares=[middleware])
         app[STREAMS] = set()
-        app[INTAKE] = Intake.of(services.memory, config)
+        app[RECEIVE_SETTINGS] = ReceiveSettings.of(port.memory, config)
         app.on_shutdown.append(_end_streams)
-        for route in ROUTES:
-            handle = partial(route.handle, services)
+        for route, handle in bound_routes(services):
             app.router.add_route(route.method, route.path, handle)
-            # A stream has no length that one could ask for.
+            # HEAD is not supported for streams, because a stream has no length.
             if route.method == "GET" and not route.is_streaming:
                 app.router.add_route("HEAD", route.path, handle)
         self._runner = web.AppRunner(
@@ -73,20 +76,21 @@ class HttpServer:
         return HttpConnection(self._connections, handler, loop=asyncio.get_running_loop(), **handler._kwargs)
 
     async def end_streams(self) -> None:
-        """Let every stream say goodbye; requests are still answered."""
-        await self._take_over.close()
+        """End all streams cleanly. Other requests are still answered."""
+        await self._stream_connections.close()
 
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
-        # aiohttp waits for its handlers, and those of streams end with their connections.
-        await self._take_over.close()
+        # aiohttp waits for its handlers. The handlers of streams end when their connections are closed.
+        await self._stream_connections.close()
         await self._runner.cleanup()
+        await self._body_checks.close()
         self._connections.close()
 
 
 async def _end_streams(app: web.Application) -> None:
-    """Streams of lines have no end of their own that one could wait for."""
+    """Stop the requests that stream lines, because they do not end by themselves."""
     now = asyncio.get_running_loop().time()
     streams = app[STREAMS]
     for until_stop in list(streams):

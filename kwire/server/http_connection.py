@@ -1,49 +1,60 @@
-"""A connection of the HTTP port: aiohttp's protocol with bounds of ours.
+"""A connection of the HTTP port: aiohttp's protocol with additional limits.
 
-- It is admitted only within `kwire.http.max.connections` and `max.connections.per.ip`.
-- A client that takes nothing of an answer for `kwire.send.timeout.ms` is cut off, also while its connection is closing.
-- What it sends ahead is bounded: the head of a request, a body that is not read yet, and requests behind the first.
-- Bytes that are not HTTP are answered as every refusal is, as JSON, and are not worth a traceback in the log: anybody
-  can send them. When they come in the middle of a body, its reader gets an error; aiohttp (3.14) would let it wait for
-  a rest that never comes.
-- The rest of a body that was refused, or is compressed and was not read to its end, is dropped as it comes: aiohttp
-  would parse and decompress it before it closes the connection, without giving others their turn.
+- A connection is accepted only within `kwire.http.max.connections` and `max.connections.per.ip`.
+- A client that reads nothing of a response for `kwire.send.timeout.ms` is disconnected, even if its connection is being
+  closed.
+- When the budget of a loop iteration is spent, a new request waits for a later iteration. New connections are read in
+  later iterations, one at a time.
+- The amount of data that is received before it can be handled is limited. This applies to the headers of a request, to
+  a body that is not read yet, and to pipelined requests.
+- Bytes that are not HTTP are answered with a JSON error, like every error. They are logged without a traceback, because
+  any client can send them. If they occur in a body, the reader of the body gets an error. With aiohttp (3.14) alone,
+  the reader would wait forever.
+- If a request is refused before its body was read, the rest of the body is discarded when it is received. The same
+  applies to a compressed body that was not read completely. aiohttp would parse and decompress the rest before it
+  closes the connection, and that would block the event loop.
 """
 
 import asyncio
 import logging
 from collections import Counter
+from itertools import islice
 from typing import Any
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
+from kwire.concurrency.chunking import schedule_chunk
 from kwire.descriptors import HTTP, Descriptors, descriptor_of
 from kwire.metrics import HttpMetrics
-from kwire.server.complaints import Complaints
-from kwire.server.rounds import Rounds
-from kwire.web.decompression import is_compressed
-from kwire.web.errors import BadRequest, error_answer
+from kwire.server.kafka.rate_limited_log import RateLimitedLog
+from kwire.server.loop_budget import LoopBudget
+from kwire.server.periodic import PeriodicCalls
+from kwire.web.answers.errors import BadRequest, error_answer
+from kwire.web.requests.decompression import is_compressed
 
-# How long a connection stays open whose body is not read any further.
+# The time that a connection stays open after the server has stopped reading its body.
 UNREAD_SECONDS = 1.0
-# Answers to bodies that came too slowly, or that there is no memory for: to read the rest would be work for nothing.
+# The statuses of responses after which the rest of the body is not read: the body arrived too slowly, or there was no
+# memory for it.
 NOT_READ_STATUSES = (408, 503)
 
 log = logging.getLogger("kwire.server")
 
-# aiohttp stops reading at twice this many bytes of a body that is not read.
+# aiohttp stops reading when twice this many bytes of a body are buffered.
 READ_AHEAD_BYTES = 32 * 1024
-# Requests that wait behind the one that is handled; reading goes on when half of them are handled.
+# The maximum number of waiting pipelined requests. Reading then stops, and is resumed when half of them are handled.
 PIPELINED_MAX = 8
-# A request line and all headers.
+# The limit on the request line and all headers together.
 HEAD_BYTES_MAX = 64 * 1024
 SWEEP_SECONDS = 1.0
+# The maximum number of new connections that one call defers. Each takes a microsecond.
+POSTPONED_MAX = 500
 
 
 class HttpConnections:
-    """The connections of the HTTP port: how many there may be, and which of them are stuck."""
+    """All connections of the HTTP port. Limits the number of connections, and disconnects stuck clients."""
 
     def __init__(
         self,
@@ -56,72 +67,94 @@ class HttpConnections:
         self.metrics = metrics
         self._descriptors = descriptors
         self.send_timeout_s = send_timeout_ms / 1000
-        # May be changed while the server runs; 0 is no bound.
+        # This may be changed while the server runs. 0 means no limit.
         self.per_ip_max = per_ip_max
         self._connections_max = connections_max
         self._connections: set[HttpConnection] = set()
         self._by_host: Counter[str] = Counter()
-        self._complaints = Complaints(log)
-        self._rounds = Rounds(self._connections, HttpConnection.tick, SWEEP_SECONDS)
-        self._complaints_end = 0.0
+        self._rate_limited_log = RateLimitedLog(log)
+        self.loop_budget = LoopBudget()
+        # Connections that have not received data yet.
+        self._new: dict[HttpConnection, None] = {}
+        self._periodic_calls = PeriodicCalls(self._connections, HttpConnection.tick, SWEEP_SECONDS)
+        self._log_round_end = 0.0
 
     def admit(self, connection: "HttpConnection", transport: asyncio.BaseTransport) -> bool:
-        """Whether there is room for one more connection: in all, from its host, and in file descriptors."""
+        """Register a new connection. Returns False if a limit is reached.
+
+        The limits are the number of connections, the number per client host, and the number of file descriptors.
+        """
         host = connection.client_host
         if len(self._connections) >= self._connections_max:
             reason = f"kwire.http.max.connections={self._connections_max}"
         elif self._by_host[host] >= self.per_ip_max > 0:
             reason = f"max.connections.per.ip={self.per_ip_max}"
         elif not self._descriptors.admit(HTTP, descriptor_of(transport)):
-            # Counted and logged there.
+            # `Descriptors.admit` has counted and logged the refusal.
             return False
         else:
             self._connections.add(connection)
+            self._new[connection] = None
             self._by_host[host] += 1
-            self._rounds.wake()
+            self._periodic_calls.start()
             return True
         self.metrics.connections_refused += 1
-        self.complain("an HTTP connection from %s is refused: %s", host, reason)
+        self.warn("an HTTP connection from %s is refused: %s", host, reason)
         return False
 
+    def received(self, connection: "HttpConnection") -> None:
+        """Remove a connection from the new connections, because it has received data."""
+        self._new.pop(connection, None)
+
+    def read_new_later(self) -> None:
+        """Read new connections in later loop iterations, because the first read of each takes 0.1 ms."""
+        for connection in tuple(islice(self._new, POSTPONED_MAX)):
+            del self._new[connection]
+            connection.read_later()
+
     def leave(self, connection: "HttpConnection") -> None:
+        self._new.pop(connection, None)
         if connection in self._connections:
             self._connections.discard(connection)
             self._by_host[connection.client_host] -= 1
             if not self._by_host[connection.client_host]:
                 del self._by_host[connection.client_host]
 
-    def complain(self, message: str, *details: object) -> None:
+    def warn(self, message: str, *details: object) -> None:
         now = asyncio.get_running_loop().time()
-        if now >= self._complaints_end:
-            self._complaints_end = now + SWEEP_SECONDS
-            self._complaints.end_round()
-        self._complaints.add(message, *details)
+        if now >= self._log_round_end:
+            self._log_round_end = now + SWEEP_SECONDS
+            self._rate_limited_log.end_round()
+        self._rate_limited_log.warning(message, *details)
 
     def close(self) -> None:
-        self._rounds.close()
+        self._periodic_calls.close()
 
 
 class HttpConnection(RequestHandler):
-    __slots__ = ("_head_bytes", "_others", "_socket", "_stuck_since", "_unsent_bytes", "client_host")
+    """One connection of the HTTP port."""
+
+    __slots__ = ("_deferred_data", "_head_bytes", "_owner", "_socket", "_stuck_since", "_unsent_bytes", "client_host")
 
     def __init__(self, others: HttpConnections, *args: Any, **kw: Any) -> None:
         super().__init__(*args, read_bufsize=READ_AHEAD_BYTES, **kw)
         self._max_msg_queue_size = PIPELINED_MAX
         self._msg_queue_resume_size = PIPELINED_MAX // 2
-        self._others = others
-        # aiohttp forgets its own reference when it begins to close the connection.
+        self._owner = others
+        # The transport. aiohttp removes its own reference when it begins to close the connection.
         self._socket: Any = None
         self.client_host = ""
         self._head_bytes = 0
+        # The received data of a request that waits for a later loop iteration.
+        self._deferred_data: list[bytes] = []
         self._unsent_bytes = 0
-        # Since when the client has not taken anything.
+        # The time since which the client has read nothing.
         self._stuck_since: float | None = None
 
     def connection_made(self, transport: Any) -> None:
         peer = transport.get_extra_info("peername")
         self.client_host = peer[0] if peer else ""
-        if not self._others.admit(self, transport):
+        if not self._owner.admit(self, transport):
             transport.set_protocol(asyncio.Protocol())
             transport.abort()
             return
@@ -129,11 +162,45 @@ class HttpConnection(RequestHandler):
         super().connection_made(transport)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self._others.leave(self)
+        self._owner.leave(self)
         self._socket = None
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        others = self._owner
+        others.received(self)
+        if others.loop_budget.is_spent:
+            others.read_new_later()
+            if data and self._current_request is None and not self._messages and not self._deferred_data:
+                self._deferred_data.append(data)
+                self._socket.pause_reading()
+                schedule_chunk(self._receive_deferred)
+                return
+        if self._deferred_data:
+            self._deferred_data.append(data)
+        else:
+            others.loop_budget.start()
+            self._receive(data)
+
+    def read_later(self) -> None:
+        """Stop reading until a later loop iteration."""
+        self._socket.pause_reading()
+        schedule_chunk(self._begin_to_read)
+
+    def _begin_to_read(self) -> None:
+        if self._socket is not None:
+            self._socket.resume_reading()
+
+    def _receive_deferred(self) -> None:
+        data = b"".join(self._deferred_data)
+        self._deferred_data.clear()
+        if self._socket is None:
+            return
+        self._receive(data)
+        if not self._reading_paused and not self._buffer_paused:
+            self._socket.resume_reading()
+
+    def _receive(self, data: bytes) -> None:
         super().data_received(data)
         if not self._messages:
             if self._waiter is not None:
@@ -143,14 +210,14 @@ class HttpConnection(RequestHandler):
         if isinstance(self._messages[-1][0], _ErrInfo):
             request = self._current_request
             if request is not None and not request.content.is_eof():
-                request.content.set_exception(web.RequestPayloadError("the body is no HTTP"))
+                request.content.set_exception(web.RequestPayloadError("the body is not valid HTTP"))
 
     def _check_head(self, count: int) -> None:
-        """Count the bytes of a head that is not whole yet."""
+        """Count the bytes of incomplete request headers. Above the limit, abort the connection."""
         self._head_bytes += count
         if self._head_bytes > HEAD_BYTES_MAX:
-            self._others.complain(
-                "closing the HTTP connection from %s: the head of a request has more than %d bytes",
+            self._owner.warn(
+                "closing the HTTP connection from %s: the headers of a request have more than %d bytes",
                 self.client_host,
                 HEAD_BYTES_MAX,
             )
@@ -161,18 +228,18 @@ class HttpConnection(RequestHandler):
         super().resume_writing()
 
     def tick(self, now: float) -> None:
-        """Called about once a second."""
+        """Check whether the client is stuck. Called about once a second."""
         transport = self._socket
         if not (self._paused or transport.is_closing()) or transport.get_protocol() is not self:
-            # It takes what it gets, or it is a stream by now, which has a watch of its own.
+            # The client reads its responses, or the connection is a stream. Streams have their own check.
             self._stuck_since = None
             return
         unsent_bytes = transport.get_write_buffer_size()
         if self._stuck_since is None or unsent_bytes < self._unsent_bytes:
             self._stuck_since = now
-        elif now - self._stuck_since > self._others.send_timeout_s:
-            self._others.metrics.closed_stuck += 1
-            self._others.complain("closing the HTTP connection from %s: it takes no answer", self.client_host)
+        elif now - self._stuck_since > self._owner.send_timeout_s:
+            self._owner.metrics.closed_stuck += 1
+            self._owner.warn("closing the HTTP connection from %s: the client does not read", self.client_host)
             self.abort()
         self._unsent_bytes = unsent_bytes
 
@@ -185,7 +252,7 @@ class HttpConnection(RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         if not request.content.is_eof() and (is_compressed(request.content) or resp.status >= 400):
             resp.force_close()
-            # From here on what comes is not looked at. The client has a moment to read the answer.
+            # After this call, received data is ignored.
             self.close()
             if is_compressed(request.content) or resp.status in NOT_READ_STATUSES:
                 self._pause_reading_for_buffer()
@@ -207,6 +274,6 @@ class HttpConnection(RequestHandler):
     ) -> web.StreamResponse:
         if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:
             return super().handle_error(request, status, exc, message)
-        answer = error_answer(BadRequest(f"this is no HTTP: {message}", code="InvalidHttp"))
+        answer = error_answer(BadRequest(f"the request is not valid HTTP: {message}", code="InvalidHttp"))
         answer.force_close()
         return answer

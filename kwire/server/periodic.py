@@ -1,4 +1,4 @@
-"""Periodic calls for every member of a set, a portion in each turn of the loop."""
+"""Periodic calls for every member of a set, at most CALLS_PER_CHUNK in one loop iteration."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -6,12 +6,12 @@ from typing import Generic, TypeVar
 
 Member = TypeVar("Member")
 
-# Members called in one turn of the loop.
-PORTION = 200
+# The maximum number of members for which one loop iteration makes calls.
+CALLS_PER_CHUNK = 200
 
 
-class Rounds(Generic[Member]):
-    """Calls `tick` with every member and the loop's time, all of them in about `seconds`. Idle while there is none."""
+class PeriodicCalls(Generic[Member]):
+    """Calls `tick` with every member and the event loop's time, about every `seconds`. Stops while the set is empty."""
 
     def __init__(
         self, members: Collection[Member], tick: Callable[[Member, float], None], seconds: float = 1.0
@@ -23,8 +23,8 @@ class Rounds(Generic[Member]):
         self._left: list[Member] = []
         self._timer: asyncio.TimerHandle | None = None
 
-    def wake(self) -> None:
-        """There is a member: call them from now on."""
+    def start(self) -> None:
+        """Start the calls if they are stopped. Call this method when a member was added."""
         if self._timer is None:
             self._timer = self._loop.call_later(self._seconds, self._run)
 
@@ -37,11 +37,11 @@ class Rounds(Generic[Member]):
         self._timer = None
         if not self._left:
             self._left = list(self._members)
-        portion, self._left = self._left[:PORTION], self._left[PORTION:]
+        chunk, self._left = self._left[:CALLS_PER_CHUNK], self._left[CALLS_PER_CHUNK:]
         now = self._loop.time()
-        for member in portion:
+        for member in chunk:
             if member in self._members:
                 self._tick(member, now)
         if self._members:
-            portions = -(-len(self._members) // PORTION)
-            self._timer = self._loop.call_later(self._seconds / portions, self._run)
+            chunk_count = -(-len(self._members) // CALLS_PER_CHUNK)
+            self._timer = self._loop.call_later(self._seconds / chunk_count, self._run)

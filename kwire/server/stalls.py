@@ -1,8 +1,8 @@
-"""A watch on the event loop: a timer that should fire every 20 milliseconds, and how late it is.
+"""The stall probe measures the delay of a timer of the event loop that is due every 20 milliseconds.
 
-On a busy machine a timer is late without anybody's fault: the kernel ran something else, or the machine is a virtual
-one and its host ran something else. Linux tells how long this thread was ready but not running (schedstat) and how much
-processor time the host has taken (steal), so those parts are counted apart and are not called a stall.
+On a busy machine, the timer is also delayed while the kernel runs other processes, or while the host of a virtual
+machine runs other machines. Linux reports the time that this thread was ready but not running (schedstat), and the
+processor time that the host has taken (steal). These times are counted as run queue waits, not as stalls.
 """
 
 import asyncio
@@ -12,16 +12,20 @@ import time
 
 from kwire.metrics import LoopMetrics
 
-# Each look wakes the process: often enough to see a stall, seldom enough to cost nothing.
+# Each tick wakes the process. This interval is short enough to detect stalls, and long enough to need little processor
+# time.
 INTERVAL_SECONDS = 0.02
 STALL_SECONDS = 0.05
-# Ticks between looks at what the host has taken: that is a long file. A machine without a host needs none of them.
+# The number of ticks between two reads of the steal time, because its file is long. While the file shows no steal time,
+# it is not read periodically.
 STEAL_TICKS = 5
 
 _STEAL_COLUMN = 8
 
 
 class StallProbe:
+    """Measures the stalls of the running event loop."""
+
     def __init__(self, metrics: LoopMetrics) -> None:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
@@ -31,7 +35,7 @@ class StallProbe:
         self._ran = time.thread_time()
         self._ticks = 0
         self._last = time.monotonic()
-        self._look_at_steal(self._last)
+        self._read_steal(self._last)
         self._timer = self._loop.call_later(INTERVAL_SECONDS, self._tick)
 
     def close(self) -> None:
@@ -46,12 +50,12 @@ class StallProbe:
         late = now - self._last - INTERVAL_SECONDS
         kept_waiting = waited - self._waited
         if late - kept_waiting > INTERVAL_SECONDS / 2:
-            # While we ran nothing was taken from us.
+            # The time in which this thread ran cannot be steal time.
             kept_waiting += min(self._stolen(now), max(0.0, late - kept_waiting - (ran - self._ran)))
         self._last, self._waited, self._ran = now, waited, ran
         stall = late - kept_waiting
         if stall > INTERVAL_SECONDS / 2:
-            # It began anywhere between two looks: on average half an interval before the timer was due.
+            # A stall begins at a random time between two ticks, on average half an interval before the timer is due.
             stall += INTERVAL_SECONDS / 2
         metrics.run_queue_wait_seconds += kept_waiting
         if kept_waiting > metrics.run_queue_wait_seconds_max:
@@ -62,25 +66,26 @@ class StallProbe:
             metrics.stalls += 1
         self._ticks += 1
         if not self._ticks % STEAL_TICKS and any(self._steal):
-            self._look_at_steal(now)
+            self._read_steal(now)
         self._timer = self._loop.call_later(INTERVAL_SECONDS, self._tick)
 
     def _run_queue_wait(self) -> float:
-        """Seconds this thread has been ready to run without a processor, since it began."""
+        """Return the total time, in seconds, for which this thread was ready to run but had no processor."""
         if self._schedstat < 0:
             return 0.0
         return int(os.pread(self._schedstat, 64, 0).split()[1]) / 1e9
 
-    def _look_at_steal(self, now: float) -> None:
+    def _read_steal(self, now: float) -> None:
         self._steal, self._steal_at = _steal_by_processor(), now
 
     def _stolen(self, now: float) -> float:
-        """Seconds the host has taken from one processor in this interval; it is not known which one was ours.
+        """Return the estimated steal time of this interval, in seconds.
 
-        They are told since the last look, so the interval gets its share of them.
+        It is not known on which processor this thread ran, so the processor with the most steal time is used. Its steal
+        time since the last read is divided in proportion to the length of the interval.
         """
         before, before_at = self._steal, self._steal_at
-        self._look_at_steal(now)
+        self._read_steal(now)
         taken = max((then - once for then, once in zip(self._steal, before, strict=False)), default=0.0)
         return max(0.0, taken) * (now - self._last) / (now - before_at)
 
@@ -90,7 +95,7 @@ def _steal_by_processor() -> list[float]:
         with open("/proc/stat", "rb") as file:
             lines = [line.split() for line in file if line.startswith(b"cpu")]
         ticks_per_second = os.sysconf("SC_CLK_TCK")
-        # The first line is the sum.
+        # The first line is the sum of all processors.
         return [int(columns[_STEAL_COLUMN]) / ticks_per_second for columns in lines[1:]]
-    except (OSError, IndexError, ValueError):  # another system, or an older one
+    except (OSError, IndexError, ValueError):  # this is not Linux, or the kernel does not report steal time
         return []

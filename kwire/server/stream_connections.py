@@ -1,12 +1,15 @@
-"""A connection that is not aiohttp's any more: the protocol object that takes aiohttp's place at the transport.
+"""Streaming HTTP connections: WebSocket, Server-Sent Events, JSON lines.
 
-aiohttp (3.14) has read a request and its handler's task waits until the connection is lost; nothing else of aiohttp
-moves meanwhile: its keep-alive timer acts only between requests, its parser sees no bytes, its writer is not used. At
-the end aiohttp is told that the connection is lost, as the transport would have done, and cleans up. Bytes that came
-right behind the request of an upgrade lie in `_message_tail`: they are the session's. Should an aiohttp to come not
-know that name, then only those lose something who send before they are answered, which WebSocket forbids.
+aiohttp (3.14) reads the request. Then the transport's asyncio protocol is replaced by a `StreamConnection`, and the
+task of the request's handler waits until the connection is lost. In this time aiohttp is inactive: its keep-alive timer
+acts only between requests, its parser gets no bytes, and its writer is not used. When the connection is lost, aiohttp's
+`connection_lost` is called, so that aiohttp cleans up.
 
-Every connection is looked at about once a second (`rounds.py`).
+Bytes that were received directly after an upgrade request are in aiohttp's `_message_tail`. They are passed to the
+session. If a later version of aiohttp renames this attribute, such bytes are lost. Only clients that send before they
+get the response are affected, and WebSocket forbids that.
+
+Every connection is checked about once a second (`periodic.py`).
 """
 
 import asyncio
@@ -19,50 +22,64 @@ import termios
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from kwire.server.rounds import Rounds
+from kwire.server.periodic import PeriodicCalls
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from kwire.metrics import StreamMetrics
-    from kwire.web.streaming import Outlet, Session
+    from kwire.web.streaming.streaming import Outlet, Session
 
 log = logging.getLogger("kwire.server")
 
-# Bytes one client may leave unsent before its session is told to wait.
+# If a connection has more unsent bytes, its session has to wait.
 UNSENT_BYTES_MAX = 256 * 1024
 SWEEP_SECONDS = 1.0
-# Connections that are told in one turn of the loop that the node stops.
-STOP_PORTION = 100
-# More than anybody was ever sent.
+# When the node stops, one loop iteration stops at most this many sessions.
+STOPS_PER_CHUNK = 100
+# A number that is larger than the number of unsent bytes of any connection.
 ALL_BYTES = 1 << 62
-# How long a client may take to close a connection whose stream has ended, from when it has taken the last of it.
+# The time that a client has to close its connection after it has received the end of the stream.
 LINGER_SECONDS = 2.0
-# How long clients may take for the goodbyes of a node that stops.
-GOODBYE_SECONDS = 2.0
+# The time that clients have to receive the end of their streams when the node stops.
+STOP_TIMEOUT_SECONDS = 2.0
 
 
-class TakenConnection(asyncio.Protocol):
-    """One connection: the session's outlet on one side, the transport's protocol on the other."""
+class StreamConnection(asyncio.Protocol):
+    """One streaming connection. It implements `Outlet` for a session, and `asyncio.Protocol` for a transport."""
 
-    __slots__ = ("_former", "_gone", "_is_reading", "_left_bytes", "_linger_until", "_owner", "_transport",
-                 "_unsent_bytes", "is_open", "is_writable", "session", "stuck_since")  # fmt: skip
+    __slots__ = (
+        "_aiohttp_protocol",
+        "_closed",
+        "_is_reading",
+        "_linger_until",
+        "_owner",
+        "_transport",
+        "_unsent_at_end",
+        "_unsent_bytes",
+        "is_open",
+        "is_writable",
+        "session",
+        "stuck_since",
+    )  # fmt: skip
 
     session: "Session"
 
-    def __init__(self, owner: "TakeOvers", transport: Any, former: Any, gone: "asyncio.Future[None]") -> None:
+    def __init__(
+        self, owner: "StreamConnections", transport: Any, aiohttp_protocol: Any, closed: "asyncio.Future[None]"
+    ) -> None:
         self._owner = owner
         self._transport = transport
-        self._former = former
-        self._gone = gone
+        self._aiohttp_protocol = aiohttp_protocol
+        self._closed = closed
         self._is_reading = True
         self._unsent_bytes = 0
-        # What the client had not got when it said that it is going, or was gone.
-        self._left_bytes: int | None = None
+        # The number of unsent bytes when the client closed the connection, or when the connection was lost.
+        self._unsent_at_end: int | None = None
         self._linger_until = 0.0
         self.is_open = True
         self.is_writable = True
-        # Since when the client has not taken anything.
+        # The time since which the client has received nothing.
         self.stuck_since: float | None = None
 
     def write(self, data: bytes) -> None:
@@ -72,14 +89,14 @@ class TakenConnection(asyncio.Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        if self._left_bytes is not None:
-            return self._left_bytes
+        if self._unsent_at_end is not None:
+            return self._unsent_at_end
         return int(self._transport.get_write_buffer_size()) + _unconfirmed_bytes(self._transport)
 
     def close(self) -> None:
         if self.is_open:
             self.is_open = False
-            # A slow client still gets what was written before.
+            # A slow client has this time to receive the data that was already written.
             self._linger_until = self._owner.loop.time() + self._owner.send_timeout_s
         self._transport.close()
 
@@ -114,7 +131,7 @@ class TakenConnection(asyncio.Protocol):
             self._fail()
 
     def eof_received(self) -> bool:
-        self._left_bytes = self.unsent_bytes
+        self._unsent_at_end = self.unsent_bytes
         return False
 
     def pause_writing(self) -> None:
@@ -133,17 +150,17 @@ class TakenConnection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_open = self.is_writable = False
-        if self._left_bytes is None:
-            # It broke; how much came through is not known.
-            self._left_bytes = ALL_BYTES
+        if self._unsent_at_end is None:
+            # The connection broke, so it is not known how much the client received.
+            self._unsent_at_end = ALL_BYTES
         self._owner.leave(self)
         try:
             self.session.lost()
         except Exception:
-            log.exception("a stream failed when its client was gone")
-        self._former.connection_lost(error)
-        if not self._gone.done():
-            self._gone.set_result(None)
+            log.exception("a stream failed after its connection was lost")
+        self._aiohttp_protocol.connection_lost(error)
+        if not self._closed.done():
+            self._closed.set_result(None)
 
     def tick(self, now: float) -> None:
         if not self.is_open:
@@ -156,7 +173,7 @@ class TakenConnection(asyncio.Protocol):
         if self.stuck_since is not None:
             unsent_bytes = self._transport.get_write_buffer_size()
             if unsent_bytes < self._unsent_bytes:
-                # It takes what it gets bit by bit: slow, not stuck.
+                # The client has received bytes since the last tick, so it is slow, but not stuck.
                 self.stuck_since = now
             self._unsent_bytes = unsent_bytes
             if now - self.stuck_since > self._owner.send_timeout_s:
@@ -169,7 +186,7 @@ class TakenConnection(asyncio.Protocol):
             self._fail()
 
     def _linger(self, now: float, unsent_bytes: int) -> None:
-        """A slow client gets the last words too; who has them has little time to close."""
+        """Set the time at which the connection is aborted: after `send_timeout_s`, or LINGER_SECONDS if all is sent."""
         self._unsent_bytes = unsent_bytes
         self._linger_until = now + (self._owner.send_timeout_s if unsent_bytes else LINGER_SECONDS)
 
@@ -181,14 +198,14 @@ class TakenConnection(asyncio.Protocol):
                 self._fail()
 
     def _fail(self) -> None:
-        """One broken session must not harm the others."""
+        """Abort the connection of a session that raised an exception."""
         self._owner.metrics.closed_failed += 1
         log.exception("a stream failed; its connection is closed")
         self.abort()
 
 
 def _unconfirmed_bytes(transport: Any) -> int:
-    """What the client's machine has not acknowledged; none where the operating system does not tell."""
+    """Return the number of bytes that the client's machine has not acknowledged. 0 if the system does not report it."""
     try:
         raw = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(4))
     except (OSError, AttributeError):
@@ -197,19 +214,25 @@ def _unconfirmed_bytes(transport: Any) -> int:
     return int(count)
 
 
-class TakeOvers:
-    """Every connection that was taken from aiohttp. Call it to take one; it returns when that connection is gone."""
+class StreamConnections:
+    """All streaming connections.
+
+    A call with a request makes its connection a stream, and returns when the connection is closed.
+    """
 
     def __init__(self, metrics: "StreamMetrics", send_timeout_ms: int, dead_peer_ms: int) -> None:
-        """A client that has taken nothing for `send_timeout_ms` is cut off. A machine that has not acknowledged what
-        was sent to it for `dead_peer_ms` is taken for gone by the operating system."""
+        """A client that has received nothing for `send_timeout_ms`, although bytes are unsent, is disconnected.
+
+        The operating system closes a connection if the client's machine does not acknowledge sent data for
+        `dead_peer_ms`.
+        """
         self.loop = asyncio.get_running_loop()
         self.metrics = metrics
         self.send_timeout_s = send_timeout_ms / 1000
         self._dead_peer_ms = dead_peer_ms
-        self._connections: set[TakenConnection] = set()
-        self._rounds = Rounds(self._connections, TakenConnection.tick, SWEEP_SECONDS)
-        self._all_gone: asyncio.Event | None = None
+        self._connections: set[StreamConnection] = set()
+        self._periodic_calls = PeriodicCalls(self._connections, StreamConnection.tick, SWEEP_SECONDS)
+        self._all_closed: asyncio.Event | None = None
 
     def __len__(self) -> int:
         return len(self._connections)
@@ -217,60 +240,60 @@ class TakeOvers:
     async def __call__(self, request: "web.Request", head: bytes, make_session: "Callable[[Outlet], Session]") -> None:
         transport: Any = request.transport
         if transport is None or transport.is_closing():
-            raise ConnectionResetError("the client is gone")
-        gone: asyncio.Future[None] = self.loop.create_future()
-        former: Any = request.protocol
-        connection = TakenConnection(self, transport, former, gone)
+            raise ConnectionResetError("the client has closed the connection")
+        closed: asyncio.Future[None] = self.loop.create_future()
+        aiohttp_protocol: Any = request.protocol
+        connection = StreamConnection(self, transport, aiohttp_protocol, closed)
         transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
         with contextlib.suppress(OSError, AttributeError):
             sock = transport.get_extra_info("socket")
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, self._dead_peer_ms)
-        tail = getattr(former, "_message_tail", b"")
+        tail = getattr(aiohttp_protocol, "_message_tail", b"")
         if tail:
-            former._message_tail = b""
-        # First of all: what the session writes at once may be too much for the client already.
+            aiohttp_protocol._message_tail = b""
+        # The protocol is set before the session is created, because the first writes may already fill the write buffer.
         transport.set_protocol(connection)
         try:
             connection.write(head)
             connection.session = make_session(connection)
             if not transport.is_reading():
-                # aiohttp stops reading when much comes behind a request it has not handled yet.
+                # aiohttp may have stopped reading, if it received much data after the request.
                 transport.resume_reading()
             self._join(connection)
             if tail:
                 connection.data_received(tail)
-            await gone
+            await closed
         finally:
-            # aiohttp cancels its handlers when it has waited long enough for them.
+            # aiohttp may cancel this task, after its shutdown timeout.
             connection.abort()
 
     async def close(self) -> None:
-        """Let every session say goodbye, and cut off those that take too long."""
+        """Stop every session, and abort the connections that are still open after STOP_TIMEOUT_SECONDS."""
         if self._connections:
-            self._all_gone = asyncio.Event()
+            self._all_closed = asyncio.Event()
             for number, connection in enumerate(tuple(self._connections), 1):
                 connection.stop()
-                if not number % STOP_PORTION:
+                if not number % STOPS_PER_CHUNK:
                     await asyncio.sleep(0)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GOODBYE_SECONDS):
-                    await self._all_gone.wait()
+                async with asyncio.timeout(STOP_TIMEOUT_SECONDS):
+                    await self._all_closed.wait()
             for connection in tuple(self._connections):
                 connection.abort()
-        self._rounds.close()
+        self._periodic_calls.close()
 
-    def leave(self, connection: TakenConnection) -> None:
+    def leave(self, connection: StreamConnection) -> None:
         self._connections.discard(connection)
         self.metrics.open_count = len(self._connections)
-        if not self._connections and self._all_gone is not None:
-            self._all_gone.set()
+        if not self._connections and self._all_closed is not None:
+            self._all_closed.set()
 
-    def _join(self, connection: TakenConnection) -> None:
+    def _join(self, connection: StreamConnection) -> None:
         self._connections.add(connection)
         self.metrics.opened += 1
         self.metrics.open_count = len(self._connections)
-        if self._all_gone is not None:
-            # It came while the node stops.
-            self._all_gone.clear()
+        if self._all_closed is not None:
+            # The connection was opened while the node stops.
+            self._all_closed.clear()
             connection.stop()
-        self._rounds.wake()
+        self._periodic_calls.start()

@@ -1,5 +1,3 @@
-"""Logs as rooms, subscriptions, event readers, webhooks and REST use them, wherever the log is.
-
-`log` is the interface, `local` the implementation over a partition of this process, `commands` what is asked of the
-owner of a topic, a room or a webhook and is not an operation on a log.
-"""
+"""Event streams over logs: rooms, subscriptions, events, the event store and webhooks. `log` is the interface of a log,
+`local` implements it over a partition of this process, and `commands` defines requests to the owner of a topic, room or
+webhook that are not operations on a log."""

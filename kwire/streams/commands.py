@@ -1,24 +1,27 @@
-"""Commands that are not operations on a log, addressed to the owner of what they change.
+"""Commands: requests to the owner of a topic, room or webhook that are not operations on a log.
 
-Today the owner is this process (`local_commands`). Arguments and results are plain data and errors are StreamError or
-KafkaError, so that a command can be sent to the node that owns a topic, a room or a webhook.
+Today the owner is this process (`local_commands`). Arguments and results are plain data, and errors are StreamError or
+KafkaError, so that a command could be sent to another node.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from kwire.broker.rooms.settings import RoomOverrides
-from kwire.broker.store.event_ids import EventId
-from kwire.broker.store.event_store import EventDraft
-from kwire.broker.subscriptions.start import Start
-from kwire.broker.webhooks.consumer import Attempt, DeadLetter
-from kwire.broker.webhooks.definition import Asked, Definition
-from kwire.broker.webhooks.sending import Response
-from kwire.broker.webhooks.webhooks import ShownPlace
+from kwire.streams.event_store.event_ids import EventId
+from kwire.streams.event_store.event_store import EventDraft
+from kwire.streams.rooms.settings import RoomOverrides
+from kwire.streams.subscriptions.start import Start
+from kwire.streams.webhooks.consumer import Attempt, DeadLetter
+from kwire.streams.webhooks.definition import Definition, WebhookRequest
+from kwire.streams.webhooks.delivery.sender import Response
+from kwire.streams.webhooks.webhooks import TopicProgress
 
 
 class CommittedEvents(NamedTuple):
-    """The ids of the events in the order given. `is_repeated`: an earlier commit with the same key stored them."""
+    """The result of a commit: the ids of the events, in the given order.
+
+    `is_repeated` is True if an earlier commit with the same idempotency key has already stored the events.
+    """
 
     event_ids: Sequence[str]
     is_repeated: bool
@@ -26,7 +29,7 @@ class CommittedEvents(NamedTuple):
 
 class EventCommands(Protocol):
     async def commit(self, drafts: Sequence[EventDraft], *, idempotency_key: str | None = None) -> CommittedEvents:
-        """Store events of one or several topics, all or none, if the versions they expect are current."""
+        """Store events in one or several topics, all or none. Fails if an expected version is not current."""
         ...
 
 
@@ -34,11 +37,11 @@ class TopicCommands(Protocol):
     async def create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None: ...
 
     async def create_if_missing(self, name: str) -> None:
-        """Create a topic as a Kafka producer does with `auto.create.topics.enable`."""
+        """Create a topic with default settings if it does not exist, like Kafka's `auto.create.topics.enable`."""
         ...
 
     async def add_partitions(self, name: str, partition_count: int) -> None:
-        """Give a topic `partition_count` partitions, which is more than it has."""
+        """Increase the number of partitions of a topic to `partition_count`."""
         ...
 
     async def delete(self, name: str) -> None: ...
@@ -48,23 +51,23 @@ class TopicCommands(Protocol):
     ) -> None: ...
 
     async def change_schemas(self, name: str, schemas: object, *, is_whole: bool) -> None:
-        """Replace the schemas of a topic of the event store, or add to them (`is_whole` False)."""
+        """Replace the schemas of an event-store topic, or add to them if `is_whole` is False."""
         ...
 
 
 class RoomCommands(Protocol):
     async def create(self, name: str, overrides: RoomOverrides) -> bool:
-        """Create a room, or change the settings of an existing one; whether it was created."""
+        """Create a room, or change the settings of an existing room. Returns True if the room was created."""
         ...
 
     async def delete(self, name: str) -> None: ...
 
 
 class WebhookView(NamedTuple):
-    """A webhook at one moment. `places` are its positions by topic."""
+    """The state of a webhook at one moment. `places` has the positions of the webhook by topic name."""
 
     definition: Definition
-    places: Mapping[str, ShownPlace]
+    places: Mapping[str, TopicProgress]
     delivered_count: int
     failed_count: int
     dead_count: int
@@ -74,12 +77,12 @@ class WebhookCommands(Protocol):
     async def get(self, webhook_id: str) -> WebhookView: ...
 
     async def page(self, after: str, limit: int, topic: str | None = None) -> list[WebhookView]:
-        """Up to `limit` webhooks whose ids sort after `after`."""
+        """Return up to `limit` webhooks whose ids sort after `after`. With `topic`, only those that have this topic."""
         ...
 
-    async def register(self, asked: Asked) -> WebhookView: ...
+    async def register(self, asked: WebhookRequest) -> WebhookView: ...
 
-    async def change(self, webhook_id: str, asked: Asked) -> WebhookView: ...
+    async def change(self, webhook_id: str, asked: WebhookRequest) -> WebhookView: ...
 
     async def pause(self, webhook_id: str, reason: str) -> WebhookView: ...
 
@@ -109,7 +112,7 @@ class WebhookCommands(Protocol):
 
 
 class Commands(NamedTuple):
-    """`webhooks` is None where they are not served."""
+    """All commands. `webhooks` is None if webhooks are disabled."""
 
     events: EventCommands
     topics: TopicCommands

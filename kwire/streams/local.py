@@ -1,11 +1,11 @@
-"""A log of this process: a partition, and threads that read its cold pages."""
+"""LocalLog: implements StreamLog for a partition of this process. Threads read pages that are not in memory."""
 
 import asyncio
 import base64
 import logging
 from collections.abc import Callable
 
-from kwire.broker.cold_reads import ColdReads
+from kwire.broker.fetch.cold_reads import ColdReads
 from kwire.broker.partition import Partition
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from kwire.streams.local_appends import LocalAppends, ValidateElsewhere, as_kafka_error
@@ -20,14 +20,16 @@ from kwire.streams.log import (
     Usage,
     Watcher,
 )
-from storage.batch import BatchHeader
+from storage.batch.record_batch import BatchHeader
 from storage.errors import LogClosed, QuarantinedRange, StorageError
 
 log = logging.getLogger("kwire.broker")
 
-# Under memory pressure pages may be evicted again before they are read; after this many waits the loop reads them.
+# Under memory pressure, pages that a thread has loaded may be evicted before the read is repeated. After this many
+# waits, the event loop loads the pages itself.
 WAITS_MAX = 3
-# A search by time starts again when retention or compaction exchanged the files under it.
+# The maximum number of attempts of a search by time. A search starts again if retention or compaction has replaced the
+# files meanwhile.
 SEARCHES_MAX = 3
 
 _NO_RECORDS = memoryview(b"")
@@ -35,7 +37,7 @@ _DAMAGED = "the bytes on disk are damaged"
 
 
 class _InReadLane(NotReady):
-    """Work for the read lane: pages that are fetched, or a batch that is decompressed."""
+    """Work for the read lane's threads: loading pages, or decompressing a batch."""
 
     __slots__ = ("_cold_reads", "_work")
 
@@ -57,7 +59,7 @@ class _InReadLane(NotReady):
 
 
 class LocalLog(StreamLog):
-    """A partition as a StreamLog. Its log is opened on first use."""
+    """A partition as a StreamLog. The partition's log is opened on first use."""
 
     __slots__ = ("_appends", "_cold_reads", "_partition", "_watchers", "incarnation", "partition", "topic")
 
@@ -66,7 +68,7 @@ class LocalLog(StreamLog):
     ) -> None:
         self.topic = partition.topic_name
         self.partition = partition.index
-        # As Kafka's tools show it.
+        # The topic id in the form that Kafka's tools show.
         self.incarnation = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
         self._partition = partition
         self._cold_reads = cold_reads
@@ -79,7 +81,7 @@ class LocalLog(StreamLog):
 
     @property
     def is_closing(self) -> bool:
-        return self._partition.is_leaving or self._partition.is_forgotten
+        return self._partition.is_being_deleted or self._partition.is_forgotten
 
     @property
     def max_batch_bytes(self) -> int:
@@ -91,7 +93,8 @@ class LocalLog(StreamLog):
         is_open = self._partition.is_open
         self.bounds()
         if not is_open:
-            # To open a log takes a third of a millisecond, and callers may ask for many.
+            # Yield to the event loop, because opening a log takes a third of a millisecond and callers may open many
+            # logs in a row.
             await asyncio.sleep(0)
 
     def bounds(self) -> Bounds:
@@ -124,7 +127,7 @@ class LocalLog(StreamLog):
 
     def read(self, offset: int, max_bytes: int, waits: int = 0) -> StreamRead | NotReady:
         partition = self._partition
-        # A room that is read is in use, as with Kafka's consumers: it is not cleaned up.
+        # This flag marks a room as in use, so that it is not cleaned up. Kafka's Fetch sets the same flag.
         partition.is_fetched = True
         try:
             if partition.is_closed:
@@ -149,8 +152,11 @@ class LocalLog(StreamLog):
             raise as_kafka_error(error) from error
 
     def _end_of_gap(self, offset: int) -> int:
-        """Where a reader continues if no batch lies between `offset` and the committed end: compaction left a gap
-        there, followed by damage, or by records that are not committed yet."""
+        """Return the offset at which a reader continues if there is no batch from `offset` to the committed end.
+
+        In this case compaction has left a gap. Raises Unreadable if damaged records come after the gap. Otherwise
+        records that are not committed yet come after it.
+        """
         partition, head = self._partition, self._partition.last_stable_offset
         for one in partition.quarantined:
             if offset < one.end_offset and one.start_offset < head:
@@ -180,15 +186,15 @@ class LocalLog(StreamLog):
 
     def watch(self, watcher: Watcher) -> None:
         if not self._watchers:
-            self._partition.watch(self._rose)
+            self._partition.watch(self._notify_watchers)
         self._watchers.add(watcher)
 
     def unwatch(self, watcher: Watcher) -> None:
         self._watchers.discard(watcher)
         if not self._watchers:
-            self._partition.unwatch(self._rose)
+            self._partition.unwatch(self._notify_watchers)
 
-    def _rose(self, _: object) -> None:
+    def _notify_watchers(self, _: object) -> None:
         watchers = self._watchers
         for watcher in tuple(watchers):
             if watcher in watchers:

@@ -1,22 +1,22 @@
-"""The commands of `commands` where this process is the owner."""
+"""The implementation of `commands` for topics, rooms and webhooks that this process owns."""
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from kwire.broker.rooms.rooms import Rooms
-from kwire.broker.rooms.settings import RoomOverrides
-from kwire.broker.store.commit import event_id_texts
-from kwire.broker.store.event_ids import EventId
-from kwire.broker.store.event_store import EventDraft, EventStore
-from kwire.broker.store.event_topics import EventTopics
-from kwire.broker.subscriptions.start import Start
-from kwire.broker.topics import NewTopic, Topic, Topics
-from kwire.broker.webhooks.consumer import Attempt, Consumer, DeadLetter
-from kwire.broker.webhooks.definition import Asked
-from kwire.broker.webhooks.sending import Response
-from kwire.broker.webhooks.webhooks import Webhooks
+from kwire.broker.topics.topics import NewTopic, Topic, Topics
 from kwire.errors import ErrorCode, KafkaError
 from kwire.streams.commands import Commands, CommittedEvents, WebhookView
+from kwire.streams.event_store.event_ids import EventId
+from kwire.streams.event_store.event_store import EventDraft, EventStore
+from kwire.streams.event_store.event_topics import EventTopics
+from kwire.streams.event_store.pending_commit import event_id_texts
+from kwire.streams.rooms.rooms import Rooms
+from kwire.streams.rooms.settings import RoomOverrides
+from kwire.streams.subscriptions.start import Start
+from kwire.streams.webhooks.consumer import Attempt, Consumer, DeadLetter
+from kwire.streams.webhooks.definition import WebhookRequest
+from kwire.streams.webhooks.delivery.sender import Response
+from kwire.streams.webhooks.webhooks import Webhooks
 
 
 def local_commands(
@@ -54,7 +54,7 @@ class LocalTopics:
         await self._topics.get_or_create(name)
 
     async def add_partitions(self, name: str, partition_count: int) -> None:
-        await self._topics.widen(self._topic(name), partition_count)
+        await self._topics.create_partitions(self._topic(name), partition_count)
 
     async def delete(self, name: str) -> None:
         await self._topics.delete(self._topic(name))
@@ -95,14 +95,14 @@ class LocalWebhooks:
         views: list[WebhookView] = []
         for consumer in self._webhooks.page(after, limit, topic):
             views.append(self._view(consumer))
-            # Each may have a hundred topics; others get their turn.
+            # Yield to the event loop after each webhook, because a webhook may have a hundred topics.
             await asyncio.sleep(0)
         return views
 
-    async def register(self, asked: Asked) -> WebhookView:
+    async def register(self, asked: WebhookRequest) -> WebhookView:
         return self._view(await self._webhooks.register(asked))
 
-    async def change(self, webhook_id: str, asked: Asked) -> WebhookView:
+    async def change(self, webhook_id: str, asked: WebhookRequest) -> WebhookView:
         return self._view(await self._webhooks.change(webhook_id, asked))
 
     async def pause(self, webhook_id: str, reason: str) -> WebhookView:
@@ -143,7 +143,7 @@ class LocalWebhooks:
     def _view(self, consumer: Consumer) -> WebhookView:
         return WebhookView(
             consumer.definition,
-            self._webhooks.places(consumer),
+            self._webhooks.progress(consumer),
             consumer.delivered_count,
             consumer.failed_count,
             len(consumer.dead),

@@ -1,10 +1,11 @@
-"""The interface of one log of records, for code that does not need to know where the log is.
+"""StreamLog: the interface of one log of records. It does not depend on where the log is stored.
 
-An implementation may keep the log in this process (`local`) or on another node. Everything that can take time completes
-later: an append by a callback, a read by `NotReady`. What a property returns is what this process knows at the moment.
+An implementation may keep the log in this process (`local`) or on another node. Operations that may take long do not
+block. An append calls a callback when it is complete, and a read returns `NotReady`. Properties return the values that
+this process has at the moment.
 
-Offsets are Kafka's. Readers see committed data only: nothing at or above the last stable offset, and a read names the
-aborted transactions whose batches the reader has to leave out.
+Offsets are Kafka offsets. A read returns only records below the last stable offset. These include batches of aborted
+transactions, which the reader has to skip. Each read returns a list of the aborted transactions for this.
 """
 
 import asyncio
@@ -13,19 +14,23 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kwire.errors import ErrorCode, KafkaError
-from storage.batch import BatchHeader
-from storage.transactions import AbortedTransaction
+from storage.batch.record_batch import BatchHeader
+from storage.log.transactions import AbortedTransaction
 
 # Called once: with the offset of the first record when all records of the batch are committed, or with an error.
 Appended = Callable[[int | KafkaError], None]
-# Called once: with the error, if any.
+# Called once, when the work has ended: with None, or with the error.
 Completed = Callable[[BaseException | None], None]
-# Called with the log after its committed end rose, and when it is gone. It must be quick and must not append.
+# Called with the log after its committed end has increased, and after its topic was deleted. A watcher must return
+# quickly and must not append.
 Watcher = Callable[["StreamLog"], None]
 
 
 class Unreadable(KafkaError):
-    """The records from `from_offset` up to, not including, `to_offset` are damaged; a reader can continue there."""
+    """The records from `from_offset` up to, not including, `to_offset` are damaged.
+
+    A reader can continue at `to_offset`.
+    """
 
     def __init__(self, from_offset: int, to_offset: int, reason: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, f"offsets {from_offset}..{to_offset - 1} cannot be read: {reason}")
@@ -34,8 +39,11 @@ class Unreadable(KafkaError):
 
 
 class Bounds(NamedTuple):
-    """`start` is the oldest offset that can be read; `committed_end` follows the last that can be (Kafka's last stable
-    offset); `end` follows the last record that is known of, committed or not."""
+    """The offsets that bound a log.
+
+    `start` is the oldest offset that can be read. `committed_end` is one after the newest that can be read (Kafka's
+    last stable offset). `end` is one after the last known record, committed or not.
+    """
 
     start: int
     committed_end: int
@@ -43,26 +51,30 @@ class Bounds(NamedTuple):
 
     @property
     def newest(self) -> int:
-        """The last offset that can be read; one below `start` if there is none.
+        """The newest offset that can be read; `start - 1` if there is none.
 
-        Like every offset it may hold no record: a transaction ends with a marker, and compaction leaves gaps.
+        There may be no event at this offset: it may belong to a transaction marker, or compaction may have removed the
+        record.
         """
         return self.committed_end - 1
 
 
 class Usage(NamedTuple):
-    """The bytes of the log's records, and the largest timestamp of its newest records, None if it is not known."""
+    """The size of the log's records, and the largest timestamp of its newest records (None if not known)."""
 
     size_bytes: int
     last_timestamp_ms: int | None
 
 
 class StreamRead(NamedTuple):
-    """Whole record batches, the first of which holds the offset that was asked for, or the first one after it.
+    """The result of a read: whole record batches.
 
-    `records` is empty at the committed end. It may be a view of the log's own memory: it stays valid and unchanged as
-    long as it is referenced, and keeps that memory alive for as long, so readers that wait for a client let go of it.
-    `next_offset` is where the next read continues. `aborted` is in the order in which the transactions began.
+    The first batch holds the requested offset, or the first existing offset after it. `records` is empty if there is no
+    batch before the committed end. `next_offset` is the offset at which the next read continues. `aborted` lists the
+    aborted transactions in the order in which they began.
+
+    `records` may be a view of the log's own memory. The view stays valid and unchanged while it is referenced. It also
+    keeps that memory alive, so a reader that waits for a client must release the view.
     """
 
     records: memoryview
@@ -71,22 +83,23 @@ class StreamRead(NamedTuple):
 
 
 class NotReady(ABC):
-    """The answer of a read that has to wait, for a disk, a thread or another node.
+    """The result of a read that has to wait for a disk, a thread or another node.
 
-    Call `begin` or await `wait`, once; then make the same read again, in another turn of the event loop.
+    Call `begin` or await `wait`, but only once. When the work is complete, repeat the same read in a later iteration of
+    the event loop.
     """
 
     __slots__ = ()
 
     @abstractmethod
     def begin(self, completed: Completed) -> None:
-        """Start the work; `completed` is called on the event loop when it is done, which may be at once.
+        """Start the work, and call `completed` on the event loop when the work has ended.
 
-        It is not called if the server stops first.
+        `completed` may be called before this method returns. It is not called if the server stops first.
         """
 
     async def wait(self) -> None:
-        """The same as a coroutine. Raises KafkaError if the log failed, and whatever else the work raised."""
+        """Start the work, and wait until it has ended. Raises the error of the work, or KafkaError if the log fails."""
         finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def complete(error: BaseException | None) -> None:
@@ -101,8 +114,8 @@ class NotReady(ABC):
         await finished
 
 
-class _NextTurn(NotReady):
-    """Nothing to wait for."""
+class _NextIteration(NotReady):
+    """The result of a read that has nothing to wait for, but has to yield to the event loop."""
 
     __slots__ = ()
 
@@ -113,23 +126,24 @@ class _NextTurn(NotReady):
         await asyncio.sleep(0)
 
 
-# The answer of a read that has done enough for one turn of the event loop.
-NEXT_TURN: NotReady = _NextTurn()
+# The result of a read that has done enough work for one iteration of the event loop.
+NEXT_ITERATION: NotReady = _NextIteration()
 
 
 class StreamLog(ABC):
-    """One log. Called from the event loop. There is one object per log and process, so it can be a dictionary's key.
+    """One log. Use it only in the event loop's thread.
 
-    After its topic was deleted the object stays gone (`is_gone`), also when a topic of the same name is created: that
-    one has another object and another `incarnation`.
+    A process has only one object per log, so the object can be a dictionary key. After the topic was deleted, `is_gone`
+    stays True even if a topic of the same name is created. The log of the new topic has another object and another
+    `incarnation`.
     """
 
     __slots__ = ()
 
-    # The name of its topic, and its number in it.
+    # The name of the log's topic, and the index of its partition.
     topic: str
     partition: int
-    # Changes when a topic is deleted and created again under the same name: offsets of another one mean nothing here.
+    # Changes when a topic is deleted and created again under the same name. Offsets are valid for one incarnation only.
     incarnation: str
 
     @property
@@ -140,12 +154,12 @@ class StreamLog(ABC):
     @property
     @abstractmethod
     def is_closing(self) -> bool:
-        """Whether it takes no more appends, because its topic was deleted or is being deleted."""
+        """Whether appends are refused because its topic was deleted or is being deleted."""
 
     @property
     @abstractmethod
     def max_batch_bytes(self) -> int:
-        """The size of the largest batch that an append may have."""
+        """The largest batch size that `append` accepts."""
 
     # --- bounds
 
@@ -155,59 +169,67 @@ class StreamLog(ABC):
 
     @abstractmethod
     def bounds(self) -> Bounds:
-        """Raises KafkaError if the log cannot be read, or its bounds are not known yet (see `ready`)."""
+        """The bounds of the log. Raises KafkaError if the log cannot be read. Await `ready` before the first call."""
 
     @property
     @abstractmethod
     def start_offset(self) -> int:
-        """The oldest offset as far as it is known now, 0 if it is not; never raises, unlike `bounds`."""
+        """The oldest offset that can be read, or 0 if it is not known yet. Unlike `bounds`, this never raises."""
 
     @property
     @abstractmethod
     def committed_end(self) -> int:
-        """The committed end as far as it is known now; never raises, unlike `bounds`."""
+        """The committed end as far as this process knows it. Unlike `bounds`, this never raises."""
 
     @abstractmethod
     def usage(self) -> Usage:
-        """Raises KafkaError."""
+        """The size of the log and its newest timestamp. Raises KafkaError."""
 
     # --- records
 
     @abstractmethod
     def append(self, batch: memoryview, header: BatchHeader, appended: Appended) -> None:
-        """Append one record batch, whole or not at all. `header` is the parsed header of `batch`.
+        """Append one record batch, completely or not at all. `header` is the parsed header of `batch`.
 
-        Batches are stored in the order of the calls. `appended` is called when the records are as durable as the topic
-        promises and can be read, or when they were refused, and never twice; it may be called before this returns. It
-        may append again. The log may change `batch` in place, and the caller must not change it any more. How much may
-        wait is bounded by the callers.
+        Batches are stored in the order of the calls. `appended` is called exactly once: when the records are as durable
+        as the topic requires and can be read, or when they were refused. `appended` may be called before this method
+        returns, and it may append again. The log may change `batch` in place, and the caller must not change it after
+        this call. The callers limit the number of bytes that wait to be appended.
         """
 
     @abstractmethod
     def read(self, offset: int, max_bytes: int, waits: int = 0) -> StreamRead | NotReady:
-        """Committed records from `offset` on: at least one batch if there is one, then at most `max_bytes`.
+        """Read batches of committed records from `offset` on, up to `max_bytes`.
 
-        `waits` counts how often this very read was answered with NotReady before, so that a read whose pages are
-        evicted again and again is answered at last.
+        Returns at least one batch if there is one, even if it is larger than `max_bytes`. `waits` is the number of
+        times that this read has returned NotReady. With it, the log limits the retries of a read whose pages are
+        evicted before the read is repeated.
 
-        Raises OffsetOutOfRange below `start`, Unreadable for damage, and KafkaError when the log is gone or fails. An
-        offset beyond the committed end is answered like the committed end itself.
+        Raises OffsetOutOfRange if `offset` is before the start of the log, Unreadable if the records are damaged, and
+        KafkaError if the log was deleted or cannot be read. At the committed end and after it, the result has no
+        records.
         """
 
     @abstractmethod
     async def offset_for_time(self, timestamp_ms: int) -> int:
-        """The offset of the first committed record with this timestamp or a later one; the committed end if there is
-        none. Raises KafkaError."""
+        """Return the offset of the first committed record with this timestamp or a later one.
+
+        Returns the committed end if there is no such record. Raises KafkaError.
+        """
 
     @abstractmethod
     def in_thread(self, work: Callable[[], None]) -> NotReady:
-        """Work of a reader that would hold the event loop for long, such as decompression of a large batch."""
+        """Return a NotReady that runs `work` in a thread.
+
+        Readers use it for work that would block the event loop, such as the decompression of a large batch.
+        """
 
     # --- signals
 
     @abstractmethod
-    def watch(self, watcher: Watcher) -> None: ...
+    def watch(self, watcher: Watcher) -> None:
+        """Call `watcher` whenever the committed end rises, and when the topic is deleted."""
 
     @abstractmethod
     def unwatch(self, watcher: Watcher) -> None:
-        """It is not called again, not even for a rise that is being reported."""
+        """Stop calling `watcher` immediately, even if the watchers of the log are being called now."""

@@ -1,1 +1,2 @@
-"""The HTTP side: one file per resource, each (services, request) -> response; `routes.py` is the one list."""
+"""The HTTP port. Each resource has a module with its handlers. A handler takes (services, request) and returns a
+response. `routes.py` lists every route."""

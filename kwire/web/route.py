@@ -1,17 +1,19 @@
-"""What a path of the HTTP port is: who answers it, and all that its documentation says.
+"""A route of the HTTP port: its path, its handler and its documentation.
 
-A resource file holds its handlers, the shapes of its bodies as msgspec Structs, and its own tuple `ROUTES`; `routes.py`
-joins them. `openapi.py` describes every route from these fields alone, so what is documented is what is decoded.
+A resource module has its handlers, the msgspec Structs of its bodies, and a tuple `ROUTES`. `routes.py` joins these
+tuples. `openapi.py` creates the documentation only from the fields of `Route`. So the documented types are the types to
+which requests are decoded.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from aiohttp import web
 
-from kwire.web.services import WebServices
+# The type of the services that a handler takes: one of the containers in services.py.
+Services = TypeVar("Services", contravariant=True)
 
-Handle = Callable[[WebServices, web.Request], Awaitable[web.StreamResponse]]
+Handle = Callable[[Services, web.Request], Awaitable[web.StreamResponse]]
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -20,42 +22,48 @@ TEXT = "text/plain"
 
 
 class AnyOf(NamedTuple):
-    """One of several shapes, where msgspec knows no such union (two Structs without tags)."""
+    """A union of types that msgspec cannot describe, for example of two Structs without tags."""
 
     shapes: tuple[Any, ...]
 
 
 class Answer(NamedTuple):
-    """An answer whose body is not simply JSON, or that deserves a sentence. `shapes`: media type to the type of its
-    body (for NDJSON: of a line); None is a body without a shape, no media type at all is no body."""
+    """A documented answer that is not plain JSON, or that needs a description.
+
+    `shapes` maps a media type to the type of the body. For NDJSON it is the type of a line. If it is None, the body has
+    no declared type. If the mapping is empty, the answer has no body.
+    """
 
     description: str
     shapes: Mapping[str, Any] = {}
 
 
-class Route(NamedTuple):
+class Route(NamedTuple, Generic[Services]):
+    """A method and a path, with the handler and the data for the OpenAPI document."""
+
     method: str
     path: str
-    handle: Handle
-    # One line, and what else should be known of it, in Markdown.
+    handle: Handle[Services]
+    # The summary is one line. The description has the details, in Markdown.
     summary: str = ""
     description: str = ""
-    # The heading under which it stands in the documentation.
+    # The section of the documentation: a key of TAGS in openapi.py.
     tag: str = "node"
-    # The JSON body: any type that msgspec can decode. Bodies of other media types (`application/x-ndjson`) beside it.
+    # The type of the JSON body: any type that msgspec can decode.
     request: Any = None
+    # The types of bodies with other media types, for example `application/x-ndjson`, by media type.
     more_requests: Mapping[str, Any] = {}
-    # A Struct with a field for each query parameter; those with a default are optional.
+    # A Struct with one field for each query parameter. A parameter is optional if its field has a default.
     query: Any = None
-    # Headers that it looks at, besides those that every request may have: name to type. All are optional.
+    # The types of headers that only this route reads, by name. All of them are optional.
     headers: Mapping[str, Any] = {}
-    # Types of path parameters that are not plain text, and text for those that need a word.
+    # The types of path parameters, by name. Other path parameters accept any text.
     parameters: Mapping[str, Any] = {}
-    # What is answered when all goes well: status to the type of a JSON body, to an Answer, or None for no body.
+    # The successful answers, by status: the type of a JSON body, an Answer, or None if there is no body.
     answers: Mapping[int, Any] = {200: None}
-    # Refusals of other media types than JSON: REST Proxy has its own shape of errors.
+    # The types of error bodies with media types other than JSON, by media type. REST Proxy has its own error format.
     more_refusals: Mapping[str, Any] = {}
-    # The answer does not end by itself.
+    # Whether the answer is a stream, which may continue until the client disconnects.
     is_streaming: bool = False
-    # Left out of the documentation: pages and what belongs to them.
+    # Whether the documentation leaves out the route. This is set for HTML pages and scripts.
     is_hidden: bool = False

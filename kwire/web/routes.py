@@ -1,18 +1,34 @@
-"""Every path the HTTP port answers: the routes of each resource file, in one explicit list."""
+"""All routes of the HTTP port: the `ROUTES` of each resource module, grouped by the services that the handlers take."""
 
-from kwire.web import health, metrics, openapi, pages
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from aiohttp import web
+
+from kwire.web.documentation import openapi, pages
 from kwire.web.events import publish as event_publish
 from kwire.web.events import read as event_read
 from kwire.web.events import subscribe as event_subscribe
 from kwire.web.events import topics as event_topics
 from kwire.web.groups import consumer_groups, groups
 from kwire.web.groups import stream as group_stream
+from kwire.web.monitoring import health, metrics
 from kwire.web.proxy import metadata as proxy_metadata
 from kwire.web.proxy import produce as proxy_produce
 from kwire.web.rooms import events as room_events
 from kwire.web.rooms import post_command, rooms
 from kwire.web.rooms import subscribe as room_subscribe
 from kwire.web.route import Route
+from kwire.web.services import (
+    EventStoreServices,
+    GroupServices,
+    MonitoringServices,
+    RoomServices,
+    TopicServices,
+    WebhookServices,
+    WebServices,
+)
 from kwire.web.topics import events as topic_events
 from kwire.web.topics import stats as topic_stats
 from kwire.web.topics import topics
@@ -20,36 +36,52 @@ from kwire.web.webhooks import consumers as webhook_consumers
 from kwire.web.webhooks import deliveries as webhook_deliveries
 from kwire.web.webhooks import webhooks
 
-__all__ = ["ROUTES", "Route"]
+__all__ = ["ROUTES", "Route", "bound_routes"]
+
+Services = TypeVar("Services")
+BoundHandle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-def _all() -> tuple[Route, ...]:
+class RouteGroup(NamedTuple, Generic[Services]):
+    """Routes whose handlers take the same container of services."""
+
+    services_of: Callable[[WebServices], Services]
+    routes: tuple[Route[Services], ...]
+
+
+def _all() -> tuple[Route[Any], ...]:
     return ROUTES
 
 
-ROUTES: tuple[Route, ...] = (
-    *health.ROUTES,
-    *metrics.ROUTES,
-    *groups.ROUTES,
-    # In front of other paths of rooms: they are tried in order, and these are the busy ones.
-    *room_events.ROUTES,
-    *room_subscribe.ROUTES,
-    *rooms.ROUTES,
-    *post_command.ROUTES,
-    *consumer_groups.ROUTES,
-    *group_stream.ROUTES,
-    *event_topics.ROUTES,
-    *event_publish.ROUTES,
-    *event_read.ROUTES,
-    *event_subscribe.ROUTES,
-    *webhook_consumers.ROUTES,
-    *webhooks.ROUTES,
-    *webhook_deliveries.ROUTES,
-    *topics.ROUTES,
-    *topic_events.ROUTES,
-    *topic_stats.ROUTES,
-    *proxy_metadata.ROUTES,
-    *proxy_produce.ROUTES,
-    *openapi.routes_of(_all),
-    *pages.ROUTES,
+# A request is matched with the routes in this order.
+_GROUPS: tuple[RouteGroup[Any], ...] = (
+    RouteGroup[MonitoringServices](lambda web: web.monitoring, (*health.ROUTES, *metrics.ROUTES)),
+    RouteGroup[GroupServices](lambda web: web.groups, groups.ROUTES),
+    # The routes for events and subscriptions of rooms come first, because they are used most often.
+    RouteGroup[RoomServices](
+        lambda web: web.rooms, (*room_events.ROUTES, *room_subscribe.ROUTES, *rooms.ROUTES, *post_command.ROUTES)
+    ),
+    RouteGroup[GroupServices](lambda web: web.groups, (*consumer_groups.ROUTES, *group_stream.ROUTES)),
+    RouteGroup[EventStoreServices](
+        lambda web: web.event_store,
+        (*event_topics.ROUTES, *event_publish.ROUTES, *event_read.ROUTES, *event_subscribe.ROUTES),
+    ),
+    RouteGroup[WebhookServices](
+        lambda web: web.webhooks, (*webhook_consumers.ROUTES, *webhooks.ROUTES, *webhook_deliveries.ROUTES)
+    ),
+    RouteGroup[TopicServices](
+        lambda web: web.topics,
+        (*topics.ROUTES, *topic_events.ROUTES, *topic_stats.ROUTES, *proxy_metadata.ROUTES, *proxy_produce.ROUTES),
+    ),
+    RouteGroup[object](lambda web: None, (*openapi.routes_of(_all), *pages.ROUTES)),
 )
+
+ROUTES: tuple[Route[Any], ...] = tuple(route for group in _GROUPS for route in group.routes)
+
+
+def bound_routes(services: WebServices) -> Iterator[tuple[Route[Any], BoundHandle]]:
+    """Generate every route in order, with its handler bound to the services that the handler takes."""
+    for group in _GROUPS:
+        taken = group.services_of(services)
+        for route in group.routes:
+            yield route, partial(route.handle, taken)

@@ -1,65 +1,139 @@
-"""What the HTTP resources may use of this node."""
+"""Containers with the services of the node that HTTP handlers use. Each group of resources has one container. node.py
+creates the containers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kwire.broker.events.partitioning import Partitioner
-from kwire.broker.events.publishing import Publisher
-from kwire.broker.fetch_sessions import FetchSessions
-from kwire.broker.keepers import Keepers
-from kwire.broker.rooms.rooms import Rooms
-from kwire.broker.store.event_store import EventStore
-from kwire.broker.store.event_topics import EventTopics
-from kwire.broker.store.files.sink import EventFiles
-from kwire.broker.stored_sizes import StoredSizes
-from kwire.broker.subscriptions import Subscriptions
-from kwire.broker.topics import Topics
-from kwire.broker.webhooks.webhooks import WebhookStatistics
+from kwire.broker.fetch.sessions import FetchSessions
+from kwire.broker.maintenance.retention import Retention
+from kwire.broker.maintenance.services import MaintenanceServices
+from kwire.broker.topics.stored_sizes import StoredSizes
+from kwire.broker.topics.topics import Topics
 from kwire.clock import Clock
 from kwire.config import Config
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.web_groups import WebGroups
 from kwire.descriptors import Descriptors
 from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
-from kwire.streams.commands import Commands
+from kwire.streams.commands import EventCommands, RoomCommands, TopicCommands, WebhookCommands
+from kwire.streams.event_store.event_store import EventStore
+from kwire.streams.event_store.event_topics import EventTopics
+from kwire.streams.event_store.files.sink import EventFiles
+from kwire.streams.events.partitioning import Partitioner
+from kwire.streams.events.publishing import Publisher
+from kwire.streams.rooms.rooms import Rooms
+from kwire.streams.subscriptions import Subscriptions
+from kwire.streams.webhooks.webhooks import WebhookStatistics
+from kwire.web.answers.page_scheduler import PageScheduler
 from kwire.web.groups.reports import GroupReports
-from kwire.web.memory import HttpMemory
-from kwire.web.page_turns import PageTurns
+from kwire.web.requests.body_checks import BodyChecks
+from kwire.web.requests.memory import HttpMemory
 
 if TYPE_CHECKING:
-    from kwire.web.streaming import TakeOver
+    from kwire.web.streaming.streaming import ServeStream
+
+
+@dataclass(frozen=True, slots=True)
+class PortServices:
+    """The services that all resources need: configuration, memory, scheduling and streams of the HTTP port."""
+
+    config: Config
+    clock: Clock
+    memory: HttpMemory
+    page_scheduler: PageScheduler
+    body_checks: BodyChecks
+    serve_stream: "ServeStream"
+    stream_metrics: StreamMetrics
+    http_metrics: HttpMetrics
+
+
+@dataclass(frozen=True, slots=True)
+class RoomServices:
+    port: PortServices
+    rooms: Rooms
+    commands: RoomCommands
+    publisher: Publisher
+    subscriptions: Subscriptions
+
+
+@dataclass(frozen=True, slots=True)
+class TopicServices:
+    """The services for topics and for the REST Proxy API."""
+
+    port: PortServices
+    topics: Topics
+    commands: TopicCommands
+    publisher: Publisher
+    partitioner: Partitioner
+    retention: Retention
+    event_topics: EventTopics
+
+
+@dataclass(frozen=True, slots=True)
+class GroupServices:
+    port: PortServices
+    topics: Topics
+    reports: GroupReports
+    web_groups: WebGroups
+    subscriptions: Subscriptions
+
+
+@dataclass(frozen=True, slots=True)
+class EventStoreServices:
+    port: PortServices
+    event_store: EventStore
+    event_topics: EventTopics
+    commands: EventCommands
+    topic_commands: TopicCommands
+    subscriptions: Subscriptions
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookServices:
+    clock: Clock
+    # None if webhooks are disabled.
+    commands: WebhookCommands | None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageServices:
+    """The services for the metrics of logs and their maintenance."""
+
+    topics: Topics
+    stored_sizes: StoredSizes
+    maintenance: MaintenanceServices
+    cold_reads: Callable[[], int]
+    offline_directories: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class MonitoringServices:
+    """The services for health checks and metrics."""
+
+    port: PortServices
+    storage: StorageServices
+    rooms: RoomServices
+    reports: GroupReports
+    is_ready: Callable[[], bool]
+    server_metrics: ServerMetrics
+    loop_metrics: LoopMetrics
+    fetch_sessions: FetchSessions
+    transactions: TransactionCoordinator
+    descriptors: Descriptors
+    # None if webhooks or event files, respectively, are disabled.
+    webhook_statistics: Callable[[], WebhookStatistics] | None
+    event_files: EventFiles | None
 
 
 @dataclass(frozen=True, slots=True)
 class WebServices:
-    topics: Topics
-    groups: GroupReports
-    server_metrics: ServerMetrics
-    loop_metrics: LoopMetrics
-    is_ready: Callable[[], bool]
-    cold_reads: Callable[[], int]
-    offline_directories: Callable[[], int]
-    stored_sizes: StoredSizes
-    keepers: Keepers
-    fetch_sessions: FetchSessions
-    config: Config
-    web_groups: WebGroups
-    clock: Clock
-    rooms: Rooms
-    publisher: Publisher
-    subscriptions: Subscriptions
-    partitioner: Partitioner
-    stream_metrics: StreamMetrics
-    take_over: "TakeOver"
-    http_metrics: HttpMetrics
-    memory: HttpMemory
-    page_turns: PageTurns
-    transactions: TransactionCoordinator
-    event_store: EventStore
-    event_topics: EventTopics
-    commands: Commands
-    # None where they are not served.
-    webhook_statistics: Callable[[], WebhookStatistics] | None
-    event_files: EventFiles | None
-    descriptors: Descriptors
+    """All containers. `routes.py` binds each handler to the container that it takes."""
+
+    port: PortServices
+    rooms: RoomServices
+    topics: TopicServices
+    groups: GroupServices
+    event_store: EventStoreServices
+    webhooks: WebhookServices
+    monitoring: MonitoringServices

@@ -1,7 +1,7 @@
-"""All APIs of Kafka 4.4's broker listener that are declared, by key.
+"""All declared APIs of Kafka 4.4's broker listener, by key.
 
-To be declared is not to be served: the server advertises what has a handler (`kwire.handlers.HANDLERS`), and loads only
-those, because a declaration takes most of a millisecond.
+Not every declared API is served. The server advertises the APIs that have a handler (`kwire.handlers.HANDLERS`). It
+imports only the declarations of these APIs, because the import of one declaration takes most of a millisecond.
 """
 
 from kwire.wire.messages.add_offsets_to_txn import ADD_OFFSETS_TO_TXN

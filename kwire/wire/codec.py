@@ -1,52 +1,57 @@
-"""Straight-line encoders and decoders, written by this module for one message in one version, on first use.
+"""Generates encoders and decoders, as straight-line Python code, for each message and version on first use.
 
-The generated text has no calls per field: neighbouring fields of fixed size become one `struct` call (the length of a
-string that follows joins it), nested structs become nested loops. Every count and length is checked against the bytes
-that remain before anything is allocated for it. `spec.py` says the same slowly; a property test keeps the two equal.
+The generated code has no calls per field. Adjacent fields of fixed size become one `struct` call, which includes the
+length of a following string. Nested structs are inlined, arrays become loops. Every count and length is checked against
+the remaining bytes before memory is allocated. `spec.py` is the slow reference; a property test compares them.
 
     decode(view, room) -> message   raises WireError; TooManyElements if there are more elements than `room`
     encode(message) -> list[Buffer] the parts in order; large records stay views and are never copied
 
-For messages that take too long to read or to write in one go the same text is also written as generators, which yield
-after each chunk of a few milliseconds and return the result.
+For messages that take too long to decode or encode without a pause, the same code is also generated in the form of
+generators. These yield after each chunk and return the result.
 """
 
 import struct
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar
 
+from kwire.wire.chunked_copy import COPIED_BYTES_PER_CHUNK, copied
 from kwire.wire.errors import TooManyElements, WireError
 from kwire.wire.schema import ArrayKind, Field, Kind, Message, Struct, message_of
+from kwire.wire.smallest_size import smallest_size
 from kwire.wire.types import BYTES, RECORDS, STRING, UUID, Buffer, Fixed, Varlen
 from kwire.wire.varint import ONE_BYTE, decode_uvarint, encode_uvarint
 
 M = TypeVar("M")
 
-# Below this, copying records into the answer is cheaper than one more part to write.
+# Smaller records are copied into the preceding part, which is faster than writing another part to the socket.
 SMALL_RECORDS_BYTES = 512
 
-# Elements of all arrays of one message: a hundred thousand partitions, each with a topic of its own, and some to spare.
-# An element can be three bytes on the wire and a hundred in memory, so without this a large frame could become forty
-# times as large, and take seconds to read.
-# Tagged fields count too: nothing is kept of unknown ones, but twenty million of them would take seconds to step over.
+# Maximum number of elements of all arrays of one message. It allows a hundred thousand partitions, each in its own
+# topic, and some more. An element can take three bytes in the frame and a hundred in memory, so without this limit the
+# message of a large frame could take forty times its size and seconds to decode. Tagged fields are included in the
+# limit: unknown ones are not stored, but skipping twenty million of them would take seconds.
 ELEMENTS_MAX = 250_000
 
-# Elements that a chunked decoder or encoder processes between two yields: less than half a millisecond.
+# Elements that a chunked decoder or encoder processes between two yields. They take less than half a millisecond.
 ELEMENTS_PER_CHUNK = 150
-# Bytes of text or of opaque data that take as long as an element: 2 to the power of this.
+# 2 to this power bytes of strings or opaque data take as long as one element.
 _BYTES_PER_ELEMENT_LOG2 = 10
+# 2 to this power numbers or UUIDs of an array take as long as one element.
+_FIXED_PER_ELEMENT_LOG2 = 4
+FIXED_PER_CHUNK = ELEMENTS_PER_CHUNK << _FIXED_PER_ELEMENT_LOG2
 
-# Kafka's own bound: a string never has more bytes than its older, two-byte length could say.
+# Kafka's limit in all versions: the largest value of the two-byte length of versions that are not flexible.
 STRING_BYTES_MAX = 0x7FFF
 
 
-# The mark of a struct that is null (KIP-893): an int8 below zero, but among tagged fields a varint of zero.
+# The encodings of a null struct (KIP-893): an int8 of -1, and in tagged fields a varint of 0.
 NULL_STRUCT = b"\xff"
 NULL_TAGGED_STRUCT = b"\x00"
 
 
 class EncodedElements:
-    """The elements of one of a message's own arrays, encoded before: for answers too large to be encoded in one go."""
+    """Encoded elements of a top-level array of a message, for responses too large to encode without a pause."""
 
     __slots__ = ("_count", "encoded")
 
@@ -71,7 +76,7 @@ _element_encoders: dict[tuple[type[Any], str, int], Callable[[Sequence[Any]], by
 
 
 def decoder(cls: type[M], version: int) -> Callable[..., M]:
-    """The decoder of one message class in one version, generated once. Its second argument bounds the elements."""
+    """Return the decoder of a message class in one version, generated once. Its second argument limits elements."""
     try:
         return _decoders[cls, version]
     except KeyError:
@@ -80,7 +85,7 @@ def decoder(cls: type[M], version: int) -> Callable[..., M]:
 
 
 def chunked_decoder(cls: type[Any], version: int) -> ChunkedDecode:
-    """The same as a generator, for messages of up to ELEMENTS_MAX elements."""
+    """Return the decoder in the form of a generator, for messages of up to ELEMENTS_MAX elements."""
     try:
         return _chunked_decoders[cls, version]
     except KeyError:
@@ -89,7 +94,7 @@ def chunked_decoder(cls: type[Any], version: int) -> ChunkedDecode:
 
 
 def encoder(cls: type[M], version: int) -> Callable[[M], list[Buffer]]:
-    """The encoder of one message class in one version, generated once."""
+    """Return the encoder of a message class in one version, generated once."""
     try:
         return _encoders[cls, version]
     except KeyError:
@@ -98,7 +103,7 @@ def encoder(cls: type[M], version: int) -> Callable[[M], list[Buffer]]:
 
 
 def chunked_encoder(cls: type[Any], version: int) -> ChunkedEncode:
-    """The same as a generator."""
+    """Return the encoder in the form of a generator."""
     try:
         return _chunked_encoders[cls, version]
     except KeyError:
@@ -107,7 +112,7 @@ def chunked_encoder(cls: type[Any], version: int) -> ChunkedEncode:
 
 
 def elements_encoder(cls: type[Any], array: str, version: int) -> Callable[[Sequence[Any]], bytes]:
-    """What encodes some elements of one of a message's own arrays, without their count; for `EncodedElements`."""
+    """Return the encoder of elements of a top-level array, without their count. Used for `EncodedElements`."""
     try:
         return _element_encoders[cls, array, version]
     except KeyError:
@@ -123,31 +128,16 @@ def encode_message(message: object, version: int) -> bytes:
     return b"".join(encoder(type(message), version)(message))
 
 
-def smallest_size(kind: Kind, version: int, flexible: bool) -> int:
-    """The fewest bytes a value of this kind can take: what a claimed count is checked against."""
-    if isinstance(kind, Fixed):
-        return kind.size_bytes
-    if isinstance(kind, Struct):
-        return sum(_smallest_field(f, version, flexible) for f in kind.at(version)) + flexible or 1
-    if flexible:
-        return 1
-    return 2 if kind is STRING else 4
-
-
-def _smallest_field(f: Field, version: int, flexible: bool) -> int:
-    if isinstance(f.kind, Struct) and version in f.nullable:
-        return 1
-    return smallest_size(f.kind, version, flexible)
-
-
 def _refuse(what: str, claimed: int, position: int, room: int = ELEMENTS_MAX) -> WireError:
     if claimed > room:
-        return TooManyElements(f"{what} claims {claimed} at byte {position}: at most {room} are left to a message")
-    return WireError(f"{what} claims {claimed} at byte {position}: more than there may be, or less than none")
+        return TooManyElements(
+            f"{what} has the count {claimed} at byte {position}: at most {room} are left for a message"
+        )
+    return WireError(f"{what} has the count or length {claimed} at byte {position}: negative or beyond the end")
 
 
 class _Writer:
-    """Lines of a function under construction, and the objects it refers to by name."""
+    """Collects the lines of a generated function, and the objects that the function refers to by name."""
 
     def __init__(self, message: Message, version: int, *, is_chunked: bool = False) -> None:
         self.is_chunked = is_chunked
@@ -160,6 +150,7 @@ class _Writer:
             "new": object.__new__,
             "refuse": _refuse,
             "uvarint": decode_uvarint,
+            "copied": copied,
             "U": encode_uvarint,
             "V": ONE_BYTE,
         }
@@ -197,13 +188,13 @@ class _Decoder(_Writer):
             try:
                 return decode_straight(data if type(data) is memoryview else memoryview(data), room)
             except (struct.error, IndexError, UnicodeDecodeError) as error:
-                raise WireError(f"{name} is cut short or garbled: {error}") from error
+                raise WireError(f"{name} is truncated or malformed: {error}") from error
 
         return decode
 
     def compile_chunked(self) -> ChunkedDecode:
         self.emit(f"left = {ELEMENTS_PER_CHUNK}")
-        self.emit("if not left: yield")  # a generator even if the message has no array
+        self.emit("if not left: yield")  # makes it a generator even if the message has no array
         decode_straight = self.body()
         name = f"{self.message.name} v{self.version}"
 
@@ -211,7 +202,7 @@ class _Decoder(_Writer):
             try:
                 return (yield from decode_straight(memoryview(data), ELEMENTS_MAX))
             except (struct.error, IndexError, UnicodeDecodeError) as error:
-                raise WireError(f"{name} is cut short or garbled: {error}") from error
+                raise WireError(f"{name} is truncated or malformed: {error}") from error
 
         return decode
 
@@ -223,13 +214,13 @@ class _Decoder(_Writer):
         return self.build("def decode(buf, room):", "decode")
 
     def end_element(self) -> None:
-        """In chunked code: yield after the last element of a chunk."""
+        """In chunked code, emit a yield after the last element of a chunk."""
         if self.is_chunked:
             self.emit("left -= 1")
             self.emit(f"if left <= 0: left = {ELEMENTS_PER_CHUNK}; yield")
 
     def struct(self, target: str, kind: Struct) -> None:
-        """Make an object and fill it; pending fixed fields are read together."""
+        """Emit code that creates an object and decodes its fields. Adjacent fixed fields are read together."""
         made = self.refer("C", kind.make)
         self.emit(f"{target} = new({made})")
         group: list[tuple[str, Fixed]] = []
@@ -250,7 +241,7 @@ class _Decoder(_Writer):
                 self.emit(f"{target}.{f.name} = {'[]' if f.default is list else self.refer('D', f.default)}")
 
     def fixed(self, group: list[tuple[str, Fixed]]) -> None:
-        """Flush pending fixed fields as one unpack."""
+        """Emit the pending fixed fields as one unpack."""
         if not group:
             return
         packing = struct.Struct(">" + "".join(kind.format for _, kind in group))
@@ -260,7 +251,7 @@ class _Decoder(_Writer):
         group.clear()
 
     def length(self, size: Fixed, group: list[tuple[str, Fixed]]) -> str:
-        """Read a length or count; null is -1 in both encodings."""
+        """Emit code that reads a length or count and return its variable. Null is -1 in both encodings."""
         n = self.fresh("n")
         if self.flexible:
             self.fixed(group)
@@ -289,13 +280,13 @@ class _Decoder(_Writer):
 
     def nested(self, into: str, kind: Struct, nullable: bool, is_tagged: bool) -> None:
         if nullable:
-            # Among tagged fields the mark is a varint, and null is zero.
-            mark, is_null = self.fresh("mark"), "== 0" if is_tagged else "> 127"
+            # In tagged fields a varint says whether the struct is null (0). Elsewhere it is an int8, negative for null.
+            presence, is_null = self.fresh("presence"), "== 0" if is_tagged else "> 127"
             if is_tagged:
-                self.uvarint(mark)
+                self.uvarint(presence)
             else:
-                self.emit(f"{mark} = buf[pos]; pos += 1")
-            self.emit(f"if {mark} {is_null}: {into} = None")
+                self.emit(f"{presence} = buf[pos]; pos += 1")
+            self.emit(f"if {presence} {is_null}: {into} = None")
             self.emit("else:")
             self.depth += 1
         inner = self.fresh("o")
@@ -305,10 +296,13 @@ class _Decoder(_Writer):
 
     def varlen(self, into: str, what: str, kind: Varlen, nullable: bool, group: list[tuple[str, Fixed]]) -> None:
         n = self.length(_length_of(kind), group)
-        # A short length says it by itself; a compact one could say more than Kafka takes.
+        # A two-byte length cannot exceed the limit, a compact length can.
         bound = f" and {n} <= {STRING_BYTES_MAX}" if kind is STRING and self.flexible else ""
         self.emit(f"if 0 <= {n} <= end - pos{bound}:")
-        taken = {STRING.name: "str(buf[pos:pos + {n}], 'utf-8')", BYTES.name: "bytes(buf[pos:pos + {n}])"}
+        copied = "bytes(buf[pos:pos + {n}])"
+        if self.is_chunked:
+            copied += f" if {n} <= {COPIED_BYTES_PER_CHUNK} else (yield from copied(buf[pos:pos + {n}]))"
+        taken = {STRING.name: "str(buf[pos:pos + {n}], 'utf-8')", BYTES.name: copied}
         self.emit(f"    {into} = {taken.get(kind.name, 'buf[pos:pos + {n}]').format(n=n)}")
         self.emit(f"    pos += {n}")
         if self.is_chunked and kind is not RECORDS:
@@ -330,16 +324,8 @@ class _Decoder(_Writer):
         self.emit(f"else: raise refuse({f.name!r}, {n}, pos, room)")
 
     def elements(self, into: str, what: str, element: Fixed | Varlen | Struct, n: str) -> None:
-        if element is UUID:
-            # One by one: a format of n times 16s would be as large as the array, and `struct` remembers its formats.
-            each = self.refer("S", struct.Struct(element.format).iter_unpack)
-            self.emit(f"{into} = [u for u, in {each}(buf[pos:pos + 16 * {n}])]")
-            self.emit(f"pos += 16 * {n}")
-            return
         if isinstance(element, Fixed):
-            unpack = self.refer("S", struct.unpack_from)
-            self.emit(f"{into} = list({unpack}(f'>{{{n}}}{element.format}', buf, pos))")
-            self.emit(f"pos += {element.size_bytes} * {n}")
+            self.fixed_elements(into, element, n)
             return
         items, item = self.fresh("items"), self.fresh("o")
         self.emit(f"{items} = []")
@@ -354,8 +340,35 @@ class _Decoder(_Writer):
         self.depth -= 1
         self.emit(f"{into} = {items}")
 
+    def fixed_elements(self, into: str, element: Fixed, n: str) -> None:
+        if not self.is_chunked:
+            self.emit(f"{into} = {self.unpacked(element, n)}")
+            self.emit(f"pos += {element.size_bytes} * {n}")
+            return
+        items, k = self.fresh("items"), self.fresh("k")
+        self.emit(f"{items} = []")
+        self.emit(f"while {n}:")
+        self.depth += 1
+        self.emit(f"{k} = {n} if {n} < {FIXED_PER_CHUNK} else {FIXED_PER_CHUNK}")
+        self.emit(f"{items} += {self.unpacked(element, k)}")
+        self.emit(f"pos += {element.size_bytes} * {k}")
+        self.emit(f"{n} -= {k}")
+        self.emit(f"left -= {k} >> {_FIXED_PER_ELEMENT_LOG2}")
+        self.emit(f"if left <= 0: left = {ELEMENTS_PER_CHUNK}; yield")
+        self.depth -= 1
+        self.emit(f"{into} = {items}")
+
+    def unpacked(self, element: Fixed, n: str) -> str:
+        """Return the expression for a list of the next `n` elements."""
+        if element is UUID:
+            # One unpack per UUID: a format of n times 16s would be as large as the array, and `struct` caches formats.
+            each = self.refer("S", struct.Struct(element.format).iter_unpack)
+            return f"[u for u, in {each}(buf[pos:pos + 16 * {n}])]"
+        unpack = self.refer("S", struct.unpack_from)
+        return f"list({unpack}(f'>{{{n}}}{element.format}', buf, pos))"
+
     def tagged(self, target: str, kind: Struct) -> None:
-        """Known tags are read into their fields, unknown ones stepped over (KIP-482)."""
+        """Emit code that decodes known tagged fields and skips unknown ones (KIP-482)."""
         n = self.fresh("n")
         self.uvarint(n)
         self.emit(f"if {n}:")
@@ -396,7 +409,7 @@ class _Encoder(_Writer):
 
     def compile_chunked(self) -> ChunkedEncode:
         self.emit(f"left = {ELEMENTS_PER_CHUNK}")
-        self.emit("if not left: yield")  # a generator even if the message has no array
+        self.emit("if not left: yield")  # makes it a generator even if the message has no array
         made: ChunkedEncode = self.body()
         return made
 
@@ -439,7 +452,7 @@ class _Encoder(_Writer):
         group.clear()
 
     def length(self, value: str, size: Fixed, w: str, group: list[tuple[str, Fixed]]) -> None:
-        """Write a length or count."""
+        """Emit code that writes a length or count."""
         if self.flexible:
             self.fixed(group, w)
             n = self.fresh("n")
@@ -449,7 +462,7 @@ class _Encoder(_Writer):
             group.append((value, size))
 
     def null_length(self, size: Fixed, w: str) -> None:
-        """Write what says that there is nothing: -1, which a compact length has as zero."""
+        """Emit code that writes the length of null: -1, or 0 as a compact length."""
         self.emit(f"{w}({bytes(1) if self.flexible else struct.pack('>' + size.format, -1)!r})")
 
     def value(self, source: str, f: Field, w: str, group: list[tuple[str, Fixed]]) -> None:
@@ -460,7 +473,7 @@ class _Encoder(_Writer):
         x = self.fresh("x")
         self.emit(f"{x} = {source}")
         if nullable:
-            # What was gathered so far must leave before the branch.
+            # The pending fixed fields must be written before the branch.
             self.fixed(group, w)
             self.emit(f"if {x} is None:")
             self.depth += 1
@@ -496,7 +509,7 @@ class _Encoder(_Writer):
 
     def bytes_of(self, x: str, kind: Varlen, w: str) -> None:
         if kind is not RECORDS or w != "w":
-            # Inside a tagged field the size must be known, so even records are gathered there.
+            # The size of a tagged field comes first, so its records must be collected, not returned as another part.
             self.emit(f"{w}({x})")
             return
         self.emit(f"if len({x}) < {SMALL_RECORDS_BYTES}: {w}({x})")
@@ -506,12 +519,8 @@ class _Encoder(_Writer):
         self.emit(f"    chunks.append({x})")
 
     def elements(self, x: str, element: Fixed | Varlen | Struct, w: str) -> None:
-        if element is UUID:
-            self.emit(f"for u in {x}: {w}({self.refer('P', struct.Struct(element.format).pack)}(u))")
-            return
         if isinstance(element, Fixed):
-            pack = self.refer("P", struct.pack)
-            self.emit(f"{w}({pack}(f'>{{len({x})}}{element.format}', *{x}))")
+            self.fixed_elements(x, element, w)
             return
         if self.depth == 1:
             self.names["Encoded"] = EncodedElements
@@ -524,21 +533,40 @@ class _Encoder(_Writer):
         else:
             group: list[tuple[str, Fixed]] = []
             self.present(item, element, False, w, group)
-        # Inside a tagged field the size must be known, so nothing leaves before its end.
+        # The size of a tagged field comes before its value, so no part of the value can be completed here.
         if self.is_chunked and w == "w":
             self.emit("left -= 1")
             self.emit(f"if left <= 0: left = {ELEMENTS_PER_CHUNK}; chunks.append(join(parts)); parts.clear(); yield")
         self.emit("pass")
         self.depth -= 1
 
+    def fixed_elements(self, x: str, element: Fixed, w: str) -> None:
+        some = x
+        # The size of a tagged field comes before its value, so no part of the value can be completed here.
+        is_chunked = self.is_chunked and w == "w"
+        if is_chunked:
+            some, start = self.fresh("x"), self.fresh("n")
+            self.emit(f"for {start} in range(0, len({x}), {FIXED_PER_CHUNK}):")
+            self.depth += 1
+            self.emit(f"{some} = {x}[{start}:{start} + {FIXED_PER_CHUNK}]")
+        if element is UUID:
+            self.emit(f"for u in {some}: {w}({self.refer('P', struct.Struct(element.format).pack)}(u))")
+        else:
+            pack = self.refer("P", struct.pack)
+            self.emit(f"{w}({pack}(f'>{{len({some})}}{element.format}', *{some}))")
+        if is_chunked:
+            self.emit(f"left -= len({some}) >> {_FIXED_PER_ELEMENT_LOG2}")
+            self.emit(f"if left <= 0: left = {ELEMENTS_PER_CHUNK}; chunks.append(join(parts)); parts.clear(); yield")
+            self.depth -= 1
+
     def tagged(self, source: str, kind: Struct, w: str) -> None:
-        """Only tagged fields that differ from their default travel."""
+        """Emit code that encodes the tagged fields that differ from their defaults."""
         fields = kind.tagged_at(self.version)
         if not fields:
             self.emit(f"{w}(b'\\x00')")
             return
         defaults = [self.refer("D", [] if f.default is list else f.default) for f in fields]
-        # Most often every value *is* the default object: identity spares the comparison.
+        # Most values are the default objects themselves, so the identity is checked before the slower comparison.
         values = [(f"{source}.{f.name}", default) for f, default in zip(fields, defaults, strict=True)]
         self.emit(f"if {' and '.join(f'({x} is {default} or {x} == {default})' for x, default in values)}:")
         self.emit(f"    {w}(b'\\x00')")

@@ -1,7 +1,8 @@
-"""One client connection without a socket: bytes in, requests out; answers in any order, bytes out in request order.
+"""A client connection without a socket: parses requests, and returns responses in request order.
 
-Kafka promises answers in the order of the requests. A request is handled at once (its ordered phase), its answer may
-come later (its waiting phase): answers that are ready too early wait in a queue of bounded length.
+Kafka guarantees responses in the order of the requests. The ordered phase of a request runs before the next request is
+handled. In the waiting phase, which some requests have, the response is not known yet. A response that is ready before
+the response of an earlier request waits in a queue, and the server bounds the length of this queue.
 """
 
 import struct
@@ -22,8 +23,8 @@ _answer_head = struct.Struct(">ii").pack
 _flexible_answer_head = struct.Struct(">iib").pack
 
 
-class Turn:
-    """A place in the order of answers: the answer, framed, once it is there."""
+class PendingResponse:
+    """An entry in the queue of responses. `answer` is the framed response, or None while it is not ready."""
 
     __slots__ = ("answer",)
 
@@ -31,10 +32,10 @@ class Turn:
         self.answer: list[Buffer] | None = None
 
 
-class Request(Turn):
-    """A request as it came: which API and version, from whom, and the bytes of its body (valid until `settle`).
+class Request(PendingResponse):
+    """A request with its parsed header. `body` holds the encoded request and is valid until `FrameReader.settle`.
 
-    `body` is None for an ApiVersions above our range, which is answered as version 0 with error 35 (KIP-511).
+    `body` is None for an unsupported version of ApiVersions, which is answered in version 0 with error 35 (KIP-511).
     """
 
     __slots__ = ("api", "body", "client_id", "correlation_id", "version")
@@ -51,31 +52,34 @@ class Request(Turn):
 
 
 class ServerConnection:
-    """`reader` cuts the bytes into frames; `open` reads one; it is answered now, or waits and is answered later."""
+    """The protocol state of a connection.
+
+    `reader` returns frames, `open` parses the request in a frame, `answer_now` and `answer_later` receive its response.
+    """
 
     __slots__ = ("_apis", "_client_id", "_client_id_bytes", "reader", "waiting")
 
     def __init__(self, apis: Mapping[int, Api], memory: ReceiveMemory, largest_frame_bytes: int) -> None:
         self.reader = FrameReader(memory, largest_frame_bytes)
         self._apis = apis
-        # Requests handed out and not yet answered in order; its length is what a server bounds.
-        self.waiting: deque[Turn] = deque()
+        # Requests whose responses have not been sent, in request order. The server bounds the length.
+        self.waiting: deque[PendingResponse] = deque()
         self._client_id_bytes = b""
         self._client_id: str | None = ""
 
     def open(self, frame: memoryview) -> Request:
-        """The request in a frame that `reader` gave."""
+        """Parse the request in a frame that `reader` returned. Raises WireError."""
         try:
             return self._parse(frame)
         except (struct.error, IndexError, UnicodeDecodeError) as error:
-            raise WireError(f"a request header is cut short or garbled: {error}") from error
+            raise WireError(f"the request header is truncated or malformed: {error}") from error
 
-    def wait(self, turn: Turn) -> None:
-        """The answer comes later; those of later requests wait behind it."""
+    def wait(self, turn: PendingResponse) -> None:
+        """Add a response that is not ready to the queue. The responses of later requests are sent after it."""
         self.waiting.append(turn)
 
     def answer_now(self, request: Request, chunks: list[Buffer] | None) -> list[Buffer]:
-        """Take the answer of the request just handed out (None: the client wants none); what may be sent at once."""
+        """Receive the response of the current request (None: no response); return the bytes that can be sent now."""
         framed = [] if chunks is None else self._frame(request, chunks)
         if not self.waiting:
             return framed
@@ -84,11 +88,11 @@ class ServerConnection:
         return []
 
     def answer_later(self, request: Request, chunks: list[Buffer] | None) -> list[Buffer]:
-        """Take the answer of a request that was told to wait; everything that may be sent now, in request order."""
+        """Receive the response of a queued request; return all responses that can be sent now, in request order."""
         return self.answer_framed(request, [] if chunks is None else self._frame(request, chunks))
 
-    def answer_framed(self, turn: Turn, framed: list[Buffer]) -> list[Buffer]:
-        """The same with an answer that needs no framing any more."""
+    def answer_framed(self, turn: PendingResponse, framed: list[Buffer]) -> list[Buffer]:
+        """Do the same as `answer_later` for a response that is already framed."""
         turn.answer = framed
         waiting = self.waiting
         ready: list[Buffer] = []
@@ -108,7 +112,7 @@ class ServerConnection:
             position += length
             raw = frame[10:position].tobytes()
             if len(raw) != length:
-                raise WireError("the client id runs over the end of the request")
+                raise WireError("the client id exceeds the end of the request")
             if raw != self._client_id_bytes:
                 self._client_id = str(raw, "utf-8")
                 self._client_id_bytes = raw
@@ -133,17 +137,17 @@ class ServerConnection:
 
 
 def _skip_tags(frame: memoryview, position: int) -> int:
-    """Header tags are for proxies; none is known to us, all are stepped over."""
+    """Return the position after the tagged fields of the header, which are ignored because none are defined."""
     count = frame[position]
     if count == 0:
         return position + 1
     count, position = decode_uvarint(frame, position)
     if count > HEADER_TAGS_MAX:
-        raise WireError(f"a request header claims {count} tags; allowed are {HEADER_TAGS_MAX}")
+        raise WireError(f"the request header has {count} tags; at most {HEADER_TAGS_MAX} are allowed")
     for _ in range(count):
         _, position = decode_uvarint(frame, position)
         size, position = decode_uvarint(frame, position)
         position += size
     if position > len(frame):
-        raise WireError("header tags run over the end of the request")
+        raise WireError("the header tags exceed the end of the request")
     return position

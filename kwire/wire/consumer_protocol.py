@@ -1,10 +1,11 @@
-"""What consumers of a classic group tell each other: subscriptions and assignments, opaque bytes to the server.
+"""The consumer protocol of classic groups: subscriptions and assignments.
 
-They travel inside JoinGroup and SyncGroup and are stored inside a group's record; each is a 16-bit version and a body.
-A version above 3 is read as 3: later ones may only add fields at the end. This is neither an API nor a record, so it
-stands on its own.
+Subscriptions are part of JoinGroup, assignments of SyncGroup. Both are stored in the record of the group and are opaque
+bytes for the coordinator. Each consists of a 16-bit version and a body. A version above 3 is decoded as version 3,
+because later versions may only add fields at the end.
 
-Subscription 1: partitions owned. 2: the generation they were owned in. 3: rack. The assignment is the same in all.
+Subscription version 1 adds the owned partitions, version 2 the generation in which they were owned, and version 3 the
+rack. The assignment has the same fields in all versions.
 """
 
 from kwire.wire.schema import field, message, struct

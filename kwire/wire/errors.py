@@ -1,17 +1,17 @@
-"""What can be wrong with bytes from the network."""
+"""Errors in the bytes that were received from a client."""
 
 
 class WireError(Exception):
-    """The bytes are not what the protocol says; the connection they came from cannot be trusted any further."""
+    """The bytes violate the protocol, and the connection has to be closed."""
 
 
 class FrameTooLarge(WireError):
-    """A peer announced a frame of a negative size, or one above the configured bound."""
+    """The size of a frame is negative or above the configured maximum."""
 
 
 class UnsupportedRequest(WireError):
-    """A well-formed header asks for an API or a version that is not served."""
+    """The header is valid, but requests an API or a version that is not supported."""
 
 
 class TooManyElements(WireError):
-    """The arrays of a message have more elements than the caller decodes in one go, or than any message may have."""
+    """The arrays of a message have more elements than the caller allows, or more than ELEMENTS_MAX."""

@@ -1,10 +1,10 @@
-"""Cutting a byte stream into frames (a big-endian int32 size, then that many bytes) with one copy at most.
+"""Splits a byte stream into frames (a big-endian int32 size, then that many bytes) with at most one copy.
 
-All connections of a loop read into one shared scratch page: whole frames are handled where they lie, and only the
-beginning of a frame that is still arriving gets memory of its own, which grows with the bytes that really came. So an
-idle connection holds nothing, and a peer that announces a gigabyte and sends a byte holds 64 KiB.
+All connections of an event loop read into one shared scratch buffer, and complete frames are handled there. Only an
+incomplete frame gets a buffer of its own, which grows with the bytes that have arrived. So an idle connection holds no
+memory, and a connection whose client announces a gigabyte and sends one byte holds 64 KiB.
 
-A frame is a view that is valid until `settle` is called: what must live longer has to be copied out.
+A frame is a view that is valid until `settle` is called. Data that is needed longer must be copied.
 """
 
 import mmap
@@ -17,15 +17,19 @@ SCRATCH_BYTES = 256 * 1024
 SMALL_STEP_BYTES = 64 * 1024
 POOLED_STEP_BYTES = 1024 * 1024
 POOLED_SPARES_MAX = 16
-# Read at once by a connection whose address has used up its share: what it sends is kept, so it is to be little.
+# Size of one read if the client's address has exhausted its share of the memory. It is small, because bytes that have
+# been read must be kept.
 SHORT_READ_BYTES = 4 * 1024
+# Size of one read if the frame is larger than a pooled buffer. A read of this size into fresh memory takes a tenth of a
+# millisecond.
+LARGE_FRAME_READ_BYTES = 128 * 1024
 
 _read_size = struct.Struct(">i").unpack_from
 _PRIVATE = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
 
 
 class Account:
-    """The bytes that the connections of one client address hold."""
+    """Counts the bytes that all connections of one client address hold."""
 
     __slots__ = ("used_bytes",)
 
@@ -34,10 +38,11 @@ class Account:
 
 
 class ReceiveMemory:
-    """The memory of all frames in progress: the scratch page, a few spare buffers, and a bound on the sum.
+    """The memory for all incomplete frames: the scratch buffer, a few spare buffers, and a limit on the total.
 
-    An address may hold as many bytes as it leaves free for others, so one address alone gets half of the bound. It may
-    always hold one frame of the largest size, else that could never be received; without such a size it may hold all.
+    The share of an address is half of the memory that the other addresses do not use, so a single address gets half of
+    the limit. The share is always large enough for one frame of the maximum size, because otherwise that frame could
+    never be received. Without a maximum frame size the share is the whole limit.
     """
 
     __slots__ = ("_largest_frame_bytes", "_spares", "is_short", "limit_bytes", "on_release", "scratch", "used_bytes")
@@ -45,7 +50,7 @@ class ReceiveMemory:
     def __init__(self, limit_bytes: int, largest_frame_bytes: int | None = None) -> None:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
-        # More than half of the bound is used. Below that no address can have used up its share.
+        # True if more than half of the limit is used. While it is False, no address can have exhausted its share.
         self.is_short = False
         self.on_release: Callable[[], None] | None = None
         self.scratch = memoryview(bytearray(SCRATCH_BYTES))
@@ -53,14 +58,14 @@ class ReceiveMemory:
         self._spares: list[memoryview] = []
 
     def room_bytes(self, account: Account, instead_of: int = 0) -> int:
-        """How many more bytes an address may hold when it gives `instead_of` bytes back for them."""
+        """Return how many more bytes an address may hold if it releases `instead_of` bytes."""
         free = self.limit_bytes - self.used_bytes + instead_of
         held = account.used_bytes - instead_of
         share = max((free + held) // 2, self._largest_frame_bytes)
         return min(free, share - held)
 
     def take(self, size: int, account: Account, instead_of: int = 0) -> memoryview | None:
-        """A buffer of at least `size` bytes, or None when a bound would be passed."""
+        """Return a buffer of at least `size` bytes, or None if that would exceed a limit."""
         room = self.room_bytes(account, instead_of)
         if size > room:
             return None
@@ -72,9 +77,9 @@ class ReceiveMemory:
         return self.overdraw(size, account)
 
     def overdraw(self, size: int, account: Account) -> memoryview:
-        """A buffer in spite of the bounds, for at most one read per connection."""
+        """Return a buffer regardless of the limits. A connection may hold at most one such buffer, for one read."""
         self._charge(size, account)
-        # Large ones are mapped, so that the system gets them back at once: from the heap it might never.
+        # Large buffers are mapped: unlike heap memory, they are always returned to the operating system when freed.
         return memoryview(mmap.mmap(-1, size, _PRIVATE) if size >= POOLED_STEP_BYTES else bytearray(size))
 
     def give_back(self, buffer: memoryview, account: Account) -> None:
@@ -82,8 +87,8 @@ class ReceiveMemory:
             self._spares.append(buffer)
         self.release(len(buffer), account)
 
-    def hold(self, size: int, account: Account, instead_of: int = 0) -> bool:
-        """Count bytes that the caller copies out of a frame, or return False when a bound would be passed."""
+    def reserve(self, size: int, account: Account, instead_of: int = 0) -> bool:
+        """Reserve memory for bytes that the caller copies out of a frame. Return False if that would exceed a limit."""
         if size > self.room_bytes(account, instead_of):
             return False
         self._charge(size, account)
@@ -101,25 +106,42 @@ class ReceiveMemory:
 
 
 class FrameReader:
-    """One connection's incoming frames. `buffer` → fill it → `received` → `next_frame` until None → `settle`."""
+    """Reads the frames of a connection.
 
-    __slots__ = ("_end", "_largest", "_memory", "_own", "_start", "_view", "account", "is_starved", "received_bytes")
+    For each read: get `buffer`, fill it, call `received`, call `next_frame` until it returns None, call `settle`.
+    """
+
+    __slots__ = (
+        "_end",
+        "_growth",
+        "_largest",
+        "_memory",
+        "_start",
+        "_view",
+        "account",
+        "is_shared",
+        "is_starved",
+        "received_bytes",
+    )
 
     def __init__(self, memory: ReceiveMemory, largest_bytes: int, account: Account | None = None) -> None:
         self._memory = memory
         self.account = account or Account()
         self._largest = largest_bytes
         self._view = memory.scratch
-        self._own = False
+        # Whether the returned frames are in the scratch buffer, which all connections share.
+        self.is_shared = True
+        # Bytes by which the buffer will be enlarged at the next read. They are already reserved.
+        self._growth = 0
         self._start = 0
         self._end = 0
         self.received_bytes = 0
-        self.is_starved = False  # a bound on memory is reached: read no more until `settle` finds room
+        self.is_starved = False  # True if a memory limit is reached: nothing is read until `settle` gets memory
 
     @property
     def held_bytes(self) -> int:
-        """The memory that a frame in progress has of its own."""
-        return len(self._view) if self._own else 0
+        """The size of the buffer of the incomplete frame; 0 if there is none."""
+        return 0 if self.is_shared else len(self._view) + self._growth
 
     @property
     def has_room(self) -> bool:
@@ -128,7 +150,7 @@ class FrameReader:
 
     @property
     def has_memory(self) -> bool:
-        """Whether there is memory for this reader, if it does not go beyond the share of its address."""
+        """Whether the total limit leaves enough memory for this reader, regardless of the share of its address."""
         memory = self._memory
         return memory.limit_bytes - memory.used_bytes + len(self._view) >= self._wanted_bytes
 
@@ -137,26 +159,29 @@ class FrameReader:
         return self._room(self._end - self._start)
 
     @property
-    def is_shared(self) -> bool:
-        """Whether the frames handed out lie in the scratch page of all connections."""
-        return not self._own
+    def is_large(self) -> bool:
+        """Whether the buffer of the incomplete frame is larger than a pooled buffer."""
+        return self.held_bytes > POOLED_STEP_BYTES
 
-    def hold(self, size: int) -> bool:
-        """Count a copy of bytes of the frames handed out; False if that is too much.
+    def reserve(self, size: int) -> bool:
+        """Reserve memory for a copy of the returned frames. Return False if that would exceed a limit.
 
-        The memory of these frames ends with `settle`, the copy takes its place: any request that could be received can
-        be copied, unless others have used up the memory.
+        The memory of these frames is not counted, because `settle` releases it. So every request that could be received
+        can also be copied, unless other connections have exhausted the memory.
         """
-        return self._memory.hold(size, self.account, self.held_bytes)
+        return self._memory.reserve(size, self.account, self.held_bytes)
 
     def release(self, size: int) -> None:
-        """The end of a copy that was counted by `hold`; also after `close`."""
+        """Release memory that `reserve` reserved. It may be called after `close`."""
         self._memory.release(size, self.account)
 
     def buffer(self) -> memoryview:
-        """Where the next bytes of the stream belong; never empty unless starved."""
-        if self._own:
-            return self._view[self._end :]
+        """Return the buffer for the next bytes of the stream. It is empty only if the reader is starved."""
+        if not self.is_shared:
+            if self._growth:
+                self._enlarge()
+            end = self._end
+            return self._view[end : end + LARGE_FRAME_READ_BYTES] if self.is_large else self._view[end:]
         if self._memory.is_short and self._memory.room_bytes(self.account) <= SHORT_READ_BYTES:
             return self._view[:SHORT_READ_BYTES]
         return self._view
@@ -166,13 +191,13 @@ class FrameReader:
         self.received_bytes += count
 
     def next_frame(self) -> memoryview | None:
-        """The next whole frame without its size, or None while it is incomplete."""
+        """Return the next frame without its size, or None if the frame is incomplete."""
         start = self._start
         if self._end - start < 4:
             return None
         (size,) = _read_size(self._view, start)
         if not 0 <= size <= self._largest:
-            raise FrameTooLarge(f"a frame of {size} bytes is announced; allowed are 0 to {self._largest}")
+            raise FrameTooLarge(f"the frame size is {size} bytes; allowed are 0 to {self._largest}")
         stop = start + 4 + size
         if stop > self._end:
             return None
@@ -180,61 +205,90 @@ class FrameReader:
         return self._view[start + 4 : stop]
 
     def put_back(self, frame: memoryview) -> None:
-        """Take back the frame that was handed out last: after `settle` it is handed out again."""
+        """Undo the last `next_frame`, which returned `frame`: after `settle`, `next_frame` returns the frame again."""
         self._start -= 4 + len(frame)
 
     def settle(self) -> None:
-        """End the life of the frames handed out; keep what has not been handed out."""
+        """Invalidate the returned frames and keep the bytes after them."""
         kept = self._end - self._start
         if kept == 0:
-            if self._own:
+            if not self.is_shared:
                 self.close()
             else:
                 self._start = self._end = 0
             return
         room = self._room(kept)
-        if self._own:
+        if not self.is_shared:
             if self._start:
-                # The two may overlap: a view that is assigned to another one of the same memory takes care of that.
+                # Source and target may overlap. The assignment of a memoryview to a slice of the same memory allows it.
                 self._view[:kept] = self._view[self._start : self._end]
                 self._start, self._end = 0, kept
-            larger = self._memory.take(room, self.account, len(self._view)) if room > len(self._view) else None
-            if larger is not None:
-                self._move(larger, kept)
+            # Grow the buffer only when it is full, because growing may copy all bytes that have arrived.
+            if kept == self.held_bytes and room > kept:
+                self._grow(room, kept)
         else:
-            # Bytes that arrived cannot be sent back: at the bound these few are kept all the same, and reading stops.
+            # These bytes have already been read, so they are kept even if that exceeds a limit. Then reading stops.
             memory = self._memory
             self._move(memory.take(room, self.account) or memory.overdraw(kept, self.account), kept)
-        self.is_starved = kept == len(self._view) and self._is_incomplete(kept)
+        self.is_starved = kept == self.held_bytes and self._is_incomplete(kept)
 
     def close(self) -> None:
-        """Back to the scratch page; called when nothing is pending, and when the connection ends."""
-        if self._own:
+        """Release the buffer of the incomplete frame. Called when no bytes are left, and when the connection closes."""
+        if not self.is_shared:
             self._memory.give_back(self._view, self.account)
-            self._own = False
+            if self._growth:
+                self._memory.release(self._growth, self.account)
+                self._growth = 0
+            self.is_shared = True
             self._view = self._memory.scratch
         self._start = self._end = 0
         self.is_starved = False
 
     def _is_incomplete(self, kept: int) -> bool:
-        """Whether the next frame has not arrived whole; one that has waits for its turn, and needs no more memory."""
+        """Whether the next frame is incomplete. A complete frame needs no more memory: it only has to be handled."""
         return kept < 4 or 4 + _read_size(self._view, self._start)[0] > kept
 
     def _room(self, kept: int) -> int:
-        """How large the next buffer should be: the frame, but not much more than has arrived of it."""
+        """Return the size of the next buffer: at most that of the frame, and not much more than has arrived."""
         if kept < 4:
             return SMALL_STEP_BYTES
         (size,) = _read_size(self._view, self._start)
         whole = max(4 + size, kept)
-        # After it has starved a reader should not have to wait again for the rest of an ordinary frame.
+        # A reader that was starved gets a larger buffer, so that it need not wait again for the rest of most frames.
         step = POOLED_STEP_BYTES if self.is_starved else SMALL_STEP_BYTES
         return min(whole, max(step, 2 * kept)) if whole > SMALL_STEP_BYTES else SMALL_STEP_BYTES
 
+    def _grow(self, size: int, kept: int) -> None:
+        """Enlarge the buffer from `kept` to `size` bytes, unless that would exceed a limit."""
+        if isinstance(self._view.obj, mmap.mmap):
+            if self._memory.reserve(size - kept, self.account):
+                self._growth = size - kept
+        elif (larger := self._memory.take(size, self.account, kept)) is not None:
+            self._move(larger, kept)
+
+    def _enlarge(self) -> None:
+        """Enlarge a mapped buffer without a copy. A copy would take a millisecond per two megabytes.
+
+        Called between two reads, because the event loop refers to the buffer during a read.
+        """
+        old, size = self._view, len(self._view) + self._growth
+        mapped = old.obj
+        assert isinstance(mapped, mmap.mmap)
+        self._growth = 0
+        try:
+            old.release()
+            mapped.resize(size)
+            self._view = memoryview(mapped)
+        except (BufferError, OSError, SystemError):
+            # A view of a frame in this memory still exists, or the system cannot resize the memory.
+            self._view = memoryview(mmap.mmap(-1, size, _PRIVATE))
+            self._view[: self._end] = memoryview(mapped)[: self._end]
+
     def _move(self, buffer: memoryview, kept: int) -> None:
         buffer[:kept] = self._view[self._start : self._end]
-        if self._own:
+        if not self.is_shared:
             self._memory.give_back(self._view, self.account)
         self._view = buffer
-        self._own = True
+        self.is_shared = False
         self._start = 0
         self._end = kept

@@ -1,17 +1,20 @@
-"""The record batch as an executable specification: format 2, from its first byte to the last header of its last record.
+"""The executable specification of the record batch, format 2.
 
-It stands beside the protocol's specification because a batch travels as it is stored. Like that one it is slow, meant
-for reading, for tests (which keep it and `storage/batch.py` equal) and for `kwire log dump`.
+The format is part of the protocol, because a batch is sent in the form in which it is stored. Like `spec.py`, this
+module is slow. It is meant for readers, for tests (which compare it with `storage/batch/record_batch.py`) and for
+`kwire log dump`.
 
-    batch     61 bytes of header (`BatchHeaderSpec`), then the payload: all records, compressed as one block or not
-    record    varint size, then: int8 attributes (none defined), varint milliseconds after the batch's base timestamp,
-              varint offset after the batch's base offset, key, value, headers
-    key       varint size and bytes; size -1 is null. The same for values
-    headers   varint count; each a key (never null, utf-8) and a value
-    varint    zigzag, seven bits per byte, lowest first; at most ten bytes
+    batch     61 bytes of header (`BatchHeaderSpec`), then the payload: all records, possibly compressed as one block
+    record    varint size of the rest, int8 attributes (none are defined), varint timestamp minus the batch's base
+              timestamp (milliseconds), varint offset minus the batch's base offset, key, value, headers
+    key       varint size and bytes; size -1 is null
+    value     the same as a key
+    headers   varint count, then for each header a key (utf-8, never null) and a value
+    varint    zigzag encoding, seven bits per byte, lowest bits first, at most ten bytes
 
-The checksum is CRC32C over everything behind it. Base offset, length and leader epoch stand before it, so a broker
-places a batch without touching it. In a control batch the key is two int16: a version, and what the marker says.
+The checksum is CRC32C over everything after the checksum. Base offset, batch length and leader epoch come before the
+checksum, so a broker can set them without computing the checksum again. In a control batch the key consists of two
+int16: a version and the control type.
 """
 
 from collections.abc import Mapping
@@ -42,7 +45,7 @@ from crc32c import crc32c
 from kwire.wire.spec import BatchHeaderSpec, uvarint_spec
 
 HEADER_BYTES = 61
-# Base offset and the length itself are not counted by the length.
+# `batch_length` does not include the base offset (8 bytes) and itself (4 bytes).
 LENGTH_OVERHEAD = 12
 CHECKSUM_START = 21
 MAGIC = 2
@@ -95,18 +98,18 @@ ControlKeySpec = "control_key" / Fields("version" / Int16sb, "type" / Int16sb, "
 
 
 def checksum(header: Mapping[str, Any], payload: bytes) -> int:
-    """The CRC that belongs into a batch with these fields."""
+    """Compute the CRC of a batch with this header and payload."""
     return int(crc32c((BatchHeaderSpec.build(header) + payload)[CHECKSUM_START:]))
 
 
 def _completed(batch: Mapping[str, Any]) -> dict[str, Any]:
-    """The header with the three fields that follow from the others."""
+    """Return the header with its three derived fields: batch length, magic and CRC."""
     length = HEADER_BYTES - LENGTH_OVERHEAD + len(batch["payload"])
     header = {**batch["header"], "batch_length": length, "magic": MAGIC, "crc": 0}
     return {**header, "crc": checksum(header, batch["payload"])}
 
 
-# To build: `header` without length, magic and checksum, and the payload as `RecordsSpec` and the codec make it.
+# To build a batch, pass `header` without batch length, magic and CRC, and the encoded, possibly compressed `payload`.
 RecordBatchSpec = "record_batch" / Fields(
     "header" / Rebuild(BatchHeaderSpec, _completed),
     Check(this.header.magic == MAGIC),
@@ -117,5 +120,5 @@ RecordBatchSpec = "record_batch" / Fields(
 
 
 def records_spec(count: int) -> Construct:
-    """`count` records and nothing behind them: a payload that is not, or no longer, compressed."""
+    """Return the spec of an uncompressed payload: `count` records and nothing after them."""
     return FocusedSeq("records", "records" / Array(count, RecordSpec), Terminated)

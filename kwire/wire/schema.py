@@ -1,14 +1,16 @@
-"""The language in which messages are declared, and nothing that reads or writes bytes.
+"""The language in which messages are declared. Encoding and decoding are in `codec.py` and `spec.py`.
 
     @message(key=12, versions="0-4", flexible="4+")
     class HeartbeatRequest:
         group_id: String = field("0+")
         group_instance_id: String | None = field("3+", default=None)
 
-A field names the versions that carry it; `| None` makes it nullable (from `nullable` on, if that is later than the
-field itself); `tag` puts it among the tagged fields of flexible versions. A field without a default must be given to
-the constructor; one that only some versions carry always has a default, so that a handler can ignore old versions.
-Types must be declared before they are used: inner structs stand above the message that holds them.
+The first argument of `field` is the range of versions that have the field. `| None` makes the field nullable, in all
+its versions or only in those of `nullable`. `tag` makes the field a tagged field of flexible versions.
+
+A field without a default is a required argument of the constructor. A field that only some versions have must have a
+default, so that a handler can ignore old versions. Types must be declared before they are used, so inner structs come
+before their message.
 """
 
 import types
@@ -26,7 +28,7 @@ LAST_VERSION = 32767
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """An inclusive range of versions, written `4-18`, `12+` or `3`; `none` is the empty range."""
+    """An inclusive range of versions, written `4-18`, `12+` or `3`. `none` is the empty range."""
 
     first: int
     last: int
@@ -52,7 +54,7 @@ class Versions:
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What `field(...)` says; the class decorator joins it with the name and the annotation."""
+    """The arguments of `field(...)`. The class decorator combines them with the name and the annotation."""
 
     versions: Versions
     nullable: Versions | None
@@ -62,7 +64,7 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field as the codec and the spec see it. `kind` is a primitive, a Struct, or an ArrayKind of either."""
+    """A field, as the codec and the spec use it. `kind` is a primitive, a Struct, or an ArrayKind of either."""
 
     name: str
     kind: "Kind"
@@ -74,19 +76,21 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class ArrayKind:
+    """An array of `element`."""
+
     element: "Fixed | Varlen | Struct"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Struct:
-    """The fields of one declared class, in wire order."""
+    """A declared class and its fields, in encoding order."""
 
     name: str
     make: type[Any]
     fields: tuple[Field, ...]
 
     def at(self, version: int) -> list[Field]:
-        """The untagged fields of this version."""
+        """Return the untagged fields of this version."""
         return [f for f in self.fields if version in f.versions and f.tag is None]
 
     def tagged_at(self, version: int) -> list[Field]:
@@ -98,7 +102,7 @@ Kind = Fixed | Varlen | Struct | ArrayKind
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """A whole request, response or stored record: a struct with a version range."""
+    """A request, response or stored record: a struct with a version range."""
 
     name: str
     key: int
@@ -108,7 +112,7 @@ class Message:
 
 
 class Api:
-    """One API: its key, and the classes of its request and response. What is served is derived from here."""
+    """An API: its key, its versions, and the classes of its request and response."""
 
     __slots__ = ("first_flexible", "first_version", "key", "last_version", "name", "request", "response", "versions")
 
@@ -133,19 +137,19 @@ def field(versions: str, *, nullable: str | None = None, tag: int | None = None)
 @overload
 def field(versions: str, *, nullable: str | None = None, tag: int | None = None, default: Any) -> Any: ...
 def field(versions: str, *, nullable: str | None = None, tag: int | None = None, default: Any = REQUIRED) -> Any:
-    """Declare in which versions a field travels, and what it is when it does not."""
+    """Declare the versions that have a field, and the default of the field in other versions."""
     return Declared(Versions.parse(versions), Versions.parse(nullable) if nullable else None, tag, default)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def struct() -> Callable[[Class], Class]:
-    """A part of a message that is not one itself."""
+    """Declare a nested struct of a message."""
     return lambda cls: _slotted(cls, None)
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def message(*, versions: str, flexible: str, key: int = -1) -> Callable[[Class], Class]:
-    """A whole message. `key` is the API key; records of internal topics have none."""
+    """Declare a message. `key` is the API key; records of internal topics have no key."""
     return lambda cls: _slotted(cls, (key, Versions.parse(versions), Versions.parse(flexible)))
 
 
@@ -160,7 +164,7 @@ def message_of(cls: type[Any]) -> Message:
 
 
 def _slotted(cls: type[Any], head: tuple[int, Versions, Versions] | None) -> Any:
-    """Rebuild a declaration as a slotted class whose constructor takes every field by keyword."""
+    """Convert a declaration to a class with slots, whose constructor has a keyword argument for every field."""
     fields = tuple(_field(name, hint, cls.__dict__[name]) for name, hint in cls.__annotations__.items())
     body: dict[str, Any] = {
         "__slots__": tuple(f.name for f in fields),
@@ -190,26 +194,26 @@ def _field(name: str, hint: Any, declared: Declared) -> Field:
 
 
 def _kind(hint: Any) -> tuple[Kind, bool]:
-    """Read an annotation: `Array[X]`, `X | None`, a primitive, or a declared class."""
+    """Return the kind of an annotation (`Array[X]`, `X | None`, a primitive, a class) and whether it is nullable."""
     if get_origin(hint) in (Union, types.UnionType):
         inner = [arg for arg in get_args(hint) if arg is not type(None)]
         return _kind(inner[0])[0], True
     if get_origin(hint) is Annotated:
-        base, mark = get_args(hint)
-        if isinstance(mark, ArrayOf):
+        base, primitive = get_args(hint)
+        if isinstance(primitive, ArrayOf):
             element, _ = _kind(get_args(base)[0])
             assert not isinstance(element, ArrayKind)
             return ArrayKind(element), False
-        assert isinstance(mark, Fixed | Varlen)
-        return mark, False
+        assert isinstance(primitive, Fixed | Varlen)
+        return primitive, False
     return struct_of(hint), False
 
 
 def _constructor_on_first_use(fields: tuple[Field, ...]) -> Any:
-    """A constructor that puts the real one in its place when the first object of its class is made.
+    """Return a constructor that replaces itself with the generated one when the first object is created.
 
-    Hundreds of classes are declared and a server uses some of them; to write all constructors at once would nearly
-    double the time that it takes to import them.
+    Hundreds of classes are declared, and a server uses only some of them. If all constructors were generated at import,
+    the import would take nearly twice as long.
     """
 
     def make_and_call(self: Any, *args: Any, **values: Any) -> None:
@@ -220,9 +224,9 @@ def _constructor_on_first_use(fields: tuple[Field, ...]) -> Any:
 
 
 def _constructor(fields: tuple[Field, ...]) -> Any:
-    """One exec per class: a keyword constructor as straight as a hand-written one.
+    """Generate a keyword constructor with one `exec`. It is as fast as a hand-written one.
 
-    A list default is made anew for each object; a struct default is one shared object, never changed in place.
+    Each object gets its own list for a list default. A struct default is one shared object, which is never modified.
     """
     if not fields:
         return lambda self: None
@@ -233,7 +237,7 @@ def _constructor(fields: tuple[Field, ...]) -> Any:
             parameters.append(f.name)
             body.append(f" self.{f.name} = {f.name}")
         elif f.default is list:
-            # Not None: a nullable array may be set to null although its default is empty.
+            # The marker for "not passed" is not None, because a nullable array may be set to null.
             names["_absent"] = REQUIRED
             parameters.append(f"{f.name}=_absent")
             body.append(f" self.{f.name} = [] if {f.name} is _absent else {f.name}")

@@ -1,21 +1,21 @@
-"""The protocol as an executable specification: a `construct` description of any message in any version.
+"""The executable specification of the protocol: a `construct` description of any message in any version.
 
-Written straight from the rules of the protocol and independent of `codec.py`; a property test keeps the two equal.
-It is slow and meant for reading, for tests and for tools (`kwire log dump`, frame inspection). This module and
-`record_batch_spec.py` are the only ones here that import `construct`, and nothing on the server's path imports them.
+This module implements the rules of the protocol independently of `codec.py`, and a property test compares the two. It
+is slow, and is meant for readers, tests and tools (`kwire log dump`, frame inspection). Only this module and
+`record_batch_spec.py` import `construct`, and the server imports neither of them.
 
                  before flexible versions       flexible versions (KIP-482)
     string       int16 length, utf-8            uvarint length + 1, utf-8
     bytes        int32 length, bytes            uvarint length + 1, bytes
-    records      as bytes                       as bytes
+    records      the same as bytes              the same as bytes
     array        int32 count, elements          uvarint count + 1, elements
     null         length or count -1             length or count 0
     struct       fields in order                fields in order, then its tagged fields
-    null struct  int8 -1; present: int8 1       the same, in front of the struct (KIP-893); a tagged one: uvarint 0, 1
+    null struct  int8 -1; if not null: int8 1   the same before the struct (KIP-893); in a tagged field: uvarint 0 or 1
 
-Tagged fields are a uvarint count and then, in ascending order, a uvarint tag, a uvarint size and the value in so many
-bytes. A value equal to its default is not written; a tag nobody knows is stepped over. A string has at most 32767
-bytes in either encoding.
+A section of tagged fields is a uvarint count, and then for each field, in ascending order of tags, a uvarint tag, a
+uvarint size and the value. A value that equals its default is not written. An unknown tag is skipped. A string has at
+most 32767 bytes in both encodings.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -73,12 +73,15 @@ FIXED: dict[Kind, Construct] = {
 
 STRING_BYTES_MAX = 0x7FFF
 UVARINT_BYTES_MAX = 5
-# Under this name a parsed struct has the bytes of tags that its declaration does not know; only if there are any.
+# The key, in a parsed struct, of the values of unknown tags. It is missing if there are none.
 UNKNOWN_TAGS = "_unknown_tags"
 
 
 def uvarint_spec(bytes_max: int) -> Construct:
-    """An unsigned varint: seven bits a byte, lowest first. construct's own one reads on as long as top bits are set."""
+    """Return the spec of an unsigned varint: seven bits per byte, lowest first, and at most `bytes_max` bytes.
+
+    The VarInt of construct has no maximum length.
+    """
     groups = RepeatUntil(lambda byte, read, _: byte < 128 or len(read) == bytes_max, Byte)
     ended = ExprValidator(groups, lambda read, _: read[-1] < 128)
     return ExprAdapter(
@@ -97,11 +100,11 @@ def _groups_of_seven(number: int) -> Iterator[int]:
 
 UVarint = uvarint_spec(UVARINT_BYTES_MAX)
 
-# Zero stands for null, so every other length is one more than it says.
+# A length or count in flexible versions. It is encoded as length + 1, because 0 is null.
 CompactLength = ExprAdapter(UVarint, lambda coded, _: coded - 1, lambda length, _: length + 1)
 
-# The 61 bytes in front of the records of a batch, format 2. `batch_length` counts from `partition_leader_epoch` on,
-# the checksum covers everything from `attributes` on.
+# The 61 bytes before the records of a batch, format 2. `batch_length` is the number of bytes from
+# `partition_leader_epoch` on. The checksum covers all bytes from `attributes` on.
 BatchHeaderSpec = "record_batch_header" / Fields(
     "base_offset" / Int64sb,
     "batch_length" / Int32sb,
@@ -125,7 +128,7 @@ BatchHeaderSpec = "record_batch_header" / Fields(
 
 
 def spec(cls: type[Any], version: int) -> Construct:
-    """Describe one message class in one version: parse gives Containers, build takes them or what `to_plain` gives."""
+    """Return the spec of a message class in one version. It parses to Containers, and builds from mappings."""
     message = message_of(cls)
     if version not in message.versions:
         raise WireError(f"{message.name} has no version {version}")
@@ -133,7 +136,7 @@ def spec(cls: type[Any], version: int) -> Construct:
 
 
 def to_plain(message: Any) -> Any:
-    """A message, or any value in one, as dictionaries, lists and scalars."""
+    """Convert a message, or a value of its fields, to dictionaries, lists and scalars."""
     if hasattr(message, "__struct__"):
         return {f.name: to_plain(getattr(message, f.name)) for f in struct_of(type(message)).fields}
     if isinstance(message, list):
@@ -142,16 +145,16 @@ def to_plain(message: Any) -> Any:
 
 
 def from_plain(cls: type[M], container: Mapping[str, Any]) -> M:
-    """The message behind a parsed Container; fields that its version does not carry keep their default."""
+    """Convert a parsed Container to a message. Fields that are not in the Container have their defaults."""
     carried = (f for f in struct_of(cls).fields if f.name in container)
-    return cls(**{f.name: _made(f.kind, container[f.name]) for f in carried})
+    return cls(**{f.name: _value_from_plain(f.kind, container[f.name]) for f in carried})
 
 
-def _made(kind: Kind, value: Any) -> Any:
+def _value_from_plain(kind: Kind, value: Any) -> Any:
     if value is None:
         return None
     if isinstance(kind, ArrayKind):
-        return [_made(kind.element, element) for element in value]
+        return [_value_from_plain(kind.element, element) for element in value]
     return from_plain(kind.make, value) if isinstance(kind, Struct) else value
 
 
@@ -162,28 +165,30 @@ def _struct(kind: Struct, version: int, flexible: bool) -> Construct:
     tagged = kind.tagged_at(version)
     absent = {f.name: to_plain([] if f.default is list else f.default) for f in tagged}
 
-    def spread(parsed: Container, _: Container) -> Container:
-        """Tagged values join the others; one that did not come is its default."""
-        come = {entry.tag: entry.value for entry in parsed.pop("_tagged")}
-        parsed.update({f.name: come.pop(f.tag, absent[f.name]) for f in tagged})
-        if come:
-            parsed[UNKNOWN_TAGS] = come
+    def unpack_tags(parsed: Container, _: Container) -> Container:
+        """Add the tagged values to the other fields. A tagged field that was not sent has its default."""
+        values = {entry.tag: entry.value for entry in parsed.pop("_tagged")}
+        parsed.update({f.name: values.pop(f.tag, absent[f.name]) for f in tagged})
+        if values:
+            parsed[UNKNOWN_TAGS] = values
         return parsed
 
-    def gather(plain: Mapping[str, Any], _: Container) -> dict[str, Any]:
-        going = [f for f in tagged if plain.get(f.name, absent[f.name]) != absent[f.name]]
-        return {**plain, "_tagged": [{"tag": f.tag, "value": plain[f.name]} for f in going]}
+    def pack_tags(plain: Mapping[str, Any], _: Container) -> dict[str, Any]:
+        present = [f for f in tagged if plain.get(f.name, absent[f.name]) != absent[f.name]]
+        return {**plain, "_tagged": [{"tag": f.tag, "value": plain[f.name]} for f in present]}
 
-    return ExprAdapter(Fields(*fields, "_tagged" / _tag_section(tagged, version)), spread, gather)
+    return ExprAdapter(Fields(*fields, "_tagged" / _tag_section(tagged, version)), unpack_tags, pack_tags)
 
 
 def _tag_section(tagged: list[Field], version: int) -> Construct:
     known = {f.tag: FocusedSeq("value", "value" / _field(f, version, True), Terminated) for f in tagged}
     entry = Fields("tag" / UVarint, "value" / Prefixed(UVarint, Switch(this.tag, known, default=GreedyBytes)))
-    return ExprValidator(PrefixedArray(UVarint, entry), lambda entries, _: _ascend([entry["tag"] for entry in entries]))
+    return ExprValidator(
+        PrefixedArray(UVarint, entry), lambda entries, _: _are_ascending([entry["tag"] for entry in entries])
+    )
 
 
-def _ascend(tags: list[int]) -> bool:
+def _are_ascending(tags: list[int]) -> bool:
     return tags == sorted(set(tags))
 
 
@@ -194,24 +199,24 @@ def _field(f: Field, version: int, flexible: bool) -> Construct:
 def _value(kind: Kind, version: int, flexible: bool, *, nullable: bool = False, is_tagged: bool = False) -> Construct:
     if isinstance(kind, Struct):
         body = _struct(kind, version, flexible)
-        return _marked(body, is_tagged) if nullable else body
+        return _nullable_struct(body, is_tagged) if nullable else body
     if isinstance(kind, ArrayKind):
         length = CompactLength if flexible else Int32sb
-        return _behind(length, len, Array(this.length, _value(kind.element, version, flexible)), nullable)
+        return _length_prefixed(length, len, Array(this.length, _value(kind.element, version, flexible)), nullable)
     if kind is types.STRING:
         length = CompactLength if flexible else Int16sb
         text = StringEncoded(Bytes(this.length), "utf-8")
-        return _behind(length, _utf8_size, text, nullable, most=STRING_BYTES_MAX)
+        return _length_prefixed(length, _utf8_size, text, nullable, most=STRING_BYTES_MAX)
     if kind is types.BYTES or kind is types.RECORDS:
         length = CompactLength if flexible else Int32sb
-        return _behind(length, len, Bytes(this.length), nullable)
+        return _length_prefixed(length, len, Bytes(this.length), nullable)
     return FIXED[kind]
 
 
-def _behind(
+def _length_prefixed(
     length: Construct, measure: Callable[[Any], int], body: Construct, nullable: bool, most: int | None = None
 ) -> Construct:
-    """A value behind its length or count, which is -1 for null and, where null is not allowed, never negative."""
+    """Return the spec of a length or count followed by the value. The length of null is -1."""
     return FocusedSeq(
         "value",
         "length" / Rebuild(length, lambda context: -1 if context["value"] is None else measure(context["value"])),
@@ -221,13 +226,13 @@ def _behind(
     )
 
 
-def _marked(body: Construct, is_tagged: bool) -> Construct:
-    """A struct that may be null, behind a mark that says so."""
-    mark, null = (UVarint, 0) if is_tagged else (Int8sb, -1)
+def _nullable_struct(body: Construct, is_tagged: bool) -> Construct:
+    """Return the spec of a struct that may be null, after the number that says whether it is null."""
+    presence, null = (UVarint, 0) if is_tagged else (Int8sb, -1)
     return FocusedSeq(
         "value",
-        "mark" / Rebuild(mark, lambda context: null if context["value"] is None else 1),
-        "value" / If(this.mark > null, body),
+        "presence" / Rebuild(presence, lambda context: null if context["value"] is None else 1),
+        "value" / If(this.presence > null, body),
     )
 
 

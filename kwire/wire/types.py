@@ -1,7 +1,7 @@
-"""The primitive types of the protocol, as annotations that a type checker and the codec both understand.
+"""The primitive types of the protocol, as annotations for the type checker and the codec.
 
-`Int32` *is* `int` to mypy; to the codec it also carries the wire form. Arrays are lists, uuids are 16 raw bytes (a
-`uuid.UUID` costs ten times as much to make), records are a view of the bytes as they came.
+For mypy `Int32` is `int`; for the codec the annotation also has the encoding. Arrays are lists. UUIDs are 16 raw bytes,
+because a `uuid.UUID` takes ten times as long to create. Records are a view of the received bytes.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ Buffer = bytes | bytearray | memoryview
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """A value of constant size, packed by one `struct` format character."""
+    """A value of constant size, encoded with one `struct` format character or a sized format such as `16s`."""
 
     format: str
     size_bytes: int
@@ -21,7 +21,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Varlen:
-    """A value that stands behind its own length: text, bytes or records."""
+    """A value with a length prefix: a string, bytes or records."""
 
     name: str
     zero: object
@@ -29,7 +29,7 @@ class Varlen:
 
 @dataclass(frozen=True, slots=True)
 class ArrayOf:
-    """Marks a list of any other type."""
+    """Marks an annotation as a list of another type."""
 
 
 BOOL = Fixed("?", 1, False)

@@ -1,4 +1,4 @@
-"""Unsigned varints: seven bits a byte, lowest first; the compact lengths and tags of flexible versions."""
+"""Unsigned varints: seven bits per byte, lowest first. Flexible versions use them for lengths, counts and tags."""
 
 from kwire.wire.errors import WireError
 from kwire.wire.types import Buffer
@@ -19,8 +19,8 @@ def encode_uvarint(value: int) -> bytes:
 
 
 def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """The value at `position` and the position behind it."""
-    # Three bytes reach to 2 MiB: enough for nearly every length, and quicker than the loop.
+    """Return the value at `position` and the position after it."""
+    # The code for one to three bytes, without a loop, is faster. These encode values below 2 MiB: nearly every length.
     first = buffer[position]
     if first < 128:
         return first, position + 1
@@ -37,4 +37,4 @@ def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
         value |= (byte & 127) << shift
         if byte < 128:
             return value, position
-    raise WireError("a varint runs over five bytes")
+    raise WireError("a varint has more than five bytes")

@@ -8,8 +8,8 @@ from kwire.wire.codec import encode_message
 from kwire.wire.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from kwire.wire.records import RECORD_TYPES
 from kwire.wire.schema import ArrayKind, Field, Kind, Struct, message_of
-from storage.batch import Record, build_batch
-from storage.format import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from storage.batch.format import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from storage.batch.record_batch import Record, build_batch
 
 MESSAGES: list[type[Any]] = list(
     dict.fromkeys(

@@ -16,11 +16,11 @@ from fuzzing import corpus
 from fuzzing.examples import batches, example
 from fuzzing.hostile import spoil
 from fuzzing.mutation import mutated, resized
-from kwire.broker.topics import OFFSETS_TOPIC
+from kwire.broker.topics.topics import OFFSETS_TOPIC
 from kwire.errors import KafkaError
 from kwire.handlers import HANDLERS
 from kwire.metastore import Conflict
-from kwire.server.listener import Door
+from kwire.server.kafka.listener import KafkaListener
 from kwire.wire.apis import FIND_COORDINATOR, PRODUCE
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -113,7 +113,7 @@ class NodeTarget:
             raise HandlerFailed("\n".join(seen))
 
     async def _feed(self, case: bytes) -> None:
-        client = FakeClient(self._shared, Door(LISTENER, None, self._shared))
+        client = FakeClient(self._shared, KafkaListener(LISTENER, None, self._shared))
         view = memoryview(case)
         while view and client.transport.is_reading and not client.transport.is_closing():
             view = view[client.deliver(view) :]

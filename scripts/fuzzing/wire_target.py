@@ -25,10 +25,10 @@ from kwire.wire.connection import ServerConnection
 from kwire.wire.errors import WireError
 from kwire.wire.frame import ReceiveMemory
 from kwire.wire.spec import from_plain, spec
-from storage.batch import check_batch, read_records, unfolded_records
-from storage.compression import decompress
+from storage.batch.compression import decompress
+from storage.batch.record_batch import check_batch, decompress_records, read_records
+from storage.batch.record_checks import RecordLimits, check_records
 from storage.errors import StorageError
-from storage.record_checks import RecordLimits, check_records
 
 STREAM, MESSAGE, BATCH, PAYLOAD, GROUP_RECORD, SPEC = 0, 96, 176, 216, 232, 248
 FRAME_BYTES_MAX = 1024 * 1024
@@ -134,7 +134,7 @@ def _batch(data: bytes) -> None:
 
 def _checked(view: memoryview) -> None:
     header = check_batch(view)
-    body = unfolded_records(view, header, BUDGET_BYTES)
+    body = decompress_records(view, header, BUDGET_BYTES)
     for limits in (RecordLimits(), RecordLimits(needs_keys=True), RecordLimits(earliest_ms=0, latest_ms=2**62)):
         with contextlib.suppress(StorageError):
             check_records(body, header, limits)

@@ -1,7 +1,7 @@
-"""Batches put together from records that are encoded already: for writers of many records that are nearly alike.
+"""Builds batches from records whose key, value and headers are already encoded.
 
-What a record says apart from its place is its *tail*: key, value and headers. It is made once, whenever that is
-convenient, and gets its place in a batch later. All records of such a batch have the same time.
+The *body* of a record is its key, value and headers. The body is encoded once, in advance. The record's length,
+timestamp delta and offset delta are added when the batch is built. All records of such a batch have the same timestamp.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ from typing import Final
 
 from crc32c import crc32c
 
-from storage.batch import BatchHeader
-from storage.format import (
-    CRC_POSITION,
+from storage.batch.format import (
     CRC_START,
-    HEADER,
     HEADER_BYTES,
     LENGTH_OVERHEAD,
     MAGIC,
@@ -26,26 +23,32 @@ from storage.format import (
     NO_SEQUENCE,
     NONE,
 )
-from storage.records import NULL, SMALL_COUNT, SMALL_VARINTS, varint
+from storage.batch.record_batch import BatchHeader
+from storage.batch.records import NULL, SMALL_COUNT, SMALL_VARINTS, varint
 
-_CRC: Final = struct.Struct(">I")
+# The header is packed in two parts, because the checksum covers everything from the attributes on.
+_pack_start: Final = struct.Struct(">qiibI").pack
+_pack_rest: Final = struct.Struct(">hiqqqhii").pack
 _NULL: Final = bytes((NULL,))
-# What a record takes around its tail at most: its length, attributes, time and number.
-_AROUND_TAIL_BYTES: Final = 5 + 1 + 1 + 5
+# Upper bound of a record's bytes without its body: length, attributes, timestamp delta and offset delta.
+_RECORD_OVERHEAD_BYTES_MAX: Final = 5 + 1 + 1 + 5
 
 
-# Attributes (none), time (that of the batch), place in the batch.
-_PLACES: Final = tuple(b"\x00\x00" + number for number in SMALL_VARINTS)
+# Each prefix has the attributes (none), the timestamp delta (0) and the offset delta.
+_RECORD_PREFIXES: Final = tuple(b"\x00\x00" + number for number in SMALL_VARINTS)
 
 
 def header_bytes(name: bytes, value: bytes | None) -> bytes:
-    """One header of a record."""
+    """Encode one record header."""
     head = varint(len(name)) + name
     return head + _NULL if value is None else head + varint(len(value)) + value
 
 
-def record_tail(key: bytes | None, value: bytes | bytearray | None, header_count: int, headers: bytes) -> bytes:
-    """``headers`` are ``header_count`` results of :func:`header_bytes`, one behind the other."""
+def encode_record_body(key: bytes | None, value: bytes | bytearray | None, header_count: int, headers: bytes) -> bytes:
+    """Encode the key, value and headers of a record.
+
+    ``headers`` are ``header_count`` concatenated results of :func:`header_bytes`.
+    """
     return b"".join(
         (
             _NULL if key is None else varint(len(key)) + key,
@@ -56,31 +59,36 @@ def record_tail(key: bytes | None, value: bytes | bytearray | None, header_count
     )
 
 
-def batch_bytes_max(tails_bytes: int, count: int) -> int:
-    """What a batch of so many tails takes at most."""
-    return HEADER_BYTES + tails_bytes + count * _AROUND_TAIL_BYTES
+def batch_bytes_max(bodies_bytes: int, count: int) -> int:
+    """Upper bound of the bytes of a batch with ``count`` record bodies of ``bodies_bytes`` bytes in total."""
+    return HEADER_BYTES + bodies_bytes + count * _RECORD_OVERHEAD_BYTES_MAX
 
 
-def batch_of_tails(tails: Sequence[bytes], timestamp_ms: int) -> tuple[memoryview, BatchHeader]:
-    """One batch, in memory that may be written to, and its header."""
-    count = len(tails)
+def build_batch_from_bodies(bodies: Sequence[bytes], timestamp_ms: int) -> tuple[memoryview, BatchHeader]:
+    """Build one batch, in writable memory. Returns the batch and its header."""
+    count = len(bodies)
     if not count:
         raise ValueError("a batch holds at least one record")
-    parts = [b"\x00" * HEADER_BYTES]
+    parts = [
+        _pack_rest(NONE, count - 1, timestamp_ms, timestamp_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, count)
+    ]
     add = parts.append
-    for number, tail in enumerate(tails):
-        place = _PLACES[number] if number < SMALL_COUNT else b"\x00\x00" + varint(number)
-        length = len(place) + len(tail)
+    for number, body in enumerate(bodies):
+        prefix = _RECORD_PREFIXES[number] if number < SMALL_COUNT else b"\x00\x00" + varint(number)
+        length = len(prefix) + len(body)
         add(SMALL_VARINTS[length] if length < SMALL_COUNT else varint(length))
-        add(place)
-        add(tail)
-    batch = bytearray().join(parts)
-    header = (
+        add(prefix)
+        add(body)
+    checked = b"".join(parts)
+    crc = crc32c(checked)
+    length = CRC_START - LENGTH_OVERHEAD + len(checked)
+    batch = memoryview(bytearray(_pack_start(0, length, NO_LEADER_EPOCH, MAGIC, crc) + checked))
+    return batch, BatchHeader(
         0,
-        len(batch) - LENGTH_OVERHEAD,
+        length,
         NO_LEADER_EPOCH,
         MAGIC,
-        0,
+        crc,
         NONE,
         count - 1,
         timestamp_ms,
@@ -90,8 +98,3 @@ def batch_of_tails(tails: Sequence[bytes], timestamp_ms: int) -> tuple[memoryvie
         NO_SEQUENCE,
         count,
     )
-    HEADER.pack_into(batch, 0, *header)
-    view = memoryview(batch)
-    crc = crc32c(view[CRC_START:])
-    _CRC.pack_into(batch, CRC_POSITION, crc)
-    return view, BatchHeader(*header[:4], crc, *header[5:])

@@ -1,30 +1,32 @@
-"""The four codecs of Kafka, both ways, and never more bytes out than the caller's budget.
+"""Compression and decompression with Kafka's four codecs. The caller's budget bounds the decompressed size.
 
-Decompression streams and counts as it goes: limits that a library reads from the payload's own header are not trusted,
-because the payload is what attacks us. Work grows with the bytes that come in and go out, not with how they are cut
-into members, blocks and frames. Snappy comes in two shapes: raw (librdkafka and others) and in the framing of
-the Java library that Java producers write; both are read, the Java framing is written.
+Decompression streams and counts the output. It does not trust sizes in the payload's own header, because the payload
+may be hostile. The work grows with the input and output bytes, not with the number of members, blocks and frames.
+Output is gathered in a ``BytesIO``, which returns it without a copy: copying megabytes would hold the interpreter lock
+for milliseconds, even in a thread. Snappy has two framings: raw (librdkafka and others) and that of the Java library
+(xerial). Both can be read. The Java framing is written.
 """
 
 from __future__ import annotations
 
 import struct
 import zlib
+from io import BytesIO
 from typing import Final, Protocol, cast
 
 import cramjam
 import lz4.frame
 import zstandard
 
+from storage.batch.format import GZIP, LZ4, SNAPPY, ZSTD
 from storage.errors import BudgetExceeded, DecompressionFailed, UnsupportedCompression
-from storage.format import GZIP, LZ4, SNAPPY, ZSTD
 
 BytesLike = bytes | bytearray | memoryview
 
 _CHUNK_BYTES: Final = 64 * 1024
-# Input is given to gzip in pieces, because what lies behind the end of a member is copied each time one ends.
+# Input is passed to gzip in pieces, because at the end of each member zlib copies the input that follows it.
 _GZIP_INPUT_BYTES: Final = 4 * 1024
-# Each member costs a new decoder; who compresses for Kafka writes one.
+# Each member needs a new decoder. Kafka clients write one member.
 _GZIP_MEMBERS_MAX: Final = 1024
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
@@ -34,7 +36,7 @@ _LENGTH: Final = struct.Struct(">i")
 
 _GZIP_WBITS: Final = 31
 
-# Kafka's level 9 of lz4 is the fast mode; all others are the slow mode, which has the levels 3 to 12.
+# Kafka's level 9 of lz4 is the fast mode. All other levels are the slow mode, which has the levels 3 to 12.
 _LZ4_FAST_LEVEL: Final = 9
 _LZ4_SLOW_LEVELS: Final = (3, 12)
 
@@ -49,7 +51,7 @@ _snappy = cast(_RawSnappy, cramjam.snappy)
 
 
 def compress(codec: int, data: BytesLike, level: int | None = None) -> bytes:
-    """``data`` as a Kafka client would have compressed it; ``level`` counts as in ``compression.<codec>.level``."""
+    """Compress ``data`` as Kafka clients do. ``level`` has the meaning of ``compression.<codec>.level``."""
     if codec == GZIP:
         return zlib.compress(data, -1 if level is None else level, wbits=_GZIP_WBITS)
     if codec == SNAPPY:
@@ -57,13 +59,13 @@ def compress(codec: int, data: BytesLike, level: int | None = None) -> bytes:
     if codec == LZ4:
         return _compress_lz4(data, _LZ4_FAST_LEVEL if level is None else level)
     if codec == ZSTD:
-        # Made anew each time: two threads must not share a compressor, and making one costs little.
+        # A new compressor for each call: two threads must not share one, and creating one is cheap.
         return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
     raise UnsupportedCompression(f"codec {codec} does not exist")
 
 
 def decompress(codec: int, data: BytesLike, budget_bytes: int) -> bytes:
-    """The payload unfolded; raises :class:`BudgetExceeded` before more than the budget is held."""
+    """Decompress the payload. Raises :class:`BudgetExceeded` as soon as the output exceeds the budget."""
     try:
         if codec == GZIP:
             return _decompress_gzip(data, budget_bytes)
@@ -79,28 +81,31 @@ def decompress(codec: int, data: BytesLike, budget_bytes: int) -> bytes:
 
 
 def _over_budget(budget_bytes: int) -> BudgetExceeded:
-    return BudgetExceeded(f"the payload unfolds to more than {budget_bytes} bytes")
+    return BudgetExceeded(f"the payload decompresses to more than {budget_bytes} bytes")
 
 
 def _decompress_gzip(data: BytesLike, budget_bytes: int) -> bytes:
-    out = bytearray()
+    out = BytesIO()
     view = memoryview(data)
     position, size = 0, len(view)
     for _ in range(_GZIP_MEMBERS_MAX):  # a gzip stream may be several members in a row
         member = zlib.decompressobj(wbits=_GZIP_WBITS)
         while not member.eof:
             if position == size:
-                raise DecompressionFailed("the gzip stream is cut short")
-            piece = view[position : position + _GZIP_INPUT_BYTES]
+                raise DecompressionFailed("the gzip stream is truncated")
+            piece: BytesLike = view[position : position + _GZIP_INPUT_BYTES]
             position += len(piece)
-            # One byte above the budget is enough to know.
-            out += member.decompress(piece, budget_bytes - len(out) + 1)
-            if len(out) > budget_bytes:
-                raise _over_budget(budget_bytes)
+            # Four kilobytes can decompress to four megabytes. One byte above the budget shows that the budget is
+            # exceeded.
+            while piece:
+                out.write(member.decompress(piece, min(_CHUNK_BYTES, budget_bytes - out.tell() + 1)))
+                if out.tell() > budget_bytes:
+                    raise _over_budget(budget_bytes)
+                piece = member.unconsumed_tail
         position -= len(member.unused_data)
         if position == size:
-            return bytes(out)
-    raise DecompressionFailed(f"a gzip stream of more than {_GZIP_MEMBERS_MAX} members")
+            return out.getvalue()
+    raise DecompressionFailed(f"the gzip stream has more than {_GZIP_MEMBERS_MAX} members")
 
 
 def _compress_xerial(data: BytesLike) -> bytes:
@@ -119,7 +124,7 @@ def _compress_lz4(data: BytesLike, level: int) -> bytes:
     else:
         lowest, highest = _LZ4_SLOW_LEVELS
         library_level = min(max(level, lowest), highest)
-    # As Java producers write it; their reader takes independent blocks only.
+    # Java producers write it like this. The Java reader supports independent blocks only.
     packed = lz4.frame.compress(
         data,
         compression_level=library_level,
@@ -134,7 +139,7 @@ def _decompress_snappy(data: BytesLike, budget_bytes: int) -> bytes:
     view = memoryview(data)
     if bytes(view[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return _decompress_snappy_block(view, budget_bytes)
-    out = bytearray()
+    out = BytesIO()
     position = len(_XERIAL_HEADER)
     while position < len(view):
         if position + _LENGTH.size > len(view):
@@ -143,40 +148,40 @@ def _decompress_snappy(data: BytesLike, budget_bytes: int) -> bytes:
         position += _LENGTH.size
         if length < 0 or length > len(view) - position:
             raise DecompressionFailed("a snappy block is longer than its payload")
-        out += _decompress_snappy_block(view[position : position + length], budget_bytes - len(out))
+        out.write(_decompress_snappy_block(view[position : position + length], budget_bytes - out.tell()))
         position += length
-    return bytes(out)
+    return out.getvalue()
 
 
 def _decompress_snappy_block(block: memoryview, budget_bytes: int) -> bytes:
     data = bytes(block)
-    # A raw block begins with its unfolded length, and the decoder refuses a block that lies about it.
+    # A raw block begins with its decompressed length, and the decoder refuses a block whose length is wrong.
     if _snappy.decompress_raw_len(data) > budget_bytes:
         raise _over_budget(budget_bytes)
     return bytes(_snappy.decompress_raw(data))  # type: ignore[call-overload, no-any-return]
 
 
 def _decompress_lz4(data: BytesLike, budget_bytes: int) -> bytes:
-    out = bytearray()
+    out = BytesIO()
     decoder = lz4.frame.LZ4FrameDecompressor()
     rest = bytes(data)
     while not decoder.eof:
         # The decoder copies the rest of its input at each call, so the pieces grow.
-        piece = decoder.decompress(rest, max_length=max(_CHUNK_BYTES, len(out)))
-        out += piece
-        if len(out) > budget_bytes:
+        piece = decoder.decompress(rest, max_length=max(_CHUNK_BYTES, out.tell()))
+        out.write(piece)
+        if out.tell() > budget_bytes:
             raise _over_budget(budget_bytes)
         if not piece and decoder.needs_input and not decoder.eof:
-            raise DecompressionFailed("the lz4 frame is cut short")
+            raise DecompressionFailed("the lz4 frame is truncated")
         rest = b""
-    return bytes(out)
+    return out.getvalue()
 
 
 def _decompress_zstd(data: BytesLike, budget_bytes: int) -> bytes:
-    out = bytearray()
+    out = BytesIO()
     with zstandard.ZstdDecompressor().stream_reader(bytes(data), read_across_frames=True) as reader:
         while piece := reader.read(_CHUNK_BYTES):
-            out += piece
-            if len(out) > budget_bytes:
+            out.write(piece)
+            if out.tell() > budget_bytes:
                 raise _over_budget(budget_bytes)
-    return bytes(out)
+    return out.getvalue()

@@ -1,8 +1,8 @@
-"""The record batch of message format 2, byte by byte: positions, attribute bits and limits.
+"""The layout of record batches of message format 2: field positions, attribute bits and limits.
 
-A batch is 61 bytes of header followed by its records, compressed as one block. ``batch_length`` counts what follows
-it, so the whole batch is 12 bytes longer. The CRC covers everything from the attributes on: base offset and leader
-epoch lie before it, so the broker sets both without touching the CRC.
+A batch is 61 bytes of header followed by its records, compressed as one block. ``batch_length`` is the number of bytes
+after that field, so the whole batch is 12 bytes longer. The CRC covers everything from the attributes on. The base
+offset and the leader epoch are before the attributes, so the broker sets both without changing the CRC.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ CRC_START: Final = 21
 ATTRIBUTES_POSITION: Final = 21
 MAX_TIMESTAMP_POSITION: Final = 35
 
-# base offset, batch length, last offset delta: all that a walk over batches needs.
+# base offset, batch length, last offset delta: the fields that a scan over batches needs.
 STEP: Final = struct.Struct(">qi11xi")
-# base offset, batch length, leader epoch: what an append writes into the client's bytes.
+# base offset, batch length, leader epoch: the fields that an append writes into the client's bytes.
 PLACEMENT: Final = struct.Struct(">qii")
 
-# batch_length counts the bytes behind itself.
+# batch_length does not include itself and the base offset.
 LENGTH_OVERHEAD: Final = 12
 MIN_BATCH_LENGTH: Final = HEADER_BYTES - LENGTH_OVERHEAD
 
@@ -46,10 +46,11 @@ COMPRESSION_MASK: Final = 0x07
 TIMESTAMP_TYPE_BIT: Final = 0x08
 TRANSACTIONAL_BIT: Final = 0x10
 CONTROL_BIT: Final = 0x20
-# Set by compaction: the base timestamp is the moment from which tombstones and markers of the batch may go (KIP-534).
+# Set by compaction. The base timestamp is then the time from which the batch's tombstones and markers may be removed
+# (KIP-534).
 DELETE_HORIZON_BIT: Final = 0x40
 
-# How a transaction's marker says it ended.
+# The types of transaction markers.
 ABORT: Final = 0
 COMMIT: Final = 1
 
@@ -69,5 +70,5 @@ NO_SEQUENCE: Final = -1
 NO_LEADER_EPOCH: Final = -1
 MAX_SEQUENCE: Final = 0x7FFFFFFF
 
-# length, attributes, timestamp delta, offset delta, key length, value length, header count: one byte each at least.
+# length, attributes, timestamp delta, offset delta, key length, value length, header count: at least one byte each.
 MIN_RECORD_BYTES: Final = 7

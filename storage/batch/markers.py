@@ -1,7 +1,7 @@
 """Transaction markers: the control batches that commit or abort a producer's transaction.
 
-A control batch holds one record. Its key is a version and the type of the control record; the value of a marker is a
-version and the epoch of the coordinator that wrote it.
+A control batch holds one record. The key of the record is a version and the type of the control record. The value of a
+marker is a version and the epoch of the coordinator that wrote the marker.
 """
 
 from __future__ import annotations
@@ -9,34 +9,34 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
-from storage.batch import BytesLike, Record, build_batch, read_records
+from storage.batch.format import ABORT, COMMIT
+from storage.batch.record_batch import BytesLike, Record, build_batch, read_records
 from storage.errors import BudgetExceeded, CorruptBatch
-from storage.format import ABORT, COMMIT
 
 # Versions of Kafka's control record keys and of its end-of-transaction markers.
 _VERSION: Final = 0
 _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
-# Bounds what a damaged control batch may be decompressed to.
+# Bound of the decompressed size of a damaged control batch.
 _BUDGET_BYTES: Final = 64 * 1024
 
 
 class Marker(NamedTuple):
-    """How a transaction ended, and the epoch of the coordinator that ended it."""
+    """The outcome of a transaction, and the epoch of the coordinator that ended it."""
 
     is_commit: bool
     coordinator_epoch: int
 
 
 def marker_record(kind: int, coordinator_epoch: int, timestamp_ms: int) -> Record:
-    """The record of a marker; ``kind`` is ABORT or COMMIT."""
+    """The record of a marker. ``kind`` is ABORT or COMMIT."""
     return Record(_KEY.pack(_VERSION, kind), _VALUE.pack(_VERSION, coordinator_epoch), timestamp_ms)
 
 
 def build_marker(
     producer_id: int, producer_epoch: int, coordinator_epoch: int, is_commit: bool, timestamp_ms: int
 ) -> bytes:
-    """The control batch that ends a transaction."""
+    """Build the control batch that ends a transaction."""
     record = marker_record(COMMIT if is_commit else ABORT, coordinator_epoch, timestamp_ms)
     batch = build_batch(
         [record], producer_id=producer_id, producer_epoch=producer_epoch, is_control=True, is_transactional=True
@@ -45,7 +45,7 @@ def build_marker(
 
 
 def control_type(record: Record) -> int | None:
-    """The type of a control record: ABORT, COMMIT or another of Kafka's; None if its key has none."""
+    """The type of a control record: ABORT, COMMIT or another of Kafka's types; None if the key has no type."""
     if record.key is None or len(record.key) < _KEY.size:
         return None
     kind: int = _KEY.unpack_from(record.key)[1]

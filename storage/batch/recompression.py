@@ -1,11 +1,11 @@
-"""A batch in another codec, as ``compression.type`` asks for: unfolded, every record looked at, folded again.
+"""Converts a batch to the codec of ``compression.type``: decompresses it, checks every record, compresses it.
 
-Records keep their bytes, and the batch keeps everything its header says beside codec, length and CRC. What Kafka puts
-right when it writes a batch anew is put right here too: records that are not numbered one by one or have attributes,
-and a largest timestamp that is not the largest of the records. What is not a batch of whole records is refused, because
-nobody who reads the new one could tell any more that the producer wrote it so.
+Records keep their bytes, and the batch keeps all header fields except codec, length and CRC. As in Kafka, three things
+are corrected: offset deltas that are not consecutive, record attributes, and a max timestamp that is not the largest of
+the records. Malformed records are refused, because after recompression a reader could not see that the producer wrote
+them.
 
-Nothing given is changed, so a batch that is refused in the end can be looked at again.
+The input is not changed, so a batch that is refused can be examined again.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 from msgspec.structs import replace
 
-from storage.batch import BatchHeader
-from storage.errors import CorruptBatch, InvalidBatch
-from storage.format import (
+from storage.batch.format import (
     COMPRESSION_MASK,
     CRC_POSITION,
     CRC_START,
@@ -28,24 +26,26 @@ from storage.format import (
     NONE,
     TIMESTAMP_TYPE_BIT,
 )
-from storage.records import INT_BYTES_MAX, LONG_BYTES_MAX, NULL, put_varint, read_number
+from storage.batch.record_batch import BatchHeader
+from storage.batch.records import INT_BYTES_MAX, LONG_BYTES_MAX, NULL, put_varint, read_number
+from storage.errors import CorruptBatch, InvalidBatch
 
 _CRC: Final = struct.Struct(">I")
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 
-class Unfolded(NamedTuple):
-    """A batch out of its compression. ``header`` is that of the batch that ``body`` alone would make, CRC left out."""
+class DecompressedBatch(NamedTuple):
+    """A decompressed batch. ``header`` describes the batch with ``body`` uncompressed, without a CRC."""
 
     header: BatchHeader
     body: bytes
 
     def as_batch(self) -> memoryview:
-        """The batch without compression and with no CRC, for those who look at records and at nothing else."""
+        """The batch, uncompressed and without a CRC, for callers that only read its records."""
         return memoryview(self.header.pack() + self.body)
 
-    def fold(self, codec: int, level: int | None = None) -> tuple[memoryview, BatchHeader]:
-        """(the batch in ``codec``, in memory of its own that may be written to; its header)."""
+    def compress_with(self, codec: int, level: int | None = None) -> tuple[memoryview, BatchHeader]:
+        """Compress the batch with ``codec``. Returns it, in new writable memory, and its header."""
         payload = self.body if codec == NONE else _compress(codec, self.body, level)
         header = replace(
             self.header,
@@ -59,27 +59,28 @@ class Unfolded(NamedTuple):
         return memoryview(batch), replace(header, crc=crc)
 
 
-def unfold(batch: memoryview, header: BatchHeader, *, budget_bytes: int, record_bytes_max: int) -> Unfolded:
-    """The records of a batch whose CRC fits, each of them checked.
+def decompress_batch(
+    batch: memoryview, header: BatchHeader, *, budget_bytes: int, record_bytes_max: int
+) -> DecompressedBatch:
+    """Decompress a batch whose CRC is valid, and check each record.
 
-    Raises :class:`BudgetExceeded` when they take more bytes than the budget, :class:`InvalidBatch` when they are not
-    what the header says or, in a compressed batch, one is larger than ``record_bytes_max``, and
-    :class:`DecompressionFailed`.
+    Raises :class:`BudgetExceeded` if the records exceed the budget, :class:`InvalidBatch` if they do not match the
+    header or a record of a compressed batch is larger than ``record_bytes_max``, and :class:`DecompressionFailed`.
     """
     payload = batch[HEADER_BYTES:]
     if header.compression:
         body = _decompress(header.compression, payload, budget_bytes)
     else:
-        # As it came over the wire; the limit is for what a few bytes can become.
+        # An uncompressed payload is stored as it is: the record limit only bounds the growth by decompression.
         body, record_bytes_max = bytes(payload), len(payload)
-    largest_delta, is_right = _checked(body, header.record_count, record_bytes_max)
-    if not is_right:
-        body = _put_right(body, header.record_count)
+    largest_delta, is_correct = _check_records(body, header.record_count, record_bytes_max)
+    if not is_correct:
+        body = _correct_records(body, header.record_count)
     max_timestamp = header.max_timestamp
     if not header.attributes & TIMESTAMP_TYPE_BIT:
         max_timestamp = header.base_timestamp + largest_delta
         if not _LONG_MIN <= max_timestamp <= _LONG_MAX:
-            raise InvalidBatch("a timestamp of more than 64 bits")
+            raise InvalidBatch("a record timestamp does not fit in 64 bits")
     plain = replace(
         header,
         batch_length=HEADER_BYTES - LENGTH_OVERHEAD + len(body),
@@ -87,20 +88,20 @@ def unfold(batch: memoryview, header: BatchHeader, *, budget_bytes: int, record_
         attributes=header.attributes & ~COMPRESSION_MASK,
         max_timestamp=max_timestamp,
     )
-    return Unfolded(plain, body)
+    return DecompressedBatch(plain, body)
 
 
-def _checked(body: bytes, count: int, record_bytes_max: int) -> tuple[int, bool]:
-    """(the largest timestamp delta, whether they may stay as they are) of ``count`` well-formed records.
+def _check_records(body: bytes, count: int, record_bytes_max: int) -> tuple[int, bool]:
+    """Return (largest timestamp delta, whether the records need no correction). Raises if a record is malformed.
 
-    It runs for every record that such a topic takes, so numbers are read in place: one or two bytes nearly always.
+    This runs for every record that is recompressed, so numbers are read in place: most take one or two bytes.
     """
     size = len(body)
     if count <= 0 or count * MIN_RECORD_BYTES > size:
         raise InvalidBatch(f"{count} records cannot fit in {size} bytes")
     position = number = 0
-    largest = 2 * _LONG_MIN  # counted twice, as it is written
-    is_right = True
+    largest = 2 * _LONG_MIN  # doubled, as in zigzag encoding
+    is_correct = True
     try:
         for number in range(count):
             raw = body[position]
@@ -118,8 +119,8 @@ def _checked(body: bytes, count: int, record_bytes_max: int) -> tuple[int, bool]
                 raise InvalidBatch(
                     f"record {number} has {length} bytes, max.decompressed.message.bytes is {record_bytes_max}"
                 )
-            if body[position]:  # no attributes of a record are defined
-                is_right = False
+            if body[position]:  # Kafka defines no record attributes
+                is_correct = False
             delta = body[position + 1]
             position += 2
             if delta >= 0x80:
@@ -143,7 +144,7 @@ def _checked(body: bytes, count: int, record_bytes_max: int) -> tuple[int, bool]
                 else:
                     offset, position = read_number(body, position - 1, INT_BYTES_MAX)
             if offset != number + number:
-                is_right = False
+                is_correct = False
             key = body[position]
             position += 1
             if key != NULL:
@@ -168,24 +169,24 @@ def _checked(body: bytes, count: int, record_bytes_max: int) -> tuple[int, bool]
             headers = body[position]
             position += 1
             if headers:
-                position = _behind_headers(body, position, end, headers, number)
-            # A number with its lowest bit set is below zero: no length but that of null is.
+                position = _skip_headers(body, position, end, headers, number)
+            # A set lowest bit means a negative number, and only the length of null is negative.
             if position != end or (raw | key | value) & 1:
-                raise InvalidBatch(f"record {number} is not what it says")
+                raise InvalidBatch(f"record {number}: the lengths of its fields do not match the record's length")
     except IndexError:
         raise InvalidBatch(f"record {number} runs past the end of its batch") from None
     except CorruptBatch as error:
         raise InvalidBatch(f"record {number}: {error}") from None
     if position != size:
         raise InvalidBatch("the records do not end where their batch does")
-    return largest >> 1, is_right
+    return largest >> 1, is_correct
 
 
-def _behind_headers(body: bytes, position: int, end: int, raw: int, number: int) -> int:
-    """Where the headers of a record end; ``raw`` is the first byte of their count, just in front of ``position``."""
+def _skip_headers(body: bytes, position: int, end: int, raw: int, number: int) -> int:
+    """The position after a record's headers. ``raw`` is the first byte of their count, just before ``position``."""
     if raw >= 0x80:
         raw, position = read_number(body, position - 1, INT_BYTES_MAX)
-    # Two bytes is the least a header takes, so a lying count fails before anything is done for it.
+    # A header takes at least two bytes, so a wrong count is refused before any work is done for it.
     if raw & 1 or raw > end - position:
         raise InvalidBatch(f"the headers of record {number} cannot fit in it")
     for _ in range(raw >> 1):
@@ -197,40 +198,41 @@ def _behind_headers(body: bytes, position: int, end: int, raw: int, number: int)
         if raw != NULL:
             position += raw >> 1
             if raw & 1:
-                raise InvalidBatch(f"a header of record {number} has a length that cannot be")
+                raise InvalidBatch(f"a header of record {number} has a negative length")
         if position > end:
             raise InvalidBatch(f"a header of record {number} is longer than the record")
     return position
 
 
-def _put_right(body: bytes, count: int) -> bytes:
-    """Well-formed records without attributes and with the offset deltas 0, 1, 2, …"""
+def _correct_records(body: bytes, count: int) -> bytes:
+    """The records without attributes and with the offset deltas 0, 1, 2, …. The records are known to be well-formed."""
     out = bytearray()
     position = 0
     for number in range(count):
         length, start = read_number(body, position)
         position = start + (length >> 1)
         _, before = read_number(body, start + 1)
-        _, behind = read_number(body, before)
+        _, after = read_number(body, before)
         inner = bytearray(1)
         inner += body[start + 1 : before]
         put_varint(inner, number)
-        inner += body[behind:position]
+        inner += body[after:position]
         put_varint(out, len(inner))
         out += inner
     return bytes(out)
 
 
-# The codecs' libraries take longer to load than all of storage, and most logs never need them.
+# The codec libraries are imported on first use: they take longer to load than all of storage, and most logs never need
+# them.
 
 
 def _compress(codec: int, data: bytes, level: int | None) -> bytes:
-    from storage.compression import compress
+    from storage.batch.compression import compress
 
     return compress(codec, data, level)
 
 
 def _decompress(codec: int, data: memoryview, budget_bytes: int) -> bytes:
-    from storage.compression import decompress
+    from storage.batch.compression import decompress
 
     return decompress(codec, data, budget_bytes)

@@ -1,7 +1,7 @@
-"""Record batches as bytes: look into a header, check a client's batch, build one, read its records.
+"""Record batches as bytes: parses headers, checks a client's batch, builds batches and reads records.
 
-On the hot path a batch stays opaque: :func:`check_batch` parses the header once and runs the CRC over the buffer it
-came in. Records are only unfolded by :func:`read_records`, always under a byte budget.
+On the hot path a batch stays opaque: :func:`check_batch` parses the header once and computes the CRC over the receive
+buffer. Only :func:`read_records` and :func:`decompress_records` decompress records, always within a byte budget.
 """
 
 from __future__ import annotations
@@ -14,16 +14,7 @@ from crc32c import crc32c
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from storage.errors import (
-    PROBLEMS_NAMED_MAX,
-    CorruptBatch,
-    InvalidBatch,
-    InvalidTimestamp,
-    RecordProblem,
-    UnsupportedCompression,
-    UnsupportedMagic,
-)
-from storage.format import (
+from storage.batch.format import (
     ATTRIBUTES_POSITION,
     COMPRESSION_MASK,
     CONTROL_BIT,
@@ -47,7 +38,16 @@ from storage.format import (
     TRANSACTIONAL_BIT,
     ZSTD,
 )
-from storage.records import NULL, read_nullable, read_number, record_heads, varint
+from storage.batch.records import NULL, read_nullable, read_number, record_heads, varint
+from storage.errors import (
+    PROBLEMS_NAMED_MAX,
+    CorruptBatch,
+    InvalidBatch,
+    InvalidTimestamp,
+    RecordProblem,
+    UnsupportedCompression,
+    UnsupportedMagic,
+)
 
 BytesLike = bytes | bytearray | memoryview
 Headers = Sequence[tuple[str, bytes | None]]
@@ -58,7 +58,7 @@ _TIMESTAMP: Final = struct.Struct(">q")
 
 
 class BatchHeader(Struct, frozen=True, gc=False):
-    """The 61 header bytes of one batch. Quickly made and quickly asked, because each produced batch has one."""
+    """The 61-byte header of a batch. It is a struct, which is fast to create: one is created per produced batch."""
 
     base_offset: int
     batch_length: int
@@ -103,7 +103,7 @@ class BatchHeader(Struct, frozen=True, gc=False):
 
 
 class Record(NamedTuple):
-    """One record; ``offset`` is filled in by :func:`read_records` and ignored by :func:`build_batch`."""
+    """One record. ``offset`` is set by :func:`read_records` and ignored by :func:`build_batch`."""
 
     key: bytes | None
     value: bytes | None
@@ -116,7 +116,7 @@ _unpack_header = HEADER.unpack_from
 
 
 def parse_header(buffer: BytesLike, position: int = 0) -> BatchHeader:
-    """The header at ``position``, unchecked except that its bytes are there."""
+    """Parse the header at ``position``. The fields are not checked."""
     try:
         return BatchHeader(*_unpack_header(buffer, position))
     except struct.error as error:
@@ -124,21 +124,21 @@ def parse_header(buffer: BytesLike, position: int = 0) -> BatchHeader:
 
 
 def check_batch(view: memoryview) -> BatchHeader:
-    """Check that ``view`` is exactly one batch that a client may append; nothing is copied."""
+    """Check, without a copy, that ``view`` is exactly one batch that a client may append. Returns its header."""
     size = len(view)
     if size < HEADER_BYTES:
-        raise CorruptBatch(f"{size} bytes are less than a batch header")
+        raise CorruptBatch(f"a batch header needs {HEADER_BYTES} bytes, got {size}")
     values = _unpack_header(view)
     (_, batch_length, _, magic, crc, attributes, last_offset_delta, _, _, producer_id, _, base_sequence, count) = values
-    # The magic byte lies at the same place in all formats, so it is looked at before anything that does not.
+    # The magic byte has the same position in all formats, so it is checked before fields whose position differs.
     if magic != MAGIC:
-        raise UnsupportedMagic(f"magic {magic} is not served")
+        raise UnsupportedMagic(f"message format {magic} (magic byte) is not supported, only {MAGIC}")
     if batch_length + LENGTH_OVERHEAD != size:
-        raise CorruptBatch(f"the batch says {batch_length + LENGTH_OVERHEAD} bytes, {size} were given")
+        raise CorruptBatch(f"the header says that the batch has {batch_length + LENGTH_OVERHEAD} bytes, got {size}")
     if crc32c(view[CRC_START:]) != crc:
-        raise CorruptBatch("the CRC does not fit the bytes")
+        raise CorruptBatch("the CRC of the batch does not match")
     if count <= 0 or last_offset_delta != count - 1:
-        raise InvalidBatch(f"{count} records with last offset delta {last_offset_delta}")
+        raise InvalidBatch(f"a record count of {count} does not match last offset delta {last_offset_delta}")
     if attributes:
         _check_attributes(attributes, count)
     if not attributes & COMPRESSION_MASK and count * MIN_RECORD_BYTES > size - HEADER_BYTES:
@@ -154,18 +154,18 @@ def _check_attributes(attributes: int, count: int) -> None:
     if attributes & CONTROL_BIT:
         raise InvalidBatch("clients may not write control batches")
     if attributes & TIMESTAMP_TYPE_BIT:
-        # As Kafka has it: each record is at fault.
+        # As in Kafka, the error names each record.
         problem = "Invalid timestamp type in message. Producer should not set timestamp type to LogAppendTime."
         raise InvalidTimestamp(
             "One or more records have been rejected due to invalid timestamp",
             [RecordProblem(number, problem) for number in range(min(count, PROBLEMS_NAMED_MAX))],
         )
     if attributes & DELETE_HORIZON_BIT:
-        raise InvalidBatch("only compaction may say when a batch's marks are to go")
+        raise InvalidBatch("clients may not set the delete horizon of a batch")
 
 
 def is_intact(view: memoryview) -> bool:
-    """Whether ``view`` is one whole stored batch with its right CRC."""
+    """Whether ``view`` is exactly one stored batch with a valid CRC."""
     size = len(view)
     if size < HEADER_BYTES:
         return False
@@ -177,7 +177,7 @@ def is_intact(view: memoryview) -> bool:
 
 
 def stamp_append_time(view: memoryview, now_ms: int) -> None:
-    """Give every record of the batch the broker's time, as ``message.timestamp.type=LogAppendTime`` asks."""
+    """Set the timestamp of all records to the broker's time, for ``message.timestamp.type=LogAppendTime``."""
     (attributes,) = _ATTRIBUTES.unpack_from(view, ATTRIBUTES_POSITION)
     _ATTRIBUTES.pack_into(view, ATTRIBUTES_POSITION, attributes | TIMESTAMP_TYPE_BIT)
     _TIMESTAMP.pack_into(view, MAX_TIMESTAMP_POSITION, now_ms)
@@ -185,7 +185,7 @@ def stamp_append_time(view: memoryview, now_ms: int) -> None:
 
 
 def set_max_timestamp(view: memoryview, max_timestamp: int) -> BatchHeader:
-    """Write the largest time of the records into the header; the CRC follows. Returns the header as it is then."""
+    """Write the largest record timestamp and the new CRC into the header. Returns the new header."""
     _TIMESTAMP.pack_into(view, MAX_TIMESTAMP_POSITION, max_timestamp)
     _CRC.pack_into(view, CRC_POSITION, crc32c(view[CRC_START:]))
     return parse_header(view)
@@ -204,7 +204,7 @@ def build_batch(
     partition_leader_epoch: int = NO_LEADER_EPOCH,
     timestamp_type: int = CREATE_TIME,
 ) -> bytearray:
-    """One batch holding ``records`` at consecutive offsets."""
+    """Build one batch that holds ``records`` at consecutive offsets."""
     if not records:
         raise ValueError("a batch holds at least one record")
     base_timestamp = max_timestamp = records[0].timestamp_ms
@@ -246,7 +246,7 @@ def build_batch(
 
 def _put_record(parts: list[bytes], record: Record, timestamp_delta: int, offset_delta: int) -> None:
     key, value, _, headers, _ = record
-    # Attributes come first: none are defined.
+    # The first byte is the record attributes, of which none are defined.
     fields = [b"\0", varint(timestamp_delta), varint(offset_delta)]
     _put_nullable(fields, key)
     _put_nullable(fields, value)
@@ -271,20 +271,20 @@ def _put_nullable(fields: list[bytes], data: bytes | None) -> None:
 
 
 def read_records(view: BytesLike, budget_bytes: int) -> Iterator[Record]:
-    """The records of the one batch in ``view``; ``budget_bytes`` bounds what a compressed payload may unfold to."""
+    """Read the records of the one batch in ``view``. ``budget_bytes`` bounds their decompressed size."""
     header = parse_header(view)
     if header.size_bytes != len(view):
-        raise CorruptBatch(f"the batch says {header.size_bytes} bytes, {len(view)} were given")
-    body = unfolded_records(view, header, budget_bytes)
+        raise CorruptBatch(f"the header says that the batch has {header.size_bytes} bytes, got {len(view)}")
+    body = decompress_records(view, header, budget_bytes)
     append_time_ms = header.max_timestamp if header.timestamp_type else None
     return _records(body, header, append_time_ms)
 
 
-def unfolded_records(view: BytesLike, header: BatchHeader, budget_bytes: int) -> bytes:
-    """The bytes of a batch's records, uncompressed; raises :class:`BudgetExceeded` when they are more than that."""
+def decompress_records(view: BytesLike, header: BatchHeader, budget_bytes: int) -> bytes:
+    """The uncompressed bytes of a batch's records. Raises :class:`BudgetExceeded` if they exceed the budget."""
     payload = memoryview(view)[HEADER_BYTES:]
     codec = header.compression
-    # Compaction can leave a batch of which only the header is kept: nothing is there to be unfolded.
+    # Compaction can leave a batch that is only a header. Then there is nothing to decompress.
     body = _decompress(codec, payload, budget_bytes) if codec and payload else bytes(payload)
     if header.record_count < 0 or header.record_count * MIN_RECORD_BYTES > len(body):
         raise CorruptBatch(f"{header.record_count} records cannot fit in {len(body)} bytes")
@@ -302,7 +302,7 @@ def _records(body: bytes, header: BatchHeader, append_time_ms: int | None) -> It
             value, position = read_nullable(body, position, end)
             headers, position = _headers(body, position, end)
             if position != end:
-                raise CorruptBatch("a record is not as long as it says")
+                raise CorruptBatch("the length of a record does not match its fields")
             if append_time_ms is None:
                 timestamp_ms = base_timestamp + ((timestamp >> 1) ^ -(timestamp & 1))
             else:
@@ -316,7 +316,8 @@ def _records(body: bytes, header: BatchHeader, append_time_ms: int | None) -> It
 
 def _headers(body: bytes, position: int, end: int) -> tuple[list[tuple[str, bytes | None]], int]:
     count, position = read_number(body, position)
-    # Two bytes is the least a header takes, so a lying count fails before anything is built for it.
+    # `count` is zigzag-encoded: twice the number of headers. A header takes at least two bytes, so a count above the
+    # remaining bytes is wrong. It is refused before memory is allocated.
     if count & 1 or count > end - position:
         raise CorruptBatch("the headers cannot fit in their record")
     headers: list[tuple[str, bytes | None]] = []
@@ -333,16 +334,17 @@ def _headers(body: bytes, position: int, end: int) -> tuple[list[tuple[str, byte
     return headers, position
 
 
-# The codecs' libraries take longer to load than all of storage, and a log whose batches stay opaque never needs them.
+# The codec libraries are imported on first use. They take longer to load than all of storage, and a log whose batches
+# stay opaque never needs them.
 
 
 def _compress(codec: int, data: BytesLike) -> bytes:
-    from storage.compression import compress
+    from storage.batch.compression import compress
 
     return compress(codec, data)
 
 
 def _decompress(codec: int, data: BytesLike, budget_bytes: int) -> bytes:
-    from storage.compression import decompress
+    from storage.batch.compression import decompress
 
     return decompress(codec, data, budget_bytes)

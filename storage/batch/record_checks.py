@@ -1,7 +1,7 @@
-"""The records of a client's batch against the limits of its topic: one pass, without an object per record.
+"""Checks the records of a client's batch against the limits of the topic, in one pass without record objects.
 
-Records that violate a limit are named, with the words and in the order of Kafka's LogValidator. That takes a second
-pass, which only a batch that is refused pays for.
+The error names the records that violate a limit, with the messages and in the order of Kafka's LogValidator. For that,
+a batch that is refused is read a second time.
 """
 
 from __future__ import annotations
@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from storage.batch import BatchHeader
+from storage.batch.format import MIN_RECORD_BYTES, NO_TIMESTAMP
+from storage.batch.record_batch import BatchHeader
+from storage.batch.records import NULL, read_number, record_heads
 from storage.errors import PROBLEMS_NAMED_MAX, CorruptBatch, InvalidBatch, InvalidTimestamp, RecordProblem
-from storage.format import MIN_RECORD_BYTES, NO_TIMESTAMP
-from storage.records import NULL, read_number, record_heads
 
-# Problems that the message of the whole batch shows.
+# The message of the whole batch shows at most this many problems.
 _PROBLEMS_SHOWN_MAX: Final = 3
-# As a length is written: twice. It does not count itself.
+# The value is doubled, as in zigzag encoding. The length does not include its own bytes.
 _LENGTH_MIN: Final = 2 * (MIN_RECORD_BYTES - 1)
 
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 
 class RecordLimits(NamedTuple):
-    """What the records of a batch have to keep to. Both times are allowed; a record without a time is not judged."""
+    """The limits for the records of a batch. Both times are inclusive. A record without a timestamp is not checked."""
 
     needs_keys: bool = False
     earliest_ms: int = _LONG_MIN
@@ -31,11 +31,11 @@ class RecordLimits(NamedTuple):
 
 
 def check_records(body: bytes, header: BatchHeader, limits: RecordLimits) -> int:
-    """Check the uncompressed records of a batch; the largest of their timestamps.
+    """Check the uncompressed records of a batch. Returns their largest timestamp.
 
-    Raises :class:`CorruptBatch` when they are not the records that the header announces, :class:`InvalidTimestamp`
-    when the time of at least one is outside the limits, and :class:`InvalidBatch` when only keys are missing. Both name
-    the records.
+    Raises :class:`CorruptBatch` if the records do not match the header. Raises :class:`InvalidTimestamp` if the
+    timestamp of at least one record is outside the limits, and :class:`InvalidBatch` if only keys are missing. These
+    two name the records.
     """
     needs_keys = limits.needs_keys
     size, position = len(body), 0
@@ -43,7 +43,7 @@ def check_records(body: bytes, header: BatchHeader, limits: RecordLimits) -> int
     is_key_missing = False
     try:
         for _ in range(header.record_count):
-            # Most numbers take one or two bytes, and a batch may have very many records: they are read in place.
+            # Numbers are read in place: most take one or two bytes, and a batch may have very many records.
             length = body[position]
             position += 1
             if length >= 0x80:
@@ -97,12 +97,12 @@ def check_records(body: bytes, header: BatchHeader, limits: RecordLimits) -> int
     if is_key_missing or earliest < limits.earliest_ms or latest > limits.latest_ms:
         _refuse_records(body, header, limits)
     if latest > _LONG_MAX or earliest < _LONG_MIN:
-        raise InvalidBatch("a timestamp of more than 64 bits")
+        raise InvalidBatch("a record timestamp does not fit in 64 bits")
     return latest
 
 
 def _refuse_records(body: bytes, header: BatchHeader, limits: RecordLimits) -> None:
-    """Raise for the records that violate a limit; return if none does, because they have no time to be judged by."""
+    """Raise for the records that violate a limit. Return if only records without a timestamp are outside the limits."""
     named: list[RecordProblem] = []
     count = 0
     is_time_wrong = False
@@ -125,7 +125,7 @@ def _refuse_records(body: bytes, header: BatchHeader, limits: RecordLimits) -> N
 
 
 def _problems(body: bytes, header: BatchHeader, limits: RecordLimits) -> Iterator[tuple[RecordProblem, bool]]:
-    """Each record's first problem, and whether it is its time. The records are well-formed."""
+    """The first problem of each invalid record, and whether it is about the timestamp. The records are well-formed."""
     for number, (_, _, delta, _, position) in enumerate(record_heads(body, 0, len(body))):
         timestamp_ms = header.base_timestamp + ((delta >> 1) ^ -(delta & 1))
         if limits.needs_keys and body[position] == NULL:

@@ -1,12 +1,13 @@
-"""The records of a batch as positions in its uncompressed bytes, and the numbers they are made of.
+"""Varints, and a scan over the records of a batch by position in its uncompressed bytes.
 
-A number is a varint, handled here as it is written: zigzag, with the sign in the lowest bit. A length of 7 reads as 14,
-and an odd length is negative: only NULL may be.
+Numbers are zigzag varints and are handled in their encoded form, with the sign in the lowest bit. A length of 7 reads
+as 14. An odd length is negative, and only :data:`NULL` may be negative.
 
-:func:`record_heads` is the walk over records. Five loops read heads in place instead, because a generator would make
-them 4 to 70 % slower and they run for every record that is validated, compacted or delivered: ``check_records``
-(:mod:`storage.record_checks`), ``put_keys`` and ``choose_records`` (:mod:`storage.record_walk`), ``unfold``
-(:mod:`storage.recompression`), and ``BatchCursor.take`` of the server.
+:func:`record_heads` scans records. Five loops read record heads in place instead, because they run for every record
+that is validated, compacted or delivered, and a generator would make them 4 to 70 % slower. These loops are in
+``check_records`` (:mod:`storage.batch.record_checks`), ``put_keys`` and ``select_records``
+(:mod:`storage.compaction.record_selection`), ``decompress_batch`` (:mod:`storage.batch.recompression`), and
+``BatchCursor.take`` of the server.
 """
 
 from __future__ import annotations
@@ -16,20 +17,21 @@ from typing import Final
 
 from storage.errors import CorruptBatch
 
-# The number -1: the length of a key or value that is null.
+# The encoded number -1. It is the length of a key or value that is null.
 NULL: Final = 1
-# Bytes of a varint at most: of a length, a count or an offset delta, and of a timestamp delta.
+# Upper bounds of a varint's bytes. The first is for a length, a count or an offset delta, the second for a timestamp
+# delta.
 INT_BYTES_MAX: Final = 5
 LONG_BYTES_MAX: Final = 10
 
-# (start, end, timestamp delta, offset delta, position of the key's length); the deltas as they are written.
+# (start, end, timestamp delta, offset delta, position of the key's length). The deltas are in zigzag form.
 RecordHead = tuple[int, int, int, int, int]
 
 
 def read_number(body: bytes, position: int, bytes_max: int = LONG_BYTES_MAX) -> tuple[int, int]:
-    """The number at ``position`` as it is written, and the position after it.
+    """The number at ``position``, in zigzag form, and the position after it.
 
-    Raises :class:`CorruptBatch` if it is too long, and ``IndexError`` if ``body`` ends before it does.
+    Raises :class:`CorruptBatch` if the number is too long, and ``IndexError`` if ``body`` ends inside the number.
     """
     byte = body[position]
     position += 1
@@ -48,7 +50,7 @@ def read_number(body: bytes, position: int, bytes_max: int = LONG_BYTES_MAX) -> 
 
 
 def read_nullable(body: bytes, position: int, end: int) -> tuple[bytes | None, int]:
-    """The key or value whose length is at ``position``, and the position after it; raises as :func:`read_number`."""
+    """The key or value whose length is at ``position``, and the position after it. Raises like :func:`read_number`."""
     length = body[position]
     position += 1
     if length >= 0x80:
@@ -67,7 +69,7 @@ def read_nullable(body: bytes, position: int, end: int) -> tuple[bytes | None, i
 
 
 def put_number(out: bytearray, value: int) -> None:
-    """Append a number that is zigzag already."""
+    """Append a number that is already in zigzag form."""
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
         value >>= 7
@@ -84,18 +86,18 @@ def _encoded(value: int) -> bytes:
     return bytes(out)
 
 
-# Most lengths, counts and deltas are below this: they are looked up.
+# Varints of numbers below this come from a table. Most lengths, counts and deltas are that small.
 SMALL_COUNT: Final = 4096
 SMALL_VARINTS: Final = tuple(_encoded(value) for value in range(SMALL_COUNT))
 
 
 def varint(value: int) -> bytes:
-    """A length, a count or a delta, as it is written."""
+    """The encoded form of a length, a count or a delta."""
     return SMALL_VARINTS[value] if 0 <= value < SMALL_COUNT else _encoded(value)
 
 
 def record_heads(body: bytes, position: int, end: int) -> Iterator[RecordHead]:
-    """The head of each record from ``position`` to ``end``, where one has to end; raises :class:`CorruptBatch`."""
+    """Yield the head of each record from ``position`` to ``end``. Raises :class:`CorruptBatch` if none ends there."""
     try:
         while position < end:
             start = position

@@ -1,31 +1,37 @@
-"""The file a compaction writes: ``<base>.log.new`` and its sealed index, complete and synced before anybody is told."""
+"""Writes the output of a compaction: ``<base>.log.new`` and its sealed index, synced before they are returned."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from typing import Final
 
-from storage.files import Files
-from storage.format import NO_TIMESTAMP
-from storage.index import NO_MAX_TIMESTAMP, SparseIndex
-from storage.replacement import NewSegment, new_index_path, new_log_path, new_txn_index_path, write_new_aborted
-from storage.txn_index import AbortedEntry
+from storage.batch.format import NO_TIMESTAMP
+from storage.disk.files import Files
+from storage.log.segment_replacement import (
+    NewSegment,
+    new_index_path,
+    new_log_path,
+    new_txn_index_path,
+    write_new_aborted,
+)
+from storage.segment.index import NO_MAX_TIMESTAMP, SparseIndex
+from storage.segment.txn_index import AbortedEntry
 
 _WRITE_BYTES: Final = 1024 * 1024
-# Synced in steps: one sync of a whole segment at the end would hold up the sync rounds of the server.
+# The file is synced in steps: one sync of a whole segment at the end would delay the sync rounds of the server.
 _SYNC_BYTES: Final = 8 * 1024 * 1024
 
 
-def discard_new(directory: str, base_offset: int, files: Files) -> None:
-    """Remove what a compaction left behind that came to nothing; what stays is removed at the next start."""
+def remove_new_files(directory: str, base_offset: int, files: Files) -> None:
+    """Remove the files of a compaction that failed. If one cannot be removed, the next start removes it."""
     for path_of in (new_log_path, new_index_path, new_txn_index_path):
         path = path_of(directory, base_offset)
         with suppress(OSError):
             files.unlink(path)
 
 
-def is_whole(directory: str, new: NewSegment, files: Files) -> bool:
-    """Whether a new segment is in its folder: asked before a swap is committed, which removes the old ones."""
+def has_new_files(directory: str, new: NewSegment, files: Files) -> bool:
+    """Whether the files of a new segment exist. Check this before a replacement, which removes the old files."""
     try:
         return (
             files.size_of(new_log_path(directory, new.base_offset)) == new.size_bytes
@@ -37,7 +43,7 @@ def is_whole(directory: str, new: NewSegment, files: Files) -> bool:
 
 
 class CleanedSegment:
-    """Takes batches in order; used by one thread. Raises plain ``OSError``."""
+    """A new segment file. Batches are added in order, by one thread. Raises plain ``OSError``."""
 
     def __init__(self, directory: str, base_offset: int, index_interval_bytes: int, files: Files) -> None:
         self.base_offset = base_offset
@@ -53,7 +59,7 @@ class CleanedSegment:
         self._fd = files.create(new_log_path(directory, base_offset))
 
     def add(self, batch: bytes, base_offset: int, max_timestamp: int | None) -> None:
-        """``max_timestamp`` is None for a batch without records: it is in nobody's way when a time is looked for."""
+        """Append a batch. ``max_timestamp`` is None if the batch has no records, so that searches by time ignore it."""
         position = self.size_bytes
         if position - self._index.last_position >= self._index_interval_bytes:
             self._index.add(base_offset, position, self._max_timestamp)
@@ -77,7 +83,7 @@ class CleanedSegment:
             self._synced_bytes = self._written_bytes
 
     def finish(self, next_offset: int, aborted: tuple[AbortedEntry, ...] = ()) -> NewSegment:
-        """Write the rest and the sealed index, and make both durable; the names are not yet.
+        """Write the rest and the sealed index, and make their content durable. The file names are not durable yet.
 
         ``aborted`` are the transactions whose ABORT markers are among the batches, as far as readers need them.
         """

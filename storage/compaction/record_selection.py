@@ -1,25 +1,26 @@
-"""Records as places in bytes: which keys a batch holds and which of its records stay, without making a record.
+"""Record scans for compaction: finds keys and the records to keep by position, without creating record objects.
 
-The two large loops run once per record of a log, so they read numbers in place: one or two bytes nearly always. They
-begin alike and share no function for it, because a call or a generator would cost a fifth of the walk and more.
+The two large loops run once per record of a log, so they read numbers in place: most numbers take one or two bytes. The
+loops begin with the same code and do not share a function, because a call or a generator would make the scan at least a
+fifth slower.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from storage.batch import BatchHeader
+from storage.batch.format import MIN_RECORD_BYTES
+from storage.batch.record_batch import BatchHeader
+from storage.batch.records import NULL, put_varint, read_number, record_heads
+from storage.compaction.key_map import NAME_BYTES, KeyMap, digest_name
 from storage.errors import CorruptBatch
-from storage.format import MIN_RECORD_BYTES
-from storage.key_map import NAME_BYTES, KeyMap, long_name
-from storage.records import NULL, put_varint, read_number, record_heads
 
-# As lengths are written: twice.
+# The value is doubled, as in zigzag encoding.
 _LONG_KEY: Final = 2 * NAME_BYTES
 
 
-class Kept(NamedTuple):
-    """Which records of a batch stay: ``runs`` are places in its unfolded bytes, neighbours joined."""
+class KeptRecords(NamedTuple):
+    """The records of a batch to keep. ``runs`` are (start, end) in its uncompressed bytes; adjacent runs are merged."""
 
     runs: list[tuple[int, int]]
     kept_count: int
@@ -28,13 +29,13 @@ class Kept(NamedTuple):
 
 
 def check_count(header: BatchHeader, size_bytes: int) -> None:
-    """Before anything is done ``record_count`` times."""
+    """Raise if the records cannot fit in the bytes, because the loops below run ``record_count`` times."""
     if header.record_count < 0 or header.record_count * MIN_RECORD_BYTES > size_bytes:
         raise CorruptBatch(f"{header.record_count} records cannot fit in {size_bytes} bytes")
 
 
 def put_keys(body: bytes, position: int, end: int, header: BatchHeader, offsets: KeyMap) -> None:
-    """Note the offset of every keyed record of the batch whose records lie at ``position`` up to ``end``."""
+    """Put the key and offset of every keyed record at ``position`` up to ``end`` into ``offsets``."""
     base_offset, delta_max = header.base_offset, 2 * header.last_offset_delta
     try:
         for _ in range(header.record_count):
@@ -70,11 +71,11 @@ def put_keys(body: bytes, position: int, end: int, header: BatchHeader, offsets:
                     size, position = read_number(body, position - 1)
                 key_end = position + (size >> 1)
                 if (byte | size | delta) & 1 or key_end >= stop or stop > end or delta > delta_max:
-                    raise CorruptBatch("a record is not what it says")
+                    raise CorruptBatch("the field lengths of a record do not match its length")
                 key = body[position:key_end]
-                offsets[key if size < _LONG_KEY else long_name(key)] = base_offset + (delta >> 1)
+                offsets[key if size < _LONG_KEY else digest_name(key)] = base_offset + (delta >> 1)
             elif byte & 1 or position >= stop or stop > end:
-                raise CorruptBatch("a record is not what it says")
+                raise CorruptBatch("the field lengths of a record do not match its length")
             position = stop
     except IndexError:
         raise CorruptBatch("a record runs past the end of its batch") from None
@@ -82,10 +83,10 @@ def put_keys(body: bytes, position: int, end: int, header: BatchHeader, offsets:
         raise CorruptBatch("the records do not end where their batch does")
 
 
-def choose_records(
+def select_records(
     body: bytes, position: int, end: int, header: BatchHeader, offsets: KeyMap, *, keeps_tombstones: bool
-) -> Kept:
-    """The records that are the last word of their key; tombstones only if they may still stay."""
+) -> KeptRecords:
+    """Select the records that are the newest of their key; tombstones only with ``keeps_tombstones``."""
     base_offset, delta_max = header.base_offset, 2 * header.last_offset_delta
     runs: list[tuple[int, int]] = []
     run_start = -1
@@ -123,9 +124,9 @@ def choose_records(
             size = body[position]
             position += 1
             if size == NULL:
-                # As in Kafka: a record without a key cannot be told from others, so compaction takes it out.
+                # As in Kafka, compaction removes records without a key.
                 if byte & 1 or position >= stop or stop > end:
-                    raise CorruptBatch("a record is not what it says")
+                    raise CorruptBatch("the field lengths of a record do not match its length")
                 keyless_count += 1
                 stays = False
             else:
@@ -133,9 +134,9 @@ def choose_records(
                     size, position = read_number(body, position - 1)
                 key_end = position + (size >> 1)
                 if (byte | size | delta) & 1 or key_end >= stop or stop > end or delta > delta_max:
-                    raise CorruptBatch("a record is not what it says")
+                    raise CorruptBatch("the field lengths of a record do not match its length")
                 key = body[position:key_end]
-                name = key if size < _LONG_KEY else long_name(key)
+                name = key if size < _LONG_KEY else digest_name(key)
                 stays = base_offset + (delta >> 1) >= last_of(name, -1)
                 if stays and body[key_end] == NULL:
                     if keeps_tombstones:
@@ -156,13 +157,14 @@ def choose_records(
         raise CorruptBatch("the records do not end where their batch does")
     if run_start >= 0:
         runs.append((run_start, end))
-    return Kept(runs, count, keyless_count, has_tombstone)
+    return KeptRecords(runs, count, keyless_count, has_tombstone)
 
 
 def largest_delta(body: bytes, runs: list[tuple[int, int]], limit: int) -> int:
-    """The largest timestamp delta of the records in these runs, which :func:`choose_records` has checked.
+    """The largest timestamp delta of the records in these runs, which :func:`select_records` has checked.
 
-    It is known to be ``limit`` at most, so the search ends there; the latest record mostly comes last.
+    No delta is above ``limit``, so the search ends when it finds ``limit``. The search begins with the last run,
+    because the latest record is usually in it.
     """
     largest: int | None = None
     for position, end in reversed(runs):
@@ -176,7 +178,7 @@ def largest_delta(body: bytes, runs: list[tuple[int, int]], limit: int) -> int:
 
 
 def shift_timestamps(body: bytes, runs: list[tuple[int, int]], shift_ms: int) -> bytes:
-    """The records of these runs with ``shift_ms`` added to their timestamp deltas: their base moved the other way."""
+    """The records of these runs with ``shift_ms`` added to their timestamp deltas, for a base lower by ``shift_ms``."""
     out = bytearray()
     for position, end in runs:
         while position < end:

@@ -1,9 +1,9 @@
-"""Space that is kept for the work which frees space: on a full disk nothing could be deleted without it.
+"""Disk reserve: space kept for operations that free space. Without it nothing could be deleted on a full disk.
 
-Before the files of old records go, a checkpoint has to say durably that they are gone; before a topic's files go, the
-catalogue has to. On a disk without a single free block neither can be written. So each data directory has a file of
-allocated blocks that holds nothing. :func:`freeing` gives it up, a piece at a time, and :meth:`DiskReserve.restore`
-takes it again when there is space.
+Before files of old records are removed, a checkpoint has to record the removal durably. Before files of a topic are
+removed, the catalogue has to. On a disk without a free block neither can be written. So each data directory has a file
+of allocated blocks without content. :func:`run_with_reserve` releases these blocks, a piece at a time.
+:meth:`DiskReserve.restore` allocates them again when there is space.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, TypeVar
 
+from storage.disk.files import Files
 from storage.errors import DiskFailure
-from storage.files import Files
 
 RESERVE_NAME: Final = "disk_reserve"
-# Given up in this many pieces: whoever else waits for space may take what the first one frees.
+# The reserve is released in this many pieces. Other writers may use the space of a piece, so one may not be enough.
 PIECES: Final = 8
-# Written at a time where the file system cannot reserve space.
+# Bytes per write, if the file system cannot reserve space.
 FILL_BYTES: Final = 1024 * 1024
 FULL_DISK_ERRORS: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 class DiskReserve:
-    """The reserve of one data directory; its file stays open, so giving up needs no descriptor. For any thread."""
+    """The reserve of one data directory, for any thread. Its file stays open, so a release needs no descriptor."""
 
     def __init__(self, data_dir: str, files: Files, size_bytes: int) -> None:
         self.data_dir = data_dir
@@ -38,7 +38,7 @@ class DiskReserve:
         self._lock = threading.Lock()
         self._fd = -1
         self._is_closed = True
-        # What the file holds at present.
+        # The current size of the file.
         self.kept_bytes = 0
 
     @property
@@ -46,17 +46,17 @@ class DiskReserve:
         return self.kept_bytes >= self.size_bytes
 
     def open(self) -> None:
-        """Take the reserve, as far as there is space for it. The size of one that is there is made to fit."""
+        """Allocate the reserve if there is space. A larger existing one is truncated to the configured size."""
         self._is_closed = False
         if self.size_bytes:
-            self._files.add_reserve(self.data_dir, self.give_up)
+            self._files.add_reserve(self.data_dir, self.release)
             self.restore()
             return
         with suppress(OSError):
             self._files.unlink(os.path.join(self.data_dir, RESERVE_NAME))
 
     def close(self) -> None:
-        """Let go of the file; the space stays reserved."""
+        """Close the file. The space stays reserved."""
         self._files.remove_reserve(self.data_dir)
         with self._lock:
             self._is_closed = True
@@ -65,7 +65,7 @@ class DiskReserve:
             self._files.close(fd)
 
     def restore(self) -> bool:
-        """Take again what is missing, once the disk has more than that to spare. True: the reserve is whole."""
+        """Allocate the missing part if that leaves at least the reserve's size free. Returns True if it is complete."""
         with self._lock, suppress(OSError):
             if not self._is_closed and not self.is_whole:
                 self._open_file()
@@ -92,7 +92,7 @@ class DiskReserve:
         try:
             self._fill(missing_bytes)
         except OSError:
-            self._files.truncate(self._fd, self.kept_bytes)  # it may have got a part
+            self._files.truncate(self._fd, self.kept_bytes)  # a part may be allocated
             raise
         self.kept_bytes += missing_bytes
 
@@ -106,8 +106,8 @@ class DiskReserve:
             for start in range(0, missing_bytes, FILL_BYTES):
                 self._files.write_all(self._fd, zeros[: missing_bytes - start], self.kept_bytes + start)
 
-    def give_up(self) -> bool:
-        """Free a piece of it; False when nothing is left."""
+    def release(self) -> bool:
+        """Release a piece of the reserve. Returns False if none is left."""
         with self._lock:
             if self._fd < 0 or not self.kept_bytes:
                 return False
@@ -121,18 +121,18 @@ class DiskReserve:
 
 
 def is_full(error: OSError | DiskFailure) -> bool:
-    """Whether the disk, or what this user may have of it, is full."""
+    """Whether the error means that the disk, or this user's quota, is full."""
     return (error.errno if isinstance(error, OSError) else error.error_number) in FULL_DISK_ERRORS
 
 
-def freeing(files: Files, path: str, work: Callable[[], R]) -> R:
-    """Run ``work``, which leads to more free space where ``path`` is: on a full disk, at the expense of the reserve.
+def run_with_reserve(files: Files, path: str, work: Callable[[], R]) -> R:
+    """Run ``work``, which will free space on the disk of ``path``. On a full disk, release the disk reserve for it.
 
-    It is run again after each piece that was given up, and raises what ``work`` raises when nothing is left.
+    ``work`` is repeated after each released piece of the reserve. Its error is raised when no piece is left.
     """
     while True:
         try:
             return work()
         except (OSError, DiskFailure) as error:
-            if not is_full(error) or not files.make_way(path):
+            if not is_full(error) or not files.free_reserve(path):
                 raise

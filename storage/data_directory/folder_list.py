@@ -1,15 +1,15 @@
-"""The list of partitions that have a folder, so that a lost folder is not mistaken for one that was never made.
+"""The list of partitions that have a folder, so that a lost folder is not mistaken for one that never existed.
 
-One file in the first data directory, for the partitions of all directories: a first line that says what it is, then
-lines that are only ever added, each with its own CRC:
+It is one file in the first data directory, for the partitions of all directories. The file has a header line and then
+lines with a CRC each. Lines are only appended:
 
-    new BOOT_ID TOPIC_ID FOLDER    the folder was made, and may be on disk or not
+    new BOOT_ID TOPIC_ID FOLDER    the folder was created, and may not be durable
     safe TOPIC_ID FOLDER           the folder is durable
     gone FOLDER                    the partition was deleted
 
-The last line about a folder counts. ``new`` counts within the boot that wrote it, in which the page cache is whole:
-after a power cut the folder may have been lost before anything in it was acknowledged. So no line has to be synced
-when it is written. Damaged lines are skipped and reported; the folders that are there are listed again at the start.
+Only the last line about a folder is used. A ``new`` line is used only in the boot that wrote it, in which the page
+cache is intact. After a power cut, the folder may have been lost before anything in it was acknowledged. So no line has
+to be synced when it is written. Damaged lines are skipped and reported. A start lists the existing folders again.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from typing import Final
 
 from crc32c import crc32c
 
-from storage.disk_reserve import freeing
+from storage.data_directory.disk_reserve import run_with_reserve
+from storage.disk.files import Files
+from storage.disk.line_file import LineFile
 from storage.errors import PartitionOffline
-from storage.files import Files
-from storage.line_file import LineFile
-from storage.settings import Background
+from storage.log.settings import Background
 
 FOLDERS_NAME: Final = "folders"
 
 _HEAD: Final = b"kwire folders 1"
 _CRC_CHARACTERS: Final = 9
-# With this many lines more than twice the folders, the list is written anew.
+# If the list has more than twice as many lines as folders, plus this many, it is rewritten.
 SPARE_LINES_MAX: Final = 10_000
 
 
 class FolderList:
-    """Called by the logs' thread. ``offline`` holds the partitions that are not served, and why.
+    """The folder list, for the logs' thread. ``offline`` has the error of each partition that is not served.
 
-    Until :meth:`settle` the list is a dictionary, from then on only what differs from the folders on disk is in memory.
+    Until :meth:`finish_start` the whole list is in memory. Afterwards only its differences to the folders on disk are.
     """
 
     def __init__(self, data_dir: str, files: Files, background: Background) -> None:
@@ -49,14 +49,14 @@ class FolderList:
         self._files = files
         self._background = background
         self._boot_id = ""
-        # All directories of the node, which a remedy has to name.
+        # All data directories of the node. Error messages name them.
         self.data_dirs: Sequence[str] = (data_dir,)
         self._is_closed = True
         self._file = LineFile(self._path, files)
         self._folder_count = 0
         self._is_rewriting = False
         self._ids: dict[str, bytes] | None = {}
-        # Folders made in this boot that may not be durable.
+        # Folders created in this boot that may not be durable, and their topic ids.
         self._fresh: dict[str, bytes] = {}
         self._lost: set[str] = set()
         self._unlisted: set[str] = set()
@@ -65,19 +65,19 @@ class FolderList:
         self.damaged_line_count = 0
 
     def start(self, boot_id: str) -> None:
-        """Read the list of the last run and go on with it. Raises ``OSError``."""
+        """Read the list of the last run and continue it. Raises ``OSError``."""
         self._boot_id = boot_id
         data = self._files.read_file(self._path)
         self.is_missing = data is None
-        found = _Found(data or b"", boot_id)
+        found = _DecodedList(data or b"", boot_id)
         self._ids, self._fresh = found.ids, found.fresh
         self._file.line_count, self._folder_count = found.line_count, len(found.ids)
         self.damaged_line_count = found.damaged_count + (data == b"")
         self._is_closed = False
-        with suppress(OSError):  # without room for it now, it is made with the first line
+        with suppress(OSError):  # on a full disk the file is created with the first line
             if data is None:
-                # Durable before any folder is made: a power cut must not make the list look lost.
-                freeing(self._files, self._path, lambda: self._replace({}))
+                # The file is durable before any folder is created: after a power cut the list must not seem to be lost.
+                run_with_reserve(self._files, self._path, lambda: self._replace({}))
             self._open_file()
 
     @property
@@ -86,45 +86,48 @@ class FolderList:
 
     @property
     def is_complete(self) -> bool:
-        """Whether a folder that is not listed was never in use."""
+        """Whether the list is intact, so that a folder that is not listed was never in use."""
         return not self.is_missing and not self.damaged_line_count
 
     @property
     def ids(self) -> Mapping[str, bytes]:
-        """What the last run left, until :meth:`settle`."""
+        """The topic ids by folder that the last run listed; empty after :meth:`finish_start`."""
         return self._ids or {}
 
-    def settle(
+    def finish_start(
         self, entries: Mapping[str, bytes], lost: Iterable[str], unlisted: Iterable[str], fresh: Iterable[str] = ()
     ) -> None:
-        """The start is decided. ``entries`` are the partitions that have a folder or have lost it (``lost``);
-        ``unlisted`` are folders that are there and belong to no partition, ``fresh`` those that may not be durable."""
+        """Set the list of this run, at the end of a start.
+
+        ``entries`` are the partitions that have a folder or have lost it (``lost``). ``unlisted`` are existing folders
+        that belong to no partition, ``fresh`` are folders that may not be durable.
+        """
         self._lost, self._unlisted = set(lost), set(unlisted)
         self._fresh.update((folder, entries[folder]) for folder in fresh)
         if entries != self._ids or self._file.line_count > len(entries) or self.damaged_line_count:
-            # Without room for a new list the old one goes on: each of its lines still holds.
+            # On a full disk the old list stays in use: each of its lines is still true.
             with suppress(OSError):
-                freeing(self._files, self._path, lambda: self._replace(entries))
+                run_with_reserve(self._files, self._path, lambda: self._replace(entries))
         self._folder_count = len(entries)
         self._ids = None
 
     def has(self, folder: str, topic_id: bytes, *, is_there: bool) -> bool:
-        """Whether this partition is known to have had a folder. ``is_there``: a folder of that name exists."""
+        """Whether this partition had a folder, according to the list. ``is_there``: a folder of that name exists."""
         if self._ids is not None:
             return self._ids.get(folder) == topic_id
         return folder not in self._unlisted if is_there else folder in self._lost
 
     def is_fresh(self, folder: str, topic_id: bytes) -> bool:
-        """Whether the folder of this topic was made in this boot and was never durable."""
+        """Whether the folder of this topic was created in this boot and may not be durable."""
         return self._fresh.get(folder) == topic_id
 
     def check_online(self, folder: str) -> None:
         error = self.offline.get(folder)
         if error is not None:
-            raise copy(error)  # a copy, or each raise would add to the traceback of one object
+            raise copy(error)  # a copy: each raise would extend the traceback of the stored exception
 
     def take_offline(self, folder: str, what: str, data_dir: str, *, is_lost: bool) -> PartitionOffline:
-        """The error to raise; the partition stays offline until an operator decides."""
+        """Take the partition offline until an operator decides. Returns the error to raise."""
         remedy = f"kwire log adopt {shlex.join(self.data_dirs)}" + (f" --accept-loss {folder}" if is_lost else "")
         return self.set_offline(folder, what, f"in {data_dir}; stop the server and run: {remedy}")
 
@@ -134,8 +137,8 @@ class FolderList:
 
     # --- lines
 
-    def note_new(self, folder: str, topic_id: bytes) -> None:
-        """The folder has been made. Raises ``OSError``; then it may be noted again."""
+    def record_new(self, folder: str, topic_id: bytes) -> None:
+        """Add a folder that was just created. After an ``OSError`` the call may be repeated."""
         self._fresh[folder] = topic_id
         self._write(self._line(folder, topic_id))
         self._folder_count += 1
@@ -143,15 +146,15 @@ class FolderList:
         if self._ids is not None:
             self._ids[folder] = topic_id
 
-    def note_safe(self, folder: str) -> None:
-        """The folder is durable. In any thread; without room for the line the next start writes it."""
+    def record_durable(self, folder: str) -> None:
+        """Record that the folder is durable. In any thread. On a full disk, the next start writes the line."""
         topic_id = self._fresh.pop(folder, None)
         if topic_id is not None:
             with suppress(OSError):
                 self._write(self._line(folder, topic_id))
 
     def forget(self, folder: str) -> None:
-        """The partition was deleted."""
+        """Remove a partition that was deleted."""
         self.offline.pop(folder, None)
         self._lost.discard(folder)
         self._unlisted.discard(folder)
@@ -159,7 +162,7 @@ class FolderList:
         if self._ids is not None:
             self._ids.pop(folder, None)
         self._folder_count = max(self._folder_count - 1, 0)
-        with suppress(OSError):  # its topic's id is gone with it, so the lines mean nothing any more
+        with suppress(OSError):  # its topic id no longer exists, so the old lines have no effect
             self._write(b"gone %s" % folder.encode())
 
     def _write(self, text: bytes) -> None:
@@ -169,7 +172,7 @@ class FolderList:
             try:
                 file.add(_encode_line(text))
             except OSError:
-                with suppress(OSError):  # a part of the line that stays is a damaged line at the next start
+                with suppress(OSError):  # if a part of the line remains, the next start reads a damaged line
                     self._files.truncate(file.fd, file.size_bytes)
                 raise
             is_due = file.line_count > 2 * self._folder_count + SPARE_LINES_MAX and not self._is_rewriting
@@ -177,13 +180,13 @@ class FolderList:
         if is_due:
             try:
                 self._background(self._rewrite)
-            except RuntimeError:  # no thread to be had: the next line tries again
+            except RuntimeError:  # no thread available: the next line tries again
                 self._is_rewriting = False
 
     # --- the file
 
     def _rewrite(self) -> None:
-        """Drop the lines that no longer count. In a thread; lines that come meanwhile are kept."""
+        """Rewrite the list without outdated lines. Called in a thread. Lines that are added meanwhile are kept."""
         file = self._file
         try:
             with file.lock:
@@ -196,9 +199,9 @@ class FolderList:
             finally:
                 self._files.close(fd)
             content = _HEAD + b"\n" + b"".join(map(_encode_line, lines))
-            file.shorten(content, len(lines), size_bytes, line_count, sync=True)
+            file.rewrite(content, len(lines), size_bytes, line_count, sync=True)
         except OSError:
-            return  # the list in place is as good, only longer
+            return  # the current list stays valid; it is only longer
         finally:
             self._is_rewriting = False
 
@@ -214,7 +217,7 @@ class FolderList:
         return f"{state} {topic_id.hex()} {folder}".encode()
 
     def _open_file(self) -> None:
-        """Go on behind the last whole line; a new file gets its first line. Raises ``OSError``."""
+        """Open the file for appends after its last complete line. A new file gets the header. Raises ``OSError``."""
         if self._file.fd >= 0:
             return
         if self._is_closed:
@@ -234,7 +237,7 @@ class FolderList:
         self._file.fd, self._file.size_bytes = fd, end
 
     def sync(self) -> None:
-        """Make every line durable, at a stop; raises ``OSError``."""
+        """Make all lines durable, when the server stops. Raises ``OSError``."""
         if self._file.fd >= 0:
             self._files.fdatasync(self._file.fd)
 
@@ -248,7 +251,7 @@ def _encode_line(text: bytes) -> bytes:
 
 
 def _lines(data: bytes) -> Iterator[bytes | None]:
-    """The text of each line, None for a damaged one. After the last line break there is nothing, or a torn line."""
+    """The text of each line; None for a damaged line. After the last line break there is nothing, or a torn line."""
     head, *lines = data.split(b"\n")
     if data and head != _HEAD:
         yield None
@@ -256,7 +259,7 @@ def _lines(data: bytes) -> Iterator[bytes | None]:
         text = line[_CRC_CHARACTERS:]
         if line[:_CRC_CHARACTERS] == b"%08x " % crc32c(text):
             yield text
-        elif b"\0" not in line:  # zeros are a sector that a power cut took, with lines that nobody waited for
+        elif b"\0" not in line:  # zeros are a sector that a power cut lost; no acknowledged record needs its lines
             yield None
 
 
@@ -272,8 +275,8 @@ def _live_lines(data: bytes) -> list[bytes]:
     return list(last.values())
 
 
-class _Found:
-    """What a list says: the topic id of each folder that counts, and which of them may not be durable."""
+class _DecodedList:
+    """A decoded list: the topic id of each folder, and the folders that may not be durable."""
 
     def __init__(self, data: bytes, boot_id: str) -> None:
         self.ids: dict[str, bytes] = {}

@@ -1,7 +1,7 @@
-"""Removing the folders of deleted partitions, off the loop and one after the other.
+"""Removes the folders of deleted partitions in the background, one after the other.
 
-What cannot be removed stays in :attr:`FolderRemoval.failed` until it can: :meth:`FolderRemoval.retry` tries again, and
-so does the next start of the server.
+Folders that cannot be removed stay in :attr:`FolderRemoval.failed`. :meth:`FolderRemoval.retry` and the next start of
+the server try to remove them again.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from storage.background import delete_lane
-from storage.files import Files
-from storage.settings import Background
+from storage.disk.background import delete_lane
+from storage.disk.files import Files
+from storage.log.settings import Background
 
-# While many folders are removed, their directory is synced after this many.
+# The data directory is synced after this many removals.
 REMOVALS_PER_SYNC: Final = 256
-# Folders that one job removes; then other deletions have their turn.
+# One job removes at most this many folders. Then other jobs of the lane run.
 FOLDERS_PER_JOB: Final = 32
 
 
 class FolderRemoval:
-    """May be called from any thread. One job at a time: the other threads are there for other work."""
+    """A queue of folders to remove, for any thread. One job runs at a time, so that other threads stay free."""
 
     def __init__(self, data_dir: str, files: Files, background: Background) -> None:
         self._data_dir = data_dir
@@ -32,11 +32,11 @@ class FolderRemoval:
         self._background = delete_lane(background)
         self._lock = threading.Lock()
         self._waiting: deque[str] = deque()
-        self._is_at_work = False
-        # Folders that are still there, and why.
+        self._is_running = False
+        # Folders that could not be removed, and the error of each.
         self.failed: dict[str, OSError] = {}
         self._taken_count = 0
-        # Folders that were added so far, and how many of them cannot come back under their old names.
+        # The number of folders added so far, and of those that cannot reappear under their old names after a power cut.
         self.added_count = 0
         self.done_count = 0
 
@@ -44,16 +44,16 @@ class FolderRemoval:
         with self._lock:
             self._waiting.extend(paths)
             self.added_count += len(paths)
-            if self._is_at_work or not self._waiting:
+            if self._is_running or not self._waiting:
                 return
-            self._is_at_work = True
+            self._is_running = True
         self._submit()
 
     def _submit(self) -> None:
         try:
             self._background(self._work)
-        except RuntimeError:  # no thread to be had: what is left goes with the next addition, or at the next start
-            self._is_at_work = False
+        except RuntimeError:  # no thread available: the next add, or the next start, removes the rest
+            self._is_running = False
 
     def retry(self) -> None:
         self.add(list(self.failed))
@@ -77,14 +77,14 @@ class FolderRemoval:
         with self._lock:
             is_more = bool(self._waiting)
             if not is_more:
-                self._is_at_work = False
+                self._is_running = False
         if is_more:
             self._submit()
         else:
             self._sync()
 
     def _sync(self) -> None:
-        with suppress(OSError):  # the next one makes up for it
+        with suppress(OSError):  # the next sync covers these removals
             taken_count = self._taken_count
             self._files.fsync_dir(self._data_dir)
             self.done_count = max(self.done_count, taken_count)

@@ -1,4 +1,4 @@
-"""``partition.metadata``: the file that names the topic of a partition's folder, in Kafka's own format."""
+"""``partition.metadata``: the file with the topic id of a partition folder, in Kafka's format."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 METADATA_NAME: Final = "partition.metadata"
 TOPIC_ID_BYTES: Final = 16
 
-# Kafka's rule for topic names; anything else could leave the data directory.
+# Kafka's rule for topic names. Other names could refer to paths outside the data directory.
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _FORMAT: Final = re.compile(rb"version: 0\ntopic_id: ([A-Za-z0-9_-]{22})\s*")
 _ID: Final = re.compile(rb"topic_id: ([A-Za-z0-9_-]{1,64})")
@@ -17,12 +17,12 @@ _ID: Final = re.compile(rb"topic_id: ([A-Za-z0-9_-]{1,64})")
 
 def partition_folder(topic: str, partition: int) -> str:
     if not _TOPIC.fullmatch(topic) or topic in (".", "..") or partition < 0:
-        raise ValueError(f"no folder for partition {partition} of topic {topic!r}")
+        raise ValueError(f"partition {partition} of topic {topic!r} has no valid folder name")
     return f"{topic}-{partition}"
 
 
 def encode_topic_id(topic_id: bytes) -> str:
-    """A topic id as Kafka prints it."""
+    """A topic id in Kafka's text form."""
     return base64.urlsafe_b64encode(topic_id).rstrip(b"=").decode()
 
 
@@ -31,12 +31,12 @@ def encode_metadata(topic_id: bytes) -> bytes:
 
 
 def decode_metadata(data: bytes | None) -> bytes | None:
-    """The topic id, or None when the file is missing or damaged."""
+    """The topic id, or None if the file is missing or damaged."""
     match = _FORMAT.fullmatch(data or b"")
     return base64.urlsafe_b64decode(match[1] + b"==") if match else None
 
 
 def topic_id_text(data: bytes | None) -> str:
-    """What a file says about the topic id, for the name of a folder that is moved aside."""
+    """The topic id as text, for the new name of a renamed folder; ``unknown`` if the file has none."""
     match = _ID.search(data or b"")
     return match[1].decode() if match else "unknown"

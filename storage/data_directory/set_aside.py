@@ -1,4 +1,4 @@
-"""Setting files and folders aside inside a data directory: nothing is deleted, and nothing of it is served again."""
+"""Sets files and folders aside: moves them to a folder of the data directory that is kept and never served."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from storage.disk.files import Files
 from storage.errors import disk_errors
-from storage.files import Files
 
 SET_ASIDE_PREFIX: Final = "set-aside-"
 
 
 def set_aside(data_dir: str, names: Sequence[str], stamp: str, files: Files) -> str:
-    """Move them into ``set-aside-<stamp>`` of the directory, durably, and return its path; raises ``DiskFailure``.
+    """Move ``names`` durably into the folder ``set-aside-<stamp>``. Returns its path. Raises ``DiskFailure``.
 
-    ``stamp`` must not end in a digit: a folder that ends in ``-<digits>`` is a partition's.
+    ``stamp`` must not end in a digit: a folder that ends in ``-<digits>`` is a partition folder.
     """
     target = os.path.join(data_dir, SET_ASIDE_PREFIX + stamp)
-    with disk_errors(f"set {len(names)} names of {data_dir} aside"):
+    with disk_errors(f"set {len(names)} files or folders of {data_dir} aside"):
         files.makedirs(target)
         for name in names:
             files.rename(os.path.join(data_dir, name), os.path.join(target, name))

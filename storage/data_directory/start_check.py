@@ -1,8 +1,8 @@
-"""What a start finds when it compares the partition folders of the data directories with the catalogue.
+"""Compares the partition folders of the data directories with the catalogue when the server starts.
 
-Nothing is removed because the catalogue does not mention it: a folder goes only if the catalogue holds the note that
-its topic was deleted. Any other folder that is not known is reported, and the caller refuses to start. A partition that
-is known to have had a folder (:mod:`storage.folder_list`) and has none is offline.
+A folder is removed only if the catalogue records that its topic was deleted. Any other folder that is not in the
+catalogue is reported, and the caller refuses to start. If a partition had a folder, according to
+:mod:`storage.data_directory.folder_list`, and has none now, the partition is offline.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct, field
 
-from storage.checkpoint import CHECKPOINT_NAME, decode_checkpoint
+from storage.data_directory.folder_list import FolderList
+from storage.data_directory.partition_metadata import decode_metadata, partition_folder
+from storage.data_directory.store import LogStore
+from storage.disk.files import Files
 from storage.errors import disk_errors
-from storage.files import Files
-from storage.folder_list import FolderList
-from storage.partition_metadata import decode_metadata, partition_folder
-from storage.store import LogStore
+from storage.recovery.checkpoint import CHECKPOINT_NAME, decode_checkpoint
 
 _SEGMENT: Final = re.compile(r"\d{20}\.log")
 
 
 class DeletedTopic(NamedTuple):
-    """A note of the catalogue: a topic whose folders may be removed."""
+    """A deleted topic in the catalogue: its folders may be removed."""
 
     topic_id: bytes
     name: str
@@ -33,7 +33,11 @@ class DeletedTopic(NamedTuple):
 
 
 class StartReport(Struct):
-    """``unknown`` are paths, the others names of folders. ``end_offsets`` are those of folders that were not listed."""
+    """The result of a check.
+
+    ``removed`` and ``lost`` are names of folders, and ``unknown`` are paths of folders. ``end_offsets`` has, by folder
+    name, the log end offset in the checkpoint of each folder that was not in the folder list.
+    """
 
     removed: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
@@ -42,7 +46,7 @@ class StartReport(Struct):
 
 
 class StartCheck:
-    """One comparison, made before any log is open. ``known`` is the catalogue: folder names and topic ids."""
+    """One check, made before any log is opened. ``known`` is the catalogue: topic ids by folder name."""
 
     def __init__(
         self,
@@ -58,19 +62,19 @@ class StartCheck:
         self._known = known
         self._deleted = deleted
         self._deleted_ids = frozenset(one.topic_id for one in deleted)
-        # The largest number of partitions by name: topics of one name may have been deleted several times.
+        # The largest partition count by topic name: topics with the same name may have been deleted several times.
         self._deleted_counts: dict[str, int] = {}
         for one in deleted:
             self._deleted_counts[one.name] = max(one.partition_count, self._deleted_counts.get(one.name, 0))
         self.report = StartReport()
 
     def find_unknown(self) -> StartReport:
-        """Remove what the catalogue notes as deleted, and report every other folder that it does not know."""
+        """Remove folders of deleted topics, and report every other folder that is not in the catalogue."""
         for store in self._stores:
             for folder in sorted(store.partition_folders - self._known.keys()):
                 path = os.path.join(store.data_dir, folder)
                 if not self._is_partition(path):
-                    continue  # somebody else's, with a name like ours
+                    continue  # not a partition folder, despite its name
                 if self._is_deleted(store, folder):
                     self._remove(store, folder)
                 else:
@@ -80,10 +84,10 @@ class StartCheck:
         return self.report
 
     def _is_deleted(self, store: LogStore, folder: str) -> bool:
-        """Whether a note of the catalogue is about this folder.
+        """Whether this folder belongs to a deleted topic, according to its topic id.
 
-        A power cut may have taken what was written to a new folder before its topic was deleted. One that does not say
-        whose it is, and was never durable, is recognised by its name.
+        A power cut may have lost the topic id of a folder that was never durable. Such a folder is recognised by its
+        name: it belongs to a deleted topic if a deleted topic had a partition of that name.
         """
         topic_id = self._topic_id(store, folder) or self._list.ids.get(folder)
         if topic_id is not None:
@@ -92,7 +96,7 @@ class StartCheck:
         return int(index) < self._deleted_counts.get(topic, 0)
 
     def _remove_namesakes(self, deleted: DeletedTopic) -> None:
-        """A topic of the same name exists again: what is left of the deleted one is recognised by its id."""
+        """Remove folders of a deleted topic whose name is in use again. They are recognised by the topic id."""
         for index in range(deleted.partition_count):
             folder = partition_folder(deleted.name, index)
             for store in self._stores:
@@ -103,8 +107,8 @@ class StartCheck:
         store.remove_deleted(folder)
         self.report.removed.append(folder)
 
-    def settle(self, *, is_all_online: bool) -> StartReport:
-        """Bring the list of folders up to date, and say which partitions have lost theirs."""
+    def update_folder_list(self, *, is_all_online: bool) -> StartReport:
+        """Update the folder list, and report the partitions whose folder is missing."""
         listed = self._list.ids
         there = frozenset().union(*(store.partition_folders for store in self._stores))
         entries: dict[str, bytes] = {}
@@ -120,9 +124,9 @@ class StartCheck:
                     entries[folder] = topic_id
                     self._measure(store, folder)
                     if self._list.is_complete and not self._has_segments(store, folder):
-                        # Its making was cut short by a kill, so it may be in the page cache only.
+                        # A kill interrupted the creation of this folder, so the folder may be in the page cache only.
                         fresh.append(folder)
-        self._list.settle(entries, self.report.lost, there - entries.keys(), fresh)
+        self._list.finish_start(entries, self.report.lost, there - entries.keys(), fresh)
         for folder in self.report.lost:
             if is_all_online:
                 self._list.take_offline(folder, "its folder is missing", self._stores[0].data_dir, is_lost=True)
@@ -131,14 +135,15 @@ class StartCheck:
         return self.report
 
     def _holder(self, folder: str, topic_id: bytes) -> LogStore | None:
-        """The store with the folder of this topic; another one may have a folder of the same name."""
+        """The store that has the folder of this topic. Another store may have a folder with the same name."""
         having = (store for store in self._stores if store.path_of(folder) is not None)
         return next((store for store in having if self._is_of(store, folder, topic_id)), None)
 
     def _is_of(self, store: LogStore, folder: str, topic_id: bytes) -> bool:
-        """Whether a folder that is not listed is this topic's.
+        """Whether a folder that is not listed belongs to this topic.
 
-        If the list is damaged, a folder that does not say whose it is counts as well, and its partition is offline.
+        If the folder list is damaged, a folder without a valid topic id is accepted, too. Its partition is then
+        offline.
         """
         found = self._topic_id(store, folder)
         if found is not None:
@@ -157,16 +162,16 @@ class StartCheck:
 
     def _has_segments(self, store: LogStore, folder: str) -> bool:
         path = os.path.join(store.data_dir, folder)
-        with disk_errors(f"look at {path}"):
+        with disk_errors(f"list {path}"):
             return any(map(_SEGMENT.fullmatch, self._files.listdir(path)))
 
     def _is_partition(self, path: str) -> bool:
-        with disk_errors(f"look at {path}"):
+        with disk_errors(f"list {path}"):
             return is_partition(path, self._files)
 
 
 def is_partition(path: str, files: Files) -> bool:
-    """Whether a folder with the name of a partition holds one: its metadata, or a segment."""
+    """Whether a folder with the name of a partition has ``partition.metadata`` or a segment."""
     try:
         names = files.listdir(path)
     except NotADirectoryError:

@@ -1,10 +1,9 @@
-"""Which partitions were written to since the last clean start, so that a crash makes only those be recovered.
+"""The list of partitions written to since the last clean start. After a crash only those are recovered.
 
-One file per data directory: a first line that says what it is, then a line per partition folder, each with its own
-CRC. A folder is noted when its log takes its first append of a run, and the note is durable before that append is
-acknowledged; :meth:`WrittenList.sync` is part of that log's first sync and shared by everybody who waits. A last line
-without its end was torn and never counted. A list that is missing, or that holds anything else which does not fit, is
-no answer: then everything is recovered.
+Each data directory has one such file: a header line, then a line per partition folder, each with its own CRC. A folder
+is added at the first append of a run, and its line is durable before that append is acknowledged. For that, the log's
+first sync calls :meth:`UncleanList.sync`. Concurrent callers share one sync. An incomplete last line is torn and
+ignored. If the list is missing or otherwise invalid, all logs are recovered.
 """
 
 from __future__ import annotations
@@ -17,25 +16,26 @@ from typing import Final
 
 from crc32c import crc32c
 
-from storage.files import Files
-from storage.line_file import LineFile
+from storage.disk.files import Files
+from storage.disk.line_file import LineFile
 
 WRITTEN_NAME: Final = "written"
 
 _HEAD: Final = b"kwire written 1"
-# Folders that are made and deleted all day leave lines behind; with this many to spare the list is written anew.
+# Deleted folders leave lines in the file. It is rewritten when it has more than 2 * (number of folders) + this many
+# lines.
 SPARE_LINES_MAX: Final = 1000
 
 
-class WrittenList:
-    """:meth:`note` and :meth:`forget` belong to the log's thread, :meth:`sync` to any."""
+class UncleanList:
+    """The list of one data directory. :meth:`add` and :meth:`remove` are for the logs' thread, :meth:`sync` for any."""
 
     def __init__(self, data_dir: str, files: Files) -> None:
         self._path = os.path.join(data_dir, WRITTEN_NAME)
         self._data_dir = data_dir
         self._files = files
         self._file = LineFile(self._path, files)
-        # Held while the disk is waited for, so never taken by the log's thread while the server runs.
+        # Held while waiting for the disk, so the logs' thread never takes it while the server runs.
         self._sync_lock = threading.Lock()
         self._synced_bytes = 0
         self._is_name_new = False
@@ -48,28 +48,28 @@ class WrittenList:
         return frozenset(self._names)
 
     def read(self) -> frozenset[str] | None:
-        """What the last run noted, or None when the file gives no answer."""
+        """The folders that the last run listed, or None if the file is missing or invalid."""
         data = self._files.read_file(self._path)
         return None if data is None else decode_written(data)
 
     def start(self, names: Iterable[str]) -> None:
-        """Begin the list of this run with what is still to be recovered; durable when this returns."""
+        """Begin the list of this run with the folders that still have to be recovered. It is durable on return."""
         self._file.close()
         self._names = set(names)
         self._files.replace_file(self._path, _encode(self._names), sync=True)
         self._open()
         self._synced_bytes = self._file.size_bytes
 
-    def give_up(self) -> None:
-        """Have no list in this run, on a disk without room for one: after a crash everything is recovered."""
+    def disable(self) -> None:
+        """Keep no list in this run, because the disk is full. After a crash all logs are recovered."""
         self._file.close()
         with suppress(FileNotFoundError):
             self._files.unlink(self._path)
         self._files.fsync_dir(self._data_dir)
         self._is_given_up = True
 
-    def note(self, folder: str) -> None:
-        """``folder`` is about to be written to; when this raises ``OSError`` it is not noted and may come again."""
+    def add(self, folder: str) -> None:
+        """Add ``folder`` before it is written to. After an ``OSError`` it is not listed; call again to retry."""
         if folder in self._names or self._is_given_up:
             return
         file = self._file
@@ -79,18 +79,19 @@ class WrittenList:
             file.add(_encode_line(folder))
             self._names.add(folder)
 
-    def forget(self, folder: str) -> None:
-        """The folder is gone; its line goes when the list is next written anew."""
+    def remove(self, folder: str) -> None:
+        """Remove a folder that was deleted. Its line is dropped when the list is next rewritten."""
         self._names.discard(folder)
 
     def sync(self) -> None:
-        """Make everything noted so far durable. After a failed sync the list is never trusted again: this raises.
+        """Make all lines so far durable. After a failed sync this and all later calls raise ``OSError``.
 
-        Without a descriptor to be had nothing has been synced: this raises ``OSError`` and may be called again.
+        If the sync cannot begin because no descriptor is available, this also raises ``OSError``, but a later call
+        tries again.
         """
         file = self._file
         with self._sync_lock:
-            self._shorten()
+            self._rewrite_if_long()
             with file.lock:
                 if self._failure is not None:
                     raise OSError(*self._failure.args)
@@ -121,18 +122,18 @@ class WrittenList:
         with self._sync_lock:
             self._file.close()
 
-    def _shorten(self) -> None:
-        """Drop the lines of folders that are gone, once there are many. The caller holds ``_sync_lock``.
+    def _rewrite_if_long(self) -> None:
+        """Rewrite the list without deleted folders, if it has many. The caller holds ``_sync_lock``.
 
-        Until it is synced, a power cut leaves the old list, or one that does not count.
+        Until the new list is synced, a power cut leaves the old list or an invalid one.
         """
         file = self._file
         with file.lock:
             if file.fd < 0 or file.line_count <= 2 * len(self._names) + SPARE_LINES_MAX:
                 return
             names, size_bytes, line_count = list(self._names), file.size_bytes, file.line_count
-        with suppress(OSError):  # the list in place is as good, only longer
-            if file.shorten(_encode(names), len(names), size_bytes, line_count, sync=False):
+        with suppress(OSError):  # the current list stays valid; it is only longer
+            if file.rewrite(_encode(names), len(names), size_bytes, line_count, sync=False):
                 self._synced_bytes = 0
                 self._is_name_new = True
 
@@ -144,12 +145,12 @@ class WrittenList:
 
 
 def decode_written(data: bytes) -> frozenset[str] | None:
-    """The names, or None when these bytes are not a whole list."""
+    """The folder names, or None if these bytes are not a valid list."""
     head, *lines = data.split(b"\n")
     if head != _HEAD or not lines:
         return None
     names = set()
-    for line in lines[:-1]:  # behind the last line break lies nothing, or what was torn
+    for line in lines[:-1]:  # after the last line break there is nothing, or a torn line
         crc, _, name = line.partition(b" ")
         try:
             if int(crc, 16) != crc32c(name):

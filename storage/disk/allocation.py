@@ -1,7 +1,7 @@
 """fallocate(2) without libc's emulation.
 
-Where a file system cannot reserve space, ``posix_fallocate`` writes zeros into each block instead, and would overwrite
-what another thread writes there meanwhile. Here such a file system is an error, EOPNOTSUPP.
+If a file system cannot reserve space, ``posix_fallocate`` writes zeros into each block instead. That would overwrite
+bytes that another thread writes there meanwhile. Here such a file system raises EOPNOTSUPP.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int6
 
 
 def fallocate(fd: int, position: int, size: int) -> None:
-    """Reserve zeroed space; what is written there already stays. Raises ``OSError``."""
+    """Reserve zeroed space. Existing bytes are kept. Raises ``OSError``."""
     if _fallocate(fd, _DEFAULT_MODE, position, size):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

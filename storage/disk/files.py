@@ -1,8 +1,8 @@
-"""The one door from the log to the operating system.
+"""The only interface of storage to the file system.
 
-Everything that opens, writes, maps, syncs or renames a file goes through one :class:`Files` object, so that tests can
-hand in a twin that fills up, breaks, tears writes and forgets what was not synced. Methods raise plain ``OSError``;
-the callers turn it into their own errors. All methods may be called from any thread.
+Everything that opens, writes, maps, syncs or renames a file uses one :class:`Files` object. Tests can replace it by a
+simulated disk that gets full, fails, tears writes and loses bytes that were not synced. Methods raise plain
+``OSError``, which the callers convert to their own errors. All methods may be called from any thread.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from storage.kernel_syncs import KernelSyncs
+    from storage.disk.kernel_syncs import KernelSyncs
 
 BytesLike = bytes | bytearray | memoryview
 
 _BOOT_ID_PATH: Final = "/proc/sys/kernel/random/boot_id"
-_MEMORY_FACTS: Final = "/proc/meminfo"
-_MEMORY_FACTS_BYTES: Final = 8192
-_UNWRITTEN: Final = re.compile(rb"^(?:Dirty|Writeback): +(\d+) kB$", re.MULTILINE)
-_UNWRITTEN_COUNT: Final = 2
+_MEMINFO_PATH: Final = "/proc/meminfo"
+_MEMINFO_BYTES: Final = 8192
+_DIRTY_PATTERN: Final = re.compile(rb"^(?:Dirty|Writeback): +(\d+) kB$", re.MULTILINE)
+_DIRTY_LINES: Final = 2
 _UNKNOWN_BYTES: Final = 1 << 62
 _FILE_MODE: Final = 0o644
 _DIRECTORY_MODE: Final = 0o755
 
 
 class Files:
-    """Real files."""
+    """The real file system."""
 
     # Directories that are held open for `syncfs`.
     _watched: Mapping[str, int] = MappingProxyType({})
-    # What gives up space of a data directory on a full disk, and tells whether there was any.
+    # By data directory: a function that frees a piece of its disk reserve and returns whether there was one.
     _reserves: Mapping[str, Callable[[], bool]] = MappingProxyType({})
 
     # --- opening
 
     def create(self, path: str) -> int:
-        """A new, empty file, open for reading and writing."""
+        """Open a new, empty file for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
 
     def open_write(self, path: str) -> int:
-        """An existing or new file, open for reading and writing, its content kept."""
+        """Open an existing or new file for reading and writing. The content is kept."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _FILE_MODE)
 
     def open_read(self, path: str) -> int:
@@ -59,7 +59,7 @@ class Files:
         os.close(fd)
 
     def lock(self, path: str) -> int | None:
-        """A descriptor that holds the lock on ``path`` until it is closed, or None when another process has it."""
+        """Lock ``path``. Returns a descriptor that holds the lock until it is closed; None if ``path`` is locked."""
         fd = self.open_write(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -70,11 +70,12 @@ class Files:
 
     # --- bytes
 
-    # Write some of the data; the number of bytes that went in. Called once per append, so without a frame of its own.
+    # May write only a part. Returns the number of bytes written. It is static because it runs once per append, and a
+    # Python frame would cost time.
     pwrite = staticmethod(os.pwrite)
 
     def write_all(self, fd: int, data: BytesLike, position: int) -> None:
-        """Write all of ``data``, however many short writes it takes."""
+        """Write all of ``data``, with as many writes as needed."""
         view = memoryview(data)
         while view:
             written = self.pwrite(fd, view, position)
@@ -82,7 +83,7 @@ class Files:
             position += written
 
     def pread(self, fd: int, size: int, position: int) -> bytes:
-        """Up to ``size`` bytes; less only at the end of the file."""
+        """Read ``size`` bytes; fewer only at the end of the file."""
         pieces = []
         while size > 0:
             piece = os.pread(fd, size, position)
@@ -97,7 +98,7 @@ class Files:
         return os.preadv(fd, buffers, position)
 
     def read_file(self, path: str) -> bytes | None:
-        """The whole file, or None when there is none."""
+        """The content of the file, or None if it does not exist."""
         try:
             fd = self.open_read(path)
         except FileNotFoundError:
@@ -108,7 +109,7 @@ class Files:
             self.close(fd)
 
     def read_end(self, path: str, size: int) -> bytes | None:
-        """The last ``size`` bytes of a file, or None when there is no such file or it is shorter."""
+        """The last ``size`` bytes of a file, or None if it does not exist or is shorter."""
         try:
             fd = self.open_read(path)
         except FileNotFoundError:
@@ -120,27 +121,27 @@ class Files:
             self.close(fd)
 
     def map_readonly(self, fd: int, position: int, size: int) -> memoryview:
-        """A view of the page cache from a page boundary on; the map lives as long as a slice of the view does."""
+        """A view of the page cache from a page boundary on. The map exists as long as a slice of the view exists."""
         return memoryview(mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=position))
 
     def forbid_readahead(self, view: memoryview) -> None:
-        """Touching a page of this map reads that page at most: what comes next is fetched by those who may wait."""
+        """Disable readahead: a page fault in this map reads one page. Threads read ahead instead (``warm_up``)."""
         mapped = view.obj
         assert isinstance(mapped, mmap.mmap)
         mapped.madvise(mmap.MADV_RANDOM)
 
-    # The first cold reader pays for loading ctypes, not every start.
+    # The functions are imported on first use, so that a start does not load ctypes.
 
     def is_cached(self, fd: int, start: int, end: int) -> bool | None:
-        """Whether these bytes of the file are all in memory; None when the kernel only tells it of maps."""
-        from storage.residency import is_cached
+        """Whether all of these bytes of the file are in memory; None if the kernel reports it only for maps."""
+        from storage.segment.residency import is_cached
 
-        self.is_cached = is_cached  # type: ignore[method-assign]  # once per read, so without this frame from now on
+        self.is_cached = is_cached  # type: ignore[method-assign]  # runs once per read: later calls skip this frame
         return is_cached(fd, start, end)
 
     def is_resident(self, view: memoryview) -> bool:
-        """Whether the pages under a slice of a map are all in memory."""
-        from storage.residency import is_resident
+        """Whether all pages of a slice of a map are in memory."""
+        from storage.segment.residency import is_resident
 
         return is_resident(view)
 
@@ -153,44 +154,44 @@ class Files:
         return os.stat(path).st_size
 
     def is_plain(self, path: str) -> bool:
-        """Whether it is an ordinary file: no link to one, no folder, nothing that a reader could wait for."""
+        """Whether ``path`` is a regular file: not a symbolic link, a folder, or something that blocks a reader."""
         return stat.S_ISREG(os.lstat(path).st_mode)
 
     def modified_ms_of(self, path: str) -> int:
-        """When it was written to last, by the machine's clock."""
+        """The modification time of the file, by the machine's clock."""
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def device_of(self, path: str) -> int:
-        """Which file system it is on: those of two paths are the same or not."""
+        """The device number of the file system that holds ``path``."""
         return os.stat(path).st_dev
 
     def fallocate(self, fd: int, position: int, size: int) -> None:
-        """Reserve zeroed space, so that a later write cannot meet a full disk; it may be written to meanwhile.
+        """Reserve zeroed space, so that a later write cannot fail on a full disk. Writes to it are allowed meanwhile.
 
-        Raises ``OSError`` with EOPNOTSUPP where the file system cannot do that.
+        Raises ``OSError`` with EOPNOTSUPP if the file system cannot reserve space.
         """
-        from storage.allocation import fallocate  # loads ctypes, in the thread that needs it first
+        from storage.disk.allocation import fallocate  # loads ctypes, in the first thread that needs it
 
         fallocate(fd, position, size)
 
     def truncate(self, fd: int, size: int) -> None:
-        """Cut the file; only above every byte that a slice of a map may cover (a read there is a fatal signal)."""
+        """Truncate the file, never below a byte of a mapped slice: reading that byte would cause a fatal signal."""
         os.ftruncate(fd, size)
 
     def space(self, path: str) -> tuple[int, int]:
-        """Bytes of the volume that ``path`` is on, and how many of them this process may still use."""
+        """(size, bytes that this process may still use) of the volume that holds ``path``."""
         facts = os.statvfs(path)
         return facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize
 
-    def add_reserve(self, data_dir: str, give_up: Callable[[], bool]) -> None:
-        self._reserves = {**self._reserves, data_dir: give_up}
+    def add_reserve(self, data_dir: str, release: Callable[[], bool]) -> None:
+        self._reserves = {**self._reserves, data_dir: release}
 
     def remove_reserve(self, data_dir: str) -> None:
-        self._reserves = {one: give_up for one, give_up in self._reserves.items() if one != data_dir}
+        self._reserves = {one: release for one, release in self._reserves.items() if one != data_dir}
 
-    def make_way(self, path: str) -> bool:
-        """Give up some of the space that is kept in the data directory of ``path``; False when nothing is left."""
-        return any(give_up() for data_dir, give_up in self._reserves.items() if path.startswith(data_dir + os.sep))
+    def free_reserve(self, path: str) -> bool:
+        """Free a piece of the disk reserve of the data directory that holds ``path``. Returns False if none is left."""
+        return any(release() for data_dir, release in self._reserves.items() if path.startswith(data_dir + os.sep))
 
     # --- durability
 
@@ -201,10 +202,10 @@ class Files:
         os.fdatasync(fd)
 
     def kernel_syncs(self) -> KernelSyncs | None:
-        """Syncs that need no thread. None where the system has none, or ``fdatasync`` has been replaced by another."""
+        """Asynchronous syncs by the kernel. None if the system has none, or if a subclass replaces ``fdatasync``."""
         if type(self).fdatasync is not _FDATASYNC:
             return None
-        from storage.kernel_syncs import KernelSyncs  # loads ctypes
+        from storage.disk.kernel_syncs import KernelSyncs  # loads ctypes
 
         try:
             return KernelSyncs()
@@ -212,11 +213,11 @@ class Files:
             return None
 
     def open_dir(self, path: str) -> int:
-        """A descriptor for :meth:`fsync_dir`, taken before the work that must not end without a sync."""
+        """Open a directory for :meth:`fsync_dir`, before a change that must be followed by a sync."""
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def fsync_dir(self, path: str, fd: int | None = None) -> None:
-        """Make names created, renamed or removed in ``path`` survive a power cut; ``fd`` is the directory if open."""
+        """Make the creation, renaming and removal of files in ``path`` durable. ``fd`` is the directory, if open."""
         if fd is not None:
             self.fsync(fd)
             return
@@ -227,8 +228,8 @@ class Files:
             self.close(fd)
 
     def syncfs(self, path: str) -> None:
-        """Make everything durable that was written to the file system of ``path``, by anybody."""
-        import ctypes  # loaded when it is needed: no other door here leads to this call
+        """Make everything durable that was written to the file system of ``path``, by any process."""
+        import ctypes  # Python has no function for this call
 
         watched = self._watched.get(path)
         fd = self.open_dir(path) if watched is None else watched
@@ -241,25 +242,25 @@ class Files:
                 self.close(fd)
 
     def unwritten_bytes(self) -> int:
-        """Bytes in this machine's page cache that are not on a disk yet: the most that :meth:`syncfs` has to write.
+        """The dirty bytes in this machine's page cache: an upper bound of the bytes that :meth:`syncfs` writes.
 
-        Where the kernel does not say it, as many as there can be.
+        Returns a very large number if the kernel does not report it.
         """
         try:
-            fd = os.open(_MEMORY_FACTS, os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(_MEMINFO_PATH, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                facts = os.read(fd, _MEMORY_FACTS_BYTES)
+                facts = os.read(fd, _MEMINFO_BYTES)
             finally:
                 os.close(fd)
         except OSError:
             return _UNKNOWN_BYTES
-        found = _UNWRITTEN.findall(facts)
-        return sum(map(int, found)) * 1024 if len(found) == _UNWRITTEN_COUNT else _UNKNOWN_BYTES
+        found = _DIRTY_PATTERN.findall(facts)
+        return sum(map(int, found)) * 1024 if len(found) == _DIRTY_LINES else _UNKNOWN_BYTES
 
     def watch_file_system(self, path: str) -> None:
-        """From now on `syncfs` of this path fails for every write that failed since, also if others asked before.
+        """Hold a descriptor open, so that `syncfs` of this path reports every write error since this call.
 
-        The kernel tells of it once for each open file. One that is opened later is not told of what others know.
+        The kernel reports an error once per open file. A file that is opened after the report does not get the error.
         """
         self.unwatch_file_system(path)
         self._watched = {**self._watched, path: self.open_dir(path)}
@@ -271,10 +272,10 @@ class Files:
         if fd is not None:
             os.close(fd)
 
-    def forget(self, fd: int, start: int, end: int) -> None:
-        """Drop the cached pages of these bytes that are not waiting to be written; they are read from the disk again.
+    def drop_cached_pages(self, fd: int, start: int, end: int) -> None:
+        """Drop the clean cached pages of these bytes, so that the next read is from the disk.
 
-        After a failed sync the cache may show bytes that the disk does not have.
+        After a failed sync the cache may show bytes that are not on the disk.
         """
         start -= start % mmap.PAGESIZE
         end += -end % mmap.PAGESIZE
@@ -282,10 +283,10 @@ class Files:
             os.posix_fadvise(fd, start, end - start, os.POSIX_FADV_DONTNEED)
 
     def replace_file(self, path: str, data: BytesLike, *, sync: bool, sync_content: bool = False) -> None:
-        """Put ``data`` in the place of ``path`` at once: a reader finds the old or the new content, never a mix.
+        """Replace the content of ``path`` atomically: a reader finds the old or the new content, never a mix.
 
-        After a power cut that holds with ``sync_content``; with ``sync`` it is the new content when this has returned.
-        All descriptors are taken first: without them nothing has changed.
+        With ``sync_content`` this is also true after a power cut. With ``sync`` the new content is durable on return.
+        All descriptors are opened first: if none is available, nothing has changed.
         """
         temporary, folder = path + ".new", os.path.dirname(path)
         folder_fd = self.open_dir(folder) if sync else None
@@ -327,12 +328,12 @@ class Files:
     # --- the machine
 
     def boot_id(self) -> str:
-        """Changes when the machine restarts, so the page cache was lost; empty when the system does not tell."""
+        """The id of this boot of the machine, empty if unknown. A new id means that the page cache was lost."""
         data = self.read_proc(_BOOT_ID_PATH)
         return data.decode("ascii", "replace").strip()
 
     def read_proc(self, path: str) -> bytes:
-        # Files under /proc say they are empty, so their size is no guide.
+        # Files under /proc report a size of 0.
         try:
             with open(path, "rb") as file:
                 return file.read(4096)

@@ -1,14 +1,14 @@
-"""A small file of records that are durable when :meth:`Journal.append` returns: what the catalogue is kept in.
+"""An append-only file of records. It stores the catalogue. Records are durable when :meth:`Journal.append` returns.
 
-The file is a sequence of frames, each a group of records that is there as a whole or not at all::
+The file is a sequence of frames. A frame is a group of records that is read completely or not at all::
 
     file    8 bytes of magic, frames
     frame   u32 size of the body | u32 CRC32C of the body | u32 CRC32C of the eight bytes before | body
     body    (u32 size | bytes) for each record
 
-The head has a CRC of its own, so a damaged size is not mistaken for a frame that was never finished. A frame that is
-cut short by the end of the file, or of which a sector never reached the disk, was never acknowledged and is cut off:
-it can only be the last. Any other bad frame is damage and is reported, never skipped.
+The head of a frame has its own CRC, so that a damaged size is not mistaken for an unfinished frame. If a frame is
+truncated by the end of the file, or has a sector that never reached the disk, it was never acknowledged. Such a frame
+can only be the last one, and it is truncated. Any other invalid frame is damage, which is reported and never skipped.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from typing import Final
 
 from crc32c import crc32c
 
+from storage.disk.files import Files
 from storage.errors import DiskFailure, JournalDamaged, StorageFailed, disk_errors
-from storage.files import Files
 
 MAGIC: Final = b"kwjrnl\x00\x01"
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
-# A rewritten journal is frames of about this size: it takes effect as a whole by its rename, so one frame need not.
+# The size of the frames of a rewritten journal. The rename makes the rewrite atomic, so several frames may be used.
 REWRITTEN_FRAME_BYTES: Final = 1024 * 1024
 
 _HEAD: Final = struct.Struct(">III")
 _HEAD_FACTS: Final = struct.Struct(">II")
 _SIZE: Final = struct.Struct(">I")
-# A torn write is torn at the edge of a disk sector.
+# Writes are torn at sector boundaries.
 _SECTOR_BYTES: Final = 512
 
 
 class Journal:
-    """One journal file, used by one thread; :meth:`append` and :meth:`rewrite` wait for the disk."""
+    """One journal file, used by one thread. :meth:`append` and :meth:`rewrite` wait for the disk."""
 
     def __init__(self, path: str, files: Files, fd: int, end: int, records: list[bytes]) -> None:
         self._path = path
@@ -50,15 +50,16 @@ class Journal:
 
     @classmethod
     def open(cls, path: str, files: Files) -> Journal:
-        """Open or create the journal; an unfinished last frame is cut off."""
+        """Open or create the journal. An unfinished last frame is truncated."""
         path = os.path.abspath(path)
         with disk_errors(f"open {path}"):
             fd = files.open_write(path)
             try:
-                # What is read counts as committed, so it has to be on the disk: what a killed process left is brought
-                # there, and what a failed sync left in the cache only is not believed.
+                # Records that are read here are treated as committed, so they must be on the disk. The sync writes the
+                # bytes that a killed process left in the cache. Then the cache is dropped, because after a failed sync
+                # it may be wrong.
                 files.fsync(fd)
-                files.forget(fd, 0, files.size(fd))
+                files.drop_cached_pages(fd, 0, files.size(fd))
                 data = files.pread(fd, files.size(fd), 0)
                 records, end = decode_journal(path, data)
                 if end < len(MAGIC):
@@ -76,13 +77,13 @@ class Journal:
         return cls(path, files, fd, end, records)
 
     def replay(self) -> Iterator[bytes]:
-        """The records found at opening, oldest first; they are handed out once."""
+        """Return the records found at opening, oldest first. A second call returns none."""
         records, self._records = self._records, []
         return iter(records)
 
     @property
     def records(self) -> Sequence[bytes]:
-        """The same, as long as they were not handed out."""
+        """The records found at opening; empty once :meth:`replay` has returned them."""
         return self._records
 
     @property
@@ -94,23 +95,24 @@ class Journal:
         return self._end
 
     def append(self, records: Iterable[bytes]) -> None:
-        """Add the records as one group; they are durable when this returns."""
+        """Append the records as one group. They are durable when this returns."""
         self.write(encode_frame(records))
         self.sync()
 
     def write(self, frame: bytes) -> None:
-        """Add a frame that counts once :meth:`sync` has returned; until then :meth:`take_back` removes it."""
+        """Append a frame. :meth:`sync` commits it. Until then :meth:`undo_write` can remove it."""
         self._check_usable()
         try:
             self._files.write_all(self._fd, frame, self._end)
         except OSError as error:
-            # Nothing was acknowledged: take back what went in, so that the next frame follows the last good one.
-            self.take_back()
+            # Nothing was acknowledged. Remove the part that was written, so that the next frame is directly after the
+            # last valid one.
+            self.undo_write()
             raise DiskFailure(f"append to {self._path}: {error}", error.errno) from error
         self._written_end = self._end + len(frame)
 
-    def take_back(self) -> None:
-        """Remove the frame that was written last and not synced; raises :class:`StorageFailed`."""
+    def undo_write(self) -> None:
+        """Remove the frame that was written last and not synced. Raises :class:`StorageFailed`."""
         try:
             self._files.truncate(self._fd, self._end)
         except OSError as error:
@@ -126,13 +128,13 @@ class Journal:
         self._end = self._written_end
 
     def rewrite(self, records: Iterable[bytes]) -> None:
-        """Replace the whole content by these records, at once: after a crash it is the old or the new one."""
+        """Replace the whole content by these records, atomically: a crash leaves the old or the new content."""
         self._check_usable()
         content = b"".join([MAGIC, *(encode_frame(group) for group in _grouped(records))])
         temporary, folder = self._path + ".new", os.path.dirname(self._path)
         with ExitStack() as opened:
             try:
-                # Taken before the rename: without a descriptor for the sync of the folder nothing may change.
+                # Open the folder before the rename: without a descriptor for its sync, nothing may change.
                 folder_fd = self._files.open_dir(folder)
                 opened.callback(self._files.close, folder_fd)
                 fd = self._files.create(temporary)
@@ -144,7 +146,7 @@ class Journal:
                     self._files.close(fd)
                     raise
             except OSError as error:
-                # The file in place was not touched, so the journal goes on with it.
+                # The current file was not changed and stays in use.
                 raise DiskFailure(f"rewrite {self._path}: {error}", error.errno) from error
             old, self._fd = self._fd, fd
             self._end = self._written_end = len(content)
@@ -162,14 +164,14 @@ class Journal:
 
     def _check_usable(self) -> None:
         if self._failure is not None:
-            raise copy(self._failure)  # a copy, or each raise would add to the traceback of one object
+            raise copy(self._failure)  # a copy: each raise would extend the traceback of the stored exception
 
-    def refuse_after(self, failure: StorageFailed) -> None:
-        """Take nothing more until the next start: the journal's other copy has failed."""
+    def refuse_writes(self, failure: StorageFailed) -> None:
+        """Refuse writes until the next start, because the other copy of this journal has failed."""
         self._failure = self._failure or failure
 
     def _poison(self, error: OSError) -> StorageFailed:
-        # After a failed sync nobody knows what is on disk; only a restart, which reads it, does.
+        # After a failed sync the state of the disk is unknown until a restart reads it.
         self._failure = StorageFailed(f"sync {self._path}: {error}", error.errno)
         return self._failure
 
@@ -192,18 +194,18 @@ def encode_frame(records: Iterable[bytes]) -> bytes:
     if not body:
         raise ValueError("a frame holds at least one record")
     if len(body) > FRAME_BYTES_MAX:
-        raise ValueError(f"{len(body)} bytes are more than a frame may hold")
+        raise ValueError(f"a frame holds at most {FRAME_BYTES_MAX} bytes, got {len(body)}")
     facts = _HEAD_FACTS.pack(len(body), crc32c(body))
     return facts + _SIZE.pack(crc32c(facts)) + body
 
 
 def decode_journal(path: str, data: bytes) -> tuple[list[bytes], int]:
-    """All records and the end of the last whole frame."""
+    """Decode all records. Returns them and the end of the last complete frame."""
     if not data.startswith(MAGIC):
-        # A new file whose first bytes were torn; anything else is not ours to overwrite.
+        # The first write of a new file may be torn. Any other content must not be overwritten.
         if MAGIC.startswith(data.rstrip(b"\0")) and len(data) <= len(MAGIC):
             return [], 0
-        raise JournalDamaged(f"{path} is not a journal")
+        raise JournalDamaged(f"{path} is not a journal: it does not begin with the journal's magic bytes")
     records: list[bytes] = []
     position = len(MAGIC)
     while position < len(data):
@@ -216,7 +218,7 @@ def decode_journal(path: str, data: bytes) -> tuple[list[bytes], int]:
 
 
 def salvage(data: bytes) -> list[bytes]:
-    """All records of every frame that is whole, however much between them is damaged."""
+    """The records of every complete frame, skipping damaged bytes between frames."""
     records: list[bytes] = []
     position = len(MAGIC) if data.startswith(MAGIC) else 0
     while position <= len(data) - _HEAD.size:
@@ -231,15 +233,15 @@ def salvage(data: bytes) -> list[bytes]:
 
 
 def _body_at(path: str, data: bytes, position: int) -> bytes | None:
-    """The body of the frame at ``position``, or None when the frame was never finished."""
+    """The body of the frame at ``position``, or None if the frame was never finished."""
     rest = data[position : position + _HEAD.size]
     if len(rest) < _HEAD.size:
         return None
     size, crc, head_crc = _HEAD.unpack(rest)
     if not any(rest) or crc32c(rest[: _HEAD_FACTS.size]) != head_crc:
-        # A power cut may lose any sectors of the frame that was being written; anything else was a good frame once.
+        # A power cut may lose any sectors of the frame that was being written. Any other frame was valid before.
         if any(data[position + _HEAD.size :]) and not _is_unfinished(data, position):
-            raise JournalDamaged(f"{path}: unreadable frame at {position}")
+            raise JournalDamaged(f"{path}: the head of the frame at byte {position} is damaged")
         return None
     end = position + _HEAD.size + size
     if end > len(data):
@@ -248,15 +250,15 @@ def _body_at(path: str, data: bytes, position: int) -> bytes | None:
     if crc32c(body) != crc:
         if not any(data[end:]) and _has_empty_sector(data, position + _HEAD.size, end):
             return None
-        raise JournalDamaged(f"{path}: damaged frame at {position}")
+        raise JournalDamaged(f"{path}: the frame at byte {position} is damaged")
     return body
 
 
 def _is_unfinished(data: bytes, position: int) -> bool:
-    """Whether a part of what begins here never reached the disk, and nothing that was finished stands behind it."""
+    """Whether a part of the frame at ``position`` never reached the disk and no complete frame follows it."""
     if len(data) - position > _HEAD.size + FRAME_BYTES_MAX or not _has_empty_sector(data, position, len(data)):
         return False
-    return not any(_is_frame(data, behind) for behind in range(position + 1, len(data) - _HEAD.size))
+    return not any(_is_frame(data, later) for later in range(position + 1, len(data) - _HEAD.size))
 
 
 def _is_frame(data: bytes, position: int) -> bool:
@@ -268,13 +270,14 @@ def _is_frame(data: bytes, position: int) -> bool:
 
 
 def _has_empty_sector(data: bytes, start: int, end: int) -> bool:
-    """Whether a sector never reached the disk, although the file was made long enough for it."""
+    """Whether a sector is zero, because it never reached the disk although the file was extended for it."""
     edge = start
     while edge < end:
         next_edge = min((edge // _SECTOR_BYTES + 1) * _SECTOR_BYTES, end)
-        # At the front a few zeros are the front of a size; if more than those were lost, more is missing.
-        is_telling = edge % _SECTOR_BYTES == 0 or next_edge - edge >= _SIZE.size
-        if is_telling and not any(data[edge:next_edge]):
+        # A few zeros at the start may be the high bytes of a size. If that sector was lost, other sectors are lost,
+        # too.
+        is_conclusive = edge % _SECTOR_BYTES == 0 or next_edge - edge >= _SIZE.size
+        if is_conclusive and not any(data[edge:next_edge]):
             return True
         edge = next_edge
     return False
@@ -284,10 +287,10 @@ def _split(path: str, body: bytes) -> Iterator[bytes]:
     position = 0
     while position < len(body):
         if position + _SIZE.size > len(body):
-            raise JournalDamaged(f"{path}: a record without its size")
+            raise JournalDamaged(f"{path}: a record has no size")
         (size,) = _SIZE.unpack_from(body, position)
         position += _SIZE.size
         if size > len(body) - position:
-            raise JournalDamaged(f"{path}: a record longer than its frame")
+            raise JournalDamaged(f"{path}: a record is longer than its frame")
         yield body[position : position + size]
         position += size

@@ -1,7 +1,7 @@
-"""Syncs without a thread: the kernel syncs files in the background and reports when it is done (Linux AIO).
+"""Asynchronous syncs by the kernel (Linux AIO), without a thread.
 
-A thread that syncs needs Python's interpreter lock before and after each sync. Beside a busy event loop it waits for
-that lock up to a hundred times longer than for the disk.
+A thread that syncs needs Python's interpreter lock before and after each sync. If an event loop is busy at the same
+time, the thread waits up to a hundred times longer for that lock than for the disk.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import struct
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-# Syncs that may be under way at the same time.
+# At most this many syncs are in progress at the same time.
 SYNCS_MAX: Final = 64
 
 
 class _Calls(NamedTuple):
-    """The numbers of the system calls; the C library has no functions for them."""
+    """The numbers of the system calls, for which the C library has no functions."""
 
     io_setup: int
     io_destroy: int
@@ -30,25 +30,25 @@ class _Calls(NamedTuple):
 
 _CALLS: Final = {"x86_64": _Calls(206, 207, 208, 209), "aarch64": _Calls(0, 1, 4, 2)}
 
-# struct iocb: what is given back with the result; key and flags; operation, priority, descriptor; buffer, length,
-# offset and a reserved field, which a sync does not use; flags, and the descriptor to notify.
+# struct iocb: user data; key, read/write flags; operation, priority, file descriptor; buffer, length, offset, reserved
+# (a sync uses none of these four); request flags, the eventfd to notify.
 _REQUEST: Final = struct.Struct("<QIIHhIQQqQII")
 _OPERATION_FDSYNC: Final = 3
 _FLAG_NOTIFY: Final = 1
-# struct io_event: what was given, the address of the request, and two results.
+# struct io_event: user data, the address of the request, and two results.
 _EVENT: Final = struct.Struct("<QQqq")
 
 
 class KernelSyncs:
-    """Syncs of file descriptors. Called from one thread; no call waits for the disk, except :meth:`wait`."""
+    """Asynchronous syncs of file descriptors, for one thread. Only :meth:`wait` and :meth:`close` block."""
 
     def __init__(self) -> None:
-        """Raises ``OSError`` where the system does not allow it."""
+        """Raises ``OSError`` if the system does not support or allow asynchronous syncs."""
         calls = _CALLS.get(platform.machine())
         if calls is None:
             raise OSError(errno.ENOSYS, "no system call numbers for this processor")
         self._calls = calls
-        # These calls return at once, so they keep the interpreter lock.
+        # The calls are made without releasing the interpreter lock. All of them return immediately, except io_destroy.
         self._call = ctypes.PyDLL(None, use_errno=True).syscall
         self._call.restype = ctypes.c_long
         context = ctypes.c_ulong(0)
@@ -58,17 +58,17 @@ class KernelSyncs:
         self._request = ctypes.create_string_buffer(_REQUEST.size)
         self._address = ctypes.c_void_p(ctypes.addressof(self._request))
         self._events = ctypes.create_string_buffer(_EVENT.size * SYNCS_MAX)
-        # Becomes readable when syncs are done.
+        # The descriptor becomes readable when syncs have ended.
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.under_way = 0
+        self.in_progress_count = 0
         self._next_number = 0
 
     def begin(self, fd: int) -> int | None:
-        """Begin to sync the data of a file, whose descriptor may be closed then. Returns a number for this sync.
+        """Begin to sync the data of a file and return the number of this sync. ``fd`` may be closed afterwards.
 
-        None: it was not begun, and has to be done in another way.
+        Returns None if the sync was not begun. Then the caller has to sync in another way.
         """
-        if self.under_way >= SYNCS_MAX:
+        if self.in_progress_count >= SYNCS_MAX:
             return None
         number = self._next_number
         request = (number, 0, 0, _OPERATION_FDSYNC, 0, fd, 0, 0, 0, 0, _FLAG_NOTIFY, self.event_fd)
@@ -76,15 +76,15 @@ class KernelSyncs:
         begun = self._call(
             ctypes.c_long(self._calls.io_submit), self._context, ctypes.c_long(1), ctypes.byref(self._address)
         )
-        if begun != 1:  # the file system does not support it, or the system has too many
+        if begun != 1:  # the file system does not support it, or too many syncs are in progress on this system
             return None
         self._next_number += 1
-        self.under_way += 1
+        self.in_progress_count += 1
         return number
 
     def done(self) -> list[tuple[int, int]]:
-        """The syncs that are done since the last call: number, and 0 or the error number."""
-        with suppress(BlockingIOError):  # nothing was reported since then
+        """Return (number, 0 or the error number) of the syncs that ended since the last call."""
+        with suppress(BlockingIOError):  # nothing was reported since the last call
             os.eventfd_read(self.event_fd)
         count = self._call(
             ctypes.c_long(self._calls.io_getevents),
@@ -96,18 +96,18 @@ class KernelSyncs:
         )
         if count < 0:
             raise _last_error("io_getevents")
-        self.under_way -= count
+        self.in_progress_count -= count
         events = (_EVENT.unpack_from(self._events, at * _EVENT.size) for at in range(count))
         return [(number, -result if result < 0 else 0) for number, _, result, _ in events]
 
     def wait(self, seconds: float) -> None:
-        """Wait until a sync is done, but not longer than ``seconds``."""
+        """Wait until a sync ends, for at most ``seconds``."""
         poll = select.poll()
         poll.register(self.event_fd, select.POLLIN)
         poll.poll(seconds * 1000)
 
     def close(self) -> None:
-        """Waits for syncs that are under way."""
+        """Release the kernel context. Waits for syncs in progress."""
         self._call(ctypes.c_long(self._calls.io_destroy), self._context)
         os.close(self.event_fd)
 

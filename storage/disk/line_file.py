@@ -1,8 +1,8 @@
-"""A file of lines that only grows, until a shorter one takes its place while lines are still added.
+"""An append-only file of lines that can be rewritten while lines are added.
 
-The logs' thread adds lines. Another thread writes the new file and renames it. Meanwhile each line goes into both
-files, so that whichever of them has the name after a kill holds all lines, and the logs' thread does not wait for the
-rename.
+The logs' thread adds lines. For a rewrite, another thread writes the new file and renames it. Meanwhile each line is
+written to both files. So after a kill the file that has the name holds all lines, and the logs' thread does not wait
+for the rename.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import threading
 from typing import Final
 
-from storage.files import Files
+from storage.disk.files import Files
 
 TEMPORARY_SUFFIX: Final = ".new"
 
 
 class LineFile:
-    """``lock`` guards the descriptors and the counts. It is held for moments while the server runs."""
+    """An append-only file of lines. ``lock`` guards the descriptors and the counts and is never held for long."""
 
     __slots__ = ("_files", "_next_fd", "_next_size_bytes", "fd", "line_count", "lock", "path", "size_bytes")
 
@@ -31,7 +31,7 @@ class LineFile:
         self._next_size_bytes = 0
 
     def add(self, line: bytes) -> None:
-        """With ``lock`` held. Raises ``OSError``: then the line does not count, and may be added again."""
+        """Append a line. The caller holds ``lock``. After an ``OSError`` the line is not stored and may be retried."""
         self._files.write_all(self.fd, line, self.size_bytes)
         if self._next_fd >= 0:
             self._files.write_all(self._next_fd, line, self._next_size_bytes)
@@ -39,10 +39,11 @@ class LineFile:
         self.size_bytes += len(line)
         self.line_count += 1
 
-    def shorten(self, content: bytes, line_count: int, copied_bytes: int, copied_lines: int, *, sync: bool) -> bool:
-        """Put ``content``, of ``line_count`` lines, in the place of the first ``copied_bytes``, of ``copied_lines``.
+    def rewrite(self, content: bytes, line_count: int, copied_bytes: int, copied_lines: int, *, sync: bool) -> bool:
+        """Replace the first ``copied_bytes`` (``copied_lines`` lines) by ``content`` (``line_count`` lines).
 
-        In any thread but the logs' own, one at a time. False if the file was closed meanwhile; raises ``OSError``.
+        Call it in any thread except the logs' thread, one call at a time. Returns False if the file was closed
+        meanwhile. Raises ``OSError``.
         """
         temporary = self.path + TEMPORARY_SUFFIX
         fd = self._files.create(temporary)

@@ -1,9 +1,9 @@
-"""Two copies of one journal, so that damage to one of them is repaired from the other.
+"""Two copies of one journal. Damage to one copy is repaired from the other.
 
-A commit is written to both files and acknowledged when both are synced, so either one holds everything that was ever
-acknowledged. At the start they are compared: a copy that is missing, empty, damaged or behind the other is written
-anew from the sound one and :attr:`MirroredJournal.repairs` names it. A damaged file is kept beside the new one.
-A kill between the two writes leaves a commit in one of them that nobody was told of: it counts.
+A commit is written to both files and acknowledged when both are synced, so each file has every acknowledged commit. At
+the start the copies are compared. A copy that is missing, empty, damaged or shorter than the other is rewritten from
+the intact one, and :attr:`MirroredJournal.repairs` names it. A damaged file is kept next to the new one. A kill between
+the two writes leaves a commit that was not acknowledged in one file. Such a commit is treated as committed.
 """
 
 from __future__ import annotations
@@ -13,38 +13,39 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from typing import Final
 
+from storage.disk.files import Files
+from storage.disk.journal import Journal, encode_frame
 from storage.errors import DiskFailure, JournalDamaged, StorageFailed, disk_errors
-from storage.files import Files
-from storage.journal import Journal, encode_frame
-from storage.settings import Background
+from storage.log.settings import Background
 
 # The catalogue's two copies, in the first data directory.
 JOURNAL_NAME: Final = "metastore.journal"
 MIRROR_NAME: Final = "metastore.mirror"
 DAMAGED_SUFFIX: Final = ".damaged"
 
-# The number of a record's commit; commits are numbered upwards.
+# Returns the commit number of a record. Commit numbers rise.
 NumberOf = Callable[[bytes], int]
 
 
 class MirroredJournal:
-    """The same calls as a single :class:`~storage.journal.Journal` has, used by one thread.
+    """A journal in two files, with the methods of :class:`~storage.disk.journal.Journal`. Used by one thread.
 
-    ``background`` syncs the second copy while the caller's thread syncs the first; without it they follow each other.
+    ``background`` syncs the second copy while the caller's thread syncs the first one. Without it, one is synced after
+    the other.
     """
 
     def __init__(self, first: Journal, second: Journal, background: Background | None = None) -> None:
         self._first = first
         self._second = second
         self._background = background
-        # What was repaired when the copies were opened, one sentence each.
+        # The repairs that were made when the copies were opened, one sentence each.
         self.repairs: list[str] = []
 
     @classmethod
     def open(
         cls, path: str, mirror_path: str, files: Files, number_of: NumberOf, background: Background | None = None
     ) -> MirroredJournal:
-        """Open or create both; raises :class:`JournalDamaged` when neither can be read."""
+        """Open or create both files. Raises :class:`JournalDamaged` if neither can be read."""
         found: list[Journal] = []
         damage: dict[str, JournalDamaged] = {}
         was_there = {one: files.exists(one) for one in (path, mirror_path)}
@@ -59,10 +60,10 @@ class MirroredJournal:
             if len(found) == 1:
                 (lost_path,) = damage
                 source = found[0]
-                # An empty file beside a damaged one is not a copy of it.
+                # An empty file is not a copy of the damaged one.
                 if not source.records:
                     raise damage[lost_path]
-                with disk_errors(f"set {lost_path} aside"):
+                with disk_errors(f"rename the damaged journal {lost_path}"):
                     files.rename(lost_path, lost_path + DAMAGED_SUFFIX)
                 made = Journal.open(lost_path, files)
                 found = [made, source] if lost_path == path else [source, made]
@@ -91,12 +92,12 @@ class MirroredJournal:
         else:
             what = f"{other.path} ended with commit {other_number}, its copy with commit {newest_number}"
         other.rewrite(newest.records)
-        self.repairs.append(f"{what}; written anew from {os.path.basename(newest.path)}")
+        self.repairs.append(f"{what}; rewritten from {os.path.basename(newest.path)}")
         if other is self._first:
-            self._first, self._second = newest, other  # the one that was read is replayed
+            self._first, self._second = newest, other  # replay returns the records of the first copy
 
     def replay(self) -> Iterator[bytes]:
-        """The records found at opening, oldest first; they are handed out once."""
+        """Return the records found at opening, oldest first. A second call returns none."""
         self._second.replay()
         return self._first.replay()
 
@@ -105,33 +106,33 @@ class MirroredJournal:
         return self._first.size_bytes
 
     def append(self, records: Iterable[bytes]) -> None:
-        """Add the records as one group; they are durable in both copies when this returns."""
+        """Append the records as one group. They are durable in both copies when this returns."""
         frame = encode_frame(records)
         self._first.write(frame)
         try:
             self._second.write(frame)
         except StorageFailed as failure:
-            self._refuse_after(failure)
+            self._refuse_writes(failure)
             raise
         except DiskFailure:
-            self._take_back_first()
+            self._undo_first_write()
             raise
         second = self._begin_second_sync()
         try:
             try:
                 self._first.sync()
             finally:
-                # Both are waited for: nothing may still be under way when the caller hears of a failure.
+                # Wait for both syncs: none may be in progress when the caller receives an error.
                 if second is None:
                     self._second.sync()
                 else:
                     second.result()
         except StorageFailed as failure:
-            self._refuse_after(failure)
+            self._refuse_writes(failure)
             raise
 
     def _begin_second_sync(self) -> Future[None] | None:
-        """None: it has not begun, because there is no other thread for it."""
+        """Begin to sync the second copy in another thread; None if no thread is available."""
         if self._background is None:
             return None
         synced: Future[None] = Future()
@@ -150,26 +151,26 @@ class MirroredJournal:
             return None
         return synced
 
-    def _take_back_first(self) -> None:
+    def _undo_first_write(self) -> None:
         try:
-            self._first.take_back()
+            self._first.undo_write()
         except StorageFailed as failure:
-            self._refuse_after(failure)
+            self._refuse_writes(failure)
             raise
 
     def rewrite(self, records: Iterable[bytes]) -> None:
-        """Replace the whole content of both by these records. A crash between the two leaves both good."""
+        """Replace the whole content of both copies by these records. A crash between the two leaves both valid."""
         records = list(records)
         try:
             self._first.rewrite(records)
             self._second.rewrite(records)
         except StorageFailed as failure:
-            self._refuse_after(failure)
+            self._refuse_writes(failure)
             raise
 
-    def _refuse_after(self, failure: StorageFailed) -> None:
-        self._first.refuse_after(failure)
-        self._second.refuse_after(failure)
+    def _refuse_writes(self, failure: StorageFailed) -> None:
+        self._first.refuse_writes(failure)
+        self._second.refuse_writes(failure)
 
     def close(self) -> None:
         self._first.close()

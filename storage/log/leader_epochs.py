@@ -1,4 +1,4 @@
-"""Which leader wrote what: the offset at which each leader epoch began. Pure; kept in the partition's checkpoint."""
+"""Leader epochs: the start offset of each epoch. No I/O: the checkpoint of the partition stores the epochs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ UNDEFINED: Final = -1
 
 
 class LeaderEpochs:
-    """Rising (epoch, start offset) pairs; only epochs that wrote something are listed."""
+    """The rising (epoch, start offset) pairs of a log. Only epochs in which batches were written are listed."""
 
     __slots__ = ("_epochs", "_starts", "latest")
 
@@ -26,12 +26,12 @@ class LeaderEpochs:
         return list(zip(self._epochs, self._starts, strict=True))
 
     def assign(self, epoch: int, start_offset: int) -> None:
-        """The batch at ``start_offset`` was written under ``epoch``; nothing happens unless the epoch is new."""
+        """Record that the batch at ``start_offset`` was written in ``epoch``; does nothing unless the epoch is new."""
         if epoch <= self.latest:
             if epoch < self.latest:
-                raise ValueError(f"epoch {epoch} after {self.latest}")
+                raise ValueError(f"leader epoch {epoch} is below the latest one, {self.latest}")
             return
-        # An epoch that wrote nothing before its successor began is forgotten.
+        # An epoch without batches is removed.
         while self._starts and self._starts[-1] >= start_offset:
             self._starts.pop()
             self._epochs.pop()
@@ -40,11 +40,11 @@ class LeaderEpochs:
         self.latest = epoch
 
     def end_offset_for(self, epoch: int, log_end_offset: int, leader_epoch: int = UNDEFINED) -> tuple[int, int]:
-        """The largest known epoch not above ``epoch`` and where it ended: OffsetForLeaderEpoch's answer.
+        """(epoch, end offset) of the largest known epoch not above ``epoch``, for OffsetForLeaderEpoch.
 
-        ``leader_epoch`` is the one in force: as long as it has written nothing, it begins where the log ends. An epoch
-        older than all known ones ends where the first known one begins (its records are gone), and so does one that
-        cannot be; one that is newer than all is unknown.
+        ``leader_epoch`` is the current epoch. While it has no batches, it begins at the log end offset. An epoch older
+        than all known epochs ends where the first known epoch begins, because its records are gone. An epoch newer than
+        all known epochs is unknown.
         """
         latest = max(self.latest, leader_epoch)
         if epoch == UNDEFINED or epoch > latest or latest == UNDEFINED:
@@ -56,19 +56,19 @@ class LeaderEpochs:
         return self._epochs[above - 1] if above else epoch, end_offset
 
     def epoch_for(self, offset: int) -> int:
-        """The epoch that wrote ``offset``."""
+        """The leader epoch in which ``offset`` was written."""
         at = bisect_right(self._starts, offset) - 1
         return self._epochs[at] if at >= 0 else UNDEFINED
 
     def truncate_from_end(self, end_offset: int) -> None:
-        """The log now ends at ``end_offset``."""
+        """Remove the epochs that begin at or after the new log end offset."""
         while self._starts and self._starts[-1] >= end_offset:
             self._starts.pop()
             self._epochs.pop()
         self.latest = self._epochs[-1] if self._epochs else UNDEFINED
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log now begins at ``start_offset``; the epoch in force there is kept and begins there."""
+        """Remove the epochs before the new log start offset. The epoch of that offset is kept and begins there."""
         gone = bisect_right(self._starts, start_offset) - 1
         if gone < 0:
             return

@@ -1,11 +1,11 @@
-"""The log of one partition: segments one behind the other, and the state that appends leave behind.
+"""The log of one partition: appends, rolls, drops, replaces and truncates segments.
 
-Invariants: offsets only rise; ``segments`` is in offset order and only the last one takes appends; an append that
-raises has changed nothing. Batches enter through :meth:`Log.append` and leave through :meth:`Log.read`, as they came.
-An offset is given once: only :meth:`Log.truncate` lets the log end go back.
+Invariants: Offsets only rise. The segments are in offset order. Only the last one, the active segment, takes appends.
+An append that raises has changed nothing. :meth:`Log.read` returns batches byte by byte as :meth:`Log.append` stored
+them. No offset is assigned twice, unless :meth:`Log.truncate` lowers the log end offset.
 
-How it is read is in :mod:`storage.log_reading`, how it is kept in :mod:`storage.log_durability`; here it grows and
-shrinks. Thread rule: all methods belong to one thread.
+Reading is in :mod:`storage.log.reading`, syncs and checkpoints are in :mod:`storage.log.durability`. Thread rule: all
+methods are called on one thread, the log's thread.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from crc32c import crc32c
 from msgspec import Struct
 from msgspec.structs import replace
 
-from storage.batch import BatchHeader, stamp_append_time
-from storage.checkpoint import Checkpoint
-from storage.disk_reserve import freeing
-from storage.epochs import LeaderEpochs
+from storage.batch.format import CONTROL_BIT, LENGTH_OVERHEAD, LOG_APPEND_TIME, NO_TIMESTAMP, PLACEMENT
+from storage.batch.markers import Marker, read_marker
+from storage.batch.record_batch import BatchHeader, stamp_append_time
+from storage.data_directory.disk_reserve import run_with_reserve
+from storage.disk.files import Files
 from storage.errors import (
     DiskFailure,
     InvalidBatch,
@@ -32,34 +33,33 @@ from storage.errors import (
     StorageFailed,
     disk_errors,
 )
-from storage.files import Files
-from storage.format import CONTROL_BIT, LENGTH_OVERHEAD, LOG_APPEND_TIME, NO_TIMESTAMP, PLACEMENT
-from storage.log_durability import DurableLog
-from storage.log_reading import Damage as Damage
-from storage.log_reading import LogState as LogState
-from storage.markers import Marker, read_marker
-from storage.producers import ProducerStates
-from storage.replacement import Manifest, NewSegment, SegmentSwap, check_replacement
-from storage.segment import LogSegment
-from storage.settings import Background, LogSettings
-from storage.times import TimestampAndOffset as TimestampAndOffset
-from storage.truncation import end_of_emptied, producers_below, write_beginning
-from storage.txn_index import AbortedEntry, encode_entries
+from storage.log.durability import DurableLog
+from storage.log.leader_epochs import LeaderEpochs
+from storage.log.producers import ProducerStates
+from storage.log.reading import Damage as Damage
+from storage.log.reading import LogState as LogState
+from storage.log.segment_replacement import Manifest, NewSegment, SegmentReplacement, check_replacement
+from storage.log.settings import Background, LogSettings
+from storage.recovery.checkpoint import Checkpoint
+from storage.recovery.truncation import end_of_emptied, producers_below, write_prefix
+from storage.segment.segment import LogSegment
+from storage.segment.time_search import TimestampAndOffset as TimestampAndOffset
+from storage.segment.txn_index import AbortedEntry, encode_entries
 
-# A killed process walks at most this much, and what one checkpoint takes to be written, when it starts again.
+# After a kill, recovery scans at most this many bytes, plus those appended while one checkpoint was written.
 CHECKPOINT_INTERVAL_BYTES: Final = 16 * 1024 * 1024
-# Offsets in an index entry are relative to the segment and end here, as in Kafka.
+# The largest offset in an index entry, relative to the segment's base offset. It is the same as in Kafka.
 _RELATIVE_OFFSET_MAX: Final = 0x7FFFFFFF
 _NEVER: Final = 2**63
 
-# Called at the first append of a run; what it returns makes that fact durable, as part of the first sync.
+# Called before the first append of a run, to record it. The first sync calls the result, to make the record durable.
 OnFirstAppend = Callable[[], Callable[[], None]]
 
 _pack_placement = PLACEMENT.pack_into
 
 
 class Appended(Struct, frozen=True, gc=False):
-    """Where a batch is. ``log_append_time_ms`` is -1 unless the topic stamps the broker's time."""
+    """The offsets of an appended batch. ``log_append_time_ms`` is -1 unless the topic uses LogAppendTime."""
 
     base_offset: int
     last_offset: int
@@ -68,20 +68,20 @@ class Appended(Struct, frozen=True, gc=False):
 
 
 class Log(DurableLog):
-    """See the module's words. ``damage`` is set when the log could only be opened for reading."""
+    """The log of one partition. ``damage`` is set if the log could only be opened for reading."""
 
     __slots__ = (
         "_checkpoint_due_bytes",
+        "_clean_extent",
         "_on_first_append",
         "_prepare_directory",
+        "_replacement",
         "_roll_offset",
         "_roll_timestamp",
         "_roll_wall_ms",
         "_segment_bytes",
         "_settings",
         "_stamps_append_time",
-        "_swap",
-        "_tidied",
     )
 
     def __init__(
@@ -95,22 +95,22 @@ class Log(DurableLog):
         prepare_directory: Callable[[], None] | None = None,
         on_first_append: OnFirstAppend | None = None,
     ) -> None:
-        """``prepare_directory`` is called once, before the first file of an empty log is made."""
+        """``prepare_directory`` is called once, before the first file of an empty log is created."""
         if state is None:
             state = LogState([], 0, 0, LeaderEpochs(), ProducerStates())
         super().__init__(directory, files, background, boot_id, state)
         self._prepare_directory = prepare_directory
         self._on_first_append = on_first_append
-        # The replacement that is under way: segments stay what they are until it has ended.
-        self._swap: SegmentSwap | None = None
-        # Log start, log end and clean_upto for which a clean checkpoint was written last.
-        self._tidied: tuple[int, int, int] | None = None
+        # The replacement in progress. Until it ends, the list of segments does not change.
+        self._replacement: SegmentReplacement | None = None
+        # Log start offset, log end offset and clean_upto of the last clean checkpoint that was written.
+        self._clean_extent: tuple[int, int, int] | None = None
         self._checkpoint_due_bytes = CHECKPOINT_INTERVAL_BYTES
         if self._active is not None:
             self._checkpoint_due_bytes += self._active.size_bytes
         self.settings = settings
         if len(self.quarantined) < len(state.quarantined):
-            self._later(self._forget_damage)  # a truncation was cut off before it did
+            self._run_in_background(self._store_quarantine)  # a crash interrupted a truncation before it did this
 
     # --- settings
 
@@ -127,15 +127,15 @@ class Log(DurableLog):
         self._set_roll_limits()
 
     def _set_roll_limits(self) -> None:
-        """As Kafka: a segment's age counts in record time from its first batch, in our time if that has none."""
+        """Set the roll limits. As in Kafka, a segment's age starts at its first batch's timestamp or its creation."""
         settings = self._settings
-        # Nothing fits into less than nothing: the first append of a run is looked at more closely.
+        # -1 sends the first append of a run through _append_slow_path.
         self._segment_bytes = settings.segment_bytes if self._on_first_append is None else -1
         self._roll_timestamp = self._roll_wall_ms = self._roll_offset = _NEVER
         active = self._active
         if active is None:
             return
-        if active.is_sealed or active.is_spoiled or (active.aborted is not None and active.aborted.is_full):
+        if active.is_sealed or active.must_roll or (active.aborted is not None and active.aborted.is_full):
             self._roll_offset = -1
             return
         self._roll_offset = active.base_offset + _RELATIVE_OFFSET_MAX
@@ -146,16 +146,16 @@ class Log(DurableLog):
             self._roll_wall_ms = active.created_ms + segment_ms
 
     def _jitter_ms(self, segment: LogSegment) -> int:
-        """The same for a segment at each start, and another for each log, so that they do not all roll at once."""
+        """The roll jitter of a segment. It is constant, and differs between logs so that not all logs roll at once."""
         jitter_ms = min(self._settings.segment_jitter_ms, self._settings.segment_ms)
         return int(crc32c(segment.path.encode())) % jitter_ms if jitter_ms > 0 else 0
 
     # --- appending
 
     def append(self, batch: memoryview, header: BatchHeader, leader_epoch: int, now_ms: int) -> Appended:
-        """Store one checked batch; its base offset and leader epoch are set in place, so ``batch`` is writable."""
+        """Append one checked batch. Sets its base offset and leader epoch in place, so ``batch`` must be writable."""
         if self._refusal is not None:
-            raise copy(self._refusal)  # a copy, or each raise would add to the traceback of one object
+            raise copy(self._refusal)  # a copy: each raise would extend the traceback of the stored exception
         producers = self.producers if header.producer_id >= 0 else None
         marker: Marker | None = None
         if producers is not None:
@@ -181,7 +181,7 @@ class Log(DurableLog):
             or now_ms > self._roll_wall_ms
             or last_offset > self._roll_offset
         ):
-            segment = self._append_with_care(batch, size, offset, last_offset, timestamp, now_ms)
+            segment = self._append_slow_path(batch, size, offset, last_offset, timestamp, now_ms)
         else:
             try:
                 segment.append(batch, size, offset, last_offset, timestamp)
@@ -195,7 +195,7 @@ class Log(DurableLog):
         if marker is not None:
             entry = self.producers.record_marker(header, marker, offset, append_time_ms, now_ms)
             if entry is not None:
-                self._note_aborted(segment, entry)
+                self._add_aborted(segment, entry)
         elif producers is not None:
             producers.record(header, offset, append_time_ms, now_ms)
         if segment.size_bytes > self._checkpoint_due_bytes:
@@ -207,11 +207,11 @@ class Log(DurableLog):
     def _check_marker(self, batch: memoryview, header: BatchHeader) -> Marker:
         marker = read_marker(batch)
         if marker is None:
-            raise InvalidBatch("a control batch of a producer that ends no transaction")
+            raise InvalidBatch("a control batch with a producer id has to be a transaction marker")
         self.producers.check_marker(header, marker)
         return marker
 
-    def _note_aborted(self, segment: LogSegment, entry: AbortedEntry) -> None:
+    def _add_aborted(self, segment: LogSegment, entry: AbortedEntry) -> None:
         aborted = self._aborted_of(segment)
         if not aborted:
             self._abort_segments.append(segment)
@@ -219,17 +219,17 @@ class Log(DurableLog):
         if aborted.is_full:
             self._set_roll_limits()
 
-    def _append_with_care(
+    def _append_slow_path(
         self, batch: memoryview, size: int, offset: int, last_offset: int, timestamp: int, now_ms: int
     ) -> LogSegment:
-        """The first append of a run, or one that does not go into the segment in use."""
+        """Handle the first append of a run, and appends that may not fit into the active segment."""
         if self._on_first_append is not None:
-            with disk_errors(f"note the first append to {self._directory}"):
-                self._notes = (*self._notes, self._on_first_append())
+            with disk_errors(f"record the first append to {self._directory}"):
+                self._prerequisites = (*self._prerequisites, self._on_first_append())
             self._on_first_append = None
             self._segment_bytes = self._settings.segment_bytes
         segment = self._active
-        # One that a start left without a batch takes whatever comes: the next one would have the same name.
+        # An active segment that recovery left empty takes any batch: a new segment would have the same name.
         is_empty = segment is not None and not segment.size_bytes and not segment.is_sealed
         if segment is not None and (
             is_empty
@@ -252,15 +252,15 @@ class Log(DurableLog):
     def _append_to_next_segment(
         self, batch: memoryview, size: int, offset: int, last_offset: int, timestamp: int, now_ms: int
     ) -> LogSegment:
-        """Start the next segment with this batch; the one before is sealed only when that has worked.
+        """Roll: start the next segment with this batch, then seal the one before.
 
-        Whatever can fail comes before the new segment is taken in: from there on the batch is stored.
+        Every step that can fail comes before the new segment is added to the log. After that step the batch is stored.
         """
         before = self._active if self._active is not None and not self._active.is_sealed else None
         if before is not None:
-            before.load_for_seal()
+            before.prepare_seal()
         if self._prepare_directory is not None:
-            with disk_errors(f"make {self._directory}"):
+            with disk_errors(f"create {self._directory}"):
                 self._prepare_directory()
             self._prepare_directory = None
             self._is_folder_new = True
@@ -281,34 +281,34 @@ class Log(DurableLog):
             segment.discard()
             raise
         if before is not None:
-            self._leave_unsynced(before)
+            self._track_unsynced(before)
         self._active = segment
         self._segments.append(segment)
         self._bases.append(offset)
-        self._names_made += 1
+        self._names_created += 1
         self._set_roll_limits()
         self._checkpoint_due_bytes = CHECKPOINT_INTERVAL_BYTES
-        # The facts are those before the first batch of the new segment: it is walked if we are killed now.
+        # The checkpoint ends before the first batch of the new segment: recovery after a kill scans that segment.
         checkpoint = self._describe(segment, offset, 0, is_clean=False)
-        self._settle([before] if before is not None else [], checkpoint)
+        self._seal_and_checkpoint([before] if before is not None else [], checkpoint)
         return segment
 
     def roll(self, now_ms: int) -> None:
-        """Close the segment in use; the next append starts a new one. Nothing happens if there is nothing to close."""
+        """Close the active segment, unless it is empty or already closed. The next append starts a new segment."""
         active = self._active
         if active is None or active.is_sealed or not active.size_bytes or self._refusal is not None:
             return
-        active.load_for_seal()
-        self._leave_unsynced(active)
-        self._settle([active], self._describe_end(is_clean=False))
+        active.prepare_seal()
+        self._track_unsynced(active)
+        self._seal_and_checkpoint([active], self._describe_end(is_clean=False))
         self._set_roll_limits()
 
-    # --- the beginning goes
+    # --- log start offset
 
     def advance_log_start_offset(self, offset: int) -> None:
-        """Records below ``offset`` are gone for readers at once: the checkpoint follows off the loop.
+        """Advance the log start offset for readers now. The checkpoint is written in the background.
 
-        A power cut may take it back. :class:`~storage.log_start.StartMove` makes it durable first.
+        A power cut may undo this. :class:`~storage.log.start_offset.LogStartUpdate` makes the new offset durable first.
         """
         self.check_start(offset)
         if offset == self.log_start_offset:
@@ -317,12 +317,13 @@ class Log(DurableLog):
         self._checkpoint_start_later()
 
     def drop_segments(self) -> list[LogSegment]:
-        """Let go of the segments that lie wholly below the log start, the one in use among them if it does.
+        """Drop the segments that are entirely below the log start offset, even the active one. Returns these segments.
 
-        Nothing waits for the disk here. Slices of the segments stay good; their files stay until somebody calls their
-        ``delete_files``, which first makes a checkpoint durable that knows the new start, so no offset is given twice.
+        Does not wait for the disk. Slices of the segments stay valid. The files stay until the caller calls
+        ``delete_files`` of each segment. ``delete_files`` first makes a checkpoint with the new log start durable, so
+        that no offset is assigned twice.
         """
-        if self._refusal is not None or self._swap is not None:
+        if self._refusal is not None or self._replacement is not None:
             return []
         start = self.log_start_offset
         count = 0
@@ -335,89 +336,89 @@ class Log(DurableLog):
         self._set_segments(kept)
         self._set_quarantined(tuple(one for one in self.quarantined if one.end_offset > start))
         if not kept:
-            # Nothing is left that could be lost; the log goes on where it ended.
+            # No records are left to sync. The log continues at its end offset.
             self.synced_offset = self.log_end_offset
             self._set_roll_limits()
         number, checkpoint = self._checkpoint_file.take_number(), self._describe_end(is_clean=False)
         for segment in dropped:
-            segment.let_go(partial(self._remove_dropped, segment, number, checkpoint))
-        self._dropped = [*self._still_there(), *dropped]
+            segment.mark_dropped(partial(self._remove_dropped, segment, number, checkpoint))
+        self._dropped = [*self._undeleted(), *dropped]
         return dropped
 
     def _remove_dropped(self, segment: LogSegment, number: int, checkpoint: Checkpoint) -> None:
-        """In any thread."""
+        """Remove the files of a dropped segment. May be called in any thread."""
         note = partial(self._checkpoint_file.make_durable, number, checkpoint)
         with disk_errors(f"remove {segment.path}"), self._checkpoint_file.held() as is_ours:
-            # A folder that is not ours any more is removed as a whole, or tidied up when it is opened again.
-            if is_ours and freeing(self._files, segment.path, note):
+            # If the log was closed meanwhile, its folder is removed as a whole, or cleaned up at the next opening.
+            if is_ours and run_with_reserve(self._files, segment.path, note):
                 segment.unlink_files()
 
-    def _still_there(self) -> list[LogSegment]:
+    def _undeleted(self) -> list[LogSegment]:
         return [segment for segment in self._dropped if not segment.is_deleted]
 
-    # --- segments for others
+    # --- replacing segments
 
     def replace_segments(
         self, removed: Sequence[LogSegment], added: Sequence[NewSegment], clean_upto: int
     ) -> list[LogSegment]:
-        """Put ``added`` in the place of ``removed``; see :mod:`storage.replacement`. Waits for the disk.
+        """Replace ``removed`` by ``added``; see :mod:`storage.log.segment_replacement`. Waits for the disk.
 
-        Returns the old segments, to be closed by ``delete_files`` when no reader needs them any more. After a
-        :class:`DiskFailure` the log is as it was.
+        Returns the old segments. Call their ``delete_files`` when no reader needs them. After a :class:`DiskFailure`
+        the log is unchanged.
         """
-        return self._run_swap(self.begin_replacement(removed, added, clean_upto))
+        return self._run_replacement(self.begin_replacement(removed, added, clean_upto))
 
     def begin_replacement(
         self, removed: Sequence[LogSegment], added: Sequence[NewSegment], clean_upto: int
-    ) -> SegmentSwap:
-        """As :meth:`replace_segments`, in steps: ``run`` the swap in a thread, then ``finish`` or ``fail`` it here.
+    ) -> SegmentReplacement:
+        """Like :meth:`replace_segments`, in steps: call ``run`` in a thread, then ``finish`` or ``fail`` here.
 
-        ``removed`` are sealed, synced neighbours. If the last segment of the log is among them, the new ones must end
-        where it ended: nothing else would remember the log end.
+        ``removed`` are adjacent segments that are sealed and synced. If they include the last segment of the log, the
+        new segments must end at the log end offset, because that offset is stored nowhere else.
         """
         at = self._check_replacement(removed, added)
         for segment in removed:
             segment.keep_open()
             if segment.has_aborted:
-                self._aborted_of(segment)  # its file is about to go, too
+                self._aborted_of(segment)  # load the transaction index: its file will be removed, too
         manifest = Manifest(
             tuple(segment.base_offset for segment in removed),
             tuple(new.base_offset for new in added),
             clean_upto,
             tuple(new.base_offset for new in added if new.aborted),
         )
-        # Saying that gaps are normal before there are any does no harm; the other way round they would be damage.
+        # Set before the gaps exist: after a crash, recovery reports a gap at or above this offset as damage.
         self._gaps_upto = clean_upto
         self._relist(manifest.remove, [(new.base_offset, new.size_bytes, bool(new.aborted)) for new in added])
         checkpoint = self._describe_end(is_clean=False)
 
         def end(error: DiskFailure | None) -> list[LogSegment]:
-            self._swap = None
+            self._replacement = None
             self._gaps_upto = 0
             self._relist()
             if error is not None:
-                self._after_failed_swap(error)
+                self._handle_failed_replacement(error)
                 return []
             self.clean_upto = clean_upto
-            segments = [self._taken_in(new, is_sealed=True) for new in added]
+            segments = [self._open_new_segment(new, is_sealed=True) for new in added]
             self._set_segments([*self._segments[:at], *segments, *self._segments[at + len(removed) :]])
             self._set_quarantined(self.quarantined)
             self._set_roll_limits()
             return list(removed)
 
         new_sizes = {new.base_offset: new.size_bytes for new in added}
-        self._swap = SegmentSwap(self._files, manifest, new_sizes, self._checkpoint_file, checkpoint, end)
-        return self._swap
+        self._replacement = SegmentReplacement(self._files, manifest, new_sizes, self._checkpoint_file, checkpoint, end)
+        return self._replacement
 
     def _check_replacement(self, removed: Sequence[LogSegment], added: Sequence[NewSegment]) -> int:
         if self._refusal is not None:
             raise copy(self._refusal)
-        if self._swap is not None:
-            raise DiskFailure(f"{self._directory}: segments are being replaced already")
+        if self._replacement is not None:
+            raise DiskFailure(f"{self._directory}: another replacement of segments is in progress")
         end_offset = self.log_end_offset
         return check_replacement(self._directory, self._segments, self.quarantined, end_offset, removed, added)
 
-    def _taken_in(self, new: NewSegment, *, is_sealed: bool) -> LogSegment:
+    def _open_new_segment(self, new: NewSegment, *, is_sealed: bool) -> LogSegment:
         segment = LogSegment.existing(
             self._directory,
             new.base_offset,
@@ -435,17 +436,17 @@ class Log(DurableLog):
         segment.adopt_aborted(new.aborted)
         return segment
 
-    # --- the end goes
+    # --- truncation
 
     def truncate(self, offset: int) -> None:
-        """Everything from ``offset`` on is gone, with the whole batch that holds it; waits for the disk.
+        """Remove the batch that holds ``offset`` and everything after it. Waits for the disk.
 
-        Slices that readers hold stay good. After a :class:`DiskFailure` the log is as it was.
+        Slices that readers hold stay valid. After a :class:`DiskFailure` the log is unchanged.
         """
         if self._refusal is not None:
             raise copy(self._refusal)
-        if self._swap is not None:
-            raise DiskFailure(f"{self._directory}: segments are being replaced")
+        if self._replacement is not None:
+            raise DiskFailure(f"{self._directory}: a replacement of segments is in progress")
         if offset < 0:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
         if offset >= self.log_end_offset:
@@ -453,30 +454,29 @@ class Log(DurableLog):
         start = self.log_start_offset
         kept = [segment for segment in self._segments if segment.next_offset <= offset]
         with disk_errors(f"truncate {self._directory}"):
-            # In a gap the log ends with what is left before it: a walk would find no other end.
+            # If offset is in a gap, the log ends with the last batch before the gap. A scan would find the same end.
             position, end_offset = self._segments[len(kept)].end_below(offset)
             if not position:
                 end_offset = kept[-1].next_offset if kept else start
             if end_offset < start or offset <= start:
-                # Nothing that can be read is left.
-                self._swap_end([], self._segments, min(start, offset))
+                self._replace_end([], self._segments, min(start, offset))  # no readable record is left
                 return
             gone, segments = self._segments[len(kept) :], kept
             if position:
                 if gone[0].has_aborted:
                     self._aborted_of(gone[0])
-                new = write_beginning(gone[0], position, end_offset, self._directory, self._files)
-                segments = [*kept, self._taken_in(new, is_sealed=False)]
-        self._swap_end(segments, gone, end_offset)
+                new = write_prefix(gone[0], position, end_offset, self._directory, self._files)
+                segments = [*kept, self._open_new_segment(new, is_sealed=False)]
+        self._replace_end(segments, gone, end_offset)
 
-    def _swap_end(self, segments: list[LogSegment], gone: list[LogSegment], end_offset: int) -> None:
+    def _replace_end(self, segments: list[LogSegment], gone: list[LogSegment], end_offset: int) -> None:
         last = segments[-1] if segments else None
-        # The checkpoint is on file before the cut: it has to be true of the longer log as well, if that stays.
+        # The checkpoint is written before the truncation, which may fail. It must describe the old log, too.
         with disk_errors(f"truncate {self._directory}"):
             known = (last, end_offset, last.size_bytes) if last else end_of_emptied(self._segments, end_offset)
-        # Files that wait for their deletion may have the names that come next. From an emptied log they all go: what is
-        # appended next does not follow them, and would be taken for what a power cut left behind a gap.
-        waiting = [segment for segment in self._still_there() if not segments or segment.next_offset > end_offset]
+        # Dropped files that are not deleted yet may have the names of future segments. If the log is emptied, all
+        # dropped files are removed: otherwise recovery would find a gap between them and the next append.
+        waiting = [segment for segment in self._undeleted() if not segments or segment.next_offset > end_offset]
         manifest = Manifest(
             tuple(segment.base_offset for segment in (*gone, *waiting)),
             (last.base_offset,) if last is not None and not last.is_sealed else (),
@@ -484,7 +484,7 @@ class Log(DurableLog):
         )
         epochs = LeaderEpochs(self.epochs.entries)
         epochs.truncate_from_end(end_offset)
-        # The files that are there now are walked: those of the new segment do not have their names yet.
+        # Scan the current segments, because the files of the new segment do not have their final names yet.
         left = self._segments[: -len(gone) + 1 or None]
         producers = producers_below(self.producers, end_offset, left, is_emptied=not segments)
         start_before = self.log_start_offset
@@ -496,20 +496,20 @@ class Log(DurableLog):
             described,
             epochs=tuple(epochs.entries),
             producers=producers.encode(),
-            aborted=encode_entries(self._aborted_in_work(segments, described.offset)),
+            aborted=encode_entries(self._aborted_without_file(segments, described.offset)),
         )
 
         def end(error: DiskFailure | None) -> list[LogSegment]:
-            self._swap = None
+            self._replacement = None
             self._relist()
             if error is not None:
                 self._checkpoint_file.log_start_offset = start_before
-                if not isinstance(error, StorageFailed):  # else the files may be gone: a seal would make empty ones
+                if not isinstance(error, StorageFailed):  # else the files may be gone: a seal would create empty ones
                     for segment in gone:
                         segment.stop_work(is_stopped=False)
-                self._after_failed_swap(error)
+                self._handle_failed_replacement(error)
                 if start < start_before:
-                    self._checkpoint_start_later()  # the start that the cut asked for may be on file
+                    self._checkpoint_start_later()  # the checkpoint with the lower start may be on disk
                 return []
             self._generation += 1
             self._set_segments(segments)
@@ -522,79 +522,79 @@ class Log(DurableLog):
             self._checkpoint_due_bytes = CHECKPOINT_INTERVAL_BYTES + (last.size_bytes if last is not None else 0)
             self._set_roll_limits()
             for segment in (*gone, *waiting):
-                segment.forget_files()
-            self._forget_damage()
+                segment.mark_deleted()
+            self._store_quarantine()
             return gone
 
         for segment in gone:
             segment.stop_work()
         is_less_clean = self.clean_upto > end_offset
-        self._swap = SegmentSwap(self._files, manifest, new_sizes, self._checkpoint_file, checkpoint, end)
-        self._run_swap(self._swap)
+        self._replacement = SegmentReplacement(self._files, manifest, new_sizes, self._checkpoint_file, checkpoint, end)
+        self._run_replacement(self._replacement)
         if is_less_clean:
-            # Before the cut gaps were normal up to there; from now on they would be records that are missing.
+            # Until now gaps were normal up to the old clean_upto. From now on, records are missing in a gap there.
             number, file = self._checkpoint_file.take_number(), self._checkpoint_file
             try:
                 file.make_durable(number, self._describe_end(is_clean=False))
             except OSError as error:
                 self.poison(StorageFailed(f"checkpoint {self._directory}: {error}", error.errno))
 
-    def _run_swap(self, swap: SegmentSwap) -> list[LogSegment]:
+    def _run_replacement(self, replacement: SegmentReplacement) -> list[LogSegment]:
         try:
-            swap.run()
+            replacement.run()
         except DiskFailure as error:
-            swap.fail(error)
+            replacement.fail(error)
             raise
-        return swap.finish()
+        return replacement.finish()
 
-    def _after_failed_swap(self, error: DiskFailure) -> None:
+    def _handle_failed_replacement(self, error: DiskFailure) -> None:
         if isinstance(error, StorageFailed):
             self.poison(error)
 
-    # --- the end
+    # --- parking
 
     def park(self) -> bool:
-        """Leave everything as a clean stop would, so that the log can be opened again without reading any records.
+        """Close an idle log as a clean stop does, so that it can be opened again without reading records.
 
-        Only where nothing is left to be synced or sealed or removed; nothing waits for the disk. True: this object is
-        closed. False: it goes on; where only a checkpoint has to be synced first, that is begun, so ask again later.
+        Does not wait for the disk. Returns False, and the log stays open, if something is left to sync, seal or remove.
+        If only a checkpoint is left to sync, its write is started, so call again later.
         """
         if (
             self._refusal is not None
-            or self._swap is not None
+            or self._replacement is not None
             or self.synced_offset < self.log_end_offset
             or any(segment.is_seal_pending for segment in self._segments)
-            or self._still_there()
+            or self._undeleted()
             or self._checkpoint_file.is_busy
             or (self._active is not None and self._active.is_reserving)
         ):
             return False
         extent = self.log_start_offset, self.log_end_offset, self.clean_upto
-        if self._is_describable and self._tidied != extent:
+        if self._is_describable and self._clean_extent != extent:
             try:
-                self._tidy(extent)
+                self._write_clean_checkpoint(extent)
             except (OSError, StorageError):
                 return False
-        if (self._is_describable and self._tidied != extent) or not self._checkpoint_file.retire(blocking=False):
+        if (self._is_describable and self._clean_extent != extent) or not self._checkpoint_file.retire(blocking=False):
             return False
         self._shut_down()
         return True
 
-    def _tidy(self, extent: tuple[int, int, int]) -> None:
+    def _write_clean_checkpoint(self, extent: tuple[int, int, int]) -> None:
         if self._active is not None:
-            self._active.tidy()
+            self._active.seal_unsynced()
         number, is_vital = self._checkpoint_file.take_number(), self._is_checkpoint_vital
         checkpoint = self._describe_end(is_clean=True)
 
         def write() -> None:
-            self._checkpoint_file.write(number, checkpoint, sync=is_vital, is_hasty=not is_vital)
-            self._tidied = extent
+            self._checkpoint_file.write(number, checkpoint, sync=is_vital, is_unsynced=not is_vital)
+            self._clean_extent = extent
 
         def write_off_the_loop() -> None:
             with suppress(OSError):
                 write()
 
         if is_vital:
-            self._later(write_off_the_loop)
+            self._run_in_background(write_off_the_loop)
         else:
             write()

@@ -1,8 +1,11 @@
-"""What idempotent producers wrote last, so that a retry is answered and not stored twice.
+"""Producer states: the last batches of each idempotent producer, to answer a retry without storing it twice.
 
-Kafka's rules: a producer the log knows nothing of may start at any sequence; a new producer epoch starts at 0; each
-batch follows its predecessor, 0 following 2**31 - 1 also within a batch; a repetition of one of the last five batches
-is answered with the offset it got the first time; anything else is out of order.
+Kafka's rules:
+
+- An unknown producer may start at any sequence. A new producer epoch starts at 0.
+- The first sequence of a batch is the successor of the last sequence of the batch before. The successor of 2**31 - 1 is
+  0, also within a batch.
+- A duplicate of one of the last five batches is answered with its original offset. Any other sequence is out of order.
 """
 
 from __future__ import annotations
@@ -13,21 +16,22 @@ from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Final, NamedTuple
 
-from storage.batch import BatchHeader
+from storage.batch.format import CONTROL_BIT, MAX_SEQUENCE, NO_SEQUENCE, NO_TIMESTAMP, TRANSACTIONAL_BIT
+from storage.batch.markers import Marker
+from storage.batch.record_batch import BatchHeader
 from storage.errors import CoordinatorFenced, InvalidProducerEpoch, InvalidTransactionState, OutOfOrderSequence
-from storage.format import CONTROL_BIT, MAX_SEQUENCE, NO_SEQUENCE, NO_TIMESTAMP, TRANSACTIONAL_BIT
-from storage.markers import Marker
-from storage.transactions import OpenTransaction, UnstableTransactions
-from storage.txn_index import AbortedEntry
+from storage.log.transactions import OpenTransaction, UnstableTransactions
+from storage.segment.txn_index import AbortedEntry
 
-# A client may have five requests in flight, so no more than five batches can come again.
+# A client has at most five requests in flight, so at most five batches can be repeated.
 WINDOW_BATCHES: Final = 5
-# More producers than this on one partition push out those that were silent longest and have no open transaction.
+# Above this number of producers on one partition, the longest idle ones without an open transaction are removed.
 PRODUCERS_MAX: Final = 10_000
 
-# States that were written before they had a last timestamp begin with a producer id, which is never negative.
+# Prefix of the format with last timestamps. The older format has no prefix: it begins with a producer id, which is
+# never negative.
 _FORMAT: Final = b"\xff\x01"
-# Written once there was a transaction: with what is known of transactions.
+# Prefix of the format with transactions. It is used once the log has had a transaction.
 _TRANSACTIONAL_FORMAT: Final = b"\xff\x02"
 _TRANSACTIONAL_PRODUCER: Final = struct.Struct(">qhiqqiqqB")
 _COUNT: Final = struct.Struct(">I")
@@ -35,7 +39,7 @@ _UNDECIDED: Final = struct.Struct(">qq")
 _PRODUCER: Final = struct.Struct(">qhiqqB")
 _PRODUCER_WITHOUT_TIMESTAMP: Final = struct.Struct(">qhiqB")
 _BATCH: Final = struct.Struct(">iiqqq")
-# One call per producer: a checkpoint packs all of them on the log's thread.
+# One call packs a whole producer: a checkpoint packs all producers on the log's thread.
 _PRODUCER_WITH_BATCHES: Final = [
     struct.Struct(_PRODUCER.format + "iiqqq" * count).pack for count in range(WINDOW_BATCHES + 1)
 ]
@@ -49,7 +53,7 @@ _NO_COORDINATOR_EPOCH: Final = -1
 
 
 class ProducedBatch(NamedTuple):
-    """One batch of the window. ``append_time_ms`` is -1 unless the log stamps its own time."""
+    """One of the last batches of a producer. ``append_time_ms`` is -1 unless the topic uses LogAppendTime."""
 
     base_sequence: int
     last_sequence: int
@@ -62,7 +66,7 @@ _new_tuple = tuple.__new__
 
 
 class ProducerState:
-    """The last word of one producer: ``last_ms`` is when it came, ``last_timestamp`` the one on its last batch.
+    """The state of one producer. Its last batch was appended at ``last_ms`` and has max timestamp ``last_timestamp``.
 
     ``coordinator_epoch`` and ``marker_offset`` are those of its last transaction marker, -1 if there was none.
     """
@@ -88,24 +92,24 @@ class ProducerState:
 
     @property
     def last_sequence(self) -> int:
-        """Of the last record it wrote under its epoch; -1 if it wrote none."""
+        """The sequence of the last record in the producer's current epoch; -1 if there is none."""
         return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
 
 
 def has_transactions(data: bytes) -> bool:
-    """Whether encoded states tell of transactions."""
+    """Whether encoded states include transactions."""
     return data.startswith(_TRANSACTIONAL_FORMAT)
 
 
 def add_sequence(sequence: int, increment: int) -> int:
-    """Sequences run from 0 to 2**31 - 1 and then start again."""
+    """``sequence + increment``; after 2**31 - 1 sequences start again at 0."""
     return (sequence + increment) & MAX_SEQUENCE
 
 
 class ProducerStates:
-    """All producers of one log: ask :meth:`check` before an append, tell :meth:`record` after it.
+    """The producers of one log: call :meth:`check` before an append and :meth:`record` after it.
 
-    Transaction markers have their own two methods.
+    For transaction markers, call :meth:`check_marker` and :meth:`record_marker`.
     """
 
     __slots__ = ("_open", "_producers_max", "_states", "_unstable")
@@ -127,7 +131,7 @@ class ProducerStates:
         return list(self._states)
 
     def items(self) -> list[tuple[int, ProducerState]]:
-        """All producers of this moment, by id."""
+        """(producer id, state) of all producers."""
         return list(self._states.items())
 
     def get(self, producer_id: int) -> ProducerState | None:
@@ -141,38 +145,38 @@ class ProducerStates:
 
     @property
     def open_first_offsets(self) -> dict[int, int]:
-        """Where the open transactions begin, by producer, in this order."""
+        """The first offsets of the open transactions, by producer id, in offset order."""
         return dict(self._open)
 
     @property
     def undecided(self) -> list[tuple[int, int]]:
-        """Beginning and marker of transactions whose marker not everybody may read yet."""
+        """(first offset, marker offset) of ended transactions whose marker may not be visible yet."""
         return self._unstable.undecided
 
     def first_unstable(self, high_watermark: int) -> int | None:
-        """Where the first transaction begins that is open, or whose marker is at or above ``high_watermark``."""
+        """The first offset of the earliest transaction that is open or whose marker is not below ``high_watermark``."""
         return self._unstable.first_unstable(high_watermark) if self._unstable else None
 
     def check_marker(self, header: BatchHeader, marker: Marker) -> None:
-        """Raises when the marker must not be appended."""
+        """Raise if the marker must not be appended."""
         state = self._states.get(header.producer_id)
         if state is None:
             return
         if header.producer_epoch < state.epoch:
             raise InvalidProducerEpoch(
-                f"a marker of producer {header.producer_id} came with epoch {header.producer_epoch}, "
-                f"{state.epoch} is known"
+                f"a marker of producer {header.producer_id} has producer epoch {header.producer_epoch}, "
+                f"the current epoch is {state.epoch}"
             )
         if marker.coordinator_epoch < state.coordinator_epoch:
             raise CoordinatorFenced(
-                f"a marker of producer {header.producer_id} came with coordinator epoch {marker.coordinator_epoch}, "
-                f"{state.coordinator_epoch} is known"
+                f"a marker of producer {header.producer_id} has coordinator epoch {marker.coordinator_epoch}, "
+                f"the current coordinator epoch is {state.coordinator_epoch}"
             )
 
     def record_marker(
         self, header: BatchHeader, marker: Marker, base_offset: int, append_time_ms: int, now_ms: int
     ) -> AbortedEntry | None:
-        """The marker is in the log; the transaction that it aborted, if it did."""
+        """Record an appended marker. Returns the transaction that it aborted, if any."""
         self.record(header, base_offset, append_time_ms, now_ms)
         state = self._states[header.producer_id]
         state.coordinator_epoch = marker.coordinator_epoch
@@ -187,7 +191,7 @@ class ProducerStates:
     # --- sequences
 
     def check(self, header: BatchHeader) -> ProducedBatch | None:
-        """None when the batch may be appended, what was stored when it is a repetition; raises when it is neither."""
+        """Return None if the batch may be appended, or the stored batch if it is a duplicate; raise otherwise."""
         state = self._states.get(header.producer_id)
         if state is None:
             return None
@@ -196,15 +200,16 @@ class ProducerStates:
                 return self._find_repetition(header, state)
         elif header.producer_epoch < state.epoch:
             raise InvalidProducerEpoch(
-                f"producer {header.producer_id} came with epoch {header.producer_epoch}, {state.epoch} is known"
+                f"producer {header.producer_id} sent epoch {header.producer_epoch}, its current epoch is {state.epoch}"
             )
         elif header.base_sequence > 0:
             raise OutOfOrderSequence(
-                f"producer {header.producer_id} began epoch {header.producer_epoch} at sequence {header.base_sequence}"
+                f"producer {header.producer_id} began epoch {header.producer_epoch} with sequence "
+                f"{header.base_sequence}, not 0"
             )
         if self._open and not header.attributes & TRANSACTIONAL_BIT and header.producer_id in self._open:
             raise InvalidTransactionState(
-                f"producer {header.producer_id} has a transaction open and sent a batch that is no part of it"
+                f"producer {header.producer_id} has an open transaction and sent a batch that is not part of it"
             )
         return None
 
@@ -216,16 +221,16 @@ class ProducerStates:
             if batch.base_sequence == header.base_sequence and batch.last_sequence == last_sequence:
                 return batch
         raise OutOfOrderSequence(
-            f"producer {header.producer_id} sent sequence {header.base_sequence}, {state.next_sequence} was next"
+            f"producer {header.producer_id} sent sequence {header.base_sequence}, expected {state.next_sequence}"
         )
 
     def record(self, header: BatchHeader, base_offset: int, append_time_ms: int, now_ms: int) -> None:
-        """The batch is in the log at ``base_offset``."""
+        """Record a batch that was appended at ``base_offset``."""
         producer_id, epoch = header.producer_id, header.producer_epoch
         state = self._states.get(producer_id)
         if state is None:
             if len(self._states) - len(self._open) >= self._producers_max:
-                self._push_out_silent()
+                self._evict_idle()
             state = self._states[producer_id] = ProducerState(epoch, 0, now_ms)
         elif state.epoch != epoch:
             state.epoch = epoch
@@ -233,7 +238,7 @@ class ProducerStates:
             state.batches.clear()
         state.last_ms = now_ms
         state.last_timestamp = header.max_timestamp if append_time_ms < 0 else append_time_ms
-        # What compaction has emptied belongs to a transaction that has ended.
+        # A batch without records was emptied by compaction, so its transaction has ended.
         if (
             header.attributes & TRANSACTIONAL_BIT
             and not header.attributes & CONTROL_BIT
@@ -250,15 +255,15 @@ class ProducerStates:
             _new_tuple(ProducedBatch, (base_sequence, last_sequence, base_offset, base_offset + delta, append_time_ms))
         )
 
-    def _push_out_silent(self) -> None:
-        # A tenth at once, so that the sort is paid for by many appends.
+    def _evict_idle(self) -> None:
+        # Remove a tenth of the limit at a time, so that the list is sorted only once in many appends.
         idle = [producer_id for producer_id in self._states if producer_id not in self._open]
-        by_silence = sorted(idle, key=lambda producer_id: self._states[producer_id].last_ms)
-        for producer_id in by_silence[: max(1, self._producers_max // 10)]:
+        by_idle_time = sorted(idle, key=lambda producer_id: self._states[producer_id].last_ms)
+        for producer_id in by_idle_time[: max(1, self._producers_max // 10)]:
             del self._states[producer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Forget producers that were silent for ``expiration_ms`` and have no open transaction; how many there were."""
+        """Remove producers that were idle for ``expiration_ms`` and have no open transaction. Returns their number."""
         limit = now_ms - expiration_ms
         gone = [
             producer_id
@@ -270,11 +275,12 @@ class ProducerStates:
         return len(gone)
 
     def truncate(self, end_offset: int) -> None:
-        """The log now ends at ``end_offset``: forget batches that are gone, and producers one of whose markers is."""
+        """Remove the batches from ``end_offset`` on, and producers whose last marker or all batches were there."""
         self._unstable.truncate(end_offset)
         for producer_id, state in list(self._states.items()):
             if state.marker_offset >= end_offset:
-                # It may have raised the epoch and ended a transaction; what was before has to be looked for.
+                # The marker may have raised the epoch and ended a transaction. Only a scan can find the state before
+                # it.
                 del self._states[producer_id]
                 continue
             kept = [batch for batch in state.batches if batch.last_offset < end_offset]
@@ -286,8 +292,8 @@ class ProducerStates:
             state.batches = deque(kept, maxlen=WINDOW_BATCHES)
             state.next_sequence = add_sequence(kept[-1].last_sequence, 1)
 
-    def remember_earlier(self, headers: Iterable[BatchHeader]) -> None:
-        """Batches of one producer, oldest first, as they are in the log: those before the ones that are known count."""
+    def add_earlier_batches(self, headers: Iterable[BatchHeader]) -> None:
+        """Add earlier batches of one producer. ``headers`` are its batches in the log, oldest first."""
         earlier: list[ProducedBatch] = []
         for header in headers:
             state = self._states[header.producer_id]
@@ -304,10 +310,12 @@ class ProducerStates:
         if earlier:
             state.batches = deque([*earlier, *state.batches], maxlen=WINDOW_BATCHES)
 
-    def restore_open(self, first_offsets: Mapping[int, int | None], undecided: Iterable[tuple[int, int]]) -> None:
-        """Where the transactions of these producers begin, None: they have none; of the others it stays as it is.
+    def restore_transactions(
+        self, first_offsets: Mapping[int, int | None], undecided: Iterable[tuple[int, int]]
+    ) -> None:
+        """Set the first offset of the open transaction of each of these producers; None if it has no open transaction.
 
-        ``undecided`` are beginnings and markers of those that ended, as :attr:`undecided` has them.
+        Other producers keep their transactions. ``undecided`` replaces :attr:`undecided`.
         """
         opened = {**self._open, **first_offsets}
         self._unstable.restore(
@@ -315,7 +323,7 @@ class ProducerStates:
         )
 
     def encode(self) -> bytes:
-        """All states, for the checkpoint."""
+        """Encode all states for the checkpoint."""
         if not self._states:
             return b""
         if self._unstable or any(state.marker_offset >= 0 for state in self._states.values()):
@@ -362,7 +370,7 @@ class ProducerStates:
 
     @classmethod
     def decode(cls, data: bytes, producers_max: int = PRODUCERS_MAX) -> ProducerStates:
-        """What :meth:`encode` wrote; the checkpoint's CRC has vouched for the bytes."""
+        """Decode the result of :meth:`encode`. The caller has checked the checkpoint's CRC."""
         producers = cls(producers_max)
         if data.startswith(_TRANSACTIONAL_FORMAT):
             producers._decode_with_transactions(data)

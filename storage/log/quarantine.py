@@ -1,8 +1,8 @@
-"""Ranges of a log that cannot be read: damaged bytes with good batches behind them.
+"""Quarantined ranges of a log: damaged bytes that cannot be read, followed by valid batches.
 
-The bytes stay where they are, untouched, for whoever may still repair them; the log goes on behind them. What is known
-of a range is kept beside the segments in one small file, replaced as a whole, so that a range is found once and told
-the same way after every start. A file that cannot be believed counts as no answer at all: the log is walked again.
+The bytes stay in place, unchanged, so that they can still be repaired. The log continues after them. One small file
+next to the segments stores the ranges, so that every start reports the same ranges. The file is replaced as a whole. If
+the file is not valid, the log is scanned again.
 """
 
 from __future__ import annotations
@@ -16,18 +16,21 @@ from crc32c import crc32c
 from msgspec import Struct
 from msgspec.structs import astuple
 
-from storage.files import Files
+from storage.disk.files import Files
 
 QUARANTINE_NAME: Final = "quarantine"
-# A log with more broken places than this is no log any more: it is opened for reading up to the next one.
+# A log with more damaged ranges than this is opened for reading only, up to the next damaged range.
 QUARANTINES_MAX: Final = 1000
 
 _VERSION: Final = 1
 
 
 class Quarantine(Struct, frozen=True, order=True):
-    """``size_bytes`` bytes from ``position`` on in the segment of ``segment_base``, where offsets from
-    ``start_offset`` up to and without ``end_offset`` were. No bytes at all: the records are missing."""
+    """One range: ``size_bytes`` bytes at ``position`` of the segment with base offset ``segment_base``.
+
+    These bytes held the offsets from ``start_offset`` up to, but not including, ``end_offset``. A size of 0 means that
+    the records are missing.
+    """
 
     segment_base: int
     position: int
@@ -42,7 +45,7 @@ class Quarantine(Struct, frozen=True, order=True):
 
 
 def add_range(ranges: Iterable[Quarantine], new: Quarantine) -> tuple[Quarantine, ...]:
-    """All of them in offset order; what ``new`` covers is replaced by it, what covers ``new`` stays instead."""
+    """Add ``new`` to the ranges, in offset order. ``new`` replaces ranges that it covers, and is dropped if covered."""
     kept = []
     for one in ranges:
         if one.start_offset <= new.start_offset and new.end_offset <= one.end_offset:
@@ -53,14 +56,14 @@ def add_range(ranges: Iterable[Quarantine], new: Quarantine) -> tuple[Quarantine
 
 
 def write_quarantine(directory: str, files: Files, ranges: Iterable[Quarantine]) -> None:
-    """Durable when this returns; raises ``OSError``."""
+    """Write the ranges of a log, durably. Raises ``OSError``."""
     rows = [list(astuple(one)) for one in ranges]
     content = {"version": _VERSION, "crc32c": _crc(rows), "ranges": rows}
     files.replace_file(os.path.join(directory, QUARANTINE_NAME), json.dumps(content).encode() + b"\n", sync=True)
 
 
 def read_quarantine(directory: str, files: Files) -> tuple[Quarantine, ...] | None:
-    """The ranges, none when there is no file, or None when the file cannot be believed."""
+    """The ranges of a log; empty if there is no file, None if the file is not valid."""
     data = files.read_file(os.path.join(directory, QUARANTINE_NAME))
     if data is None:
         return ()

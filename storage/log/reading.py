@@ -1,9 +1,9 @@
-"""The readable side of a log: segments in offset order, and how a read finds its way through them.
+"""Reading a log: finds the segment of an offset, searches by timestamp, and lists aborted transactions.
 
-Offsets only rise from segment to segment, but there may be gaps: compaction removes records, and ranges whose bytes
-are damaged are quarantined. A read jumps over the first kind, ends before the second, and is refused inside it.
+Offsets rise from segment to segment, but there may be gaps: compaction removes records, and damaged ranges are
+quarantined. A read skips gaps of compaction, ends before a quarantined range, and is refused inside it.
 
-Thread rule: all methods belong to the log's thread, except :meth:`ReadableLog.warm_start` and
+Thread rule: all methods are called on the log's thread, except :meth:`ReadableLog.warm_start` and
 :meth:`ReadableLog.warm_aborted`.
 """
 
@@ -15,23 +15,23 @@ from operator import attrgetter
 
 from msgspec import Struct
 
-from storage.epochs import LeaderEpochs
 from storage.errors import DamagedLog, LogClosed, OffsetOutOfRange, QuarantinedRange, disk_errors
-from storage.producers import ProducerStates
-from storage.quarantine import Quarantine
-from storage.reads import LogRead
-from storage.segment import LogSegment
-from storage.times import TimestampAndOffset, first_at_or_after, largest
-from storage.transactions import AbortedTransaction, OpenTransaction
-from storage.txn_index import TransactionIndex, find_aborted
-from storage.windows import EMPTY
+from storage.log.leader_epochs import LeaderEpochs
+from storage.log.producers import ProducerStates
+from storage.log.quarantine import Quarantine
+from storage.log.transactions import AbortedTransaction, OpenTransaction
+from storage.segment.map_windows import EMPTY
+from storage.segment.reads import LogRead
+from storage.segment.segment import LogSegment
+from storage.segment.time_search import TimestampAndOffset, find_largest, first_at_or_after
+from storage.segment.txn_index import TransactionIndex, find_aborted
 
 _base_offset = attrgetter("base_offset")
 _first_offset = attrgetter("first_offset")
 
 
 class Damage(Struct, frozen=True):
-    """Bytes that are neither batches nor empty: the log is served up to ``offset`` and takes no appends."""
+    """Damage at the end of a log: the log is served up to ``offset`` and takes no appends."""
 
     path: str
     position: int
@@ -40,7 +40,7 @@ class Damage(Struct, frozen=True):
 
 
 class LogState(Struct):
-    """What a log starts from: nothing, or what :mod:`storage.recovery` found."""
+    """The initial state of a log object: empty, or the result of :mod:`storage.recovery.recovery`."""
 
     segments: list[LogSegment]
     log_start_offset: int
@@ -49,16 +49,16 @@ class LogState(Struct):
     producers: ProducerStates
     damage: Damage | None = None
     quarantined: tuple[Quarantine, ...] = ()
-    # Compaction has looked at everything below: gaps are normal there.
+    # The log was compacted below this offset, so offset gaps are normal there.
     clean_upto: int = 0
-    # What was cut off the end because it was a batch that was never finished.
+    # Bytes of an unfinished write that were truncated from the end.
     torn_bytes: int = 0
-    # A sync has failed in an earlier run, and the note that says so is still there.
-    is_sync_failure_noted: bool = False
+    # A sync has failed in an earlier run, and the file that records it still exists.
+    is_sync_failure_marked: bool = False
 
 
 class ReadableLog:
-    """Owns ``segments``, which are in offset order; the last one is where appends go, unless it is sealed."""
+    """A log, for reading. Its segments are in offset order. The last one takes the appends, unless it is sealed."""
 
     __slots__ = (
         "_abort_segments",
@@ -89,7 +89,7 @@ class ReadableLog:
         self._segments: list[LogSegment] = []
         self._bases: list[int] = []
         self._active: LogSegment | None = None
-        # Those with ABORT markers.
+        # The segments with ABORT markers.
         self._abort_segments: list[LogSegment] = []
         self._set_segments(state.segments)
         self._set_quarantined(tuple(one for one in state.quarantined if one.start_offset < state.log_end_offset))
@@ -112,11 +112,11 @@ class ReadableLog:
     # --- reading
 
     def read(self, offset: int, max_bytes: int, upto: int, *, at_least_one: bool = True) -> LogRead:
-        """Whole batches from the one that holds ``offset``, all below offset ``upto``, out of one segment.
+        """Return whole batches of one segment below offset ``upto``, starting with the batch that holds ``offset``.
 
-        The view is empty when nothing lies below ``upto`` yet, or when nothing fits and ``at_least_one`` is not set.
-        Raises :class:`QuarantinedRange` for an offset whose bytes are damaged, :class:`DamagedLog` for one after the
-        place from which on the log is damaged: that is not its head.
+        The view is empty if there is nothing below ``upto`` yet, or if no batch fits and ``at_least_one`` is not set.
+        Raises :class:`QuarantinedRange` for an offset whose bytes are damaged. If the end of the log is damaged, raises
+        :class:`DamagedLog` for offsets from there on: the real log end offset is unknown.
         """
         if offset >= upto or offset >= self.log_end_offset:
             if self.damage is not None and offset >= self.log_end_offset:
@@ -124,7 +124,7 @@ class ReadableLog:
             if offset > self.log_end_offset or offset < self.log_start_offset:
                 raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
             if offset == self.log_end_offset and self._active is not None:
-                self._active.remember_end()
+                self._active.cache_end()
             return LogRead(EMPTY, offset, None, 0)
         if offset < self.log_start_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
@@ -138,8 +138,8 @@ class ReadableLog:
         segment = self._segment_for(offset)
         read = segment.read(offset, max_bytes, upto, at_least_one)
         if read.position >= segment.size_bytes:
-            # The end of this segment is a gap: what follows lies in the next one.
-            return self._behind(segment).read(offset, max_bytes, upto, at_least_one)
+            # The segment ends with a gap: the next batch is in the next segment.
+            return self._segment_after(segment).read(offset, max_bytes, upto, at_least_one)
         return read
 
     def _read_around(self, offset: int, max_bytes: int, upto: int, at_least_one: bool) -> LogRead:
@@ -160,28 +160,28 @@ class ReadableLog:
             upto = min(upto, ahead.start_offset)
         read = segment.read(offset, max_bytes, upto, at_least_one, ceiling)
         if read.position >= segment.size_bytes and segment is not self._active:
-            return self._behind(segment).read(offset, max_bytes, upto, at_least_one)
+            return self._segment_after(segment).read(offset, max_bytes, upto, at_least_one)
         return read
 
     def _segment_for(self, offset: int) -> LogSegment:
         at = max(bisect_right(self._bases, offset) - 1, 0)
         segment = self._segments[at]
         if offset >= segment.next_offset and at + 1 < len(self._segments):
-            segment = self._segments[at + 1]  # compaction removed the end of the one before
+            segment = self._segments[at + 1]  # compaction removed the end of the segment before
         return segment
 
-    def _behind(self, segment: LogSegment) -> LogSegment:
+    def _segment_after(self, segment: LogSegment) -> LogSegment:
         return self._segments[bisect_right(self._bases, segment.base_offset)]
 
     def is_start_warm(self, offset: int) -> bool:
-        """Whether :meth:`read` from ``offset`` on would find its place without waiting for the disk."""
+        """Whether :meth:`read` from ``offset`` would find its first batch without waiting for the disk."""
         active = self._active
         if active is None or not self.log_start_offset <= offset < self.log_end_offset:
             return True
         return (active if offset >= active.base_offset else self._segment_for(offset)).is_start_warm(offset)
 
     def warm_start(self, offset: int) -> None:
-        """Load what that read needs (index, first pages); waits for the disk, so it belongs in a thread."""
+        """Load the index and the first pages for a read from ``offset``. Waits for the disk, so call it in a thread."""
         if self._segments and self.log_start_offset <= offset < self.log_end_offset:
             with disk_errors(f"read {self._directory}"):
                 self._segment_for(offset).warm_start(offset)
@@ -189,7 +189,7 @@ class ReadableLog:
     # --- transactions
 
     def last_stable_offset(self, high_watermark: int) -> int:
-        """Below it every transaction has ended with a marker below ``high_watermark``, which only rises."""
+        """The last stable offset: every transaction that began below it has a marker below ``high_watermark``."""
         first_offset = self.producers.first_unstable(high_watermark)
         if first_offset is not None and first_offset < high_watermark:
             high_watermark = first_offset
@@ -199,28 +199,32 @@ class ReadableLog:
         return self.producers.open_transaction(producer_id)
 
     def aborted_between(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        """Those that began below ``end_offset`` and whose marker is at or behind ``start_offset``, by first offset.
+        """Aborted transactions that began below ``end_offset``, with the marker at or after ``start_offset``.
 
-        Complete for an ``end_offset`` up to the last stable offset: of what is open nobody knows how it will end.
+        Sorted by first offset. Complete for an ``end_offset`` up to the last stable offset: open transactions have no
+        outcome yet.
         """
         segments = self._abort_segments
         if not segments:
             return []
         found: list[AbortedTransaction] = []
-        for segment in segments[_first_place(segments, start_offset) :]:
+        for segment in segments[_first_index(segments, start_offset) :]:
             if self._aborted_of(segment).collect(start_offset, end_offset, found):
                 break
         return sorted(found, key=_first_offset)
 
     def is_aborted_warm(self, offset: int) -> bool:
-        """Whether :meth:`aborted_between` can begin at ``offset`` without waiting for the disk."""
+        """Whether the transaction index that :meth:`aborted_between` needs first is in memory."""
         segments = self._abort_segments
-        return not segments or segments[_first_place(segments, offset)].aborted is not None
+        return not segments or segments[_first_index(segments, offset)].aborted is not None
 
     def warm_aborted(self, offset: int) -> None:
-        """Read what it needs from its file, in a thread. If that does not fit, the batches have to tell it later."""
+        """Load the transaction index that :meth:`aborted_between` needs first. May be called in any thread.
+
+        If the file of the index is not valid, :meth:`aborted_between` scans the batches.
+        """
         segments = self._abort_segments
-        segment = segments[_first_place(segments, offset)] if segments else None
+        segment = segments[_first_index(segments, offset)] if segments else None
         if segment is not None and segment.aborted is None:
             entries = segment.read_aborted()
             if entries is not None:
@@ -238,14 +242,14 @@ class ReadableLog:
     # --- timestamps
 
     def offset_for_timestamp(self, timestamp_ms: int) -> TimestampAndOffset | None:
-        """The first record stored with ``timestamp_ms`` or later."""
+        """The first record with ``timestamp_ms`` or later."""
         return first_at_or_after(self._segments, timestamp_ms, self.log_start_offset, self.log_end_offset)
 
     def max_timestamp_offset(self) -> TimestampAndOffset | None:
-        """The record with the largest timestamp, the first of them when there are several."""
-        return largest(self._segments, self.log_start_offset, self.log_end_offset)
+        """The first record with the largest timestamp."""
+        return find_largest(self._segments, self.log_start_offset, self.log_end_offset)
 
-    # --- facts
+    # --- properties
 
     @property
     def directory(self) -> str:
@@ -263,11 +267,11 @@ class ReadableLog:
         return iter(self._segments)
 
     def release(self) -> None:
-        """Give back the descriptors and maps of sealed segments; they come back when somebody reads there."""
+        """Close the descriptors and maps of sealed segments. The next read opens them again."""
         for segment in self._segments:
             segment.release()
 
 
-def _first_place(segments: list[LogSegment], offset: int) -> int:
-    """Of the one that ``offset`` lies in, or in front of."""
+def _first_index(segments: list[LogSegment], offset: int) -> int:
+    """The index of the last segment that begins at or below ``offset``, or 0."""
     return max(bisect_right(segments, offset, key=_base_offset) - 1, 0)

@@ -1,10 +1,10 @@
-"""Which records may go: the rules of retention, without a log, a clock or a file.
+"""The rules of retention: computes the new log start offset. This module does no I/O and reads no clock.
 
-Kafka's rules for age and size: whole segments, oldest first, up to the first one that stays. A segment is as old as
-its newest record. The log stays at least as large as ``retention.bytes``: a segment goes only if what is left is not
-below it. The bound on the number of records is exact: the newest ones stay, to the record, as in a ring.
+By age and size, as in Kafka, whole segments are removed, oldest first, up to the first one that is kept. A segment is
+as old as its newest record. A segment is removed by size only if the rest of the log is not smaller than
+``retention.bytes``. The limit of the number of records is exact: the newest records are kept, as in a ring buffer.
 
-The limits are independent; the tightest one wins. Whatever they say, records at or above the high watermark stay.
+The limits are independent. The tightest one applies. Records at or above the high watermark are always kept.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ NEVER: Final = 2**63
 
 
 class RetainedSegment(Protocol):
-    """What retention asks of a segment. The last one of a log is the one that takes appends."""
+    """The properties of a segment that retention needs. The last segment of a log is the active one."""
 
     @property
     def base_offset(self) -> int: ...
@@ -27,17 +27,18 @@ class RetainedSegment(Protocol):
 
     @property
     def newest_ms(self) -> int:
-        """The largest time of its records; when the last of them came, if they have none; negative if unknown.
+        """The largest record timestamp, else the time at which the last record was written; negative if unknown.
 
-        Asked of the oldest segments only, up to the first that stays: it may have to be read from a file.
+        Retention uses this for the oldest segments only, up to the first one that it keeps, because the value may have
+        to be read from a file.
         """
         ...
 
 
 class RetentionLimits(NamedTuple):
-    """The settings of a topic that let records go; negative is no limit.
+    """The retention settings of a topic; negative means no limit.
 
-    ``is_deleted`` says that its policy has ``delete``, without which age and size do not count.
+    ``is_deleted``: the cleanup policy includes ``delete``. Otherwise the limits of age and size are ignored.
     """
 
     retention_ms: int = NO_LIMIT
@@ -53,14 +54,14 @@ class LogExtent(NamedTuple):
 
 
 def retained_start(segments: Sequence[RetainedSegment], extent: LogExtent, limits: RetentionLimits, now_ms: int) -> int:
-    """The log start offset that the limits ask for; never below the one there is, never above the high watermark.
+    """The new log start offset; never below the current one, never above the high watermark.
 
-    It lies at the end of the log when nothing is to stay, not even the last segment.
+    It is the log end offset if no segment is kept, not even the last one.
     """
-    start = ring_start(extent.log_start_offset, extent.high_watermark, limits.retention_messages)
+    start = message_limit_start(extent.log_start_offset, extent.high_watermark, limits.retention_messages)
     if not limits.is_deleted:
         return start
-    # What lies wholly below the log start is gone already, it only has not been removed yet.
+    # Segments entirely below the log start offset are ignored: they only wait for their removal.
     kept = [at for at in range(len(segments)) if _end(segments, at, extent) > start]
     return max(
         start,
@@ -69,21 +70,21 @@ def retained_start(segments: Sequence[RetainedSegment], extent: LogExtent, limit
     )
 
 
-def ring_start(log_start_offset: int, high_watermark: int, retention_messages: int) -> int:
-    """The log start offset that leaves at most this many readable records."""
+def message_limit_start(log_start_offset: int, high_watermark: int, retention_messages: int) -> int:
+    """The log start offset that leaves at most ``retention_messages`` readable records."""
     if retention_messages < 0:
         return log_start_offset
     return max(log_start_offset, high_watermark - retention_messages)
 
 
-class RingLog(Protocol):
+class MessageLimitedLog(Protocol):
     log_start_offset: int
 
 
-def hold_ring(log: RingLog, high_watermark: int, retention_messages: int) -> None:
-    """Let the log begin where the ring does: for whoever raises the watermark of such a log, each time.
+def apply_message_limit(log: MessageLimitedLog, high_watermark: int, retention_messages: int) -> None:
+    """Keep only the last ``retention_messages`` readable records. Called whenever the high watermark rises.
 
-    Only in memory, for it costs nothing then; whoever opens the log finds the same place by the same rule.
+    The log start offset changes only in memory. After a restart the same rule computes the same offset.
     """
     start = high_watermark - retention_messages
     if start > log.log_start_offset:
@@ -122,12 +123,15 @@ def _sized_start(
 
 
 def _end(segments: Sequence[RetainedSegment], at: int, extent: LogExtent) -> int:
-    """Where the next segment begins: compaction can take the last records of this one, never its place."""
+    """The end offset of a segment: the base offset of the next one, since compaction may remove its last records."""
     return segments[at + 1].base_offset if at + 1 < len(segments) else extent.log_end_offset
 
 
-def next_look_ms(oldest_ms: int, limits: RetentionLimits) -> int:
-    """When a log that nobody appends to can next lose records, given the time of its oldest segment."""
+def next_check_ms(oldest_ms: int, limits: RetentionLimits) -> int:
+    """The time at which retention can next remove records of a log without appends.
+
+    ``oldest_ms`` is the :attr:`RetainedSegment.newest_ms` of the oldest segment.
+    """
     if not limits.is_deleted or limits.retention_ms < 0:
         return NEVER
     return oldest_ms + limits.retention_ms + 1

@@ -1,8 +1,8 @@
-"""How old the segments of a log are, told so that a thread can find out: it stands in files that nobody has open.
+"""The ages of the segments of a log, for retention. A thread can read them from files, also for closed logs.
 
-An :class:`AgingLog` is what retention needs to know of a log, taken down at one moment. That moment is on the log's
-thread for an open one; a log that is not open does not change, so its folder tells. The times of its segments are read
-from their files only when somebody asks, which is for a thread to do.
+A :class:`LogAges` is a snapshot of the facts about a log that retention needs. For an open log, the snapshot is taken
+on the log's thread. For a closed log, which does not change, the snapshot is read from the log's folder. The timestamps
+of the segments are read from their files on first use, in a thread.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from storage.checkpoint import CheckpointFile
-from storage.copies import sealed_segment
+from storage.disk.files import Files
 from storage.errors import StorageError, disk_errors
-from storage.files import Files
-from storage.log import Log
-from storage.retention import NEVER, LogExtent, RetentionLimits, next_look_ms, retained_start
-from storage.settings import LogSettings
+from storage.log.log import Log
+from storage.log.retention_rules import NEVER, LogExtent, RetentionLimits, next_check_ms, retained_start
+from storage.log.settings import LogSettings
+from storage.recovery.checkpoint import CheckpointFile
+from storage.segment.read_only_copy import sealed_segment
 
 _SEGMENT_NAME: Final = re.compile(r"(\d{20})\.log")
 _UNKNOWN_TIME: Final = -1
@@ -30,11 +30,11 @@ class _Folder(NamedTuple):
     index_interval_bytes: int
 
 
-class AgingSegment:
-    """A segment whose time, if it is not at hand, is looked up when it is first asked for.
+class SegmentAge:
+    """A segment whose max timestamp is read from its file on first use, if it is not given.
 
-    ``written_ms`` is when its last record came at the latest, by the broker's clock: it counts for a segment whose
-    records have no times.
+    ``written_ms`` is an upper bound of the time at which its last record was written, by the broker's clock. It is used
+    if the records have no timestamps.
     """
 
     __slots__ = ("_folder", "_holes", "_max_timestamp", "_next_offset", "_written_ms", "base_offset", "size_bytes")
@@ -59,7 +59,7 @@ class AgingSegment:
 
     @property
     def is_known(self) -> bool:
-        """Whether its time is at hand."""
+        """Whether the max timestamp is in memory."""
         return self._max_timestamp is not None
 
     @property
@@ -75,72 +75,78 @@ class AgingSegment:
         try:
             return copy.max_timestamp
         except StorageError:
-            self._written_ms = _UNKNOWN_TIME  # nobody can tell how old it is, so it stays
+            self._written_ms = _UNKNOWN_TIME  # the age of the segment is unknown, so retention keeps it
             return _UNKNOWN_TIME
         finally:
             copy.close()
 
 
-class Verdict(NamedTuple):
-    """Where the log is to begin; ``next_look_ms`` is when it can next lose records if nobody appends to it."""
+class RetentionResult(NamedTuple):
+    """The new log start offset that retention has computed.
+
+    ``has_leftovers``: segments below the current log start offset wait for removal. Without appends, retention can next
+    remove records at ``next_check_ms``.
+    """
 
     log_start_offset: int
     has_leftovers: bool
-    next_look_ms: int
+    next_check_ms: int
 
 
-class AgingLog(NamedTuple):
+class LogAges(NamedTuple):
+    """A snapshot of a log: its offsets and the ages of its segments."""
+
     extent: LogExtent
-    segments: Sequence[AgingSegment]
+    segments: Sequence[SegmentAge]
 
     def is_known(self, limits: RetentionLimits) -> bool:
-        """Whether nothing has to be read to judge it by these limits."""
-        return next_look_ms(0, limits) == NEVER or all(segment.is_known for segment in self.segments)
+        """Whether :meth:`apply` with these limits reads no files."""
+        return next_check_ms(0, limits) == NEVER or all(segment.is_known for segment in self.segments)
 
-    def judge(self, limits: RetentionLimits, now_ms: int) -> Verdict:
-        """Unless everything is known it waits for the disk, so it belongs in a thread."""
+    def apply(self, limits: RetentionLimits, now_ms: int) -> RetentionResult:
+        """Apply the limits. Waits for the disk unless :meth:`is_known` is true, so it is called in a thread."""
         start = retained_start(self.segments, self.extent, limits, now_ms)
-        return Verdict(start, self.has_leftovers, self._next_look_ms(limits, now_ms))
+        return RetentionResult(start, self.has_leftovers, self._next_check_ms(limits, now_ms))
 
     @property
     def has_leftovers(self) -> bool:
-        """Whether a segment lies wholly below the log start and only waits to be removed."""
+        """Whether a segment is entirely below the log start offset and waits for its removal."""
         if not self.segments:
             return False
         end = self.segments[1].base_offset if len(self.segments) > 1 else self.extent.log_end_offset
         return end <= self.extent.log_start_offset
 
-    def _next_look_ms(self, limits: RetentionLimits, now_ms: int) -> int:
-        if not self.segments or next_look_ms(0, limits) == NEVER:
+    def _next_check_ms(self, limits: RetentionLimits, now_ms: int) -> int:
+        if not self.segments or next_check_ms(0, limits) == NEVER:
             return NEVER
         oldest_ms = self.segments[0].newest_ms
-        return next_look_ms(oldest_ms, limits) if oldest_ms >= 0 else now_ms
+        return next_check_ms(oldest_ms, limits) if oldest_ms >= 0 else now_ms
 
 
-def age_open_log(log: Log, high_watermark: int, files: Files) -> AgingLog:
-    """Called by the log's thread; nothing is read."""
+def open_log_ages(log: Log, high_watermark: int, files: Files) -> LogAges:
+    """Take a snapshot of an open log, on the log's thread. Reads no files."""
     folder = _Folder(log.directory, files, log.settings.index_interval_bytes)
     segments = list(log.segments())
     written = _written([segment.created_ms for segment in segments], log.settings.segment_ms)
-    aging = [
-        AgingSegment(
+    ages = [
+        SegmentAge(
             folder,
             segment.base_offset,
             segment.next_offset,
             segment.size_bytes,
             written_ms,
-            # What has no seal on file yet has its time in memory.
+            # A segment without a seal on disk has its max timestamp in memory.
             segment.max_timestamp if not segment.is_sealed or segment.is_seal_pending else None,
             segment.holes,
         )
         for segment, written_ms in zip(segments, written, strict=True)
     ]
-    return AgingLog(LogExtent(log.log_start_offset, log.log_end_offset, high_watermark), aging)
+    return LogAges(LogExtent(log.log_start_offset, log.log_end_offset, high_watermark), ages)
 
 
-def age_closed_log(directory: str, files: Files, settings: LogSettings) -> AgingLog | None:
-    """What the folder tells; None when it was not put away cleanly, so that it has to be opened. Called in a thread."""
-    with disk_errors(f"look at {directory}"):
+def closed_log_ages(directory: str, files: Files, settings: LogSettings) -> LogAges | None:
+    """A snapshot of a closed log, read from its folder, in any thread; None if the log was not closed cleanly."""
+    with disk_errors(f"read {directory}"):
         checkpoint = CheckpointFile(directory, files).read()
         if checkpoint is None or not checkpoint.is_clean:
             return None
@@ -150,8 +156,8 @@ def age_closed_log(directory: str, files: Files, settings: LogSettings) -> Aging
     bases = [base_offset for base_offset, _ in sizes]
     created = [checkpoint.created_ms if base == checkpoint.segment_base else 0 for base in bases]
     ends = [*bases, checkpoint.offset][1:]
-    aging = [
-        AgingSegment(
+    ages = [
+        SegmentAge(
             folder,
             base_offset,
             end,
@@ -163,16 +169,16 @@ def age_closed_log(directory: str, files: Files, settings: LogSettings) -> Aging
             sizes, ends, _written(created, settings.segment_ms), strict=True
         )
     ]
-    return AgingLog(LogExtent(checkpoint.log_start_offset, checkpoint.offset, checkpoint.offset), aging)
+    return LogAges(LogExtent(checkpoint.log_start_offset, checkpoint.offset, checkpoint.offset), ages)
 
 
 def _written(created: Sequence[int], segment_ms: int) -> Sequence[int]:
-    """When the last record of each segment came at the latest: before the next segment was made."""
+    """Upper bounds of the time of each segment's last record: the creation time of the next segment."""
     return list(_written_backwards(created, segment_ms))[::-1]
 
 
 def _written_backwards(created: Sequence[int], segment_ms: int) -> Iterator[int]:
-    # The last segment would have been closed after segment.ms.
+    # An append later than segment.ms after the creation would have rolled the last segment.
     written_ms = created[-1] + segment_ms if created and created[-1] > 0 else _UNKNOWN_TIME
     for created_ms in reversed(created):
         yield written_ms

@@ -1,16 +1,16 @@
-"""Putting new segments in the place of old ones so that a crash leaves all of the old or all of the new.
+"""Replaces segments by new ones atomically: a crash leaves all of the old ones or all of the new ones.
 
-The one mechanism for compaction and truncation. On disk:
+Used by compaction and truncation. On disk:
 
-1. ``<base>.log.new``, ``<base>.index.new`` and, where there are ABORT markers, ``<base>.txnindex.new`` are written and
-   synced; nobody looks at them yet.
-2. The manifest ``replacement`` is written and synced: from here on the new files are the log.
-3. They are renamed over the final names, the old ones that have no successor are removed, the folder is synced.
-4. The manifest is removed, and the folder synced again: a manifest that came back after a power cut would remove files
-   that got the same names later.
+1. ``<base>.log.new``, ``<base>.index.new`` and, if there are ABORT markers, ``<base>.txnindex.new`` are written and
+   synced. Nothing reads them yet.
+2. The manifest ``replacement`` is written and synced. From here on the log consists of the new files.
+3. The new files are renamed to their final names, old files without a successor are removed, and the folder is synced.
+4. The manifest is removed, and the folder is synced again: a manifest that came back after a power cut would remove
+   files that got the same names later.
 
-A log that is opened finishes 3 and 4 if it finds a manifest, and removes files of step 1 if it finds none. Readers of
-the live log are not disturbed: their maps hold the old files, whatever the names mean by now.
+Opening a log does steps 3 and 4 if there is a manifest, and removes the files of step 1 if there is none. Readers are
+not disturbed: their maps refer to the old files, not to the names.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from storage.checkpoint import Checkpoint, CheckpointFile
+from storage.disk.files import Files
 from storage.errors import DamagedLog, DiskFailure, LogClosed, StorageFailed, disk_errors
-from storage.files import Files
-from storage.index import SparseIndex, decode_sealed
-from storage.quarantine import Quarantine
-from storage.segment import LogSegment
-from storage.segment_reading import file_names, index_name, segment_name, txn_index_name
-from storage.txn_index import AbortedEntry, decode_fitting, encode_file
+from storage.log.quarantine import Quarantine
+from storage.recovery.checkpoint import Checkpoint, CheckpointFile
+from storage.segment.index import SparseIndex, decode_sealed
+from storage.segment.reading import file_names, index_name, segment_name, txn_index_name
+from storage.segment.segment import LogSegment
+from storage.segment.txn_index import AbortedEntry, decode_fitting, encode_file
 
 REPLACEMENT_NAME: Final = "replacement"
 NEW_SUFFIX: Final = ".new"
 
-# Takes the new segments into the log, or gives up; returns the old ones.
-SwapEnd = Callable[[DiskFailure | None], list[LogSegment]]
+# Called with None, it adds the new segments to the log and returns the old ones. Called with the error of a failed
+# replacement, it keeps the old segments in the log.
+ReplacementEnd = Callable[[DiskFailure | None], list[LogSegment]]
 
 
 class NewSegment(Struct, frozen=True):
-    """A segment whose bytes are in ``<base>.log.new``, synced, and its index with a seal in ``<base>.index.new``."""
+    """A new segment: its batches are in ``<base>.log.new``, its index with a seal in ``<base>.index.new``, synced."""
 
     base_offset: int
     next_offset: int
@@ -48,14 +49,16 @@ class NewSegment(Struct, frozen=True):
     max_timestamp: int
     first_timestamp: int
     index: SparseIndex
-    # Transactions whose ABORT marker lies in it, in ``<base>.txnindex.new`` as well if there are any.
+    # The transactions whose ABORT marker is in this segment. If there are any, they are also in
+    # ``<base>.txnindex.new``.
     aborted: tuple[AbortedEntry, ...] = ()
 
 
 class Manifest(Struct, frozen=True):
-    """Which segments go and which come, by base offset; compaction has then looked at all below ``clean_upto``.
+    """The base offsets of the removed and the added segments.
 
-    ``aborted``: those of the new ones that come with a file of their aborted transactions.
+    After the replacement the log is compacted up to ``clean_upto``. ``aborted`` lists the added segments that have a
+    transaction index file.
     """
 
     remove: tuple[int, ...]
@@ -85,7 +88,7 @@ def new_txn_index_path(directory: str, base_offset: int) -> str:
 def write_new_aborted(
     directory: str, base_offset: int, entries: Iterable[AbortedEntry], size: int, files: Files
 ) -> None:
-    """The aborted transactions of a new segment of ``size`` bytes, synced. Raises ``OSError``."""
+    """Write the transaction index of a new segment of ``size`` bytes, synced. Raises ``OSError``."""
     fd = files.create(new_txn_index_path(directory, base_offset))
     try:
         files.write_all(fd, encode_file(entries, size), 0)
@@ -95,7 +98,7 @@ def write_new_aborted(
 
 
 def read_manifest(directory: str, files: Files) -> Manifest | None:
-    """The manifest of a replacement that is not finished, if there is one."""
+    """The manifest of an unfinished replacement, if there is one."""
     path = os.path.join(directory, REPLACEMENT_NAME)
     data = files.read_file(path)
     if data is None:
@@ -106,14 +109,14 @@ def read_manifest(directory: str, files: Files) -> Manifest | None:
         aborted = tuple(int(base) for base in facts.get("aborted", ()))
         return Manifest(tuple(remove), tuple(add), int(facts["clean_upto"]), aborted)
     except (ValueError, KeyError, TypeError) as error:
-        # Whether the old or the new files are the log cannot be told, so neither is touched.
-        raise DamagedLog(f"{path} cannot be read") from error
+        # It is unknown whether the old or the new files are the log, so no file is changed.
+        raise DamagedLog(f"{path} cannot be decoded, so it is unknown which segments belong to the log") from error
 
 
 def finish_replacement(directory: str, files: Files) -> Manifest | None:
-    """The first thing to do with a folder: carry out what was decided, forget what was not. Raises ``OSError``.
+    """Finish a committed replacement, or remove the files of an uncommitted one. Opening a log begins with this.
 
-    Returns the manifest that was found. May be interrupted and done again.
+    Returns the manifest that was found. May be interrupted and repeated. Raises ``OSError``.
     """
     manifest = read_manifest(directory, files)
     if manifest is None:
@@ -130,7 +133,7 @@ def _carry_out(manifest: Manifest, directory: str, files: Files, folder_fd: int 
         names = file_names(base) if base in manifest.aborted else file_names(base)[:-1]
         for name in names:
             path = os.path.join(directory, name)
-            with suppress(FileNotFoundError):  # it got its name before the interruption
+            with suppress(FileNotFoundError):  # renamed before an interruption
                 files.rename(path + NEW_SUFFIX, path)
         if base not in manifest.aborted:
             with suppress(FileNotFoundError):
@@ -144,11 +147,11 @@ def _carry_out(manifest: Manifest, directory: str, files: Files, folder_fd: int 
     files.fsync_dir(directory, folder_fd)
 
 
-class SegmentSwap:
-    """One replacement in a live log: begun and ended on the log's thread, :meth:`run` in any other.
+class SegmentReplacement:
+    """One replacement in an open log. It is created and ended on the log's thread. :meth:`run` is for any other.
 
-    ``checkpoint`` describes the log in a way that is true before and after the swap; it is made durable first, so that
-    nothing on file speaks of positions in files that are gone.
+    ``checkpoint`` describes the log both before and after the replacement. It is made durable first, so that no
+    checkpoint on disk refers to positions in removed files.
     """
 
     __slots__ = ("_checkpoint", "_checkpoint_file", "_directory", "_end", "_files", "_new_sizes", "_number", "manifest")
@@ -160,9 +163,9 @@ class SegmentSwap:
         new_sizes: Mapping[int, int],
         checkpoint_file: CheckpointFile,
         checkpoint: Checkpoint,
-        end: SwapEnd,
+        end: ReplacementEnd,
     ) -> None:
-        """``new_sizes``: the bytes of each new segment, by base offset. ``end`` is called on the log's thread."""
+        """``new_sizes``: the size of each new segment, by base offset. ``end`` is called on the log's thread."""
         self._directory = checkpoint_file.directory
         self._files = files
         self.manifest = manifest
@@ -173,11 +176,16 @@ class SegmentSwap:
         self._end = end
 
     def run(self) -> None:
-        """Wait for the disk. After :class:`DiskFailure` nothing has changed; :class:`StorageFailed`: nobody knows."""
+        """Replace the files. Waits for the disk.
+
+        After :class:`StorageFailed` the state of the disk is unknown. After any other :class:`DiskFailure` nothing has
+        changed.
+        """
         with disk_errors(f"replace segments in {self._directory}"), self._checkpoint_file.held() as is_ours:
             if not is_ours:
                 raise LogClosed(f"{self._directory} is closed")
-            # Taken first: once the manifest is on the disk there is no way back, so nothing may have to be opened then.
+            # Open the folder first: once the manifest is on disk the replacement cannot be undone, so no later step may
+            # fail for lack of a descriptor.
             folder_fd = self._files.open_dir(self._directory)
             try:
                 self._check_new_files()
@@ -192,7 +200,7 @@ class SegmentSwap:
                 self._files.close(folder_fd)
 
     def _check_new_files(self) -> None:
-        """The manifest is a promise that they are there: old files go on the strength of it."""
+        """Check that the new files are complete, because later steps remove the old files."""
         for base in self.manifest.add:
             path, size_bytes = new_log_path(self._directory, base), self._new_sizes[base]
             seal = self._files.read_file(new_index_path(self._directory, base))
@@ -203,7 +211,7 @@ class SegmentSwap:
                 or self._files.size_of(path) != size_bytes
                 or (base in self.manifest.aborted and not self._has_new_aborted(base, size_bytes))
             ):
-                raise DiskFailure(f"{path} is not there, or not whole")
+                raise DiskFailure(f"{path} or its index is missing or incomplete")
 
     def _has_new_aborted(self, base: int, size_bytes: int) -> bool:
         data = self._files.read_file(new_txn_index_path(self._directory, base))
@@ -214,16 +222,16 @@ class SegmentSwap:
         try:
             self._files.replace_file(path, self.manifest.encode(), sync=True)
         except OSError as error:
-            if self._files.exists(path):  # written, but perhaps not for ever
+            if self._files.exists(path):  # written, but possibly not durable
                 raise StorageFailed(f"write {path}: {error}", error.errno) from error
             raise
 
     def finish(self) -> list[LogSegment]:
-        """The new segments are the log. Returns the old ones: their files are gone, their slices are good."""
+        """Use the new segments, after :meth:`run` has succeeded. Returns the old segments; their slices stay valid."""
         return self._end(None)
 
     def fail(self, error: DiskFailure) -> None:
-        """:meth:`run` has raised this; the log goes on with what it had, if it may go on at all."""
+        """Keep the old segments, after :meth:`run` has raised ``error``. :class:`StorageFailed` poisons the log."""
         self._end(error)
 
 
@@ -235,9 +243,9 @@ def check_replacement(
     removed: Sequence[LogSegment],
     added: Sequence[NewSegment],
 ) -> int:
-    """Assert that ``added`` may take the place of ``removed`` among ``segments``; the number of the first of these."""
+    """Check that ``added`` may replace ``removed``. Returns the index of the first removed segment in ``segments``."""
     if not removed or removed[0] not in segments:
-        raise ValueError(f"{directory}: no segments of this log to be replaced")
+        raise ValueError(f"{directory}: the segments to be replaced are not in this log")
     at = segments.index(removed[0])
     if list(removed) != segments[at : at + len(removed)]:
         raise ValueError(f"{directory}: the segments to be replaced are not neighbours")
@@ -246,9 +254,9 @@ def check_replacement(
     bases = {segment.base_offset for segment in removed}
     if any(one.segment_base in bases for one in quarantined):
         raise ValueError(f"{directory}: a segment to be replaced is damaged")
-    behind = at + len(removed)
-    is_end = behind == len(segments)
-    end_offset = log_end_offset if is_end else segments[behind].base_offset
+    after = at + len(removed)
+    is_end = after == len(segments)
+    end_offset = log_end_offset if is_end else segments[after].base_offset
     _check_order(removed, added, end_offset)
     if is_end and (not added or added[-1].next_offset != end_offset):
         raise ValueError(f"{directory}: the new segments do not reach the log end {end_offset}")
@@ -256,11 +264,11 @@ def check_replacement(
 
 
 def _check_order(removed: Sequence[LogSegment], added: Sequence[NewSegment], end_offset: int) -> None:
-    """Assert that ``added`` fits into the place of ``removed``, which ends where the next segment begins."""
+    """Check that the offsets of ``added`` rise and lie in the range of ``removed``, which ends at ``end_offset``."""
     expected = removed[0].base_offset
     for new in added:
         if new.base_offset < expected or new.next_offset <= new.base_offset or new.size_bytes <= 0:
-            raise ValueError(f"a new segment {new.base_offset}..{new.next_offset} after {expected}")
+            raise ValueError(f"new segment {new.base_offset}..{new.next_offset} is empty or begins below {expected}")
         expected = new.next_offset
     if expected > end_offset:
-        raise ValueError(f"new segments end at {expected}, behind {end_offset}")
+        raise ValueError(f"the new segments end at offset {expected}, beyond {end_offset}")

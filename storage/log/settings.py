@@ -1,4 +1,4 @@
-"""What a topic's configuration says about its logs; replaced as a whole when it changes."""
+"""The topic settings that a log uses. The object is replaced when the topic's configuration changes."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
-from storage.format import CREATE_TIME
+from storage.batch.format import CREATE_TIME
 
-# Runs a function off the caller's thread; the function catches its own errors.
+# Runs a function in another thread. The function catches its own errors. Raises RuntimeError if no thread is available.
 Background = Callable[[Callable[[], None]], None]
 
 
 class LogSettings(Struct, frozen=True):
-    """Kafka's names and defaults, in bytes and milliseconds."""
+    """Log settings with Kafka's names and defaults, in bytes and milliseconds."""
 
     segment_bytes: int = 1024 * 1024 * 1024
     segment_ms: int = 7 * 24 * 60 * 60 * 1000

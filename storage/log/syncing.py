@@ -1,13 +1,13 @@
-"""Making appended records durable: what one log has to sync, and many logs synced together.
+"""Syncs the appended records of one log, or of many logs together.
 
-A :class:`LogSync` is taken on the log's thread and run in any other: it holds descriptors of its own, so the log may
-roll, be closed or deleted meanwhile. Whether a sync worked is decided once. After the first failure of any file of a
-log its :class:`SyncGate` is shut for ever: the kernel reports a lost page once and then calls the file clean, so a
-second sync that succeeds proves nothing. A background seal and a sync round take turns at the gate, so neither can
-believe a sync that came after the other's failure.
+A :class:`LogSync` is created on the log's thread and runs in any other. It has its own descriptors, so the log may
+roll, be closed or be deleted meanwhile. After the first failed sync of any file of a log, the :class:`SyncGate` of the
+log is closed until the next start. The kernel reports a lost page once and then treats the page as clean, so a later
+sync that succeeds proves nothing. The gate admits background seals and sync rounds one at a time, so that neither of
+them relies on a sync that came after a failure of the other.
 
-No descriptor to be had is not a failed sync: :meth:`LogSync.run` opens everything before it syncs anything, and raises
-a plain :class:`DiskFailure` when it cannot. The gate stays open, and the sync may be asked for again.
+A lack of file descriptors is not a failed sync. :meth:`LogSync.run` opens everything before it syncs anything. If it
+cannot open a file, it raises a plain :class:`DiskFailure`, the gate stays open, and the sync may be retried.
 """
 
 from __future__ import annotations
@@ -20,72 +20,74 @@ from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeAlias
 
+from storage.disk.files import Files
 from storage.errors import NO_DESCRIPTOR_ERRORS, DiskFailure, FileSystemFailed, StorageFailed, failed_sync
-from storage.files import Files
 
 if TYPE_CHECKING:
-    from storage.log_durability import DurableLog
-    from storage.segment import LogSegment
+    from storage.log.durability import DurableLog
+    from storage.segment.segment import LogSegment
 
-# Files of a data directory that are synced one by one; more of them by one sync of the whole file system, which also
-# writes what others left dirty there. While that is little, it is faster from a few files on.
-# docs/decisions/0008-sync-rounds.md has the figures.
+# Up to FILES_ONE_BY_ONE_MAX files of a data directory are synced one by one. For more files, the whole file system is
+# synced, which also writes dirty pages of other processes. If at most UNWRITTEN_BYTES_MAX bytes are dirty, a sync of
+# the file system is faster for more than FILES_ONE_BY_ONE_MIN files. docs/decisions/0008-sync-rounds.md has the
+# figures.
 FILES_ONE_BY_ONE_MAX: Final = 8
 FILES_ONE_BY_ONE_MIN: Final = 2
 UNWRITTEN_BYTES_MAX: Final = 16 * 1024 * 1024
 
-# Made in the folder of a log, or in a data directory, when a sync has failed there. The cache of this machine may show
-# bytes from then on that the disk does not have, so a process that starts later has to be told. It need not be durable:
-# another boot finds what is on the disk and nothing else.
+# This file is created in the folder of a log, or in a data directory, when a sync has failed there. From then on the
+# page cache may show bytes that are not on the disk, so the next start must not trust the page cache. The file need not
+# be durable, because after a reboot only bytes on the disk are read.
 SYNC_FAILED_NAME: Final = "sync_failed"
 
 _Arguments = ParamSpec("_Arguments")
 
 
 class SyncGate:
-    """One sync of a log's files at a time, and none after the first that failed. May be used from any thread.
+    """Serialises the syncs of a log's files and refuses all syncs after the first failure. Usable from any thread.
 
-    :meth:`shut` and :attr:`failure` do not wait for a sync; :meth:`sync` and :meth:`check` do, and belong in threads.
+    :meth:`close_gate` and :attr:`failure` do not wait for a sync. :meth:`sync` and :meth:`check` wait, so they are
+    called in threads.
     """
 
-    __slots__ = ("_lock", "_on_failure", "_shutting", "failure")
+    __slots__ = ("_close_lock", "_lock", "_on_failure", "failure")
 
     def __init__(self, on_failure: Callable[[], None] | None = None) -> None:
-        """``on_failure`` is called once, at once, in the thread that meets or reports the failure."""
-        # Held while the disk is waited for, so never taken by the logs' thread.
+        """``on_failure`` is called once, at the first failure, in the thread that detects or reports the failure."""
+        # Held while waiting for the disk, so never taken by the logs' thread.
         self._lock = threading.Lock()
-        # Held for a comparison and an assignment.
-        self._shutting = threading.Lock()
+        # Held only for a comparison and an assignment.
+        self._close_lock = threading.Lock()
         self._on_failure = on_failure
         self.failure: StorageFailed | None = None
 
     def sync(
         self, what: str, call: Callable[_Arguments, None], *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> None:
-        """Make one call that syncs; the gate shuts when it fails, unless it found no descriptor."""
+        """Make one call that syncs. If it fails, the gate closes, unless no descriptor was left or no file exists."""
         with self._lock:
             if self.failure is not None:
                 raise copy(self.failure)
             try:
                 call(*args, **kwargs)
             except FileNotFoundError:
-                raise  # the folder was deleted meanwhile: nothing was synced and nothing is lost
+                raise  # the folder was deleted meanwhile: nothing was synced, and nothing is lost
             except OSError as error:
                 raise self._failed(what, error) from error
-            if self.failure is not None:  # shut meanwhile: what was lost may have been reported there, and not here
+            if self.failure is not None:  # closed meanwhile: a lost page may have been reported to the other sync only
                 raise copy(self.failure)
 
     def enter(self) -> bool:
-        """Begin a sync that ends with :meth:`leave`; False if another one is under way, or one has failed.
+        """Begin a sync that ends with :meth:`leave`. Returns False if another sync is in progress or has failed.
 
-        For syncs that the kernel does while no thread waits for them. This does not wait either.
+        Used for asynchronous syncs by the kernel. Does not wait.
         """
         if self.failure is not None:
             return False
         return self._lock.acquire(blocking=False)
 
     def leave(self, what: str, error: OSError | None) -> DiskFailure | None:
-        """The end of a sync after :meth:`enter`, and the ``error`` of it; what :meth:`sync` would raise."""
+        """End a sync that :meth:`enter` began, with its ``error``. Returns the error that :meth:`sync` would raise."""
         try:
             if error is not None:
                 return self._failed(what, error)
@@ -96,17 +98,17 @@ class SyncGate:
     def _failed(self, what: str, error: OSError) -> DiskFailure:
         failure = failed_sync(what, error)
         if isinstance(failure, StorageFailed):
-            self.shut(failure)
+            self.close_gate(failure)
         return failure
 
     def check(self) -> None:
-        """Raise if any sync has failed that began before this call."""
+        """Raise if a sync that began before this call has failed."""
         with self._lock:
             if self.failure is not None:
                 raise copy(self.failure)
 
-    def shut(self, error: StorageFailed) -> None:
-        with self._shutting:
+    def close_gate(self, error: StorageFailed) -> None:
+        with self._close_lock:
             is_first = self.failure is None
             if is_first:
                 self.failure = error
@@ -115,10 +117,11 @@ class SyncGate:
 
 
 class LogSync:
-    """What one log needs to be synced so that everything below ``end_offset`` is durable.
+    """A sync of one log that makes everything below ``end_offset`` durable.
 
-    Log's thread: taken by :meth:`storage.log.Log.begin_sync`; later exactly one of :meth:`finish` and :meth:`fail`.
-    In between :meth:`run`, or :func:`sync_each` for many, in any thread; or :meth:`begin` and :meth:`end`.
+    :meth:`storage.log.log.Log.begin_sync` creates it on the log's thread. Exactly one of :meth:`finish` and
+    :meth:`fail` ends it on that thread. In between, it is run in any thread: with :meth:`run`, with :func:`sync_each`
+    together with others, or with :meth:`begin` and :meth:`end`.
     """
 
     __slots__ = (
@@ -130,7 +133,7 @@ class LogSync:
         "file_count",
         "generation",
         "is_folder_new",
-        "names_made",
+        "names_created",
         "notes",
     )
 
@@ -141,65 +144,67 @@ class LogSync:
         end_offset: int,
         generation: int,
         dirty: list[tuple[LogSegment, int, int]],
-        names_made: int,
+        names_created: int,
         is_folder_new: bool,
         notes: tuple[Callable[[], None], ...],
     ) -> None:
-        """``dirty``: segment, its length now, and a descriptor that becomes ours."""
+        """``dirty`` lists (segment, its current length, a descriptor that this object closes)."""
         self._log = log
         self._files = files
         self._is_open = True
         self.end_offset = end_offset
         self.generation = generation
         self.dirty = dirty
-        # Of this many names that the log made in its folder, some may not be durable; 0 when all are.
-        self.names_made = names_made
+        # The number of file names that the log has created in its folder, if some may not be durable; else 0.
+        self.names_created = names_created
         self.is_folder_new = is_folder_new
         self.notes = notes
-        self.file_count = len(dirty) + len(notes) + bool(names_made) + 2 * is_folder_new
+        self.file_count = len(dirty) + len(notes) + bool(names_created) + 2 * is_folder_new
 
     @property
     def data_dir(self) -> str:
         return os.path.dirname(self._log.directory)
 
     def run(self) -> None:
-        """Wait for the disk. Raises :class:`StorageFailed`; then nothing of this log may ever be called durable.
+        """Sync the log. Waits for the disk.
 
-        Another :class:`DiskFailure`: no descriptor was to be had, nothing is lost, and a new sync may be begun.
+        Raises :class:`StorageFailed` if the sync failed: no more records of this log may be acknowledged. Raises
+        another :class:`DiskFailure` if no descriptor was available: nothing is lost, and a new sync may be begun.
         """
         gate = self._log.gate
         try:
             with ExitStack() as opened:
-                names = self._open_names(opened) if self.names_made else []
-                self.run_notes()
+                names = self._open_names(opened) if self.names_created else []
+                self.run_prerequisites()
                 for segment, _, fd in self.dirty:
                     segment.sync(fd)
                 for path, sync, fd in names:
                     gate.sync(f"sync {path}", sync, fd)
         except FileNotFoundError as error:
-            self._meet_missing(error)
+            self._handle_missing_folder(error)
         except OSError as error:
             raise self._failed(error) from error
         finally:
             self.close()
 
     def begin(self) -> int | None:
-        """Instead of :meth:`run`, if the kernel syncs the descriptor that this returns; then :meth:`end` follows.
+        """Begin an asynchronous sync instead of :meth:`run`: return the descriptor that the kernel has to sync.
 
-        None: there is more to do than to sync one segment, or another sync of this log is under way.
+        Call :meth:`end` or :meth:`cancel` afterwards. Returns None if anything but one segment has to be synced, or if
+        another sync of this log is in progress or has failed.
         """
-        if self.names_made or self.notes or len(self.dirty) != 1 or not self._log.gate.enter():
+        if self.names_created or self.notes or len(self.dirty) != 1 or not self._log.gate.enter():
             return None
         return self.dirty[0][2]
 
-    def give_up(self) -> None:
-        """The kernel has not begun the sync: :meth:`run` may follow."""
+    def cancel(self) -> None:
+        """Undo :meth:`begin` because the kernel did not begin the sync. Call :meth:`run` afterwards."""
         self._log.gate.leave("", None)
 
     def end(self, error: OSError | None) -> DiskFailure | None:
-        """The kernel has synced the descriptor, with ``error``; what :meth:`run` would raise.
+        """End the kernel's sync, which had the result ``error``. Returns the error that :meth:`run` would raise.
 
-        With an error this may wait for the disk, and belongs in a thread.
+        With an error this may wait for the disk, so it is called in a thread.
         """
         try:
             return self._log.gate.leave(f"sync {self._log.directory}", error)
@@ -207,11 +212,11 @@ class LogSync:
             self.close()
 
     def _open_names(self, opened: ExitStack) -> list[tuple[str, Callable[[int], None], int]]:
-        """What makes the names of this log's files durable: path, the call that syncs it, and its descriptor."""
+        """Open what has to be synced for the names of this log's files: (path, the call that syncs it, descriptor)."""
         files, directory = self._files, self._log.directory
         names: list[tuple[str, Callable[[int], None], int]] = []
         if self.is_folder_new:
-            # What was put into a new folder beside the segments says whose records these are.
+            # The other files of a new folder, such as partition.metadata, say which topic the records belong to.
             for path, fd in _open_files(files, directory, but=(".log", ".index", ".txnindex", ".new")):
                 opened.callback(files.close, fd)
                 names.append((path, files.fsync, fd))
@@ -221,70 +226,70 @@ class LogSync:
             names.append((path, partial(files.fsync_dir, path), fd))
         return names
 
-    def run_notes(self) -> None:
-        """Make durable what has to be so before the records are. Raises :class:`DiskFailure` as :meth:`run` does."""
+    def run_prerequisites(self) -> None:
+        """Make durable what the records depend on. Raises :class:`DiskFailure` like :meth:`run`."""
         try:
             for note in self.notes:
                 note()
         except StorageFailed as error:
-            self._log.gate.shut(error)
+            self._log.gate.close_gate(error)
             raise
         except (OSError, DiskFailure) as error:
             raise self._failed(error) from error
 
     def confirm(self, failure: DiskFailure | None) -> None:
-        """Instead of :meth:`run`, when the whole file system was synced, or not. Raises ``failure``."""
+        """End this sync after a sync of the whole file system. Raises ``failure``, the error of that sync, if any."""
         self.close()
         if failure is not None:
             if isinstance(failure, StorageFailed):
-                self._log.gate.shut(failure)
+                self._log.gate.close_gate(failure)
             raise copy(failure)
         self._log.gate.check()
 
-    def _meet_missing(self, error: FileNotFoundError) -> None:
-        # A log is closed before its folder goes; then there is nothing to be synced, and nobody waits for it.
+    def _handle_missing_folder(self, error: FileNotFoundError) -> None:
+        # A log is closed before its folder is deleted. Then nothing has to be synced, and no caller waits for the sync.
         if not self._log.is_closed:
             raise self._failed(error) from error
 
     def _failed(self, error: OSError | DiskFailure) -> DiskFailure:
         failure = failed_sync(f"sync {self._log.directory}", error)
         if isinstance(failure, StorageFailed):
-            self._log.gate.shut(failure)
+            self._log.gate.close_gate(failure)
         return failure
 
     def finish(self) -> None:
-        """It has worked."""
+        """Advance the log's ``synced_offset`` after the sync has succeeded."""
         self._log.end_sync(self)
 
     def fail(self, error: StorageFailed) -> None:
-        """It has not: poison the log."""
+        """Poison the log after the sync has failed."""
         self._log.poison(error)
 
     def close(self) -> None:
-        """Give the descriptors back; also when it never ran."""
+        """Close the descriptors. This is also needed for a sync that never ran."""
         if self._is_open:
             self._is_open = False
             for _, _, fd in self.dirty:
                 self._files.close(fd)
 
 
-# What was to be synced, and what came in the way: :class:`StorageFailed` for good, another failure until it is retried.
+# A sync and its error. After :class:`StorageFailed` no retry is allowed; after another :class:`DiskFailure` one is.
 Synced: TypeAlias = tuple[LogSync, DiskFailure | None]
 
 
 def sync_all(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) -> list[DiskFailure | None]:
-    """Run them all, in the caller's thread; what became of each, in their order."""
+    """Run all syncs in the caller's thread. Returns their errors in the same order, None for success."""
     outcomes = dict(sync_each(files, data_dirs, syncs))
     return [outcomes[sync] for sync in syncs]
 
 
 def sync_each(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) -> Iterator[Synced]:
-    """Run them all, in the caller's thread; each with what became of it, as soon as that is known.
+    """Run all syncs in the caller's thread. Yields each sync with its error, or None, as soon as the sync ends.
 
-    Those with few bytes come first: a log with a small batch does not wait for another one's megabytes. Where a data
-    directory has more files to be synced than are synced one by one, its file system is synced as a whole; when that
-    fails it has failed for all of them, with :class:`FileSystemFailed`: the caller has to poison every log of that
-    directory, for pages of those that had nothing to sync now may be lost as well.
+    Syncs of few bytes come first, so that a log with a small batch does not wait for megabytes of another log. If a
+    data directory has too many files to sync one by one, its whole file system is synced. If the sync of the file
+    system fails, all syncs of that directory fail with :class:`FileSystemFailed`. The caller then has to poison every
+    log of the directory, because logs that had nothing to sync may have lost pages, too.
     """
     by_directory: dict[str, list[LogSync]] = {}
     for sync in syncs:
@@ -294,7 +299,7 @@ def sync_each(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) 
             for sync in sorted(group, key=_unsynced_bytes):
                 yield sync, _outcome(sync.run)
             continue
-        failed_notes = {sync: _outcome(sync.run_notes) for sync in group}
+        failed_notes = {sync: _outcome(sync.run_prerequisites) for sync in group}
         failure: DiskFailure | None = None
         try:
             files.syncfs(data_dir)
@@ -320,7 +325,7 @@ def _unsynced_bytes(sync: LogSync) -> int:
 
 
 def _open_files(files: Files, directory: str, *, but: tuple[str, ...]) -> Iterator[tuple[str, int]]:
-    """Open all files of a folder but those with such endings, one after the other; the caller closes them."""
+    """Open the files of a folder one after the other, except those with these suffixes. The caller closes them."""
     for name in files.listdir(directory):
         if name.endswith(but):
             continue
@@ -328,12 +333,12 @@ def _open_files(files: Files, directory: str, *, but: tuple[str, ...]) -> Iterat
         try:
             fd = files.open_read(path)
         except FileNotFoundError:
-            continue  # it was there for a moment only, as the list of a replacement is
+            continue  # the file was removed meanwhile, as the manifest of a replacement is
         yield path, fd
 
 
 def sync_files(gate: SyncGate, files: Files, directory: str, *, but: tuple[str, ...]) -> None:
-    """Sync all files of a folder but those with such endings, one after the other."""
+    """Sync the files of a folder one after the other, except those with these suffixes."""
     for path, fd in _open_files(files, directory, but=but):
         try:
             gate.sync(f"sync {path}", files.fsync, fd)
@@ -342,7 +347,7 @@ def sync_files(gate: SyncGate, files: Files, directory: str, *, but: tuple[str, 
 
 
 def mark_sync_failed(files: Files, directory: str) -> None:
-    """Tell whoever starts next on this machine not to believe its cache. As well as it goes: the disk is a bad one."""
+    """Create :data:`SYNC_FAILED_NAME`, so that the next start does not trust the page cache. Errors are ignored."""
     with suppress(OSError):
         files.close(files.create(os.path.join(directory, SYNC_FAILED_NAME)))
 

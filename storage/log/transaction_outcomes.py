@@ -1,7 +1,7 @@
-"""How the transactions of a stretch of log ended, found from its own control batches.
+"""The outcomes of the transactions in a range of a log, for compaction. The control batches determine them.
 
-A transaction is the transactional batches of one producer up to its next marker. One whose marker has not been met is
-open, and nothing from its first batch on may be compacted: it may still be aborted.
+A transaction consists of the transactional batches of one producer up to the producer's next marker. Without a marker
+the transaction is open. It may still be aborted, so nothing from its first batch on may be compacted.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import Final
 
-from storage.batch import BatchHeader
-from storage.format import ABORT, COMMIT
+from storage.batch.format import ABORT, COMMIT
+from storage.batch.record_batch import BatchHeader
 
-# Transactions that are followed at once: aborted ones to be taken out, and open ones. Memory, so bounded.
+# At most this many aborted and open transactions are tracked, to bound memory.
 TRANSACTIONS_MAX: Final = 200_000
 
 _LATER: Final = 2**63
 
 
-class TransactionFates:
-    """First told of every batch in order (:meth:`note`), then asked about data batches."""
+class TransactionOutcomes:
+    """Transaction outcomes: call :meth:`add` for every batch in order, then :meth:`is_aborted` for data batches."""
 
     __slots__ = ("_aborted", "_aborted_count", "_open")
 
     def __init__(self) -> None:
-        # By producer: first offset and marker's offset of its aborted transactions, in order.
+        # By producer: (first offset, marker offset) of its aborted transactions, in order.
         self._aborted: dict[int, list[tuple[int, int]]] = {}
         self._aborted_count = 0
         self._open: dict[int, int] = {}
@@ -35,11 +35,11 @@ class TransactionFates:
 
     @property
     def first_open_offset(self) -> int | None:
-        """Where the oldest transaction begins whose end was not met."""
+        """The first offset of the oldest open transaction."""
         return min(self._open.values(), default=None)
 
-    def note(self, header: BatchHeader, marker: int | None) -> None:
-        """``marker`` is the type of a control batch's record."""
+    def add(self, header: BatchHeader, marker: int | None) -> None:
+        """Record a batch. ``marker`` is the type of a control batch's record."""
         producer_id = header.producer_id
         if not header.is_control:
             if header.is_transactional:
@@ -53,7 +53,7 @@ class TransactionFates:
             self._aborted_count += 1
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether a data batch belongs to a transaction that was aborted."""
+        """Whether a data batch belongs to an aborted transaction."""
         if not header.is_transactional:
             return False
         ranges = self._aborted.get(header.producer_id)

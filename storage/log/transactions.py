@@ -1,8 +1,9 @@
-"""Transactions as one log sees them: open ones, ended ones that not everybody may know of yet, and aborted ones.
+"""The transactions of one log: open ones, ended ones whose marker is not visible yet, and aborted ones.
 
-A transaction is the transactional batches of one producer up to its next marker, a control batch that commits or aborts
-them. Readers of committed data read below the *last stable offset*: below the beginning of every transaction that is
-open, or whose marker nobody may read yet. Pure; what is known is kept in the partition's checkpoint.
+A transaction consists of the transactional batches of one producer up to the producer's next marker. A marker is a
+control batch that commits or aborts the transaction. Readers of committed data (read_committed) read below the *last
+stable offset*: below the first offset of every transaction that is open, or whose marker is not below the high
+watermark. This module does no I/O. The state is stored in the partition's checkpoint.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-# Ended transactions that are told apart while their markers wait to be readable; later ones count as one.
+# At most this many ended transactions with an invisible marker are tracked separately. Later ones are merged.
 UNDECIDED_MAX: Final = 1000
 
 
 class AbortedTransaction(NamedTuple):
-    """``last_offset`` is that of the ABORT marker: up to it readers skip what the producer wrote."""
+    """An aborted transaction. Readers skip the producer's batches up to ``last_offset``, that of the ABORT marker."""
 
     producer_id: int
     first_offset: int
@@ -24,22 +25,23 @@ class AbortedTransaction(NamedTuple):
 
 
 class OpenTransaction(NamedTuple):
-    """``producer_epoch`` is the newest one known of its producer."""
+    """An open transaction. ``producer_epoch`` is the newest known epoch of its producer."""
 
     first_offset: int
     producer_epoch: int
 
 
 class UnstableTransactions:
-    """Where the transactions begin that readers of committed data have to wait for."""
+    """The first offsets of the transactions that readers of committed data have to wait for."""
 
     __slots__ = ("_undecided", "open")
 
     def __init__(self) -> None:
-        # First offsets by producer; a transaction begins behind all others, so they are in order.
+        # The first offset of each producer's open transaction. A new transaction begins after all others, so the
+        # offsets rise.
         self.open: OrderedDict[int, int] = OrderedDict()
-        # (first offset, marker's offset), both rising: one that begins later and is decided earlier than another never
-        # holds anybody up by itself, so it is left out.
+        # (first offset, marker offset), both rising. A transaction that begins later and ends earlier than another one
+        # never limits the last stable offset, so it is left out.
         self._undecided: deque[tuple[int, int]] = deque()
 
     def __bool__(self) -> bool:
@@ -50,14 +52,14 @@ class UnstableTransactions:
         return list(self._undecided)
 
     def restore(self, opened: Iterable[tuple[int, int]], undecided: Iterable[tuple[int, int]]) -> None:
-        """``opened`` are producers with their first offsets, in any order."""
+        """Replace the state. ``opened`` has (producer id, first offset) pairs in any order."""
         in_order = sorted(opened, key=lambda one: one[1])
         self.open.clear()
         self.open.update(in_order)
         self._undecided = deque(undecided)
 
     def end(self, producer_id: int, marker_offset: int) -> int | None:
-        """A marker was written; the first offset of the transaction that it ends, if there is one."""
+        """Record a marker. Returns the first offset of the transaction that it ends, if there is one."""
         first_offset = self.open.pop(producer_id, None)
         if first_offset is None:
             return None
@@ -75,9 +77,9 @@ class UnstableTransactions:
         return next(iter(self.open.values())) if self.open else None
 
     def first_unstable(self, high_watermark: int) -> int | None:
-        """Where the first transaction begins that is not decided for those who read below ``high_watermark``.
+        """The first offset of the earliest transaction that is open or whose marker is not below ``high_watermark``.
 
-        It only rises, so what is decided once is forgotten.
+        The high watermark only rises, so transactions with visible markers are removed.
         """
         undecided = self._undecided
         while undecided and undecided[0][1] < high_watermark:
@@ -89,12 +91,13 @@ class UnstableTransactions:
         return first if first_open is None else min(first, first_open)
 
     def truncate(self, end_offset: int) -> None:
-        """The log now ends at ``end_offset``; what its markers had ended has to be opened again by the caller."""
+        """Remove the state from ``end_offset`` on. The caller reopens transactions whose markers were removed."""
         for producer_id in [one for one, first_offset in self.open.items() if first_offset >= end_offset]:
             del self.open[producer_id]
         kept = deque(one for one in self._undecided if one[1] < end_offset)
         if len(kept) < len(self._undecided):
-            # Those that were left out for its sake may have markers that stay: up to there nobody passes it, either.
+            # The first removed entry may have replaced transactions that began later and ended earlier, and whose
+            # markers remain. So its first offset stays in the list for them.
             first_offset = self._undecided[len(kept)][0]
             if first_offset < end_offset:
                 kept.append((first_offset, end_offset - 1))

@@ -1,10 +1,11 @@
-"""The checkpoint of one partition: where its recovery may start, and what cannot be read off the batches cheaply.
+"""The checkpoint of one partition: the recovery point, and state that is expensive to rebuild from the batches.
 
-One small file, replaced as a whole. It says: up to ``offset``, which lies at ``position`` of the segment that begins
-at ``segment_base``, everything is in ``epochs`` and ``producers``, and that the segments before ``walk_from`` are cut
-and sealed; those from it on may still have been in work. A checkpoint is a statement about the page cache of
-one run of the machine: after a power cut (another boot id) the batches behind it may be gone. Below ``clean_upto``
-compaction has been at work, so offsets there need not follow each other.
+A checkpoint is one small file, replaced as a whole. ``epochs`` and ``producers`` cover all batches up to ``offset``,
+which is at ``position`` of the segment with base offset ``segment_base``. The segments before ``scan_from`` are
+sealed, and their files are cut to the size of their batches. The seals of later segments may be pending. A checkpoint
+describes the page cache of one boot of
+the machine: after a power cut (another boot id) the last batches may be gone. Below ``clean_upto`` the log was
+compacted, so offsets there need not be consecutive.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ from crc32c import crc32c
 from msgspec import Struct
 from msgspec.structs import replace
 
-from storage.files import Files
-from storage.producers import has_transactions
+from storage.disk.files import Files
+from storage.log.producers import has_transactions
 
 CHECKPOINT_NAME: Final = "checkpoint"
 
 _MAGIC: Final = b"KWCP"
-# A version is written only where its additions say something, so that other logs can be read by an older release:
-# 4 with a list of segments or a note that ranges are quarantined, 3 where there were transactions.
+# A checkpoint is written in the oldest version that has all the fields it needs. So an older release can still read
+# the checkpoints of logs that do not use newer features. Version 4
+# adds the list of segments and the flag for quarantined ranges. Version 3 adds transactions.
 _VERSION: Final = 4
 _VERSION_WITHOUT_SEGMENTS: Final = 3
 _VERSION_WITHOUT_ABORTED: Final = 2
-# Written before there was compaction, and still read: without clean_upto.
+# This version was written before compaction existed. It has no clean_upto and can still be read.
 _VERSION_WITHOUT_CLEAN_UPTO: Final = 1
 _PREFIX: Final = struct.Struct(">4sHI")
 _FACTS: Final = struct.Struct(">?qqqqqqqqqHIIII?")
@@ -50,7 +52,7 @@ _RETIRED: Final = 2**63
 
 
 class ListedSegment(NamedTuple):
-    """A segment that a checkpoint names, with the bytes of its batches and whether a ``.txnindex`` belongs to it."""
+    """A segment in a checkpoint: its base offset, size, and whether it has a ``.txnindex`` file."""
 
     base_offset: int
     size_bytes: int
@@ -58,7 +60,7 @@ class ListedSegment(NamedTuple):
 
 
 class Checkpoint(Struct, frozen=True):
-    """``is_clean``: nothing was open any more, everything was synced, and the last file ends at ``position``."""
+    """A checkpoint. ``is_clean``: the log was closed and synced, and its last file ends at ``position``."""
 
     boot_id: str
     is_clean: bool
@@ -66,19 +68,19 @@ class Checkpoint(Struct, frozen=True):
     offset: int
     segment_base: int
     position: int
-    walk_from: int
+    scan_from: int
     max_timestamp: int
     first_timestamp: int
     created_ms: int
     epochs: tuple[tuple[int, int], ...]
     producers: bytes
     clean_upto: int = 0
-    # Aborted transactions of segments whose own list of them is not on file for certain.
+    # Aborted transactions of segments whose transaction index file may not be on disk.
     aborted: bytes = b""
-    # All segments in offset order, so that the next start notices what was lost since; empty where the other facts
-    # tell as much. The last one may have grown since then.
+    # All segments in offset order, so that the next start notices lost ones. Empty if the other fields already describe
+    # the only segment. The last segment may have grown since the checkpoint was written.
     segments: tuple[ListedSegment, ...] = ()
-    # Whether a list of quarantined ranges belongs to the log.
+    # Whether the log has a file of quarantined ranges.
     has_quarantine: bool = False
 
     def encode(self) -> bytes:
@@ -98,7 +100,7 @@ class Checkpoint(Struct, frozen=True):
                     self.offset,
                     self.segment_base,
                     self.position,
-                    self.walk_from,
+                    self.scan_from,
                     self.max_timestamp,
                     self.first_timestamp,
                     self.created_ms,
@@ -119,7 +121,7 @@ class Checkpoint(Struct, frozen=True):
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint | None:
-    """The checkpoint, or None when the bytes are not a whole one: recovery then walks the log from its start."""
+    """Decode a checkpoint. None if the bytes are not valid: recovery then scans the log from its start."""
     if len(data) < _PREFIX.size:
         return None
     magic, version, crc = _PREFIX.unpack_from(data)
@@ -142,7 +144,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
         return None
     if version == _VERSION_WITHOUT_CLEAN_UPTO:
         known.append(0)
-    is_clean, log_start_offset, offset, segment_base, position, walk_from, *others = known
+    is_clean, log_start_offset, offset, segment_base, position, scan_from, *others = known
     max_timestamp, first_timestamp, created_ms, clean_upto = others
     epochs = tuple((epoch, start_offset) for epoch, start_offset in _EPOCH.iter_unpack(body[boot_id_end:epochs_end]))
     boot_id = body[facts.size : boot_id_end].decode("ascii", "replace")
@@ -153,7 +155,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
         offset,
         segment_base,
         position,
-        walk_from,
+        scan_from,
         max_timestamp,
         first_timestamp,
         created_ms,
@@ -167,9 +169,9 @@ def decode_checkpoint(data: bytes) -> Checkpoint | None:
 
 
 class CheckpointFile:
-    """Writes the checkpoints of one log, from any thread; an older one never replaces a newer one.
+    """Writes the checkpoints of one log, from any thread. An older checkpoint never replaces a newer one.
 
-    Once it is retired the directory is not touched any more: it may soon belong to another log of the same name.
+    After :meth:`retire`, the directory is no longer changed: it may soon belong to another log of the same name.
     """
 
     __slots__ = ("_files", "_lock", "_synced", "_taken", "_written", "directory", "log_start_offset")
@@ -181,7 +183,7 @@ class CheckpointFile:
         self._taken = 0
         self._written = 0
         self._synced = 0
-        # The newest there is, set by the log's thread: a checkpoint whose facts are older is written with it.
+        # The newest log start offset, set by the log's thread. A checkpoint with an older one is written with this one.
         self.log_start_offset = 0
 
     @property
@@ -189,31 +191,36 @@ class CheckpointFile:
         return os.path.join(self.directory, CHECKPOINT_NAME)
 
     def take_number(self) -> int:
-        """Numbers order the checkpoints; taken by the log's thread when the facts are gathered."""
+        """Return the number of a new checkpoint. Numbers order the checkpoints. Called by the log's thread."""
         self._taken += 1
         return self._taken
 
-    def write(self, number: int, checkpoint: Checkpoint, *, sync: bool = False, is_hasty: bool = False) -> None:
-        """Waits for the disk, so that a power cut leaves the old one or the new one, unless it ``is_hasty``."""
+    def write(self, number: int, checkpoint: Checkpoint, *, sync: bool = False, is_unsynced: bool = False) -> None:
+        """Write a checkpoint, unless a newer one was written. Waits for the disk, unless ``is_unsynced``.
+
+        Unless ``is_unsynced``, a power cut leaves the old or the new checkpoint. With ``sync`` the new one is durable
+        on return.
+        """
         with self._lock:
             if number <= self._written:
                 return
-            # Not above its own end: what lies between would never be looked at, nor the producers who wrote it known.
+            # The start must not be above the checkpoint's end: recovery would not read the batches and producers
+            # between.
             if checkpoint.log_start_offset < self.log_start_offset <= checkpoint.offset:
                 checkpoint = replace(checkpoint, log_start_offset=self.log_start_offset)
-            self._files.replace_file(self._path, checkpoint.encode(), sync=sync, sync_content=not is_hasty)
+            self._files.replace_file(self._path, checkpoint.encode(), sync=sync, sync_content=not is_unsynced)
             self._written = number
             if sync:
                 self._synced = number
 
     def make_durable(self, number: int, checkpoint: Checkpoint) -> bool:
-        """This checkpoint or a newer one is on the disk when this returns; False when it is retired."""
+        """Make this checkpoint or a newer one durable. Returns False if this object is retired."""
         with self._lock:
             if self._written == _RETIRED:
                 return False
             self.write(number, checkpoint, sync=True)
             if self._synced < number:
-                # Written anew: a sync of the file that is there may have failed before, and would not say so again.
+                # Rewrite the file: an earlier sync of it may have failed, and a second sync would not report that.
                 newest = self.read() or checkpoint
                 self._files.replace_file(self._path, newest.encode(), sync=True)
                 self._synced = self._written
@@ -221,20 +228,20 @@ class CheckpointFile:
 
     @contextmanager
     def held(self) -> Iterator[bool]:
-        """Keep the directory this log's while files in it are replaced or removed; False when it is not any more."""
+        """Hold the lock while files in the directory are replaced or removed. Yields False after :meth:`retire`."""
         with self._lock:
             yield self._written != _RETIRED
 
     @property
     def is_busy(self) -> bool:
-        """Whether another thread is at work on it just now; a write would wait for the disk."""
+        """Whether another thread holds the lock, so that a write would wait for the disk."""
         is_free = self._lock.acquire(blocking=False)
         if is_free:
             self._lock.release()
         return not is_free
 
     def retire(self, *, blocking: bool = True) -> bool:
-        """Let nothing through any more. False: another thread is at work, and ``blocking`` did not allow to wait."""
+        """Refuse all further writes. Returns False if another thread holds the lock and ``blocking`` is False."""
         if self._written == _RETIRED:
             return True
         if not self._lock.acquire(blocking=blocking):

@@ -1,26 +1,26 @@
-"""Giving up the damaged end of a log by an operator's decision: it goes on above every offset it ever gave out."""
+"""Quarantines the damaged end of a log by an operator's decision: the log continues above all assigned offsets."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from storage.files import Files
-from storage.log import Log
-from storage.recovery import open_log
-from storage.settings import LogSettings
+from storage.disk.files import Files
+from storage.log.log import Log
+from storage.log.settings import LogSettings
+from storage.recovery.recovery import open_log
 
 
-def has_lost_end(directory: str, files: Files) -> bool:
-    """Whether the log takes no records because of its end. It is opened as a start would, and nothing else uses it."""
+def has_damaged_end(directory: str, files: Files) -> bool:
+    """Whether a damaged end keeps the log from taking appends. Opens the log like a start; no server may use it."""
     log = _opened(directory, files, None)
     log.close(is_clean=False)
     return log.damage is not None
 
 
-def give_up_end(directory: str, files: Files, offset: int) -> int:
-    """Quarantine what is damaged or missing up to ``offset`` and leave the log as a clean stop does; where it goes on.
+def quarantine_damaged_end(directory: str, files: Files, offset: int) -> int:
+    """Quarantine what is damaged or missing at the end, up to ``offset``, and close the log cleanly.
 
-    Bytes that are there stay where they are.
+    Returns the new log end offset. No bytes are removed.
     """
     log = _opened(directory, files, offset)
     log.close()

@@ -1,7 +1,7 @@
-"""The files of a log that is about to be opened: which there are, what its checkpoint says of them, and what may go.
+"""The files of a log that is about to be opened, and its checkpoint.
 
-Files that hold nothing are removed here, before anything is read: what lies below the log start, and a last file that
-never got its first batch.
+Files without needed records are removed here, before anything is read: segments below the log start offset, and a last
+file without a batch.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 
-from storage.checkpoint import CheckpointFile
-from storage.files import Files
-from storage.format import HEADER_BYTES
-from storage.index import decode_sealed
-from storage.segment_reading import base_offsets, index_name, segment_name, txn_index_name
-from storage.syncing import SYNC_FAILED_NAME
-from storage.walk import is_zero
+from storage.batch.format import HEADER_BYTES
+from storage.disk.files import Files
+from storage.log.syncing import SYNC_FAILED_NAME
+from storage.recovery.checkpoint import CheckpointFile
+from storage.segment.index import decode_sealed
+from storage.segment.reading import base_offsets, index_name, segment_name, txn_index_name
+from storage.segment.scan import is_zero
 
 
-class FoundFiles:
-    """``bases`` are the base offsets of the segments in order, ``sizes`` the bytes of their files."""
+class LogFiles:
+    """The files of a log folder. ``bases`` are the segments' base offsets in order, ``sizes`` their file lengths."""
 
     def __init__(self, directory: str, files: Files, boot_id: str) -> None:
         self.directory = directory
@@ -29,26 +29,26 @@ class FoundFiles:
         self.names = frozenset(names)
         self.bases = sorted(base_offsets(names))
         self.sizes: dict[int, int] = {}
-        # A sync failed: the cache showed what the disk does not have, so only what the disk has counts.
-        self.is_sync_failure_noted = SYNC_FAILED_NAME in names
-        # After a kill, in contrast to a power cut, everything that was written can be read.
+        # A sync failed earlier: the page cache may show bytes that are not on the disk, so it is not trusted.
+        self.is_sync_failure_marked = SYNC_FAILED_NAME in names
+        # In the same boot the page cache is intact: after a kill everything that was written can be read.
         self.is_same_boot = (
             self.checkpoint is not None
             and boot_id != ""
             and self.checkpoint.boot_id == boot_id
-            and not self.is_sync_failure_noted
+            and not self.is_sync_failure_marked
         )
         self.is_checkpoint_synced = False
         self.has_removed = False
 
     def end_of_clean_stop(self) -> int | None:
-        """Where a clean stop left the log, if it did."""
-        if self.checkpoint is None or not self.checkpoint.is_clean or self.is_sync_failure_noted:
+        """The log end offset of a clean stop; None if the last stop was not clean."""
+        if self.checkpoint is None or not self.checkpoint.is_clean or self.is_sync_failure_marked:
             return None
         return self.checkpoint.offset
 
-    def look(self) -> None:
-        """Remove what lies below the log start, and see how long the others are."""
+    def prepare(self) -> None:
+        """Remove segments below the log start offset, and read the lengths of the others."""
         self.remove_below_start()
         self.sizes = {base: self.files.size_of(self.path(base)) for base in self.bases}
 
@@ -56,16 +56,16 @@ class FoundFiles:
         return os.path.join(self.directory, segment_name(base_offset))
 
     def remove_below_start(self) -> None:
-        """Retention was done with these files; a stop came before they were gone.
+        """Remove files that retention has dropped, but that were not deleted before the last stop.
 
-        What the checkpoint does not know of its producers stays for now: it has to be looked at.
+        Files with batches after the checkpoint stay for now, because the producers of these batches have to be read.
         """
         checkpoint = self.checkpoint
         if checkpoint is None:
             return
         start = min(checkpoint.log_start_offset, checkpoint.offset)
         while self.bases and self.bases[0] < start:
-            # The last file of a log that was emptied ends where the checkpoint says that the log goes on.
+            # According to the checkpoint, an emptied log continues at the offset at which its last file ends.
             end = self.bases[1] if len(self.bases) > 1 else checkpoint.segment_base
             if not self.bases[0] < end <= start:
                 return
@@ -73,17 +73,20 @@ class FoundFiles:
             self.remove(self.bases[0])
 
     def sync_checkpoint(self) -> None:
-        """What is only in the checkpoint from here on must not go with the next power cut."""
+        """Make the checkpoint durable before files are removed: afterwards it is the only record of their offsets."""
         if self.is_checkpoint_synced:
             return
         assert self.checkpoint is not None
-        # Written anew: a sync of the file that is there may have failed before, and would not say so again.
+        # Rewrite the file: an earlier sync of it may have failed, and a second sync would not report that.
         file = CheckpointFile(self.directory, self.files)
         file.write(file.take_number(), self.checkpoint, sync=True)
         self.is_checkpoint_synced = True
 
     def remove_empty_end(self) -> None:
-        """A process killed between making a file and writing its first batch leaves a file of zeros."""
+        """Remove files of zeros at the end of the log.
+
+        A process was killed after it had created such a file and before it wrote the first batch.
+        """
         while self.bases and (len(self.bases) > 1 or self.is_base_known(self.bases[0])):
             base = self.bases[-1]
             if not self.is_empty(base) or self.checkpoint_is_inside(base):
@@ -92,11 +95,11 @@ class FoundFiles:
         self.sync_removals()
 
     def is_base_known(self, base_offset: int) -> bool:
-        """Whether the log would go on at ``base_offset`` without this file, too."""
+        """Whether the log would continue at ``base_offset`` even without this file."""
         return base_offset == (self.checkpoint.log_start_offset if self.checkpoint else 0)
 
     def checkpoint_is_inside(self, base_offset: int) -> bool:
-        """Whether batches were in this file for certain."""
+        """Whether this file had batches when the checkpoint was written."""
         checkpoint = self.checkpoint
         if checkpoint is None or not (self.is_same_boot or checkpoint.is_clean):
             return False
@@ -124,16 +127,19 @@ class FoundFiles:
         self.has_removed = True
 
     def sync_removals(self) -> None:
-        """Before the log goes on at offsets that these files were named after: one that came back would cut it off."""
+        """Make removals durable before the log reuses the offsets in the names of the removed files.
+
+        Otherwise a file that came back after a power cut would be read as a part of the log.
+        """
         if self.has_removed:
             self.files.fsync_dir(self.directory)
             self.has_removed = False
 
     def is_sealed(self, base_offset: int) -> bool:
-        """Whether the file carries a seal that fits: it is whole, and was synced."""
+        """Whether the segment has a valid seal. If so, the segment is complete and was synced."""
         data = self.files.read_file(os.path.join(self.directory, index_name(base_offset)))
         return data is not None and decode_sealed(base_offset, data, self.sizes[base_offset]) is not None
 
     def sealed_count(self) -> int:
-        """How many segments from the first one on carry a seal that fits; the last one does not count."""
+        """The number of segments before the first one without a valid seal. The last segment is not included."""
         return next((at for at, base in enumerate(self.bases[:-1]) if not self.is_sealed(base)), len(self.bases) - 1)

@@ -1,7 +1,7 @@
-"""What is left when the end of a log goes: the beginning of a segment, and what producers had written before.
+"""Truncation of a log: writes the remaining part of a segment as a new file and restores earlier producer states.
 
-The file that is cut in the middle is not cut in place: readers may hold slices of the bytes that go, and reading them
-would be a fatal signal.
+A file is not truncated in place: readers may hold slices of the removed bytes, and reading such a slice would cause a
+fatal signal.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections import deque
 from collections.abc import Sequence, Set
 from typing import Final
 
-from storage.batch import BatchHeader, parse_header
-from storage.files import Files
-from storage.format import HEADER_BYTES, NO_TIMESTAMP
-from storage.index import NO_MAX_TIMESTAMP, SparseIndex
-from storage.markers import Marker, read_marker
-from storage.producers import WINDOW_BATCHES, ProducerState, ProducerStates
-from storage.replacement import NewSegment, new_index_path, new_log_path
-from storage.segment import LogSegment
+from storage.batch.format import HEADER_BYTES, NO_TIMESTAMP
+from storage.batch.markers import Marker, read_marker
+from storage.batch.record_batch import BatchHeader, parse_header
+from storage.disk.files import Files
+from storage.log.producers import WINDOW_BATCHES, ProducerState, ProducerStates
+from storage.log.segment_replacement import NewSegment, new_index_path, new_log_path
+from storage.segment.index import NO_MAX_TIMESTAMP, SparseIndex
+from storage.segment.segment import LogSegment
 
 _COPY_BYTES: Final = 1024 * 1024
 
 
-def write_beginning(segment: LogSegment, position: int, next_offset: int, directory: str, files: Files) -> NewSegment:
-    """Write the bytes below ``position``, where a batch ends, as synced ``.new`` files. Raises ``OSError``."""
+def write_prefix(segment: LogSegment, position: int, next_offset: int, directory: str, files: Files) -> NewSegment:
+    """Write the segment up to ``position``, where a batch ends, as synced ``.new`` files. Raises ``OSError``."""
     index, max_timestamp = _index_below(segment, position)
     fd = files.create(new_log_path(directory, segment.base_offset))
     try:
@@ -47,8 +47,8 @@ def write_beginning(segment: LogSegment, position: int, next_offset: int, direct
 def _index_below(segment: LogSegment, position: int) -> tuple[SparseIndex, int]:
     """The index entries below ``position`` and the largest timestamp there."""
     index = SparseIndex.decode(segment.base_offset, segment.index.encode())
-    index.cut(position)
-    # An entry knows what is before it; the batches behind the last one are looked at.
+    index.truncate(position)
+    # An entry has the max timestamp of the batches before it. The batches after the last entry are read here.
     max_timestamp = index.timestamps[-1] if len(index) else NO_MAX_TIMESTAMP
     for start, end in segment.batches(index.last_position):
         if start >= position:
@@ -58,10 +58,10 @@ def _index_below(segment: LogSegment, position: int) -> tuple[SparseIndex, int]:
 
 
 def end_of_emptied(segments: Sequence[LogSegment], end_offset: int) -> tuple[LogSegment | None, int, int]:
-    """What the checkpoint says of a log that is about to lose all of its segments: segment, offset and position.
+    """(segment, offset, position) for the checkpoint of a log that is about to lose all of its segments.
 
-    It tells only of batches that lie wholly below ``end_offset``. One that ended at ``end_offset`` itself would give up
-    the file around it, which stays the log if the cut fails.
+    The checkpoint covers only batches entirely below ``end_offset``. If the truncation fails, the file that contains
+    ``end_offset`` stays in the log. A checkpoint that ended at ``end_offset`` itself would not describe that file.
     """
     for segment in reversed(segments):
         if segment.base_offset <= end_offset:
@@ -71,19 +71,19 @@ def end_of_emptied(segments: Sequence[LogSegment], end_offset: int) -> tuple[Log
 
 
 class _Trace:
-    """What was found of one producer, looking back from the end."""
+    """The batches of one producer that a backward search has found."""
 
     __slots__ = ("first_unended", "headers", "is_ended", "marker")
 
     def __init__(self) -> None:
         self.headers: deque[BatchHeader] = deque(maxlen=WINDOW_BATCHES)
         self.marker: tuple[BatchHeader, Marker | None] | None = None
-        # Where a transaction begins whose end was not met, and whether it cannot begin still earlier.
+        # The first offset found of a transaction without a marker, and whether the transaction certainly begins there.
         self.first_unended: int | None = None
         self.is_ended = False
 
     def add(self, header: BatchHeader, marker: Marker | None) -> None:
-        """The next batch of the producer."""
+        """Add the producer's next batch of a segment."""
         if header.is_control:
             self.marker = header, marker
             if marker is not None:
@@ -95,8 +95,8 @@ class _Trace:
         elif self.first_unended is None and header.record_count > 0:
             self.first_unended = header.base_offset
 
-    def put_before(self, earlier: _Trace) -> None:
-        """Take what an earlier segment says, too."""
+    def add_earlier(self, earlier: _Trace) -> None:
+        """Add the batches that were found in an earlier segment."""
         self.headers = self.headers or earlier.headers
         self.marker = self.marker or earlier.marker
         if not self.is_ended:
@@ -119,28 +119,28 @@ class _Trace:
 def producers_below(
     producers: ProducerStates, end_offset: int, segments: Sequence[LogSegment], *, is_emptied: bool = False
 ) -> ProducerStates:
-    """The states as they were when the log ended at ``end_offset``, in or behind the last of ``segments``.
+    """The producer states as of ``end_offset``, which is in or after the last of ``segments``.
 
-    ``is_emptied``: all of its segments go.
+    ``is_emptied``: all segments of the log are removed.
 
-    A producer of whom nothing is left, or whose last marker went, is looked for in all segments, and so is the
-    beginning of a transaction that is open again. Where only part of a full window is left, what was in it before is
-    taken from the last segment: that is as far as a client ever repeats itself.
+    All segments are searched for a producer that has no remaining batches or whose last marker was removed, and for the
+    first offset of a transaction that is open again. If only some of a producer's five batches are left, earlier ones
+    are read from the last segment only: a client never repeats batches that are older.
     """
     states = ProducerStates.decode(producers.encode())
     states.truncate(end_offset)
-    # Producers to be looked for, and whether a transaction of theirs may be open again.
+    # Producers to search for, and whether a transaction of theirs may be open again.
     gone: dict[int, bool] = {}
     short: set[int] = set()
     for producer_id, before in producers.items():
         after = states.get(producer_id)
         has_lost_marker = before.marker_offset >= end_offset
         if after is None:
-            if before.marker_offset >= 0 or _had_more(before):
+            if before.marker_offset >= 0 or _may_have_earlier(before):
                 gone[producer_id] = has_lost_marker
         elif len(after.batches) < len(before.batches) == WINDOW_BATCHES:
             short.add(producer_id)
-    # Known by what was there before; what is recorded below says nothing of where transactions begin.
+    # Read these before the calls of record below, which set other first offsets of transactions.
     known, undecided = states.open_first_offsets, states.undecided
     first_offsets: dict[int, int | None] = {producer_id: known.get(producer_id) for producer_id in gone}
     traces: dict[int, _Trace] = {}
@@ -149,10 +149,10 @@ def producers_below(
             break
         for producer_id, found in _traces(segment, end_offset, gone.keys() | short).items():
             if producer_id in short:
-                states.remember_earlier(found.headers)
+                states.add_earlier_batches(found.headers)
                 continue
             trace = traces.setdefault(producer_id, _Trace())
-            trace.put_before(found)
+            trace.add_earlier(found)
             if trace.headers and (trace.is_ended or not gone[producer_id]):
                 del gone[producer_id]
         short.clear()
@@ -166,15 +166,15 @@ def producers_below(
         else:
             found_now.coordinator_epoch = known_before.coordinator_epoch
             found_now.marker_offset = known_before.marker_offset
-    states.restore_open(first_offsets, undecided)
+    states.restore_transactions(first_offsets, undecided)
     if is_emptied or not segments:
-        # Of no transaction is there anything left that a reader would have to wait for.
-        states.restore_open(dict.fromkeys(states.open_first_offsets), undecided)
+        # No record of any transaction is left, so readers have nothing to wait for.
+        states.restore_transactions(dict.fromkeys(states.open_first_offsets), undecided)
     return states
 
 
 def _traces(segment: LogSegment, end_offset: int, wanted: Set[int]) -> dict[int, _Trace]:
-    """What a segment has of each of these producers."""
+    """The batches of these producers in a segment, below ``end_offset``."""
     found: dict[int, _Trace] = {}
     for start, end in segment.batches():
         header = parse_header(segment.view(start, start + HEADER_BYTES))
@@ -190,8 +190,8 @@ def _append_time_ms(header: BatchHeader) -> int:
     return header.max_timestamp if header.timestamp_type else NO_TIMESTAMP
 
 
-def _had_more(state: ProducerState) -> bool:
-    """Whether there may be batches before those that the state knows."""
+def _may_have_earlier(state: ProducerState) -> bool:
+    """Whether the log may have earlier batches of the producer than the state has."""
     if not state.batches:
         return False
     return state.batches[0].base_sequence > 0 or state.epoch > 0

@@ -1,12 +1,13 @@
-"""Is a segment what it was when it was written? Every batch is read and checked; nothing is changed.
+"""Verifies a segment: reads and checks every batch, and changes nothing.
 
-One walk serves ``kwire log verify`` and the scrub of a running server. It goes in pieces: :func:`verify_segment` reads
-so many bytes, hands back a report, and takes the report to go on. So whoever calls it keeps the pace, shows progress,
-or stops; what is remembered between two pieces is a few numbers, and both job and report can be sent to a process.
+Used by ``kwire log verify`` and by the scrub of a running server. A verification works in steps: :func:`verify_segment`
+reads up to ``limit_bytes`` and returns a report, and the next call takes that report and continues. So the caller can
+limit the rate, show progress or stop. The report between two steps is small. Jobs and reports can be sent to another
+process.
 
-Bytes are read, not mapped: a page that the disk cannot deliver is an error here and a fatal signal in a map. It counts
-as zeros, so that the walk goes on behind it like behind any other damage. Where something is wrong, the walk of
-:mod:`storage.walk` is asked, so that the ranges named here are those that the next start would set apart.
+Bytes are read, not mapped: a page that the disk cannot read raises an exception in a read, but a fatal signal in a map.
+Such a page is replaced by zeros, so that the scan continues after it as after any other damage. At an invalid batch,
+:mod:`storage.segment.scan` decides, so that the reported ranges are those that the next start would quarantine.
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from crc32c import crc32c
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from storage.files import Files
-from storage.format import (
+from storage.batch.format import (
     COMPRESSION_MASK,
     CONTROL_BIT,
     CRC_START,
@@ -33,13 +33,14 @@ from storage.format import (
     MIN_BATCH_LENGTH,
     ZSTD,
 )
-from storage.index import ENTRY, ENTRY_BYTES, NO_MAX_TIMESTAMP, SparseIndex, decode_sealed, seal_timestamp
-from storage.markers import read_marker
-from storage.quarantine import Quarantine
-from storage.txn_index import AbortedEntry, decode_fitting
-from storage.walk import Ending, SegmentWalk, Walked
+from storage.batch.markers import read_marker
+from storage.disk.files import Files
+from storage.log.quarantine import Quarantine
+from storage.segment.index import ENTRY, ENTRY_BYTES, NO_MAX_TIMESTAMP, SparseIndex, decode_sealed, seal_timestamp
+from storage.segment.scan import Ending, ScanResult, SegmentScan
+from storage.segment.txn_index import AbortedEntry, decode_fitting
 
-# What one report holds; more are only counted.
+# A report holds at most this many findings. Further ones are only counted.
 FINDINGS_MAX: Final = 200
 WINDOW_BYTES: Final = 2 * 1024 * 1024
 _PAGE_BYTES: Final = 4096
@@ -51,7 +52,7 @@ _unpack_header = HEADER.unpack_from
 
 
 class Kind(StrEnum):
-    """What can be found. Reports name them by their words."""
+    """The kinds of findings. Reports show their values."""
 
     DAMAGE = "damaged bytes"
     MISSING = "missing offsets"
@@ -68,7 +69,7 @@ class Kind(StrEnum):
 
 
 class Finding(Struct, frozen=True):
-    """``is_sound``: worth knowing, but nothing is lost and the next start deals with it."""
+    """One finding. ``is_sound``: no record is lost, and the next start handles the finding."""
 
     kind: Kind
     path: str
@@ -81,11 +82,11 @@ class Finding(Struct, frozen=True):
 
 
 class SegmentJob(Struct, frozen=True):
-    """What is known of a segment before it is read.
+    """A segment to verify, and the facts known about it in advance.
 
-    ``next_base``: where the next segment begins, or where the log ends if that is certain. ``known_offset``: records
-    below it were there. ``is_cut``: the file ends with its last batch, so nothing else may follow. Batches below
-    ``clean_upto`` were compacted: offsets may be left out there.
+    ``next_base``: the base offset of the next segment, or the log end offset if it is certain. ``known_offset``:
+    records below this offset existed. ``is_truncated``: the file must end with its last batch. Batches below
+    ``clean_upto`` were compacted, so offset gaps are normal there.
     """
 
     directory: str
@@ -96,10 +97,10 @@ class SegmentJob(Struct, frozen=True):
     next_base: int | None = None
     known_offset: int = 0
     clean_upto: int = 0
-    is_cut: bool = False
+    is_truncated: bool = False
     is_same_boot: bool = False
     quarantined: tuple[Quarantine, ...] = ()
-    # Empty if there is no such file.
+    # Empty if there is no transaction index file.
     txn_index_name: str = ""
 
     @property
@@ -116,7 +117,7 @@ class SegmentJob(Struct, frozen=True):
 
 
 class Survey(Struct, frozen=True):
-    """Made at the first place that is wrong: where the ranges are that cannot be read, and how the segment ends."""
+    """The result of a recovery scan from the first invalid batch on: damaged ranges, and how the segment ends."""
 
     ranges: tuple[Quarantine, ...]
     end_position: int
@@ -125,7 +126,7 @@ class Survey(Struct, frozen=True):
 
 
 class SegmentReport(Struct):
-    """How far the walk has come and what it has found. ``is_gone``: the file went, or became another, meanwhile."""
+    """The progress and the findings of a verification. ``is_gone``: the file was removed or replaced meanwhile."""
 
     position: int
     next_offset: int
@@ -137,7 +138,7 @@ class SegmentReport(Struct):
     is_done: bool = False
     is_gone: bool = False
     seal: bytes = b""
-    # Entries of aborted transactions whose markers were looked for.
+    # The number of transaction index entries that were compared with their markers.
     aborted_count: int = 0
     survey: Survey | None = None
 
@@ -150,7 +151,7 @@ class SegmentReport(Struct):
 def verify_segment(
     job: SegmentJob, report: SegmentReport | None, limit_bytes: int, files: Files | None = None
 ) -> SegmentReport:
-    """Check the next ``limit_bytes``, and what it takes to end with a whole batch; None begins at the start."""
+    """Check the next ``limit_bytes``, up to the end of a batch. Without a ``report``, start at the first byte."""
     files = files or Files()
     report = report or SegmentReport(0, job.base_offset)
     try:
@@ -159,11 +160,11 @@ def verify_segment(
         report.is_done = report.is_gone = True
         return report
     except OSError as error:
-        report.add(Finding(Kind.UNREADABLE, job.path, f"cannot be opened: {error}"))
+        report.add(Finding(Kind.UNREADABLE, job.path, f"the file cannot be opened: {error}"))
         report.is_done = True
         return report
     try:
-        _Walk(job, report, files, fd).run(limit_bytes)
+        _Verification(job, report, files, fd).run(limit_bytes)
     finally:
         files.close(fd)
     return report
@@ -172,30 +173,30 @@ def verify_segment(
 def verify_segments(
     pack: Sequence[tuple[SegmentJob, SegmentReport | None]], limit_bytes: int
 ) -> list[SegmentReport | None]:
-    """Several one after the other, until the limit is used up; what was not begun stays None."""
+    """Verify several segments in order, until ``limit_bytes`` are used up; None for those that were not begun."""
     reports: list[SegmentReport | None] = []
     for job, report in pack:
         if limit_bytes > 0 and not (report is not None and report.is_done):
             before = report.position if report is not None else 0
             report = verify_segment(job, report, limit_bytes)
-            # An empty file is work too: it is opened and its index is read.
+            # Each file uses at least one page of the limit: even an empty file is opened and its index is read.
             limit_bytes -= max(report.position - before, _PAGE_BYTES)
         reports.append(report)
     return reports
 
 
 def survey_segment(job: SegmentJob, position: int, expected: int, files: Files | None = None) -> Survey:
-    """What is wrong from ``position`` on, where a batch that begins at ``expected`` is due."""
+    """Run a recovery scan from ``position`` on, where a batch with base offset ``expected`` should begin."""
     files = files or Files()
     fd = files.open_read(job.path)
     try:
-        return _Walk(job, SegmentReport(position, expected), files, fd).make_survey(position, expected)
+        return _Verification(job, SegmentReport(position, expected), files, fd).make_survey(position, expected)
     finally:
         files.close(fd)
 
 
 class _Window:
-    """The bytes of one file, a part of them at a time."""
+    """The bytes of one file, of which a part is in memory."""
 
     def __init__(self, files: Files, fd: int, end: int) -> None:
         self._files = files
@@ -214,14 +215,14 @@ class _Window:
             data = self._files.pread(self._fd, size, position)
         except OSError as error:
             self.failure = error
-            # Halved until the page is known that cannot be had.
+            # Halve the range until the unreadable page is found.
             middle = (position + size // 2 + _PAGE_BYTES - 1) // _PAGE_BYTES * _PAGE_BYTES
             if middle >= position + size:
                 middle -= _PAGE_BYTES
             if middle <= position:
                 return bytes(size)
             return self.read(position, middle - position) + self.read(middle, position + size - middle)
-        # A file that has become shorter under our hands ends in zeros.
+        # If the file was truncated meanwhile, the rest is zeros.
         return data if len(data) == size else data + bytes(size - len(data))
 
     def crc(self, start: int, end: int) -> int:
@@ -236,7 +237,7 @@ class _Window:
         return crc
 
     def header(self, position: int) -> tuple[int, ...] | None:
-        """The header fields at ``position``, if so many bytes are there."""
+        """The header fields at ``position``; None if the file ends inside the header."""
         if position + HEADER_BYTES > self.end:
             return None
         if position < self.start or position + HEADER_BYTES > self.start + len(self.data):
@@ -247,15 +248,15 @@ class _Window:
         return self.failure is not None
 
     def check(self, start: int, end: int) -> None:
-        """Raise ``OSError`` if these bytes cannot be had."""
+        """Raise ``OSError`` if these bytes cannot be read."""
         while start < end:
             size = min(WINDOW_BYTES, end - start)
             self._files.pread(self._fd, size, start)
             start += size
 
 
-class _Walk:
-    """One piece of one walk."""
+class _Verification:
+    """One step of the verification of one segment."""
 
     def __init__(self, job: SegmentJob, report: SegmentReport, files: Files, fd: int) -> None:
         self.job = job
@@ -265,7 +266,7 @@ class _Walk:
         self.bytes = _Window(files, fd, job.size_bytes)
         self.offset_limit = job.next_base if job.next_base is not None else job.base_offset + _SPAN_MAX
         self.quarantined = {(one.position, one.start_offset): one for one in job.quarantined}
-        self.is_seal_fit = False
+        self.has_valid_seal = False
         self.index = SparseIndex(job.base_offset)
         self.aborted: list[AbortedEntry] = []
 
@@ -277,7 +278,7 @@ class _Walk:
         at = bisect_left(self.index.positions, report.position)
         while not self.is_over(stop):
             at = self.step(at)
-            self.pass_sound(stop, at)
+            self.check_valid_batches(stop, at)
         if report.position >= self.bytes.end and not report.is_done:
             self.finish(report.position)
 
@@ -287,8 +288,8 @@ class _Walk:
             return True
         return report.position >= stop and (report.position, report.next_offset) not in self.quarantined
 
-    def pass_sound(self, stop: int, at: int) -> None:
-        """The straight way over batches of the window that are as they should be, up to anything that needs a look."""
+    def check_valid_batches(self, stop: int, at: int) -> None:
+        """Fast path: check valid batches of the window, up to the first one that needs :meth:`step`."""
         if self.quarantined:
             return
         report, data, start = self.report, self.bytes.data, self.bytes.start
@@ -320,10 +321,10 @@ class _Walk:
             position = end
         report.position, report.next_offset, report.max_timestamp = position + start, expected, max_timestamp
 
-    # --- one batch, or one broken place
+    # --- one batch, or one damaged range
 
     def step(self, at: int) -> int:
-        """Go on behind what lies at the report's position; the number of the next index entry."""
+        """Check the batch or range at the report's position and advance. Returns the number of the next index entry."""
         report = self.report
         position, expected = report.position, report.next_offset
         known = self.quarantined.pop((position, expected), None)
@@ -335,9 +336,9 @@ class _Walk:
                 end_offset=known.end_offset,
             )
             return self.jump(min(known.end_position, self.bytes.end), known.end_offset)
-        header = self.good_batch(position, expected)
+        header = self.valid_batch(position, expected)
         if header is None:
-            return self.broken(position, expected)
+            return self.handle_invalid(position, expected)
         self.check_header(header)
         if header[5] & CONTROL_BIT and self.aborted:
             self.check_marker(header, position)
@@ -351,8 +352,8 @@ class _Walk:
         report.next_offset = header[0] + header[6] + 1
         return at
 
-    def good_batch(self, position: int, expected: int) -> tuple[int, ...] | None:
-        """The header of the batch at ``position``, if its CRC fits and it is the one that is due."""
+    def valid_batch(self, position: int, expected: int) -> tuple[int, ...] | None:
+        """The header of the batch at ``position``, if its CRC matches and its base offset is the expected one."""
         window = self.bytes
         header = window.header(position)
         if header is None:
@@ -369,7 +370,7 @@ class _Walk:
             window.load(position)
         if window.crc(position + CRC_START, end) != crc:
             return None
-        # The base offset is not under the CRC, so where offsets were left out the next batch has to bear witness.
+        # The CRC does not cover the base offset, so after a gap the next batch has to confirm it.
         if base_offset != expected:
             following = window.header(end)
             if following is not None and following[3] == MAGIC and following[0] <= base_offset + delta:
@@ -381,9 +382,11 @@ class _Walk:
         is_compacted = header[0] < self.job.clean_upto
         end_offset = header[0] + delta + 1
         if attributes & COMPRESSION_MASK > ZSTD:
-            self.add(Kind.HEADER, f"codec {attributes & COMPRESSION_MASK} does not exist", end_offset=end_offset)
+            self.add(
+                Kind.HEADER, f"compression codec {attributes & COMPRESSION_MASK} does not exist", end_offset=end_offset
+            )
         elif count > delta + 1 or count < (0 if is_compacted else 1):
-            # Fewer is fine: a record may stand for several offsets, as those of the event journal do.
+            # Fewer records are normal: a record may span several offsets, as in the event journal.
             self.add(Kind.HEADER, f"{count} records in {delta + 1} offsets", end_offset=end_offset)
 
     def jump(self, position: int, next_offset: int) -> int:
@@ -391,9 +394,9 @@ class _Walk:
         self.report.next_offset = max(next_offset, self.report.next_offset)
         return bisect_left(self.index.positions, position)
 
-    # --- where there is no good batch
+    # --- invalid batches
 
-    def broken(self, position: int, expected: int) -> int:
+    def handle_invalid(self, position: int, expected: int) -> int:
         survey = self.report.survey
         if survey is None:
             survey = self.report.survey = self.make_survey(position, expected)
@@ -402,7 +405,7 @@ class _Walk:
                 kind = Kind.DAMAGE if found.size_bytes else Kind.MISSING
                 self.add(kind, found.reason, size_bytes=found.size_bytes, end_offset=found.end_offset)
                 return self.jump(found.end_position, found.end_offset)
-        self.end_here(position, expected, survey)
+        self.end_of_batches(position, expected, survey)
         return len(self.index)
 
     def make_survey(self, position: int, expected: int) -> Survey:
@@ -410,18 +413,20 @@ class _Walk:
         window.failure = None
         view = self.files.map_readonly(self.fd, 0, window.end)
         try:
-            walked = self.walk(view, position, expected, window.check)
+            scanned = self.scan(view, position, expected, window.check)
         except OSError:
-            # Some pages cannot be had: a copy with zeros in their place, for this one segment.
-            walked = self.walk(memoryview(window.read(0, window.end)), position, expected, None)
-        ranges = tuple(one for one in walked.quarantined if one not in job.quarantined)
+            # Some pages cannot be read: scan a copy of the segment that has zeros in their place.
+            scanned = self.scan(memoryview(window.read(0, window.end)), position, expected, None)
+        ranges = tuple(one for one in scanned.quarantined if one not in job.quarantined)
         if window.has_failed():
             ranges = tuple(replace(one, reason=f"{one.reason} ({window.failure})") for one in ranges)
-        return Survey(ranges, walked.position, walked.ending, walked.reason)
+        return Survey(ranges, scanned.position, scanned.ending, scanned.reason)
 
-    def walk(self, view: memoryview, position: int, expected: int, fetch: Callable[[int, int], None] | None) -> Walked:
+    def scan(
+        self, view: memoryview, position: int, expected: int, fetch: Callable[[int, int], None] | None
+    ) -> ScanResult:
         job = self.job
-        walk = SegmentWalk(
+        scan = SegmentScan(
             view,
             job.base_offset,
             index_interval_bytes=_NO_INDEX_BYTES,
@@ -431,21 +436,26 @@ class _Walk:
             known=job.quarantined,
             fetch=fetch,
         )
-        return walk.run(lambda header, batch: None, replay_from=_NO_REPLAY, position=position, offset=expected)
+        return scan.run(lambda header, batch: None, replay_from=_NO_REPLAY, position=position, offset=expected)
 
-    def end_here(self, position: int, expected: int, survey: Survey) -> None:
-        """No batch follows: reserved space, a torn batch, or damage up to the end of the file."""
+    def end_of_batches(self, position: int, expected: int, survey: Survey) -> None:
+        """End the verification where no batch follows, only reserved space, a torn batch, or damage up to the end."""
         job, size = self.job, self.bytes.end - position
-        if survey.ending is Ending.CLEAN and not job.is_cut:
+        if survey.ending is Ending.CLEAN and not job.is_truncated:
             self.finish(position)
-        elif survey.ending is Ending.TORN and not job.is_cut and job.next_base is None and expected >= job.known_offset:
+        elif (
+            survey.ending is Ending.TORN
+            and not job.is_truncated
+            and job.next_base is None
+            and expected >= job.known_offset
+        ):
             self.add(Kind.TORN, "the last write was never finished", is_sound=True, size_bytes=size)
             self.finish(position)
         else:
-            reason = survey.reason or ("a batch cut short" if survey.ending is Ending.TORN else "zeros, no batches")
+            reason = survey.reason or ("a torn batch" if survey.ending is Ending.TORN else "zeros instead of batches")
             self.add(Kind.DAMAGE, reason, size_bytes=size, end_offset=job.next_base)
             self.report.next_offset = max(expected, job.next_base or 0)
-            self.finish(self.bytes.end)  # what the index says of this place cannot be judged
+            self.finish(self.bytes.end)  # index entries for the damaged bytes cannot be checked
 
     # --- the index
 
@@ -455,7 +465,7 @@ class _Walk:
             data = self.files.read_file(job.index_path)
         except OSError as error:
             if report.position == 0:
-                report.add(Finding(Kind.INDEX, job.index_path, f"cannot be read: {error}"))
+                report.add(Finding(Kind.INDEX, job.index_path, f"the file cannot be read: {error}"))
             return
         seal = (data or b"")[-ENTRY_BYTES:]
         if report.position == 0:
@@ -464,28 +474,28 @@ class _Walk:
             report.is_done = report.is_gone = True
             return
         sealed = decode_sealed(job.base_offset, data or b"", job.size_bytes)
-        self.is_seal_fit = sealed is not None
+        self.has_valid_seal = sealed is not None
         self.index = sealed[0] if sealed is not None else SparseIndex.decode(job.base_offset, data or b"")
         if report.position == 0:
             self.check_seal(data)
 
     def check_seal(self, data: bytes | None) -> None:
         job = self.job
-        if self.is_seal_fit or (job.next_base is None and not job.is_cut):
+        if self.has_valid_seal or (job.next_base is None and not job.is_truncated):
             return
-        # A segment with a broken place may have been kept without a seal of its own.
+        # A segment with a quarantined range may have no valid seal.
         is_sound = bool(job.quarantined)
         has_seal = len(data or b"") >= ENTRY_BYTES and seal_timestamp((data or b"")[-ENTRY_BYTES:]) is not None
         if has_seal:
-            reason = "the seal does not fit the entries and the length of the segment"
-        elif job.is_cut:
-            reason = "there is no seal, though the segment was closed"
+            reason = "the seal does not match the index entries and the length of the segment"
+        elif job.is_truncated:
+            reason = "the seal is missing, although the segment was closed"
         else:
-            reason, is_sound = "there is no seal yet: the next start reads the segment and seals it", True
+            reason, is_sound = "the segment has no seal yet; the next start reads and seals it", True
         self.report.add(Finding(Kind.SEAL, job.index_path, reason, is_sound=is_sound))
 
     def check_entries(self, at: int, base_offset: int) -> int:
-        """The entries up to the batch at the report's position, which begins at ``base_offset``."""
+        """Check the index entries up to the batch at the report's position, whose base offset is ``base_offset``."""
         index, report = self.index, self.report
         while at < len(index) and index.positions[at] <= report.position:
             offset = index.base_offset + index.offsets[at]
@@ -494,14 +504,16 @@ class _Walk:
             elif offset != base_offset:
                 self.add_entry(at, f"says offset {offset}, the batch there begins at {base_offset}")
             elif index.timestamps[at] < report.max_timestamp:
-                self.add_entry(at, f"says timestamp {index.timestamps[at]}, before it lies {report.max_timestamp}")
+                self.add_entry(
+                    at, f"says timestamp {index.timestamps[at]}, but {report.max_timestamp} occurs before it"
+                )
             at += 1
         return at
 
     def add_entry(self, at: int, reason: str) -> None:
         job, index = self.job, self.index
-        # The index of an open segment is thrown away where it does not fit, at the next start.
-        is_sound = job.next_base is None and not job.is_cut
+        # The next start discards the invalid entries of the active segment's index.
+        is_sound = job.next_base is None and not job.is_truncated
         offset = index.base_offset + index.offsets[at]
         reason = f"entry {at} {reason}"
         self.report.add(Finding(Kind.INDEX, job.index_path, reason, is_sound, at * ENTRY.size, ENTRY.size, offset))
@@ -509,46 +521,46 @@ class _Walk:
     # --- aborted transactions
 
     def load_aborted(self) -> None:
-        """Those of a closed segment; of an open one the file, if there is one, tells of an earlier end."""
+        """Load the transaction index of a closed segment; a file next to an open segment is outdated."""
         job, report = self.job, self.report
-        if not job.txn_index_name or not self.is_seal_fit:
+        if not job.txn_index_name or not self.has_valid_seal:
             return
         try:
             entries = decode_fitting(self.files.read_file(job.txn_index_path), job.size_bytes)
         except OSError as error:
             entries = None
-            reason = f"cannot be read: {error}"
+            reason = f"the file cannot be read: {error}"
         else:
-            reason = "does not fit the segment; what it says is looked for in the batches"
+            reason = "the transaction index does not match the segment; it is rebuilt from the batches when needed"
         if entries is not None:
             self.aborted = entries
         elif report.position == 0:
             report.add(Finding(Kind.INDEX, job.txn_index_path, reason))
 
     def check_marker(self, header: tuple[int, ...], position: int) -> None:
-        """A control batch is at ``position``: what the entries say of it, and of markers due before it."""
+        """Compare the control batch at ``position`` with the transaction index. Report missing markers before it."""
         offset, producer_id = header[0], header[9]
-        self.miss_markers(offset)
+        self.report_missing_markers(offset)
         at = self.report.aborted_count
         if at == len(self.aborted) or self.aborted[at].last_offset > offset:
             return
         marker = read_marker(self.bytes.read(position, header[1] + LENGTH_OVERHEAD))
         if marker is None or marker.is_commit or self.aborted[at].producer_id != producer_id:
-            self.add_aborted(at, f"names an ABORT marker at offset {offset}, another batch is there")
+            self.add_aborted(at, f"names an ABORT marker at offset {offset}, but another batch is there")
         self.report.aborted_count += 1
 
-    def miss_markers(self, offset: int | None) -> None:
-        """No marker was met for the entries before ``offset``, or for all that are left."""
+    def report_missing_markers(self, offset: int | None) -> None:
+        """Report the entries before ``offset``, or all remaining entries if it is None, as entries without a marker."""
         report = self.report
         while report.aborted_count < len(self.aborted):
             at = report.aborted_count
             if offset is not None and self.aborted[at].last_offset >= offset:
                 return
-            self.add_aborted(at, f"names an ABORT marker at offset {self.aborted[at].last_offset}, there is none")
+            self.add_aborted(at, f"names an ABORT marker at offset {self.aborted[at].last_offset}, but there is none")
             report.aborted_count += 1
 
     def add_aborted(self, at: int, reason: str) -> None:
-        # In a segment with a broken place the marker may be there, and cannot be read.
+        # In a segment with a quarantined range the marker may exist, but be unreadable.
         is_sound, offset = bool(self.job.quarantined), self.aborted[at].last_offset
         self.report.add(
             Finding(Kind.INDEX, self.job.txn_index_path, f"entry {at} {reason}", is_sound=is_sound, offset=offset)
@@ -557,18 +569,18 @@ class _Walk:
     # --- the end
 
     def finish(self, end: int) -> None:
-        """The last batch, or what is in its place, ends at ``end``."""
-        self.miss_markers(None)
+        """Finish the report. The last batch, or the last damaged range, ends at ``end``."""
+        self.report_missing_markers(None)
         report, job = self.report, self.job
         report.is_done = True
         report.position = self.bytes.end
         for left in range(bisect_left(self.index.positions, end), len(self.index)):
-            self.add_entry(left, "points behind the last batch")
+            self.add_entry(left, "points beyond the last batch")
         if job.next_base is not None and max(report.next_offset, job.clean_upto) < job.next_base:
-            reason = f"offsets {report.next_offset}..{job.next_base - 1} are not there"
+            reason = f"offsets {report.next_offset}..{job.next_base - 1} are missing"
             self.add(Kind.MISSING, reason, position=end, end_offset=job.next_base)
         elif job.next_base is None and report.next_offset < job.known_offset:
-            reason = f"the log ends at {report.next_offset}, the checkpoint knows records up to {job.known_offset}"
+            reason = f"the log ends at offset {report.next_offset}, the checkpoint has records up to {job.known_offset}"
             self.add(Kind.MISSING, reason, position=end, end_offset=job.known_offset)
 
     def add(

@@ -1,7 +1,7 @@
-"""What there is to verify: the segments of a partition's folder, and what the files beside them say.
+"""Plans a verification: lists the segments of a partition folder and checks the small files next to them.
 
-Nothing is opened for writing and no log is opened. A folder is looked at as the next start would see it: a replacement
-that was committed but not finished counts as done.
+No log is opened, and no file is opened for writing. A folder is read as the next start would read it: a replacement
+that is committed but not finished is treated as finished.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Final
 
 from msgspec import Struct, field
 
-from storage.checkpoint import CHECKPOINT_NAME, Checkpoint, decode_checkpoint
-from storage.disk_reserve import RESERVE_NAME
+from storage.data_directory.disk_reserve import RESERVE_NAME
+from storage.data_directory.folder_list import FOLDERS_NAME
+from storage.data_directory.partition_metadata import METADATA_NAME
+from storage.data_directory.set_aside import SET_ASIDE_PREFIX
+from storage.data_directory.store import CLEAN_NAME, DELETED_SUFFIX, LOCK_NAME, STALE_SUFFIX
+from storage.data_directory.unclean_logs import WRITTEN_NAME
+from storage.disk.files import Files
+from storage.disk.journal import decode_journal
+from storage.disk.mirrored_journal import DAMAGED_SUFFIX, JOURNAL_NAME, MIRROR_NAME
 from storage.errors import DamagedLog, JournalDamaged
-from storage.files import Files
-from storage.folder_list import FOLDERS_NAME
-from storage.index import decode_sealed
-from storage.journal import decode_journal
-from storage.mirrored_journal import DAMAGED_SUFFIX, JOURNAL_NAME, MIRROR_NAME
-from storage.moving import FUTURE_NOTE, FUTURE_SUFFIX, MOVED_NOTE, MOVING_NOTE
-from storage.partition_metadata import METADATA_NAME
-from storage.quarantine import QUARANTINE_NAME, Quarantine, read_quarantine
-from storage.replacement import NEW_SUFFIX, REPLACEMENT_NAME, read_manifest
-from storage.segment_reading import index_name, segment_name, txn_index_name
-from storage.set_aside import SET_ASIDE_PREFIX
-from storage.store import CLEAN_NAME, DELETED_SUFFIX, LOCK_NAME, STALE_SUFFIX
-from storage.syncing import SYNC_FAILED_NAME
-from storage.verify import Finding, Kind, SegmentJob
-from storage.written import WRITTEN_NAME
+from storage.log.quarantine import QUARANTINE_NAME, Quarantine, read_quarantine
+from storage.log.segment_replacement import NEW_SUFFIX, REPLACEMENT_NAME, read_manifest
+from storage.log.syncing import SYNC_FAILED_NAME
+from storage.recovery.checkpoint import CHECKPOINT_NAME, Checkpoint, decode_checkpoint
+from storage.recovery.verify import Finding, Kind, SegmentJob
+from storage.relocation.relocation import FUTURE_NOTE, FUTURE_SUFFIX, MOVED_NOTE, MOVING_NOTE
+from storage.segment.index import decode_sealed
+from storage.segment.reading import index_name, segment_name, txn_index_name
 
 _DATA_DIR_FILES: Final = {
     LOCK_NAME,
@@ -58,7 +58,7 @@ _SEGMENT: Final = re.compile(r"(\d{20})\.(log|index|txnindex)")
 
 
 class FolderPlan(Struct):
-    """One partition: its segments, in order, and what was found without reading them."""
+    """The segments of one partition to verify, in order, and the findings made without reading the segments."""
 
     directory: str
     jobs: list[SegmentJob] = field(default_factory=list)
@@ -70,35 +70,35 @@ class FolderPlan(Struct):
 
 
 def partition_of(folder: str) -> tuple[str, int] | None:
-    """(topic, partition) of a folder's name, or None when it is not a partition's."""
+    """(topic, partition) of a folder name, or None if the name is not that of a partition folder."""
     match = _PARTITION_FOLDER.fullmatch(folder)
     return (match[1], int(match[2])) if match else None
 
 
 def partition_folders(data_dir: str, files: Files) -> list[str]:
-    """The names of the folders of partitions, sorted."""
+    """The names of the partition folders, sorted."""
     return sorted(name for name in files.listdir(data_dir) if partition_of(name))
 
 
 def check_data_dir(data_dir: str, files: Files) -> list[Finding]:
-    """What is not a partition's: left-over folders, stray files, the catalogue."""
+    """Check a data directory, except partition folders: left-over folders, stray files, the catalogue."""
     findings = []
     for name in sorted(files.listdir(data_dir)):
         path = os.path.join(data_dir, name)
         if name in _DATA_DIR_FILES or partition_of(name):
             continue
         if name.endswith(DELETED_SUFFIX):
-            reason = "a deleted topic; the next start removes it"
+            reason = "a folder of a deleted topic; the next start removes it"
         elif name.endswith(STALE_SUFFIX):
-            reason = "left over from an earlier topic of that name; kept, never served"
+            reason = "a folder of an earlier topic with that name; it is kept, but not served"
         elif name.endswith(FUTURE_SUFFIX):
-            reason = "the copy of a partition that was moving here; the next start begins it anew"
+            reason = "an unfinished copy of a partition that was moving here; the next start restarts the copy"
         elif name.startswith(SET_ASIDE_PREFIX):
-            reason = "set aside by an operator's decision; kept, never served"
+            reason = "set aside by an operator; it is kept, but not served"
         elif name.endswith(DAMAGED_SUFFIX):
-            reason = "a damaged copy of the catalogue that was repaired; kept for inspection"
+            reason = "a damaged copy of the catalogue, which was repaired; it is kept for inspection"
         else:
-            reason = "not a file of kwire, or one that was never finished"
+            reason = "not a file of kwire, or an unfinished one"
         findings.append(Finding(Kind.STRAY, path, reason, is_sound=True))
     for name in (JOURNAL_NAME, MIRROR_NAME):
         findings += _check_journal(os.path.join(data_dir, name), files)
@@ -120,25 +120,25 @@ def _check_journal(path: str, files: Files) -> list[Finding]:
 
 
 def plan_folder(directory: str, boot_id: str, *, sealed_only: bool = False, files: Files | None = None) -> FolderPlan:
-    """``sealed_only``: a server may be at work here, so only what it never touches again is looked at."""
+    """The plan for one folder. ``sealed_only``: a server may be running, so only sealed segments are read."""
     files = files or Files()
     plan = FolderPlan(directory)
     try:
-        _Planning(plan, files, boot_id, sealed_only).run()
+        _FolderPlanner(plan, files, boot_id, sealed_only).run()
     except FileNotFoundError:
-        plan.jobs.clear()  # deleted meanwhile
+        plan.jobs.clear()  # the folder was deleted meanwhile
     except OSError as error:
         plan.findings.append(Finding(Kind.UNREADABLE, directory, str(error)))
     return plan
 
 
 def plan_folders(directories: Sequence[str], boot_id: str, sealed_only: bool) -> list[FolderPlan]:
-    """Many at once, for a worker process."""
+    """The plans for many folders, for a worker process."""
     return [plan_folder(directory, boot_id, sealed_only=sealed_only) for directory in directories]
 
 
 def plan_scrub(data_dirs: Sequence[str], folders: Sequence[str]) -> list[FolderPlan]:
-    """The sealed segments of these partitions, wherever their folders are; those that have none are left out."""
+    """Plans for the sealed segments of these partitions, in any of the directories. Empty plans are left out."""
     files = Files()
     plans = []
     for folder in folders:
@@ -150,8 +150,8 @@ def plan_scrub(data_dirs: Sequence[str], folders: Sequence[str]) -> list[FolderP
     return [plan for plan in plans if plan.jobs or plan.findings]
 
 
-class _Planning:
-    """One look at one folder."""
+class _FolderPlanner:
+    """Plans one folder."""
 
     def __init__(self, plan: FolderPlan, files: Files, boot_id: str, sealed_only: bool) -> None:
         self.plan = plan
@@ -159,7 +159,7 @@ class _Planning:
         self.boot_id = boot_id
         self.sealed_only = sealed_only
         self.names = set(files.listdir(plan.directory))
-        # New segments of a swap that is not finished which come with a file of their aborted transactions.
+        # New segments of an unfinished replacement that have a transaction index file.
         self.added_aborted: tuple[int, ...] = ()
 
     def path(self, name: str) -> str:
@@ -172,10 +172,10 @@ class _Planning:
         checkpoint = self.read_checkpoint()
         quarantined = read_quarantine(self.plan.directory, self.files)
         if quarantined is None:
-            self.add(Kind.UNREADABLE, QUARANTINE_NAME, "cannot be decoded; the next start reads the log again")
+            self.add(Kind.UNREADABLE, QUARANTINE_NAME, "cannot be decoded; the next start reads the whole log")
             quarantined = ()
         if SYNC_FAILED_NAME in self.names:
-            reason = "a sync failed here; the next start looks what the disk has"
+            reason = "a sync failed here; the next start reads from the disk, not from the page cache"
             self.add(Kind.UNFINISHED, SYNC_FAILED_NAME, reason, is_sound=True)
         removed, added, clean_upto = self.read_replacement()
         if checkpoint is not None:
@@ -184,7 +184,7 @@ class _Planning:
         if not self.sealed_only:
             self.check_names(added)
             if METADATA_NAME not in self.names:
-                self.add(Kind.STRAY, "", "there is no partition.metadata: nobody serves this folder", is_sound=True)
+                self.add(Kind.STRAY, "", "partition.metadata is missing, so the folder is not served", is_sound=True)
             self.check_ends(bases, checkpoint, clean_upto)
         for at, base in enumerate(bases):
             next_base = bases[at + 1] if at + 1 < len(bases) else None
@@ -200,21 +200,21 @@ class _Planning:
         if data is not None and checkpoint is None:
             self.add(Kind.CHECKPOINT, CHECKPOINT_NAME, "cannot be decoded; the next start reads the log from its start")
         elif data is None and not self.sealed_only and any(name.endswith(".log") for name in self.names):
-            reason = "there is none; the next start reads the log from its start"
+            reason = "the file is missing; the next start reads the log from its start"
             self.add(Kind.CHECKPOINT, CHECKPOINT_NAME, reason, is_sound=True)
         return checkpoint
 
     def read_replacement(self) -> tuple[set[int], set[int], int]:
-        """(removed, added, clean_upto) of a swap of segments that is committed but not finished."""
+        """(removed, added, clean_upto) of a replacement that is committed but not finished."""
         try:
             manifest = read_manifest(self.plan.directory, self.files)
         except DamagedLog:
-            self.add(Kind.UNREADABLE, REPLACEMENT_NAME, "cannot be decoded; the next start refuses the partition")
+            self.add(Kind.UNREADABLE, REPLACEMENT_NAME, "cannot be decoded; the partition cannot be opened")
             return set(), set(), 0
         if manifest is None:
             return set(), set(), 0
         self.added_aborted = manifest.aborted
-        reason = "segments are being replaced; the next start finishes it"
+        reason = "a replacement of segments is not finished; the next start finishes it"
         self.add(Kind.UNFINISHED, REPLACEMENT_NAME, reason, is_sound=True)
         return set(manifest.remove), set(manifest.add), manifest.clean_upto
 
@@ -224,7 +224,7 @@ class _Planning:
             match = _SEGMENT.fullmatch(whole)
             if name != whole:
                 if match is None or int(match[1]) not in added:
-                    self.add(Kind.STRAY, name, "was never finished; the next start removes it", is_sound=True)
+                    self.add(Kind.STRAY, name, "an unfinished file; the next start removes it", is_sound=True)
             elif match is None:
                 self.add(Kind.STRAY, name, "not a file of kwire", is_sound=True)
             elif match[2] != "log" and segment_name(int(match[1])) not in self.names:
@@ -243,15 +243,15 @@ class _Planning:
         start = checkpoint.log_start_offset
         if not bases:
             if checkpoint.offset > start:
-                reason = f"offsets {start}..{checkpoint.offset - 1} are known, and there is no segment"
+                reason = f"the checkpoint has offsets {start}..{checkpoint.offset - 1}, but there is no segment"
                 self.add(Kind.MISSING, CHECKPOINT_NAME, reason, offset=start)
             return
         if bases[0] > max(start, clean_upto):
-            reason = f"offsets {start}..{bases[0] - 1} are not there"
+            reason = f"offsets {start}..{bases[0] - 1} are missing"
             self.add(Kind.MISSING, segment_name(bases[0]), reason, offset=start)
         for base, next_base in pairwise(bases):
             if next_base <= start:
-                reason = f"wholly before the log start offset {start}; the next start removes it"
+                reason = f"entirely below the log start offset {start}; the next start removes it"
                 self.add(Kind.STRAY, segment_name(base), reason, is_sound=True)
 
     def job(
@@ -265,7 +265,7 @@ class _Planning:
         is_new: bool,
     ) -> SegmentJob:
         log_name, index = segment_name(base), index_name(base)
-        # An unfinished swap may have got as far as one of the two names.
+        # An unfinished replacement may have renamed only one of the two files.
         if is_new:
             log_name += NEW_SUFFIX if log_name + NEW_SUFFIX in self.names else ""
             index += NEW_SUFFIX if index + NEW_SUFFIX in self.names else ""
@@ -275,14 +275,14 @@ class _Planning:
         has_aborted = txn_index in self.names and (not is_new or base in self.added_aborted)
         size_bytes = self.files.size_of(self.path(log_name))
         is_same_boot = checkpoint is not None and self.boot_id != "" and checkpoint.boot_id == self.boot_id
-        known_offset, is_cut = 0, False
+        known_offset, is_truncated = 0, False
         if checkpoint is not None and next_base is None:
-            is_cut = checkpoint.is_clean and checkpoint.segment_base == base and checkpoint.position == size_bytes
-            # A clean stop has synced what it wrote down; any other checkpoint speaks of the page cache of its boot.
+            is_truncated = checkpoint.is_clean and checkpoint.segment_base == base and checkpoint.position == size_bytes
+            # A clean checkpoint describes synced files. Any other one describes the page cache of its boot.
             known_offset = checkpoint.offset if checkpoint.is_clean or is_same_boot else 0
-            next_base = checkpoint.offset if is_cut else None
+            next_base = checkpoint.offset if is_truncated else None
         elif checkpoint is not None:
-            is_cut = base < checkpoint.walk_from
+            is_truncated = base < checkpoint.scan_from
         return SegmentJob(
             directory=self.plan.directory,
             base_offset=base,
@@ -292,16 +292,16 @@ class _Planning:
             next_base=next_base,
             known_offset=known_offset,
             clean_upto=clean_upto,
-            is_cut=is_cut,
+            is_truncated=is_truncated,
             is_same_boot=is_same_boot,
             quarantined=tuple(one for one in quarantined if one.segment_base == base),
             txn_index_name=txn_index if has_aborted else "",
         )
 
     def is_sealed(self, job: SegmentJob) -> bool:
-        """Whether nobody writes to it any more: closed by a roll, or the last one of a log that is not open."""
+        """Whether the segment no longer changes: closed by a roll, or the last one of a log that is not open."""
         if job.next_base is None:
             return False
         data = self.files.read_file(job.index_path)
-        # Of an open segment an older seal may be left; what follows it has broken it.
+        # An open segment may have an older seal, which later appends have made invalid.
         return data is not None and decode_sealed(job.base_offset, data, job.size_bytes) is not None

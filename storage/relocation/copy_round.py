@@ -1,7 +1,7 @@
-"""The segments of a log copied to another folder, round by round, while the log takes appends.
+"""Copies the segments of a log to another folder, in rounds, while the log takes appends.
 
-A round is what the log has at one moment that its copy lacks; :mod:`storage.moving` says what for. It is made
-on the log's thread; its jobs run in another.
+A round copies the bytes that the log has at one moment and the copy lacks; see :mod:`storage.relocation.relocation`. A
+round is planned on the log's thread, and its jobs run in another thread.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from storage.copies import sealed_segment
+from storage.disk.files import Files
 from storage.errors import StorageError
-from storage.files import Files
-from storage.quarantine import Quarantine, write_quarantine
-from storage.segment import LogSegment, index_name, segment_name
-from storage.segment_reading import file_names, txn_index_name
-from storage.txn_index import encode_file
+from storage.log.quarantine import Quarantine, write_quarantine
+from storage.segment.read_only_copy import sealed_segment
+from storage.segment.reading import file_names, txn_index_name
+from storage.segment.segment import LogSegment, index_name, segment_name
+from storage.segment.txn_index import encode_file
 
-# One job of a thread; in between the caller looks whether the move is still wanted.
+# Bytes per job of a thread. Between two jobs the caller checks whether the move was cancelled.
 PIECE_BYTES: Final = 4 * 1024 * 1024
-# What the log's thread copies itself, without waiting for the disk: half a millisecond.
+# The log's thread copies at most this many bytes itself, without waiting for the disk. That takes half a millisecond.
 REST_BYTES_MAX: Final = 1024 * 1024
-# The same where producers are so fast that the rest does not get as small as that: ten milliseconds.
-HASTY_REST_BYTES_MAX: Final = 16 * 1024 * 1024
+# The limit that applies if fast producers keep the rest above REST_BYTES_MAX. That copy takes ten milliseconds.
+LARGE_REST_BYTES_MAX: Final = 16 * 1024 * 1024
 REST_FILES_MAX: Final = 8
 _CHUNK_BYTES: Final = 1024 * 1024
 
 
 class SegmentCopy:
-    """How far one segment has been copied; ``segment`` tells whether it is still the same one."""
+    """The progress of copying one segment. The caller compares ``segment`` to detect that the log has replaced it."""
 
     __slots__ = ("copied_bytes", "is_indexed", "segment", "synced_bytes")
 
@@ -41,36 +41,39 @@ class SegmentCopy:
         self.is_indexed = False
 
 
-class CopyWork(NamedTuple):
+class SegmentCopyJob(NamedTuple):
+    """One segment of a round: the bytes to copy, as of the moment at which the round was planned."""
+
     copy: SegmentCopy
     source_dir: str
     base_offset: int
     next_offset: int
     end: int
     is_sealed: bool
-    # The whole index of a segment whose own seal is still in work.
+    # The index with its seal, if the seal of the segment is not on disk yet; else None.
     sealed_index: bytes | None
     has_aborted: bool
-    # Its aborted transactions, as they are written to a file; None: they are in the file that is there.
+    # The content of the transaction index file. None: copy the file of the source.
     aborted: bytes | None
     holes: tuple[tuple[int, int], ...]
 
 
 class CopyRound:
-    """What a log has at one moment that its copy lacks. Made on the log's thread."""
+    """One round: copies what a log has at one moment and its copy lacks. Created on the log's thread."""
 
     def __init__(
         self,
         path: str,
         files: Files,
-        work: Sequence[CopyWork],
+        work: Sequence[SegmentCopyJob],
         stale: set[int],
         damage: tuple[Quarantine, ...] | None,
         on_damage_written: Callable[[tuple[Quarantine, ...]], None],
     ) -> None:
-        """``damage`` is what is to be written down as damaged, if that has changed.
+        """``damage`` are the quarantined ranges to write; None if they have not changed.
 
-        ``stale`` are segments whose files are in the copy and not in the log; those that are removed leave it.
+        ``stale`` are segments whose files are in the copy, but no longer in the log. A removed one is deleted from this
+        set.
         """
         self._path = path
         self._files = files
@@ -80,32 +83,32 @@ class CopyRound:
         self._on_damage_written = on_damage_written
         self.size_bytes = sum(one.end - one.copy.copied_bytes for one in work)
 
-    def is_rest(self, size_bytes_max: int = REST_BYTES_MAX) -> bool:
-        """Whether it is so little that the log's thread may do it on its way."""
+    def is_small(self, size_bytes_max: int = REST_BYTES_MAX) -> bool:
+        """Whether the round is small enough for the log's thread to copy it itself."""
         file_count = len(self._work) + len(self._stale)
         return self.size_bytes <= size_bytes_max and file_count <= REST_FILES_MAX and self._damage is None
 
     def jobs(self) -> Iterator[Callable[[], int]]:
-        """Jobs for a thread, one after the other; each returns the bytes that it copied. They raise ``OSError``."""
+        """Jobs for a thread, in order. Each returns the number of bytes it copied. They raise ``OSError``."""
         yield self._remove_stale
         for one in self._work:
             yield from self._jobs_of(one)
         yield self._finish
 
     def run_unsynced(self) -> None:
-        """All of it, without waiting for the disk. Raises ``OSError``."""
+        """Copy the whole round without syncs. Raises ``OSError``."""
         self._remove_stale()
         for one in self._work:
             self._copy(one, one.end)
             if one.is_sealed:
                 self._write_index(one, is_synced=False)
 
-    def _jobs_of(self, one: CopyWork) -> Iterator[Callable[[], int]]:
+    def _jobs_of(self, one: SegmentCopyJob) -> Iterator[Callable[[], int]]:
         while one.copy.copied_bytes < one.end:
             before = one.copy.copied_bytes
             yield lambda: self._copy(one, min(one.end, one.copy.copied_bytes + PIECE_BYTES), is_synced=True)
             if one.copy.copied_bytes == before:
-                return  # the job was not run: the move has ended
+                return  # the caller has not run the job, so the move has ended
         if one.is_sealed and not one.copy.is_indexed:
             yield lambda: self._write_index(one, is_synced=True)
 
@@ -118,7 +121,7 @@ class CopyRound:
             self._stale.discard(base_offset)
         return 0
 
-    def _copy(self, one: CopyWork, end: int, *, is_synced: bool = False) -> int:
+    def _copy(self, one: SegmentCopyJob, end: int, *, is_synced: bool = False) -> int:
         files, start = self._files, one.copy.copied_bytes
         if start >= end:
             return 0
@@ -146,8 +149,8 @@ class CopyRound:
             one.copy.synced_bytes = end
         return end - start
 
-    def _write_index(self, one: CopyWork, *, is_synced: bool) -> int:
-        """The index with its seal: it says that the segment is whole, so it comes after the bytes."""
+    def _write_index(self, one: SegmentCopyJob, *, is_synced: bool) -> int:
+        """Write the index with its seal, after the batches, because the seal states that the segment is complete."""
         if one.has_aborted:
             self._write_aborted(one, is_synced=is_synced)
         data = one.sealed_index if one.sealed_index is not None else self._sealed_index(one)
@@ -155,12 +158,12 @@ class CopyRound:
         one.copy.is_indexed = True
         return len(data)
 
-    def _write_aborted(self, one: CopyWork, *, is_synced: bool) -> None:
+    def _write_aborted(self, one: SegmentCopyJob, *, is_synced: bool) -> None:
         name = txn_index_name(one.base_offset)
         data = one.aborted if one.aborted is not None else self._files.read_file(os.path.join(one.source_dir, name))
         if data is None:
-            # Beside a seal that fits, nobody would miss it.
-            raise OSError(errno.EIO, f"{name} is gone")
+            # If the seal is valid, a missing file means that the segment has no ABORT markers.
+            raise OSError(errno.EIO, f"{name} of {one.source_dir} does not exist")
         self._write(name, data, is_synced=is_synced)
 
     def _write(self, name: str, data: bytes, *, is_synced: bool) -> None:
@@ -172,8 +175,8 @@ class CopyRound:
         finally:
             self._files.close(fd)
 
-    def _sealed_index(self, one: CopyWork) -> bytes:
-        # Read as anybody would read it, so that one that is missing or does not fit is made anew.
+    def _sealed_index(self, one: SegmentCopyJob) -> bytes:
+        # Load it like any other index, so that a missing or invalid one is rebuilt.
         segment = sealed_segment(
             one.source_dir, one.base_offset, one.next_offset, one.end, self._files, index_interval_bytes=4096
         )
@@ -193,12 +196,12 @@ class CopyRound:
         return 0
 
 
-def work_on(copy: SegmentCopy, directory: str) -> CopyWork:
+def plan_copy(copy: SegmentCopy, directory: str) -> SegmentCopyJob:
     segment = copy.segment
     index: bytes | None = None
     if segment.is_sealed and segment.is_seal_pending:
         index = segment.index.encode() + segment.index.encode_seal(segment.size_bytes, segment.max_timestamp)
-    return CopyWork(
+    return SegmentCopyJob(
         copy,
         directory,
         segment.base_offset,

@@ -1,14 +1,14 @@
-"""The sparse index of one segment: a few exact places to start looking from.
+"""The sparse index of one segment: offset index and time index in one.
 
-Each entry names a batch by the offset of its first record and its position in the file, and holds the largest
-timestamp of everything *before* it. All three columns only ever rise, so each question is one bisection; the place
-found is at most ``index_interval_bytes`` and one batch away from the answer. The first batch of the segment needs no
-entry: position 0 is always known.
+Each entry has the base offset of a batch, its position in the file, and the largest timestamp of all batches *before*
+it. All three columns rise, so each lookup is one bisection. The result is at most ``index_interval_bytes`` and one
+batch before the wanted batch. The first batch of the segment needs no entry: its position is 0.
 
 On disk the entries are 16 bytes each (u32 offset from the segment's base, u32 position, i64 timestamp, little endian).
-They are written in blocks, so that a killed process does not have to walk the segment again. Closing a segment adds a
-seal: one more entry whose CRC covers all entries and the length of the segment file. A seal that fits says that the
-segment is whole, cut to its end and synced; appending to the segment breaks it without touching it.
+They are written in blocks, so that recovery after a kill does not have to scan the whole segment. Closing a segment
+adds a *seal*: one more entry, with a CRC over all entries and the length of the segment file. A valid seal proves that
+the segment is complete, truncated to its end and synced. An append to the segment makes the seal invalid, because the
+length no longer matches.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from crc32c import crc32c
 
 ENTRY: Final = struct.Struct("<IIq")
 ENTRY_BYTES: Final = ENTRY.size
-# Entries waiting in memory before a block of them is written.
+# Entries are written to disk in blocks of this many.
 BLOCK_ENTRIES: Final = 256
 
 NO_MAX_TIMESTAMP: Final = -(2**63)
@@ -34,7 +34,7 @@ _IS_BIG_ENDIAN: Final = sys.byteorder == "big"
 
 
 class SparseIndex:
-    """Three parallel arrays; appended to by the log's thread only, read by anybody."""
+    """The entries as three parallel arrays. Only the log's thread appends, but any thread may read."""
 
     __slots__ = ("base_offset", "offsets", "positions", "timestamps", "written_count")
 
@@ -53,36 +53,36 @@ class SparseIndex:
         return self.positions[-1] if self.positions else 0
 
     def add(self, offset: int, position: int, max_timestamp_before: int) -> int:
-        """Returns how many entries are not on file yet."""
+        """Add an entry. Returns the number of entries that are not on disk yet."""
         offsets = self.offsets
         offsets.append(offset - self.base_offset)
         self.positions.append(position)
         self.timestamps.append(max_timestamp_before)
         return len(offsets) - self.written_count
 
-    def place_for_offset(self, offset: int) -> tuple[int, int]:
+    def find_offset(self, offset: int) -> tuple[int, int]:
         """(position, offset) of the last known batch that begins at or below ``offset``."""
         at = bisect_right(self.offsets, offset - self.base_offset) - 1
         if at < 0:
             return 0, self.base_offset
         return self.positions[at], self.base_offset + self.offsets[at]
 
-    def boundary_before(self, position: int) -> tuple[int, int]:
+    def find_position(self, position: int) -> tuple[int, int]:
         """(position, offset) of the last known batch that begins at or below ``position``."""
         at = bisect_right(self.positions, position) - 1
         if at < 0:
             return 0, self.base_offset
         return self.positions[at], self.base_offset + self.offsets[at]
 
-    def place_for_timestamp(self, timestamp_ms: int) -> tuple[int, int]:
-        """(position, offset) of the last known batch before which everything is older than ``timestamp_ms``."""
+    def find_timestamp(self, timestamp_ms: int) -> tuple[int, int]:
+        """(position, offset) of the last known batch before which all timestamps are below ``timestamp_ms``."""
         at = bisect_left(self.timestamps, timestamp_ms) - 1
         if at < 0:
             return 0, self.base_offset
         return self.positions[at], self.base_offset + self.offsets[at]
 
-    def cut(self, position: int) -> None:
-        """Forget the entries at or above ``position``."""
+    def truncate(self, position: int) -> None:
+        """Remove the entries at or above ``position``."""
         keep = bisect_left(self.positions, position)
         del self.offsets[keep:]
         del self.positions[keep:]
@@ -92,9 +92,9 @@ class SparseIndex:
     # --- bytes
 
     def encode(self, start: int = 0) -> bytes:
-        """The entries from number ``start`` on."""
+        """The encoded entries from number ``start`` on."""
         count = len(self.offsets) - start
-        # Filled by strides, not entry by entry: a full index has tens of thousands of entries.
+        # Fill the arrays by strides, not entry by entry: a full index has tens of thousands of entries.
         wide = array("q", bytes(count * ENTRY_BYTES))
         wide[1::2] = self.timestamps[start:]
         if _IS_BIG_ENDIAN:
@@ -110,7 +110,7 @@ class SparseIndex:
 
     @classmethod
     def decode(cls, base_offset: int, data: bytes) -> SparseIndex:
-        """The entries of an index file; ends at the first that cannot follow its predecessor."""
+        """Decode the entries of an index file, up to the first entry that is not above its predecessor."""
         index = cls._of(base_offset, data)
         index._keep_rising()
         index.written_count = len(index)
@@ -139,26 +139,26 @@ class SparseIndex:
             offset, position, timestamp = entry
 
     def encode_seal(self, size_bytes: int, max_timestamp: int) -> bytes:
-        """The entry that closes the file of a segment of ``size_bytes``."""
+        """The seal of a segment of ``size_bytes``: the last entry of its index file."""
         return ENTRY.pack(_SEAL_MARK, _seal_crc(self.encode(), size_bytes, max_timestamp), max_timestamp)
 
 
 def decode_sealed(base_offset: int, data: bytes, size_bytes: int) -> tuple[SparseIndex, int] | None:
-    """The index and the segment's largest timestamp, or None when the seal does not fit these bytes."""
+    """The index and the segment's max timestamp, or None if the seal is not valid for these bytes."""
     if len(data) < ENTRY_BYTES or len(data) % ENTRY_BYTES:
         return None
     entries, seal = data[:-ENTRY_BYTES], data[-ENTRY_BYTES:]
     mark, crc, max_timestamp = ENTRY.unpack(seal)
     if mark != _SEAL_MARK or crc != _seal_crc(entries, size_bytes, max_timestamp):
         return None
-    # The CRC vouches for the order of the entries, so they are not gone through one by one.
+    # The CRC covers the entries, so their order is not checked again.
     return SparseIndex._of(base_offset, entries), max_timestamp
 
 
 def seal_timestamp(seal: bytes | None) -> int | None:
-    """The largest timestamp a seal names, or None when these bytes are no seal.
+    """The segment's max timestamp according to its seal, or None if these bytes are not a seal.
 
-    For a segment that is known to be sealed: whether the seal fits can only be told with all entries before it.
+    Call it only for a segment that is known to be sealed: a check of the seal would need all entries before it.
     """
     if seal is None:
         return None

@@ -1,9 +1,9 @@
-"""Read-only maps of parts of one file, made where somebody reads.
+"""Windows: read-only memory maps of those parts of one file that readers read.
 
-Not one map of the whole file: replacing that one at each extension would unmap everything readers ever touched, which
-takes ten milliseconds per gigabyte, on the event loop. A window covers what a reader goes through next, so a tailing
-reader makes one per extension and a reader that catches up one per :data:`WINDOW_BYTES`. Windows are dropped by
-reference; a slice keeps its own window alive. Used by one thread.
+There is no map of the whole file. It would have to be replaced at each extension, and that would unmap all pages that
+readers have touched, which takes ten milliseconds per gigabyte on the event loop. A window covers the bytes that a
+reader reads next. So a tailing reader creates one window per extension, and a reader that catches up creates one per
+:data:`WINDOW_BYTES`. A window is unmapped when no slice refers to it. Used by one thread.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import mmap
 from typing import Final
 
-from storage.files import Files
+from storage.disk.files import Files
 
 WINDOW_BYTES: Final = 64 * 1024 * 1024
-# Enough for a few readers; each window holds one descriptor.
+# Enough for a few readers. Each window holds one descriptor.
 WINDOWS_MAX: Final = 4
-# Every partition has a file that still grows, so there it is the tail and one reader behind it.
+# For the active segment, which every partition has: one window for the tail and one for a reader that catches up.
 GROWING_WINDOWS_MAX: Final = 2
 
 EMPTY: Final = memoryview(b"")
@@ -25,7 +25,7 @@ _PAGE_MASK: Final = ~(mmap.ALLOCATIONGRANULARITY - 1)
 
 
 class MapWindows:
-    """The last few windows, the newest first."""
+    """The last few windows of one file, newest first."""
 
     __slots__ = ("_files", "_windows")
 
@@ -34,14 +34,14 @@ class MapWindows:
         self._windows: list[tuple[int, int, memoryview]] = []
 
     def find(self, start: int, end: int) -> tuple[int, memoryview] | None:
-        """(where the window begins, its view) of a window that covers these bytes."""
+        """(start, view) of a window that covers these bytes."""
         for window_start, window_end, view in self._windows:
             if window_start <= start and end <= window_end:
                 return window_start, view
         return None
 
     def open(self, fd: int, start: int, end: int, file_end: int, *, is_growing: bool) -> tuple[int, memoryview]:
-        """A new window that covers these bytes and goes on towards ``file_end``."""
+        """(start, view) of a new window that covers these bytes and extends towards ``file_end``."""
         window_start = start & _PAGE_MASK
         window_end = min(max(end, window_start + WINDOW_BYTES), file_end)
         view = self._files.map_readonly(fd, window_start, window_end - window_start)

@@ -1,20 +1,20 @@
-"""A segment once more, for another thread: the same files as far as they are written now, read-only.
+"""A read-only copy of a segment object for another thread: the same files, up to their current end.
 
-A copy has descriptors, maps and read positions of its own, which nobody else closes or moves. Of the original it
-shares only an index that is not on file yet, which anybody may read. Whoever made it closes it.
+A copy has its own descriptors, maps and read positions. If the index is not on disk yet, the copy shares the index
+object, which any thread may read. The caller that creates a copy has to close it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from storage.files import Files
-from storage.segment import LogSegment
-from storage.settings import LogSettings
+from storage.disk.files import Files
+from storage.log.settings import LogSettings
+from storage.segment.segment import LogSegment
 
 
 def copy_segment(segment: LogSegment, directory: str, files: Files, settings: LogSettings) -> LogSegment:
-    """Made by the log's thread: what is appended later lies behind the copy's end."""
+    """A read-only copy of ``segment``, for calls on the log's thread. Later appends are after the copy's end."""
     copy = sealed_segment(
         directory, segment.base_offset, segment.next_offset, segment.size_bytes, files, settings.index_interval_bytes
     )
@@ -27,7 +27,7 @@ def copy_segment(segment: LogSegment, directory: str, files: Files, settings: Lo
 def sealed_segment(
     directory: str, base_offset: int, next_offset: int, size_bytes: int, files: Files, index_interval_bytes: int
 ) -> LogSegment:
-    """A segment known by its file alone, to which nobody appends."""
+    """A segment object for a file that takes no appends. Nothing is read yet."""
     return LogSegment.existing(
         directory,
         base_offset,
@@ -42,4 +42,4 @@ def sealed_segment(
 
 
 def _no_work(work: Callable[[], None]) -> None:
-    raise AssertionError("a copy leaves nothing to do")
+    raise AssertionError("a read-only copy has no background work")

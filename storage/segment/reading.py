@@ -1,14 +1,14 @@
-"""The readable side of one segment file: where a batch lies, slices of it, and whether touching them would wait.
+"""Reading one segment file: finds batches by offset, returns slices of them and checks whether they are in memory.
 
-Readers get slices of read-only maps of the file: a ``pwrite`` shows in them at once. Maps are dropped by reference
-only, so a slice stays good for as long as somebody holds it. Offsets inside a segment only rise, but they need not
-follow each other: compaction leaves gaps between batches, behind the last one, and before the first one. Bytes that
-are known to be damaged are jumped over (:attr:`ReadableSegment.holes`); a read ends before them.
+Readers get slices of read-only maps of the file, in which a ``pwrite`` is visible immediately. A map is unmapped only
+when nothing refers to it, so a slice stays valid for as long as a reader holds it. Offsets inside a segment rise, but
+need not be consecutive: compaction leaves gaps between batches, after the last one and before the first one. A scan
+skips bytes that are known to be damaged (:attr:`ReadableSegment.holes`), and a read ends before them.
 
 Thread rule: everything is called by the log's thread, except :meth:`ReadableSegment.warm_up`,
-:meth:`ReadableSegment.warm_start` and :meth:`ReadableSegment.open_ahead`. Those duplicate the file descriptor while
-they hold ``_lock``, and the descriptor is given up only under that lock, so its number cannot come to mean another
-file meanwhile. Nothing that may wait for the disk is done under the lock.
+:meth:`ReadableSegment.warm_start` and :meth:`ReadableSegment.preopen`. These methods duplicate the file descriptor
+while they hold ``_lock``. The descriptor is closed only under that lock, so that its number cannot be reused for
+another file meanwhile. No call that may wait for the disk is made under the lock.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from storage.batch.format import HEADER_BYTES, LENGTH_OVERHEAD, MAX_TIMESTAMP_POSITION, MIN_BATCH_LENGTH, STEP
+from storage.disk.files import Files
 from storage.errors import DamagedLog, DiskFailure, LogClosed, disk_errors
-from storage.files import Files
-from storage.format import HEADER_BYTES, LENGTH_OVERHEAD, MAX_TIMESTAMP_POSITION, MIN_BATCH_LENGTH, STEP
-from storage.index import ENTRY_BYTES, NO_MAX_TIMESTAMP, SparseIndex, decode_sealed, seal_timestamp
-from storage.reads import LogRead
-from storage.txn_index import AbortedEntry, TransactionIndex, decode_fitting
-from storage.windows import EMPTY, MapWindows
+from storage.segment.index import ENTRY_BYTES, NO_MAX_TIMESTAMP, SparseIndex, decode_sealed, seal_timestamp
+from storage.segment.map_windows import EMPTY, MapWindows
+from storage.segment.reads import LogRead
+from storage.segment.txn_index import AbortedEntry, TransactionIndex, decode_fitting
 
-# Read ends remembered, so that a reader's next read starts without a search.
+# At most this many read ends are cached, so that a reader's next read starts without a search.
 READ_ENDS_MAX: Final = 128
-# What this process wrote this recently is taken as being in memory.
+# The last bytes that this process wrote, up to this many, are assumed to be in memory.
 RECENT_BYTES: Final = 8 * 1024 * 1024
 _WARM_UP_BYTES: Final = 256 * 1024
 _NAME_DIGITS: Final = 20
@@ -51,7 +51,7 @@ def txn_index_name(base_offset: int) -> str:
 
 
 def file_names(base_offset: int) -> tuple[str, str, str]:
-    """All files that a segment may have."""
+    """The names of all files that a segment may have."""
     return segment_name(base_offset), index_name(base_offset), txn_index_name(base_offset)
 
 
@@ -65,7 +65,7 @@ def base_offsets(names: list[str]) -> list[int]:
 
 
 class ReadableSegment:
-    """See the module's words. ``next_offset`` follows the last record, ``size_bytes`` is where its batch ends."""
+    """A segment, for reading. ``next_offset`` is the offset after its last record, ``size_bytes`` its end position."""
 
     __slots__ = (
         "_capacity",
@@ -108,23 +108,23 @@ class ReadableSegment:
         self.is_seal_pending = False
         self.created_ms = created_ms
         self.first_timestamp = NO_MAX_TIMESTAMP
-        # The transactions whose ABORT marker lies here; None: there are some, they are on file, nobody has asked yet.
+        # The transactions whose ABORT marker is in this segment. None: there are some on disk, but they are not loaded.
         self.aborted: TransactionIndex | None = TransactionIndex()
-        # (position, end) of bytes that are no batches, in order.
+        # (position, end) of quarantined bytes, in order.
         self.holes: tuple[tuple[int, int], ...] = ()
         self._max_timestamp: int | None = NO_MAX_TIMESTAMP
         self._index: SparseIndex | None = SparseIndex(base_offset)
         self._indexed_position = 0
-        # What a thread loaded for us; the log's thread takes it when it needs the index and has none.
+        # An index that another thread loaded. The log's thread takes it when it needs the index.
         self._loaded_index: tuple[SparseIndex, int] | None = None
         self._fd = -1
-        # A descriptor that a thread opened for us, until it is needed.
+        # A descriptor that another thread opened in advance.
         self._spare_fd = -1
         self._windows = MapWindows(files)
         self._is_closed = False
-        # Up to here the file exists, with zeros behind size_bytes.
+        # The length of the file, with zeros from size_bytes on.
         self._capacity = 0
-        # What lies behind this was written by this process.
+        # Bytes from this position on were written by this process.
         self._written_from = 0
         self._read_ends: dict[int, int] = {}
 
@@ -145,7 +145,7 @@ class ReadableSegment:
     def read(
         self, offset: int, max_bytes: int, upto: int, at_least_one: bool, ceiling: tuple[int, int] | None = None
     ) -> LogRead:
-        """Batches from the one holding ``offset``, which is in this segment, up to and without offset ``upto``.
+        """Return batches below offset ``upto``, from the batch on that holds ``offset``, which is in this segment.
 
         ``ceiling`` is the (position, offset) at which damaged bytes begin: the read ends there at the latest.
         """
@@ -165,63 +165,64 @@ class ReadableSegment:
             return LogRead(EMPTY, offset, None, start)
         window_start, view = self._windows.find(start, end) or self._open_window(start, end)
         if next_offset not in read_ends:
-            self._remember(next_offset, end)
+            self._cache_read_end(next_offset, end)
         return LogRead(view[start - window_start : end - window_start], next_offset, self, start)
 
-    def remember_end(self) -> None:
-        """A reader waits at the end: its next read starts here."""
+    def cache_end(self) -> None:
+        """Cache the end position: a reader that waits there starts its next read there."""
         if self.next_offset not in self._read_ends:
-            self._remember(self.next_offset, self.size_bytes)
+            self._cache_read_end(self.next_offset, self.size_bytes)
 
-    def _remember(self, offset: int, position: int) -> None:
+    def _cache_read_end(self, offset: int, position: int) -> None:
         read_ends = self._read_ends
         if len(read_ends) >= READ_ENDS_MAX:
             del read_ends[next(iter(read_ends))]
         read_ends[offset] = position
 
     def position_of(self, offset: int) -> int:
-        """Where the batch that holds ``offset`` begins (or the first one after it, where compaction left a gap)."""
-        start, known_offset = self.index.place_for_offset(offset)
-        for position, _, _, last_offset in self._steps(start, known_offset):
+        """The position of the batch that holds ``offset``, or of the first one after it if compaction left a gap."""
+        start, known_offset = self.index.find_offset(offset)
+        for position, _, _, last_offset in self._scan(start, known_offset):
             if last_offset >= offset:
                 return position
         return self.size_bytes
 
     def end_below(self, offset: int) -> tuple[int, int]:
-        """(position, next offset) at which the batches end that lie wholly below ``offset``."""
-        start, known_offset = self.index.place_for_offset(max(offset - 1, self.base_offset))
+        """(position, next offset) of the end of the batches that are entirely below ``offset``."""
+        start, known_offset = self.index.find_offset(max(offset - 1, self.base_offset))
         boundary: tuple[int, int] | None = None
         while True:
-            for _, end, _, last_offset in self._steps(start, known_offset):
+            for _, end, _, last_offset in self._scan(start, known_offset):
                 if last_offset >= offset:
                     break
                 boundary = end, last_offset + 1
             if boundary is not None or not start:
                 return boundary or (0, self.base_offset)
-            # The batch the index led to is too far already, and the end of the one before it is not known.
-            start, known_offset = self.index.boundary_before(start - 1)
+            # The batch at the index entry is already beyond the offset, and the end of the batch before it is not
+            # known.
+            start, known_offset = self.index.find_position(start - 1)
 
     def _boundary_at(self, upto: int) -> tuple[int, int]:
         position = self._read_ends.get(upto)
         if position is not None:
             return position, upto
-        start, known_offset = self.index.place_for_offset(upto)
-        for position, _, base_offset, last_offset in self._steps(start, known_offset):
+        start, known_offset = self.index.find_offset(upto)
+        for position, _, base_offset, last_offset in self._scan(start, known_offset):
             if last_offset >= upto:
                 if base_offset < upto:
-                    # The whole batch is held back, so its first offset is where the reader goes on.
+                    # A batch is returned whole or not at all, so the reader continues at the first offset of the batch.
                     return position, base_offset
-                self._remember(upto, position)
+                self._cache_read_end(upto, position)
                 return position, upto
         return self.size_bytes, upto
 
     def _boundary_within(self, start: int, limit: int, at_least_one: bool) -> tuple[int, int]:
-        """The last known batch boundary at or below ``limit``; walks only when the index knows none behind start."""
-        boundary = self.index.boundary_before(limit)
+        """The last batch boundary at or below ``limit``. Scans only if the index has no entry after ``start``."""
+        boundary = self.index.find_position(limit)
         if boundary[0] > start:
             return boundary
         boundary = (start, -1)
-        for position, end, _, last_offset in self._steps(start):
+        for position, end, _, last_offset in self._scan(start):
             if end > limit and not (at_least_one and position == start):
                 break
             boundary = (end, last_offset + 1)
@@ -229,7 +230,7 @@ class ReadableSegment:
                 break
         return boundary
 
-    def _steps(self, position: int, known_offset: int | None = None) -> Iterator[tuple[int, int, int, int]]:
+    def _scan(self, position: int, known_offset: int | None = None) -> Iterator[tuple[int, int, int, int]]:
         """(position, end, base offset, last offset) of the batches from ``position`` on."""
         size, holes = self.size_bytes, self.holes
         window_start, view, window_end = 0, EMPTY, 0
@@ -242,28 +243,31 @@ class ReadableSegment:
                     return
             header_end = position + HEADER_BYTES
             if header_end > size:
-                raise DamagedLog(f"{self.path}: no batch at {position}")
+                raise DamagedLog(f"{self.path}: the file ends inside the batch header at byte {position}")
             if header_end > window_end:
                 window_start, view = self._windows.find(position, header_end) or self._open_window(position, header_end)
                 window_end = window_start + len(view)
             base_offset, length, delta = _unpack_step(view, position - window_start)
             if known_offset is not None and base_offset != known_offset and position:
-                raise DamagedLog(f"{self.path}: the index says {known_offset} at {position}, there is {base_offset}")
+                raise DamagedLog(
+                    f"{self.path}: the batch at byte {position} has base offset {base_offset}, "
+                    f"the index says {known_offset}"
+                )
             known_offset = None
             if length < MIN_BATCH_LENGTH or delta < 0:
-                raise DamagedLog(f"{self.path}: no batch at {position}")
+                raise DamagedLog(f"{self.path}: the batch header at byte {position} is not valid")
             end = position + length + LENGTH_OVERHEAD
             yield position, end, base_offset, base_offset + delta
             position = end
 
     def batches(self, position: int = 0) -> Iterator[tuple[int, int]]:
-        """(position, end) of the batches from ``position`` on, where one begins."""
-        return ((start, end) for start, end, _, _ in self._steps(position))
+        """(position, end) of the batches from ``position`` on, where a batch begins."""
+        return ((start, end) for start, end, _, _ in self._scan(position))
 
     def batches_for_timestamp(self, timestamp_ms: int) -> Iterator[memoryview]:
-        """The batches from the first one on that may hold a record of ``timestamp_ms`` or later."""
-        start, known_offset = self.index.place_for_timestamp(timestamp_ms)
-        for position, end, _, _ in self._steps(start, known_offset):
+        """The batches from the first one on that may have a record of ``timestamp_ms`` or later."""
+        start, known_offset = self.index.find_timestamp(timestamp_ms)
+        for position, end, _, _ in self._scan(start, known_offset):
             yield self.view(position, end)
 
     def view(self, start: int, end: int) -> memoryview:
@@ -274,12 +278,12 @@ class ReadableSegment:
     def _open_window(self, start: int, end: int) -> tuple[int, memoryview]:
         file_end = self.size_bytes if self.is_sealed else max(self._capacity, self.size_bytes)
         if end > file_end:
-            raise DamagedLog(f"{self.path}: a batch goes on behind the end")
+            raise DamagedLog(f"{self.path}: a batch extends beyond the end of the file, {file_end}")
         with disk_errors(f"map {self.path}"):
             self._open_for_read()
             try:
                 return self._windows.open(self._fd, start, end, file_end, is_growing=not self.is_sealed)
-            except ValueError as error:  # nothing is mapped behind the end of a file
+            except ValueError as error:  # a map cannot extend beyond the end of the file
                 raise DamagedLog(f"{self.path} is shorter than {file_end} bytes") from error
 
     def _open_for_read(self) -> None:
@@ -292,10 +296,10 @@ class ReadableSegment:
         if self._fd < 0:
             self._fd = self._files.open_read(self.path) if self.is_sealed else self._files.open_write(self.path)
 
-    def open_ahead(self) -> None:
-        """Open a sealed file and load its index before they are needed; called from a thread."""
+    def preopen(self) -> None:
+        """Open a sealed file and load its index in advance. Called from any thread."""
         with disk_errors(f"open {self.path}"):
-            self._load_index_ahead()
+            self._preload_index()
             if self._is_closed or not self.is_sealed or self._fd >= 0 or self._spare_fd >= 0:
                 return
             fd = self._files.open_read(self.path)
@@ -305,40 +309,40 @@ class ReadableSegment:
             if fd >= 0:
                 self._files.close(fd)
 
-    # --- warmth
+    # --- page cache
 
     def is_warm(self, start: int, end: int) -> bool:
         if not self.is_sealed and start >= self._written_from and start >= self.size_bytes - RECENT_BYTES:
             return True
         if self._fd < 0:
             if self._is_closed:
-                return True  # the log has let go of it, and soon so will this reader
+                return True  # the log has closed the segment, and soon this reader will, too
             with disk_errors(f"open {self.path}"):
                 self._open_for_read()
-        try:  # once per read, so without the frames of disk_errors
+        try:  # disk_errors is not used here: this runs once per read, and a context manager costs time
             is_cached = self._files.is_cached(self._fd, start, end)
             return self._files.is_resident(self.view(start, end)) if is_cached is None else is_cached
         except OSError as error:
-            raise DiskFailure(f"look at the pages of {self.path}: {error}", error.errno) from error
+            raise DiskFailure(f"check the cached pages of {self.path}: {error}", error.errno) from error
 
     def is_start_warm(self, offset: int) -> bool:
-        """Whether a read from ``offset`` on finds its first batch without waiting for the disk."""
+        """Whether a read from ``offset`` finds its first batch without waiting for the disk."""
         if offset in self._read_ends:
             return True
         index = self._known_index()
         if index is None:
             return False
-        start, _ = index.place_for_offset(offset)
+        start, _ = index.find_offset(offset)
         return self.is_warm(start, min(start + self._index_interval_bytes, self.size_bytes))
 
     def warm_start(self, offset: int) -> None:
-        """Load what :meth:`is_start_warm` found missing; called from a thread."""
-        index = self._load_index_ahead()
+        """Load the index and the pages that :meth:`is_start_warm` found missing. Called from any thread."""
+        index = self._preload_index()
         if index is not None:
-            start, _ = index.place_for_offset(offset)
+            start, _ = index.find_offset(offset)
             self.warm_up(start, min(start + _WARM_UP_BYTES, self.size_bytes))
 
-    def _load_index_ahead(self) -> SparseIndex | None:
+    def _preload_index(self) -> SparseIndex | None:
         index = self._known_index()
         if index is None:
             data = self._files.read_file(self.index_path)
@@ -353,7 +357,7 @@ class ReadableSegment:
         return None if loaded is None else loaded[0]
 
     def warm_up(self, start: int, end: int) -> None:
-        """Called from a thread."""
+        """Read these bytes into the page cache. Called from any thread."""
         with disk_errors(f"read {self.path}"):
             with self._lock:
                 if self._is_closed:
@@ -374,7 +378,7 @@ class ReadableSegment:
                 self._files.close(fd)
 
     def _open_cold(self) -> int:
-        """A descriptor of its own for a thread; -1 if the segment was closed meanwhile, and its file removed."""
+        """A new descriptor for the calling thread; -1 if the segment was closed and its file removed meanwhile."""
         try:
             return self._files.open_read(self.path)
         except FileNotFoundError:
@@ -394,7 +398,7 @@ class ReadableSegment:
     @property
     def max_timestamp(self) -> int:
         if self._max_timestamp is None and self.is_sealed:
-            # Just the seal: a search by time goes over many segments, and most of them it passes by.
+            # Read only the seal: a search by time checks many segments and skips most of them.
             with disk_errors(f"read {self.index_path}"):
                 self._max_timestamp = seal_timestamp(self._files.read_end(self.index_path, ENTRY_BYTES))
         if self._max_timestamp is None:
@@ -403,13 +407,13 @@ class ReadableSegment:
         return self._max_timestamp
 
     def adopt(self, index: SparseIndex, max_timestamp: int) -> None:
-        """Take what recovery found, instead of loading it later."""
+        """Use this index, which the caller has in memory, instead of loading it later."""
         self._index = index
         self._indexed_position = index.last_position
         self._max_timestamp = max_timestamp
 
-    def know_timestamps(self, max_timestamp: int, first_timestamp: int, created_ms: int) -> None:
-        """Take what a clean checkpoint says, so that nothing needs to be read."""
+    def set_timestamps(self, max_timestamp: int, first_timestamp: int, created_ms: int) -> None:
+        """Use the timestamps of a checkpoint or a scan, so that nothing needs to be read."""
         self._max_timestamp = max_timestamp
         self.first_timestamp = first_timestamp
         self.created_ms = created_ms
@@ -420,15 +424,15 @@ class ReadableSegment:
             with disk_errors(f"read {self.index_path}"):
                 data = self._files.read_file(self.index_path)
             found = decode_sealed(self.base_offset, data, self.size_bytes) if data is not None else None
-        index, max_timestamp = found if found is not None else self._walk_for_index()
+        index, max_timestamp = found if found is not None else self._rebuild_index()
         self.adopt(index, max_timestamp)
         return index
 
-    def _walk_for_index(self) -> tuple[SparseIndex, int]:
-        """Build the index anew from the batch headers: its file is missing or does not fit."""
+    def _rebuild_index(self) -> tuple[SparseIndex, int]:
+        """Rebuild the index from the batch headers, because its file is missing or not valid."""
         index = SparseIndex(self.base_offset)
         max_timestamp = NO_MAX_TIMESTAMP
-        for position, end, base_offset, _ in self._steps(0):
+        for position, end, base_offset, _ in self._scan(0):
             if position - index.last_position >= self._index_interval_bytes:
                 index.add(base_offset, position, max_timestamp)
             max_timestamp = max(max_timestamp, _unpack_timestamp(self.view(position, end))[0])
@@ -442,18 +446,18 @@ class ReadableSegment:
 
     @property
     def is_aborted_on_file(self) -> bool:
-        """Whether its aborted transactions are in a file of their own, durably."""
+        """Whether the transaction index file of the segment, if it has one, is complete and durable."""
         return self.is_sealed and not self.is_seal_pending
 
     def adopt_aborted(self, entries: Iterable[AbortedEntry]) -> None:
         self.aborted = TransactionIndex(entries)
 
     def read_aborted(self) -> list[AbortedEntry] | None:
-        """What is on file of them; None when that is nothing that fits."""
+        """The entries of the transaction index file; None if it does not exist or is not valid."""
         with disk_errors(f"read {self.txn_index_path}"):
             return decode_fitting(self._files.read_file(self.txn_index_path), self.size_bytes)
 
-    # --- letting go
+    # --- closing
 
     def _drop(self) -> None:
         with self._lock:

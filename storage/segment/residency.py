@@ -1,10 +1,9 @@
-"""Whether bytes of a file are in memory, asked of the kernel without touching them.
+"""Asks the kernel whether bytes of a file are in the page cache, without reading the bytes.
 
-Reading a byte to find out would not do: a read that may not wait still starts reading ahead, megabytes at a time, and
-that work is done by whoever asked. Linux 6.5 and newer count the cached pages of a file in one go (cachestat: 3 to 6 µs
-for a megabyte, 19 µs when it was written in small pieces); older ones are asked about each page of a map (mincore: 22
-to 38 µs). A page on its way from the disk counts as cached for the former only; who touches it waits for the rest of
-that one read, which somebody else has begun.
+A non-blocking read is not an alternative, because it starts a readahead of megabytes in the calling thread. Linux 6.5
+and newer count the cached pages of a file in one call (cachestat: 3 to 6 µs for a megabyte, 19 µs if it was written in
+small pieces). Older kernels report each page of a map (mincore: 22 to 38 µs). cachestat reports a page that is still
+being read from the disk as cached, mincore does not. A thread that accesses such a page waits for the rest of the read.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ _READ_ONLY: Final = 0  # PyBUF_SIMPLE
 
 
 class _Buffer(ctypes.Structure):
-    """Python's own description of a buffer, for the address in it."""
+    """CPython's ``Py_buffer``. Only its address field is used."""
 
     _fields_ = (
         ("buf", ctypes.c_void_p),
@@ -47,16 +46,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _mincore = _libc.mincore
 _mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
 
-# New calls have the same number on all machines that Python is built for here, x86_64 and arm64 among them.
+# New system calls have the same number on all supported architectures, among them x86_64 and arm64.
 _CACHESTAT_NUMBER: Final = 451
 _NO_FLAGS: Final = 0
 _COUNTS_AT: Final = 2
 
 
-class _Question(threading.local):
-    """What the call reads and writes, one for each thread: those may ask at the same time.
+class _CachestatBuffer(threading.local):
+    """The memory that the cachestat call reads and writes. Each thread has its own: threads may call at the same time.
 
-    An array, because it is quicker to fill than ctypes structures are to make.
+    It is an array, because filling an array is faster than creating ctypes structures.
     """
 
     def __init__(self) -> None:
@@ -66,27 +65,27 @@ class _Question(threading.local):
         self.counts_address = self.range_address + _COUNTS_AT * self.words.itemsize
 
 
-_question = _Question()
+_cachestat_buffer = _CachestatBuffer()
 _syscall = _libc.syscall
 _syscall.argtypes = (ctypes.c_long, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
 _syscall.restype = ctypes.c_long
 
 
 def is_cached(fd: int, start: int, end: int) -> bool | None:
-    """Whether every page of these bytes of the file is in memory; None when the kernel does not tell."""
+    """Whether every page of these bytes of the file is in memory; None if the kernel does not report it."""
     if end <= start:
         return True
     start &= ~(_PAGE_BYTES - 1)
-    question = _question
-    words = question.words
+    buffer = _cachestat_buffer
+    words = buffer.words
     words[0], words[1] = start, end - start
-    if _syscall(_CACHESTAT_NUMBER, fd, question.range_address, question.counts_address, _NO_FLAGS):
-        return None  # not known to this kernel, forbidden, or no file it can be asked about: the other way answers
+    if _syscall(_CACHESTAT_NUMBER, fd, buffer.range_address, buffer.counts_address, _NO_FLAGS):
+        return None  # the call is unsupported here or forbidden: the caller uses is_resident
     return words[_COUNTS_AT] >= (end - start + _PAGE_BYTES - 1) // _PAGE_BYTES
 
 
 def is_resident(view: memoryview) -> bool:
-    """Whether every page under ``view``, a slice of a map, is in memory."""
+    """Whether every page of ``view``, a slice of a map, is in memory."""
     size = len(view)
     if not size:
         return True

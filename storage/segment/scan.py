@@ -1,15 +1,15 @@
-"""Walking the batches of one segment file: where they are, what lies between them, and how the file ends.
+"""Scans the batches of one segment file for recovery: finds valid batches, damaged ranges and the end of the data.
 
-A good batch has its right CRC and begins where the one before ended. Where there is none, the walk looks for the next
-good batch; what lies between is one range that cannot be read, and the walk goes on behind it. With no good batch left
-the rest is told apart: nothing but zeros is a clean end; a write that was cut short is a torn tail; anything else is
-damage, of which nobody can say how many offsets it took.
+A valid batch has a matching CRC and begins where the batch before it ended. Where no valid batch begins, the scan
+searches for the next one. The bytes in between become one quarantined range, and the scan continues after it. When no
+valid batch is left, the rest of the file is classified. If it has only zeros, the end is clean. An unfinished write is
+a torn tail. Anything else is damage, and the number of offsets in it is unknown.
 
-A kill leaves the page cache whole, so a torn write is the beginning of a batch with zeros behind it. A power cut may
-also lose any sector that was not synced: those are zero too, because files are never used twice and space is reserved
-empty. A sync takes everything before it along, so behind a lost sector nothing was ever synced: the tail begins there,
-whatever of it has survived. A batch that is bad although all of its bytes are there was changed, not torn, and is
-never cut, nor is anything that is known to have been synced.
+A kill leaves the page cache intact, so a torn write is the beginning of a batch followed by zeros. A power cut may also
+lose any sector that was not synced. A lost sector reads as zeros, because files are never reused and reserved space is
+zeroed. A sync covers everything before it, so nothing after a lost sector was ever synced. The torn tail therefore
+begins at that sector, even if later bytes have survived. If a batch is invalid although all of its bytes were written,
+it was changed, not torn, and is never truncated. Bytes that are known to have been synced are never truncated either.
 """
 
 from __future__ import annotations
@@ -21,8 +21,7 @@ from typing import Final
 from crc32c import crc32c
 from msgspec import Struct
 
-from storage.batch import BatchHeader
-from storage.format import (
+from storage.batch.format import (
     CONTROL_BIT,
     CRC_START,
     HEADER,
@@ -32,20 +31,21 @@ from storage.format import (
     MIN_BATCH_LENGTH,
     NO_TIMESTAMP,
 )
-from storage.index import NO_MAX_TIMESTAMP, SparseIndex
-from storage.quarantine import QUARANTINES_MAX, Quarantine
+from storage.batch.record_batch import BatchHeader
+from storage.log.quarantine import QUARANTINES_MAX, Quarantine
+from storage.segment.index import NO_MAX_TIMESTAMP, SparseIndex
 
 _CHUNK_BYTES: Final = 1024 * 1024
 _ZEROS: Final = bytes(_CHUNK_BYTES)
 _SECTOR_BYTES: Final = 512
-# An index entry counts offsets from the segment's base in 32 bits.
+# An index entry stores offsets relative to the segment's base offset, in 32 bits.
 _OFFSETS_MAX: Final = 2**32
 _MAGIC_POSITION: Final = 16
 _MAGIC_BYTE: Final = bytes([MAGIC])
-# Zeros with which a batch may end by itself, when its real length is looked for.
-_OWN_ZEROS_MAX: Final = 64
-# The least of a batch that says something when all of it is zero: a base offset is, but not together with a length.
-_TELLING_BYTES: Final = 12
+# A batch may itself end with up to this many zeros. The search for its real length tries each of them as the end.
+_TRAILING_ZEROS_MAX: Final = 64
+# A batch never begins with this many zeros: its base offset may be zero, but not the length after it.
+_LEADING_ZEROS_LIMIT: Final = 12
 
 _unpack = HEADER.unpack_from
 
@@ -59,8 +59,8 @@ class Ending(Enum):
     DAMAGED = "damaged"
 
 
-class Walked(Struct):
-    """What is known of a segment: batches and ranges up to ``position``, and what follows there."""
+class ScanResult(Struct):
+    """The result of a scan: the batches and quarantined ranges up to ``position``, and how the file ends there."""
 
     index: SparseIndex
     position: int
@@ -73,15 +73,15 @@ class Walked(Struct):
     torn_bytes: int
     reason: str
     quarantined: list[Quarantine]
-    # The last batch before which offsets were left out begins here; 0 if there is none.
+    # The base offset of the last batch after an offset gap; 0 if there is none.
     gap_upto: int = 0
 
 
-class SegmentWalk:
-    """One walk over ``view``, the whole file. ``limit_offset`` is where the next segment begins, if there is one.
+class SegmentScan:
+    """One scan over ``view``, the whole file. ``limit_offset`` is the base offset of the next segment, if there is one.
 
-    Below ``synced_upto`` nothing can have been torn or lost. ``fetch(start, end)`` is called before bytes are touched:
-    it reads them, so that a bad disk is an error there and not a fatal signal here.
+    Offsets below ``synced_upto`` were synced and cannot be torn or lost. ``fetch(start, end)`` is called before bytes
+    of ``view`` are accessed. It reads the bytes, so that a disk error raises an exception instead of a fatal signal.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class SegmentWalk:
         self._limit = base_offset + _OFFSETS_MAX if limit_offset is None else limit_offset
         self._is_same_boot = is_same_boot
         self._synced_upto = synced_upto
-        # Behind the last byte that is not zero; looked for when it is needed.
+        # The position after the last byte that is not zero. Computed on first use.
         self._data_end: int | None = None
         self._known = {(one.position, one.start_offset): one for one in known if one.segment_base == base_offset}
         self._fetch = fetch
@@ -124,9 +124,11 @@ class SegmentWalk:
         position: int = 0,
         offset: int | None = None,
         max_timestamp: int = NO_MAX_TIMESTAMP,
-    ) -> Walked:
-        """Go from ``position``, where ``offset`` is next, to the end; ``index`` holds what is before. Batches from
-        ``replay_from`` on are shown to ``replay``, control batches with their bytes."""
+    ) -> ScanResult:
+        """Scan from ``position``, where ``offset`` should begin, to the end. ``index`` has the entries before it.
+
+        ``replay`` is called with each batch from offset ``replay_from`` on, and with the bytes of control batches.
+        """
         index = SparseIndex(self._base_offset) if index is None else index
         offset = self._base_offset if offset is None else offset
         view, size, limit, interval = self._view, self._size, self._limit, self._interval
@@ -135,10 +137,10 @@ class SegmentWalk:
         batch_count = 0
         self._fetched = fetched = position
         while True:
-            is_good = False
+            is_valid = False
             if position + HEADER_BYTES <= size:
                 if position + HEADER_BYTES > fetched:
-                    fetched = self._ahead(position + HEADER_BYTES)
+                    fetched = self._fetch_to(position + HEADER_BYTES)
                 values = _unpack(view, position)
                 end = position + values[1] + LENGTH_OVERHEAD
                 if (
@@ -149,15 +151,15 @@ class SegmentWalk:
                     and 0 <= values[6] < limit - offset
                 ):
                     if end > fetched:
-                        fetched = self._ahead(end)
-                    is_good = crc32c(view[position + CRC_START : end]) == values[4]
-            if not is_good:
-                place = self._stumble(position, offset)
-                if place is None:
+                        fetched = self._fetch_to(end)
+                    is_valid = crc32c(view[position + CRC_START : end]) == values[4]
+            if not is_valid:
+                position_and_offset = self._skip_invalid(position, offset)
+                if position_and_offset is None:
                     break
-                if place[0] > position:
-                    indexed = -interval  # the first batch behind the range gets an entry: searches start there
-                position, offset = place
+                if position_and_offset[0] > position:
+                    indexed = -interval  # the first batch after the range gets an index entry: lookups start there
+                position, offset = position_and_offset
                 continue
             if position - indexed >= interval and position:
                 index.add(offset, position, max_timestamp)
@@ -173,7 +175,7 @@ class SegmentWalk:
             offset += values[6] + 1
             position = end
         ending, torn_bytes, reason = self._ending(position, offset)
-        return Walked(
+        return ScanResult(
             index,
             position,
             offset,
@@ -188,54 +190,54 @@ class SegmentWalk:
             self._gap_upto,
         )
 
-    def is_good_at(self, position: int, offset: int) -> bool:
-        """Whether a good batch begins there."""
+    def is_valid_at(self, position: int, offset: int) -> bool:
+        """Whether a valid batch with this base offset begins at ``position``."""
         self._fetched = position
-        self._ahead(position + HEADER_BYTES)
-        found = self._intact(position)
+        self._fetch_to(position + HEADER_BYTES)
+        found = self._valid_batch(position)
         return found is not None and found[0] == offset
 
-    def _ahead(self, end: int) -> int:
-        """Have the bytes up to ``end`` read, and some more; where that ends."""
+    def _fetch_to(self, end: int) -> int:
+        """Fetch the bytes up to ``end`` and some more. Returns the end of the fetched bytes."""
         target = min(max(end, self._fetched + _CHUNK_BYTES), self._size)
         if self._fetch is not None and target > self._fetched:
             self._fetch(self._fetched, target)
         self._fetched = max(self._fetched, target)
         return self._fetched
 
-    # --- where there is no good batch
+    # --- invalid batches
 
-    def _stumble(self, position: int, offset: int) -> tuple[int, int] | None:
-        """Where the walk goes on: (position, offset); None when no good batch is left."""
+    def _skip_invalid(self, position: int, offset: int) -> tuple[int, int] | None:
+        """Skip an invalid batch. Returns (position, offset) of the next valid batch; None if there is none."""
         known = self._known.get((position, offset))
         if known is not None and known.end_offset > offset:
             self._quarantined.append(known)
             return known.end_position, known.end_offset
-        if position >= self._size or len(self._quarantined) >= QUARANTINES_MAX or self._is_over(offset):
+        if position >= self._size or len(self._quarantined) >= QUARANTINES_MAX or self._is_at_next_segment(offset):
             return None
         if self._end_of_data() <= position:
             return None
         gap = self._gap(position, offset)
         if gap is not None:
             if gap > self._clean_upto:
-                self._set_apart(position, position, offset, gap, "records are missing")
+                self._quarantine(position, position, offset, gap, "records are missing")
             else:
                 self._gap_upto = gap
             return position, gap
-        found = self._behind_claimed_end(position, offset) or self._search(position + 1, offset)
+        found = self._after_claimed_end(position, offset) or self._search(position + 1, offset)
         if found is None:
             return None
         if self._is_lost(position, offset, found[0]):
             self._is_tail_lost = True
             return None
-        self._set_apart(position, found[0], offset, found[1], self._reason(position, offset))
+        self._quarantine(position, found[0], offset, found[1], self._reason(position, offset))
         return found
 
-    def _set_apart(self, start: int, end: int, offset: int, end_offset: int, reason: str) -> None:
+    def _quarantine(self, start: int, end: int, offset: int, end_offset: int, reason: str) -> None:
         self._quarantined.append(Quarantine(self._base_offset, start, end - start, offset, end_offset, reason))
 
-    def _intact(self, position: int) -> tuple[int, int, int] | None:
-        """(base offset, last offset, end) of the batch at ``position``, if its CRC fits."""
+    def _valid_batch(self, position: int) -> tuple[int, int, int] | None:
+        """(base offset, last offset, end) of the batch at ``position``, if its CRC matches."""
         view = self._view
         if position + HEADER_BYTES > self._size:
             return None
@@ -244,17 +246,17 @@ class SegmentWalk:
         if magic != MAGIC or length < MIN_BATCH_LENGTH or delta < 0 or end > self._size:
             return None
         if end > self._fetched:
-            self._ahead(end)
+            self._fetch_to(end)
         if crc32c(view[position + CRC_START : end]) != crc:
             return None
         return base_offset, base_offset + delta, end
 
     def _gap(self, position: int, offset: int) -> int | None:
-        """The base offset of a good batch that begins above ``offset``, if what follows it begins above it too.
+        """The base offset of the valid batch at ``position``, if it is above ``offset`` and the next batch confirms it.
 
-        The base offset is not under the CRC, so the next batch has to bear witness.
+        The CRC does not cover the base offset, so the next batch has to begin above the last offset of this one.
         """
-        found = self._intact(position)
+        found = self._valid_batch(position)
         if found is None or not offset < found[0] or found[1] >= self._limit:
             return None
         base_offset, last_offset, end = found
@@ -264,27 +266,28 @@ class SegmentWalk:
             is_confirmed = not self._is_last or base_offset <= self._clean_upto
         return base_offset if is_confirmed else None
 
-    def _behind_claimed_end(self, position: int, offset: int) -> tuple[int, int] | None:
-        """The batch behind the one at ``position``, if the header there is right about where and which it is."""
+    def _after_claimed_end(self, position: int, offset: int) -> tuple[int, int] | None:
+        """(position, offset) of the next batch, if the header of the one at ``position`` predicts both correctly."""
         if position + HEADER_BYTES > self._size:
             return None
         _, length, _, _, _, _, delta, *_ = _unpack(self._view, position)
         if length < MIN_BATCH_LENGTH or delta < 0:
             return None
         end = position + length + LENGTH_OVERHEAD
-        found = self._intact(end)
+        found = self._valid_batch(end)
         if found is None or found[0] != offset + delta + 1 or found[1] >= self._limit:
             return None
         return end, found[0]
 
     def _search(self, start: int, offset: int) -> tuple[int, int] | None:
-        """The first batch from ``start`` on that is good and has its like, or the end, behind it.
+        """The first valid batch from ``start`` on that is followed by another batch or by the end of the data.
 
-        A stored value may itself hold a batch; such a one has no successor, so it is taken only if there is no better.
+        A record value may itself contain a batch. Such a batch has no successor, so it is returned only if no other is
+        found.
         """
         without_successor: tuple[int, int] | None = None
         for position in self._candidates(start, offset):
-            found = self._intact(position)
+            found = self._valid_batch(position)
             if found is None or found[0] < offset or found[1] >= self._limit:
                 continue
             if self._is_followed(found[2], found[1]):
@@ -294,7 +297,7 @@ class SegmentWalk:
         return without_successor
 
     def _is_followed(self, end: int, last_offset: int) -> bool:
-        """Whether a batch that may be the next one begins at ``end``, good or not, or nothing at all."""
+        """Whether the next batch, valid or not, may begin at ``end``, or only zeros follow."""
         if end + HEADER_BYTES > self._size:
             return is_zero(self._view, end, self._size)
         base_offset, length, _, magic, *_ = _unpack(self._view, end)
@@ -305,10 +308,10 @@ class SegmentWalk:
         return is_zero(self._view, end, end + HEADER_BYTES)
 
     def _candidates(self, start: int, offset: int) -> Iterator[int]:
-        """Positions where the first half of a base offset and the magic byte would fit."""
+        """Positions where the first half of the base offset and the magic byte match those of a batch."""
         heads = {number.to_bytes(8, "big")[:4] for number in (offset, self._limit - 1)}
         while start + HEADER_BYTES <= self._size:
-            self._ahead(min(start + _CHUNK_BYTES + HEADER_BYTES, self._size))
+            self._fetch_to(min(start + _CHUNK_BYTES + HEADER_BYTES, self._size))
             piece = bytes(self._view[start : start + _CHUNK_BYTES + _MAGIC_POSITION])
             at = 0
             while True:
@@ -316,7 +319,8 @@ class SegmentWalk:
                 if magic_at < 0:
                     break
                 at = max(at, magic_at - _MAGIC_POSITION)
-                # Both jumps go far, each where the other one does not: over zeros and over text.
+                # Search for both: the search for the magic byte skips zeros quickly, the search for the heads skips
+                # text.
                 head_at = min((found for head in heads if (found := piece.find(head, at)) >= 0), default=-1)
                 if head_at < 0:
                     break
@@ -334,58 +338,61 @@ class SegmentWalk:
         if size < HEADER_BYTES:
             return "the file ends inside a batch"
         if is_zero(self._view, position, position + HEADER_BYTES):
-            return "no batch"
+            return "zeros instead of a batch"
         base_offset, length, _, magic, *_ = _unpack(self._view, position)
         if magic != MAGIC:
-            return f"magic {magic}"
+            return f"the magic byte is {magic}"
         if not MIN_BATCH_LENGTH <= length <= size - LENGTH_OVERHEAD:
-            return f"a batch length of {length}"
+            return f"the batch length {length} is not possible"
         if base_offset != offset:
             return f"base offset {base_offset} instead of {offset}"
-        return "the CRC does not fit the bytes"
+        return "the CRC does not match"
 
     def _ending(self, position: int, offset: int) -> tuple[Ending, int, str]:
-        """What lies behind the last good batch: (how the file ends, torn bytes, why it is damage)."""
+        """Classify the bytes after the last valid batch: (ending, torn bytes, the reason if they are damaged)."""
         data_end = self._end_of_data()
         if data_end <= position:
             return Ending.CLEAN, 0, ""
-        if self._is_over(offset):
+        if self._is_at_next_segment(offset):
             return Ending.TORN, data_end - position, ""
         reason = self._reason(position, offset)
         if len(self._quarantined) >= QUARANTINES_MAX:
-            return Ending.DAMAGED, 0, f"more than {QUARANTINES_MAX} damaged places; here: {reason}"
+            return Ending.DAMAGED, 0, f"more than {QUARANTINES_MAX} damaged ranges; at this one: {reason}"
         if self._is_torn(position, offset):
             return Ending.TORN, data_end - position, ""
         return Ending.DAMAGED, 0, reason
 
-    def _is_over(self, offset: int) -> bool:
-        """Whether the next segment goes on here: then bytes that follow are of a write that failed, and nobody's."""
+    def _is_at_next_segment(self, offset: int) -> bool:
+        """Whether the next segment begins at ``offset``. If so, the bytes that follow are remains of a failed write."""
         return not self._is_last and offset == self._limit
 
     def _end_of_data(self) -> int:
         if self._data_end is None:
-            self._ahead(self._size)
+            self._fetch_to(self._size)
             self._data_end = end_of_data(self._view, 0)
         return self._data_end
 
     def _is_torn(self, position: int, offset: int) -> bool:
-        """Whether what is bad here was never written as a whole."""
+        """Whether the invalid bytes at ``position`` are an unfinished write."""
         data_end = self._end_of_data()
-        if offset < self._synced_upto or (self._is_same_boot and self._is_cut(position)):
+        if offset < self._synced_upto or (self._is_same_boot and self._is_file_too_short(position)):
             return False
         if self._is_tail_lost or data_end - position < HEADER_BYTES or self._is_lost(position, offset, data_end):
             return True
         _, length, _, _, crc, *_ = _unpack(self._view, position)
         end: int = position + length + LENGTH_OVERHEAD
         if length < MIN_BATCH_LENGTH or data_end > end or _fits_with_zeros(self._view, position, data_end, crc):
-            return False  # among others a whole batch whose length, magic or base offset was changed
-        # The last byte of a batch is mostly its own zero, the count of headers, and writes are cut at sectors.
+            return False  # for example a complete batch whose length, magic byte or base offset was changed
+        # The last byte of a batch is usually the header count of its last record, which is zero. Writes are torn at
+        # sectors, so this zero alone is not a sign of a torn write.
         is_own_zero = end <= self._size and (end - 1) % _SECTOR_BYTES
         return data_end < (end - 1 if is_own_zero else end)
 
-    def _is_cut(self, position: int) -> bool:
-        """Whether the file is too short for the batch that begins here: its space was reserved before it was written,
-        and a kill does not take that back."""
+    def _is_file_too_short(self, position: int) -> bool:
+        """Whether the file ends inside the batch at ``position``.
+
+        A kill cannot cause that: the file is extended before a batch is written.
+        """
         size = self._size - position
         if size < HEADER_BYTES:
             return True
@@ -393,29 +400,29 @@ class SegmentWalk:
         return length >= MIN_BATCH_LENGTH and length + LENGTH_OVERHEAD > size
 
     def _is_lost(self, start: int, offset: int, end: int) -> bool:
-        """Whether a power cut took a sector of these bad bytes; then it was not synced, and nothing behind it was."""
+        """Whether a power cut lost a sector of these bytes. If so, nothing from that sector on was synced."""
         if self._is_same_boot or offset < self._synced_upto:
             return False
         return self._is_start_lost(start, offset) or self._has_lost_sector(start, end)
 
     def _is_start_lost(self, position: int, offset: int) -> bool:
-        """Whether the sector in which the batch begins is zero from there on, and would not be by itself."""
+        """Whether the sector in which the batch begins is zero from ``position`` on, which no batch can be."""
         end = position - position % _SECTOR_BYTES + _SECTOR_BYTES
         if not is_zero(self._view, position, min(end, self._size)):
             return False
-        return end - position >= _TELLING_BYTES or any(offset.to_bytes(8, "big")[: end - position])
+        return end - position >= _LEADING_ZEROS_LIMIT or any(offset.to_bytes(8, "big")[: end - position])
 
     def _has_lost_sector(self, start: int, end: int) -> bool:
-        """Whether some sector that begins in these bytes is zero, as one is that was never written."""
+        """Whether a sector that begins in these bytes is all zeros, as if it was never written."""
         size = self._size
         start += -start % _SECTOR_BYTES
         return any(is_zero(self._view, at, min(at + _SECTOR_BYTES, size)) for at in range(start, end, _SECTOR_BYTES))
 
 
 def _fits_with_zeros(view: memoryview, position: int, data_end: int, crc: int) -> bool:
-    """Whether the bytes up to ``data_end``, and some zeros behind it, are what the CRC in the header speaks of."""
+    """Whether the CRC in the header matches the bytes up to ``data_end`` and some of the zeros after it."""
     value = crc32c(view[position + CRC_START : data_end])
-    for _ in range(min(_OWN_ZEROS_MAX, len(view) - data_end)):
+    for _ in range(min(_TRAILING_ZEROS_MAX, len(view) - data_end)):
         if value == crc:
             return True
         value = crc32c(b"\0", value)
@@ -423,7 +430,7 @@ def _fits_with_zeros(view: memoryview, position: int, data_end: int, crc: int) -
 
 
 def end_of_data(view: memoryview, start: int) -> int:
-    """Behind the last byte from ``start`` on that is not zero; ``start`` when all are."""
+    """The position after the last byte from ``start`` on that is not zero; ``start`` if all are zero."""
     end = len(view)
     while end > start:
         piece_start = max(start, end - _CHUNK_BYTES)

@@ -1,7 +1,7 @@
-"""Going over the batches of a sealed segment file, header by header or with their bytes, outside of the server.
+"""Scans the batches of a sealed segment file, headers only or with their bytes, outside of the server process.
 
-A walk that meets something that cannot follow raises :class:`DamagedLog` with the place. Bytes come by ``pread``, not
-by map: a disk error is an exception then, not a signal.
+If a scan finds an invalid batch, it raises :class:`DamagedLog` with the position of the batch. Bytes are read with
+``pread``, not through a map, so that a disk error is an exception and not a signal.
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
-from storage.batch import BatchHeader, parse_header
+from storage.batch.format import HEADER_BYTES, MAGIC, MIN_BATCH_LENGTH, NO_TIMESTAMP
+from storage.batch.record_batch import BatchHeader, parse_header
+from storage.disk.files import Files
 from storage.errors import DamagedLog, disk_errors
-from storage.files import Files
-from storage.format import HEADER_BYTES, MAGIC, MIN_BATCH_LENGTH, NO_TIMESTAMP
-from storage.segment import segment_name
+from storage.segment.segment import segment_name
 
 CHUNK_BYTES: Final = 4 * 1024 * 1024
-# Small batches are met several at a time, large ones are jumped over.
+# Bytes per read of headers. One read covers several small batches. The bytes of large batches are skipped.
 _HEADERS_BYTES: Final = 16 * 1024
 
-# Told how many bytes were read or written; may take its time, so that others get the disk.
-Pace = Callable[[int], None]
+# Called with the number of bytes read or written; may block to limit the disk bandwidth of the scan.
+Throttle = Callable[[int], None]
 
 
 class SealedSegment(NamedTuple):
-    """A segment that takes no more appends, by what its log knows of it."""
+    """A sealed segment, as its log describes it."""
 
     base_offset: int
     next_offset: int
@@ -33,7 +33,7 @@ class SealedSegment(NamedTuple):
 
 
 class StoredBatch(NamedTuple):
-    """One batch: ``chunk[start:end]`` are its bytes, ``position`` is its place in the file."""
+    """One batch: ``chunk[start:end]`` are its bytes, ``position`` is its position in the file."""
 
     header: BatchHeader
     chunk: bytes
@@ -43,7 +43,7 @@ class StoredBatch(NamedTuple):
 
 
 class SegmentFile:
-    """One sealed segment, open for reading; used in a ``with``."""
+    """A context manager that opens one sealed segment file for reading."""
 
     def __init__(self, directory: str, segment: SealedSegment, files: Files) -> None:
         self.path = os.path.join(directory, segment_name(segment.base_offset))
@@ -62,7 +62,7 @@ class SegmentFile:
         return DamagedLog(f"{self.path} at {position}: {reason}")
 
     def headers(self) -> Iterator[tuple[int, BatchHeader]]:
-        """(position, header) of each batch; reads little more than the headers."""
+        """(position, header) of each batch. Reads little more than the headers."""
         size_bytes = self._segment.size_bytes
         position = window_start = 0
         window = b""
@@ -79,8 +79,8 @@ class SegmentFile:
     def read(self, position: int, size_bytes: int) -> bytes:
         return self._files.pread(self._fd, size_bytes, position)
 
-    def batches(self, pace: Pace) -> Iterator[StoredBatch]:
-        """Each batch with its bytes; the CRC is not looked at."""
+    def batches(self, throttle: Throttle) -> Iterator[StoredBatch]:
+        """Each batch with its bytes. The CRC is not checked."""
         size_bytes = self._segment.size_bytes
         position = 0
         expected = self._segment.base_offset
@@ -91,7 +91,7 @@ class SegmentFile:
                 chunk = self._files.pread(self._fd, header.size_bytes, position)
                 if len(chunk) < header.size_bytes:
                     raise self.damage(position, "the file ends inside a batch")
-            pace(len(chunk))
+            throttle(len(chunk))
             start = 0
             while start + HEADER_BYTES <= len(chunk):
                 header = self._header(chunk, start, position, expected)
@@ -109,16 +109,16 @@ class SegmentFile:
             raise self.damage(position, "the file ends inside a batch")
         header = parse_header(window, at)
         if header.magic != MAGIC or header.batch_length < MIN_BATCH_LENGTH or header.last_offset_delta < 0:
-            raise self.damage(position, "no batch begins here")
+            raise self.damage(position, "the batch header is not valid")
         if header.base_offset < expected or header.last_offset >= segment.next_offset:
             raise self.damage(position, f"offset {header.base_offset} is out of order")
         if position + header.size_bytes > segment.size_bytes:
-            raise self.damage(position, "a batch goes on behind the end")
+            raise self.damage(position, "the batch extends beyond the end of the segment")
         return header
 
 
 def first_timestamp(path: str, files: Files) -> int:
-    """The largest timestamp of the first batch in a segment file; -1 if there is none. Raises :class:`DiskFailure`."""
+    """The max timestamp of the first batch in a segment file; -1 if there is none. Raises :class:`DiskFailure`."""
     with disk_errors(f"read {path}"):
         fd = files.open_read(path)
         try:

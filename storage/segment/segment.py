@@ -1,18 +1,18 @@
-"""One file of a log: batches one behind the other, and the space reserved for the next ones.
+"""A segment: one file of a log, with its batches and the space reserved for the next ones.
 
-A segment owns ``<base offset>.log``, ``<base offset>.index`` and, once it is closed with ABORT markers in it,
-``<base offset>.txnindex``. The file exists only from its first append. It is extended in steps, before batches are
-written there, and everything past :attr:`LogSegment.size_bytes` is zero. The next step is reserved off the loop while
-the current one fills up, so that appends neither wait for the file system nor meet a full disk halfway. An append that
-comes before its step is reserved makes the file longer without reserving anything.
+A segment owns ``<base offset>.log``, ``<base offset>.index`` and, once it is closed and has ABORT markers,
+``<base offset>.txnindex``. The log file is created by the first append. It is extended in steps, before batches are
+written there, and everything after :attr:`LogSegment.size_bytes` is zero. A background thread reserves the next step
+while the current one fills up, so that appends neither wait for the file system nor fail halfway on a full disk. An
+append that needs the next step before it is reserved extends the file without reserving space.
 
-A segment is cut when it is sealed or parked, and when a write failed, always at its end, above which no slice reaches.
-How it is read is the business of :mod:`storage.segment_reading`.
+A segment file is truncated when it is sealed or parked, and after a failed write. It is always truncated at the end of
+its last batch, and no slice reaches beyond that position. Reading is in :mod:`storage.segment.reading`.
 
-Thread rule: everything is called by the log's thread, except the jobs that are handed to ``background``, the function
-that :meth:`LogSegment.seal` returns, :meth:`LogSegment.stop_work` and :meth:`LogSegment.delete_files`. Those hold
-``_work_lock`` while they change the length of files or use their names, which may wait for the disk: the log's thread
-does not take it while it serves. ``_lock`` guards the descriptor and is held for moments.
+Thread rule: everything is called by the log's thread, except the jobs passed to ``background``, the function that
+:meth:`LogSegment.seal` returns, :meth:`LogSegment.stop_work` and :meth:`LogSegment.delete_files`. These hold
+``_work_lock`` while they change the length of files or use file names. That may wait for the disk, so the log's thread
+does not take this lock while it serves requests. ``_lock`` guards the descriptor and is never held for long.
 """
 
 from __future__ import annotations
@@ -23,39 +23,41 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from storage.background import allocate_lane
-from storage.disk_reserve import is_full
+from storage.data_directory.disk_reserve import is_full
+from storage.disk.background import allocate_lane
+from storage.disk.files import Files
 from storage.errors import DiskFailure, LogClosed, disk_errors
-from storage.files import Files
-from storage.index import BLOCK_ENTRIES, ENTRY_BYTES, SparseIndex
-from storage.reads import LogRead as LogRead
-from storage.segment_reading import ReadableSegment
-from storage.segment_reading import index_name as index_name
-from storage.segment_reading import segment_name as segment_name
-from storage.settings import Background
-from storage.syncing import SyncGate
-from storage.txn_index import encode_file
+from storage.log.settings import Background
+from storage.log.syncing import SyncGate
+from storage.segment.index import BLOCK_ENTRIES, ENTRY_BYTES, SparseIndex
+from storage.segment.reading import ReadableSegment
+from storage.segment.reading import index_name as index_name
+from storage.segment.reading import segment_name as segment_name
+from storage.segment.reads import LogRead as LogRead
+from storage.segment.txn_index import encode_file
 
 STEP_BYTES_MIN: Final = 64 * 1024
 STEP_BYTES_MAX: Final = 16 * 1024 * 1024
 
 
 class _Reservation:
-    """Space up to ``target`` that a thread reserves. The thread sets the others, ``is_over`` last."""
+    """Space up to ``target`` that a thread reserves. The thread sets the other fields, ``is_done`` last."""
 
-    __slots__ = ("failure", "is_made", "is_over", "target")
+    __slots__ = ("failure", "is_done", "is_made", "target")
 
     def __init__(self, target: int) -> None:
         self.target = target
-        self.is_over = False
+        self.is_done = False
         self.is_made = False
         self.failure: OSError | None = None
 
 
 class LogSegment(ReadableSegment):
-    """See the module's words. Bytes below ``synced_bytes`` are durable."""
+    """A segment, for appending and reading. Bytes below ``synced_bytes`` are durable."""
 
     __slots__ = (
+        "_append_limit",
+        "_bad_end",
         "_can_reserve",
         "_half_step_bytes",
         "_is_kept_open",
@@ -65,8 +67,6 @@ class LogSegment(ReadableSegment):
         "_remove_files",
         "_reservation",
         "_reserve_space",
-        "_room",
-        "_spoiled_end",
         "_step_bytes",
         "_work_lock",
         "gate",
@@ -93,21 +93,21 @@ class LogSegment(ReadableSegment):
         self._pwrite = files.pwrite
         self._limit_bytes = limit_bytes
         self.synced_bytes = 0
-        # The log puts its own here: one failed sync speaks for all its files.
+        # Set by the log and shared by all of its files: after one failed sync none of them is synced again.
         self.gate: SyncGate | None = None
         self.is_deleted = False
         self._remove_files: Callable[[], None] | None = None
         self._is_kept_open = False
         self._is_work_stopped = False
         self._work_lock = threading.Lock()
-        # Appends up to _room need nothing but the write; beyond it _make_room decides.
-        self._room = 0
-        # False: the file system cannot reserve space.
+        # An append that ends at or below _append_limit only writes; beyond it _ensure_space is called first.
+        self._append_limit = 0
+        # Whether the file system can reserve space.
         self._can_reserve = True
         self._step_bytes = STEP_BYTES_MIN
         self._half_step_bytes = 0
         self._reservation: _Reservation | None = None
-        self._spoiled_end = 0
+        self._bad_end = 0
         self.is_end_bad = False
 
     @classmethod
@@ -124,7 +124,7 @@ class LogSegment(ReadableSegment):
         size_bytes: int,
         is_sealed: bool,
     ) -> LogSegment:
-        """A segment whose file ends exactly at ``size_bytes``; nothing is opened or read yet."""
+        """A segment whose file ends exactly at ``size_bytes``. Nothing is opened or read yet."""
         segment = cls(
             directory,
             base_offset,
@@ -146,20 +146,20 @@ class LogSegment(ReadableSegment):
     # --- appending
 
     def append(self, batch: memoryview, size: int, offset: int, last_offset: int, timestamp: int) -> None:
-        """Write one placed batch behind the last one. When this raises, the segment is as it was."""
+        """Append one batch whose offset is set. If this raises, the segment is unchanged."""
         position = self.size_bytes
         end = position + size
-        if end > self._room:
-            self._make_room(end)
+        if end > self._append_limit:
+            self._ensure_space(end)
         try:
             written = self._pwrite(self._fd, batch, position)
             if written != size:
                 self._append_rest(batch, written, position)
         except OSError as error:
-            if not is_full(error):  # on a full disk a write that raises has written nothing
-                self._spoil(end)
+            if not is_full(error):  # a write that fails on a full disk has written nothing
+                self._mark_end_bad(end)
             raise DiskFailure(f"append to {self.path}: {error}", error.errno) from error
-        # The index and the largest timestamp are known once _make_room ran.
+        # The first call of _ensure_space has loaded the index and the max timestamp.
         if position - self._indexed_position >= self._index_interval_bytes:
             self._indexed_position = position
             if self._index.add(offset, position, self._max_timestamp) >= BLOCK_ENTRIES:  # type: ignore[union-attr, arg-type]
@@ -173,60 +173,62 @@ class LogSegment(ReadableSegment):
         try:
             self._files.write_all(self._fd, batch[written:], position + written)
         except OSError:
-            self._spoil(position + len(batch))
+            self._mark_end_bad(position + len(batch))
             raise
 
-    def _spoil(self, end: int) -> None:
-        """Part of a batch may be in the file. It is cut off, and nothing else is written there: a page that is torn
+    def _mark_end_bad(self, end: int) -> None:
+        """Mark the end of the file as bad: a failed write may have left a part of a batch there.
 
-        between the two would look like damage. So the log goes on in another segment.
+        That part is truncated, and the log continues in another segment. If new bytes were written at this position and
+        their page was torn, recovery would report damage.
         """
-        self._spoiled_end = max(self._spoiled_end, end)
+        self._bad_end = max(self._bad_end, end)
         self.is_end_bad = True
-        self._room = 0
+        self._append_limit = 0
 
-    def _make_room(self, end: int) -> None:
+    def _ensure_space(self, end: int) -> None:
         if self._is_closed or self.is_sealed:
             raise LogClosed(f"{self.path} takes no more appends")
         with disk_errors(f"make room in {self.path}"):
             if self._index is None:
-                # Appends continue a segment of an earlier run: its index goes on, its timestamps stay known.
+                # The first append of this run to an existing segment continues the index and timestamps of that
+                # segment.
                 self._load_index()
             if self._fd < 0:
                 self._fd = self._files.open_write(self.path) if self.size_bytes else self._files.create(self.path)
-            self._clear_spoiled()
-            self._take_reserved()
+            self._truncate_bad_end()
+            self._use_reserved()
             if end > self._capacity - self._half_step_bytes and self._capacity < max(end, self._limit_bytes):
                 self._reserve(end)
             if end > self._capacity:
                 self._extend(self._next_capacity(end))
         is_next_near = end > self._capacity - self._half_step_bytes
-        self._room = self._capacity if is_next_near else self._capacity - self._half_step_bytes
+        self._append_limit = self._capacity if is_next_near else self._capacity - self._half_step_bytes
 
     @property
-    def is_spoiled(self) -> bool:
-        """Whether something was half written behind the last batch, so that no more should follow in this file."""
+    def must_roll(self) -> bool:
+        """Whether a write after the last batch failed, so that no batch should be appended to this file."""
         return self.is_end_bad and self.size_bytes > 0
 
-    def _clear_spoiled(self) -> None:
-        if self._spoiled_end > self.size_bytes:
-            # Cut and not zeroed: that is done at once or not at all, while zeros that were written halfway would leave
-            # the end of a batch without its beginning.
+    def _truncate_bad_end(self) -> None:
+        if self._bad_end > self.size_bytes:
+            # Truncate instead of writing zeros: a truncation is atomic, while zeros that are only partly written would
+            # leave the end of a batch without its beginning.
             self._files.truncate(self._fd, self.size_bytes)
-            self._forget_reserved()
-            # Parts of the failed write may have reached the disk, and the cut has not.
+            self._reset_reserved()
+            # Parts of the failed write may be on the disk, but the truncation is not yet.
             self.synced_bytes = min(self.synced_bytes, self.size_bytes - 1)
 
     # --- space
 
     def _next_capacity(self, end: int) -> int:
-        # One batch may be larger than segment.bytes, so the limit gives way to it.
+        # A single batch may be larger than segment.bytes.
         return max(end, min(self._limit_bytes, max(self._capacity + self._step_bytes, end)))
 
     def _reserve(self, end: int) -> None:
-        """Reserve the next step, off the loop, unless that is under way. ``end``: where the next batch will end.
+        """Reserve the next step in a background thread, unless that is in progress. The next batch ends at ``end``.
 
-        Raises ``OSError`` if it is known at once that the batch cannot be stored.
+        Raises ``OSError`` if the reservation has already failed and the batch cannot be stored.
         """
         if self._reservation is not None or not self._can_reserve:
             return
@@ -250,21 +252,21 @@ class LogSegment(ReadableSegment):
                 finally:
                     if fd >= 0:
                         self._files.close(fd)
-                    reservation.is_over = True
+                    reservation.is_done = True
 
         try:
             self._reserve_space(reserve)
-        except RuntimeError:  # no thread to be had: the next step asks again
+        except RuntimeError:  # no thread available: the next call tries again
             self._reservation = None
             return
-        self._take_reserved()
+        self._use_reserved()
         if reservation.failure is not None and self._can_reserve and end > self._capacity:
             raise reservation.failure
 
-    def _take_reserved(self) -> None:
-        """Use the space that was reserved since the last look."""
+    def _use_reserved(self) -> None:
+        """Use the space that a finished reservation has provided."""
         reservation = self._reservation
-        if reservation is None or not reservation.is_over:
+        if reservation is None or not reservation.is_done:
             return
         self._reservation = None
         if reservation.is_made and reservation.target > self._capacity:
@@ -273,7 +275,7 @@ class LogSegment(ReadableSegment):
             self._can_reserve = False
 
     def _extend(self, capacity: int) -> None:
-        """Make the file longer, before a batch is written there: one that a kill cuts short has zeros behind it."""
+        """Extend the file before a batch is written there, so that a batch torn by a kill is followed by zeros."""
         self._files.write_all(self._fd, b"\0", capacity - 1)
         self._set_capacity(capacity)
 
@@ -284,13 +286,13 @@ class LogSegment(ReadableSegment):
 
     @property
     def is_reserving(self) -> bool:
-        """Whether a thread may be about to make the file longer."""
-        return self._reservation is not None and not self._reservation.is_over
+        """Whether a thread may be about to extend the file."""
+        return self._reservation is not None and not self._reservation.is_done
 
-    def _forget_reserved(self) -> None:
-        """The file was cut at its last batch."""
+    def _reset_reserved(self) -> None:
+        """Reset the reserved space after the file was truncated at its last batch."""
         self._capacity = self.size_bytes
-        self._half_step_bytes = self._spoiled_end = 0
+        self._half_step_bytes = self._bad_end = 0
         self._reservation = None
 
     def set_limits(self, limit_bytes: int, index_interval_bytes: int) -> None:
@@ -298,7 +300,10 @@ class LogSegment(ReadableSegment):
         self._index_interval_bytes = index_interval_bytes
 
     def write_index(self) -> None:
-        """Write the entries that are not on file yet. A failure costs time after a kill, not data: it is retried."""
+        """Write the index entries that are not on disk yet.
+
+        A failure is ignored: the next call retries, and missing entries only make recovery after a kill slower.
+        """
         index = self._index
         if index is None or index.written_count == len(index):
             return
@@ -313,19 +318,19 @@ class LogSegment(ReadableSegment):
             return
         index.written_count = count
 
-    # --- the end of its life
+    # --- sealing
 
     def seal(self) -> Callable[[], None]:
-        """Take no more appends. Returns the slow rest (cut, sync, index seal), to be run in any thread.
+        """Accept no more appends. Returns the slow part (truncate, sync, write the seal) as a function for any thread.
 
-        It raises :class:`StorageFailed` when a sync failed and :class:`DiskFailure` when it got no further for another
-        reason: then the segment is whole, stays pending and may be tried again.
+        The function raises :class:`StorageFailed` if a sync failed. After another :class:`DiskFailure` the segment is
+        intact, its seal stays pending, and the function may be called again.
         """
-        index, max_timestamp = self.load_for_seal()
+        index, max_timestamp = self.prepare_seal()
         assert self.aborted is not None
         aborted = encode_file(self.aborted, self.size_bytes) if self.aborted else None
         self.is_sealed = self.is_seal_pending = True
-        self._room = 0
+        self._append_limit = 0
 
         def finish() -> None:
             if self._finish_seal(index, max_timestamp, aborted):
@@ -333,17 +338,21 @@ class LogSegment(ReadableSegment):
 
         return finish
 
-    def load_for_seal(self) -> tuple[SparseIndex, int]:
-        """Read what :meth:`seal` needs; when this has worked, that cannot fail.
+    def prepare_seal(self) -> tuple[SparseIndex, int]:
+        """Load the index and the max timestamp for :meth:`seal`. After this call, :meth:`seal` cannot fail.
 
-        What a failed append left goes now: a torn batch at the end of a segment is damage once another one follows.
+        Remains of a failed append are truncated here: recovery reports a torn batch at the end of a segment as damage
+        if another segment follows.
         """
-        with disk_errors(f"clear the end of {self.path}"):
-            self._clear_spoiled()
+        with disk_errors(f"truncate {self.path} to its last batch"):
+            self._truncate_bad_end()
         return self.index, self.max_timestamp
 
     def stop_work(self, *, is_stopped: bool = True) -> None:
-        """From here on no job in the background touches the files: others may get their names."""
+        """Prevent background jobs from using the files, because other files may get the same names.
+
+        With ``is_stopped=False``, allow them again.
+        """
         with self._work_lock:
             self._is_work_stopped = is_stopped
 
@@ -361,7 +370,7 @@ class LogSegment(ReadableSegment):
                     if aborted is not None:
                         fds.append(self._files.open_write(self.txn_index_path))
                     else:
-                        with suppress(FileNotFoundError):  # of an earlier end of this segment
+                        with suppress(FileNotFoundError):  # written by an earlier seal of this segment
                             self._files.unlink(self.txn_index_path)
                 except OSError:
                     for fd in fds:
@@ -380,7 +389,10 @@ class LogSegment(ReadableSegment):
         return True
 
     def _write_aborted(self, fd: int, aborted: bytes) -> None:
-        """Durable, with its name, before the seal: a closed segment without this file has no ABORT markers."""
+        """Write the transaction index. The file and its name are durable before the seal is written.
+
+        A closed segment without this file is read as a segment without ABORT markers.
+        """
         self._files.write_all(fd, aborted, 0)
         self._files.truncate(fd, len(aborted))
         self.sync(fd)
@@ -392,21 +404,21 @@ class LogSegment(ReadableSegment):
         self._files.write_all(fd, entries, 0)
         self._files.truncate(fd, len(entries))
 
-    def tidy(self) -> None:
-        """Leave the files of a synced segment as a seal would, without a sync. Raises ``OSError``.
+    def seal_unsynced(self) -> None:
+        """Truncate the files of a synced segment and write its seal, without a sync. Raises ``OSError``.
 
-        The segment takes further appends; they break the seal, as they should. Not while it ``is_reserving``.
+        The segment still accepts appends, which make the seal invalid. Not allowed while it ``is_reserving``.
         """
-        index, max_timestamp = self.load_for_seal()
-        self._room = 0
-        self._take_reserved()
+        index, max_timestamp = self.prepare_seal()
+        self._append_limit = 0
+        self._use_reserved()
         if self._capacity > self.size_bytes:
             fd = self._files.open_write(self.path)
             try:
                 self._files.truncate(fd, self.size_bytes)
             finally:
                 self._files.close(fd)
-            self._forget_reserved()
+            self._reset_reserved()
         fd = self._files.open_write(self.index_path)
         try:
             self._write_sealed_index(fd, index, max_timestamp)
@@ -417,7 +429,7 @@ class LogSegment(ReadableSegment):
     # --- durability
 
     def open_for_sync(self) -> int:
-        """A descriptor of its own for a thread that syncs what is appended. Raises ``OSError``."""
+        """A new descriptor for a thread that syncs this segment. Raises ``OSError``."""
         return self._files.duplicate(self._fd) if self._fd >= 0 else self._files.open_read(self.path)
 
     def sync(self, fd: int) -> None:
@@ -427,17 +439,17 @@ class LogSegment(ReadableSegment):
             gate = self.gate = SyncGate()
         gate.sync(f"sync {self.path}", self._files.fdatasync, fd)
 
-    # --- letting go
+    # --- closing and removal
 
     def keep_open(self) -> None:
-        """Open and load everything that readers may need, because the names will soon mean other files."""
+        """Open and load everything that readers may need, because the names will soon belong to other files."""
         self._is_kept_open = True
         with disk_errors(f"open {self.path}"):
             self._open_for_read()
-        self.load_for_seal()
+        self.prepare_seal()
 
     def release(self) -> None:
-        """Give back descriptor, map and index; all come back when they are needed."""
+        """Close the descriptor, the maps and the index of a sealed segment. The next read opens them again."""
         if not self.is_sealed or self.is_seal_pending or self._is_kept_open:
             return
         self._drop()
@@ -446,19 +458,19 @@ class LogSegment(ReadableSegment):
             self.aborted = None
 
     def close(self) -> None:
-        """No more use of any kind; slices that are out stay good."""
+        """Close the segment. Slices that readers hold stay valid."""
         self._is_closed = True
-        self._room = 0
+        self._append_limit = 0
         self._drop()
 
-    def let_go(self, remove_files: Callable[[], None]) -> None:
-        """The log is done with this segment; ``remove_files`` is how its files go, any time later."""
+    def mark_dropped(self, remove_files: Callable[[], None]) -> None:
+        """Mark the segment as dropped from its log. :meth:`delete_files` calls ``remove_files`` later."""
         self._remove_files = remove_files
 
     def delete_files(self) -> None:
-        """Remove the files of a segment that its log has given back; waits for the disk, so it belongs in a thread.
+        """Remove the files of a segment that its log has dropped. Waits for the disk, so it is called in a thread.
 
-        Readers' slices stay good. After a :class:`DiskFailure` the files are there and it may be called again.
+        Readers' slices stay valid. After a :class:`DiskFailure` the files still exist, and the call may be repeated.
         """
         with self._work_lock:
             self.close()
@@ -467,19 +479,19 @@ class LogSegment(ReadableSegment):
             self._remove_files = None
         self.is_deleted = True
 
-    def forget_files(self) -> None:
-        """The files went another way, and others may have their names."""
+    def mark_deleted(self) -> None:
+        """Mark the segment as deleted without removing files: its own are gone, and others may have the same names."""
         self._remove_files = None
         self.delete_files()
 
     def discard(self) -> None:
-        """Forget a segment whose first append failed: its file must not stay."""
+        """Close a segment whose first append failed and remove its file."""
         self.close()
-        with suppress(OSError):  # the next first append starts it anew
+        with suppress(OSError):  # the next append creates the file again, empty
             self.unlink_files()
 
     def unlink_files(self) -> None:
-        """Raises ``OSError``."""
+        """Remove the segment's files. Raises ``OSError``."""
         for path in (self.path, self.index_path, self.txn_index_path):
             with suppress(FileNotFoundError):
                 self._files.unlink(path)

@@ -1,9 +1,9 @@
-"""Looking for times in the segments of a log: the first record of a time or later, and the largest time there is.
+"""Searches by timestamp in the segments of a log: the first record at or after a time, and the largest timestamp.
 
-Only what lies from ``start`` up to and without ``upto`` counts: records below the log start are gone, and those from
-the high watermark on are not to be seen yet. The largest time that a segment or a batch names is a bound, not a
-promise: compaction leaves batches without records and gaps between them, and the record that had the time may lie
-outside. So what is found is always a record that is there, unless its batch cannot be unfolded.
+A search includes only offsets from ``start`` up to, but not including, ``upto``: records below the log start offset are
+gone, and those from the high watermark on are not visible yet. The max timestamp of a segment or a batch is only an
+upper bound: compaction may have removed the record that had it, or that record may be outside the range. So the records
+are read, and the result is always a record that exists, unless its batch cannot be decompressed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from storage.batch import BatchHeader, parse_header, read_records
+from storage.batch.record_batch import BatchHeader, parse_header, read_records
 from storage.errors import BudgetExceeded, CorruptBatch
-from storage.index import NO_MAX_TIMESTAMP
-from storage.segment import LogSegment
+from storage.segment.index import NO_MAX_TIMESTAMP
+from storage.segment.segment import LogSegment
 
-# What one compressed batch may unfold to while a timestamp is looked for.
+# Bound of the decompressed size of one batch during a search.
 TIMESTAMP_BUDGET_BYTES: Final = 64 * 1024 * 1024
 _ALL_BYTES: Final = 2**63
 
@@ -39,10 +39,10 @@ def first_at_or_after(
     return None
 
 
-def largest(segments: Iterable[LogSegment], start: int, upto: int) -> TimestampAndOffset | None:
-    """The record with the largest timestamp, the first of them when there are several; none if no record has one."""
+def find_largest(segments: Iterable[LogSegment], start: int, upto: int) -> TimestampAndOffset | None:
+    """The first record with the largest timestamp; None if no record has a timestamp."""
     bounded = [(_bound(segment, upto), segment) for segment in _within(segments, start, upto)]
-    # In order of time; sorting keeps the order of offsets among equals.
+    # Sort by timestamp, largest first. The sort is stable, so equal timestamps stay in offset order.
     bounded.sort(key=lambda pair: -pair[0])
     best: TimestampAndOffset | None = None
     for bound, segment in bounded:
@@ -69,7 +69,7 @@ def _first_in(segment: LogSegment, timestamp_ms: int, start: int, upto: int) -> 
 
 
 def _largest_in(segment: LogSegment, start: int, upto: int) -> TimestampAndOffset | None:
-    """Goes over all batches: for a segment in which no record has the largest time it is known by."""
+    """Read all batches, for a segment in which no record has the segment's max timestamp."""
     best: TimestampAndOffset | None = None
     for batch, header in _batches(segment, NO_MAX_TIMESTAMP, start, upto):
         known = -1 if best is None else best.timestamp_ms
@@ -82,7 +82,7 @@ def _largest_in(segment: LogSegment, start: int, upto: int) -> TimestampAndOffse
 
 
 def _batches(segment: LogSegment, timestamp_ms: int, start: int, upto: int) -> Iterator[tuple[memoryview, BatchHeader]]:
-    """The batches that may have a record of this time or later among those that count."""
+    """The batches that may have a record of this time or later in the offset range."""
     for batch in segment.batches_for_timestamp(timestamp_ms):
         header = parse_header(batch)
         if header.base_offset >= upto:
@@ -97,16 +97,16 @@ def _times(batch: memoryview, header: BatchHeader, start: int, upto: int) -> Ite
             if start <= record.offset < upto:
                 yield TimestampAndOffset(record.timestamp_ms, record.offset)
     except (BudgetExceeded, CorruptBatch):
-        # The records cannot be looked at; the batch as a whole is the nearest answer there is.
+        # The records cannot be read, so the max timestamp of the batch is returned as an approximation.
         yield TimestampAndOffset(header.max_timestamp, max(header.base_offset, start))
 
 
 def _bound(segment: LogSegment, upto: int) -> int:
-    """No record of the segment that lies below ``upto`` has a larger time. A loose bound only costs a longer walk."""
+    """Upper bound of the timestamps of the segment's records below ``upto``. A larger bound only costs time."""
     if segment.next_offset <= upto or segment.holes:
         return segment.max_timestamp
-    # What has been appended last is not visible yet. The index knows the largest time before its nearest entry; from
-    # there on it is a few batches.
+    # The last batches are not visible yet. The nearest index entry has the largest timestamp before it, and only the
+    # few batches after that entry are read.
     index = segment.index
     at = bisect_right(index.offsets, upto - index.base_offset) - 1
     before = index.timestamps[at] if at >= 0 else NO_MAX_TIMESTAMP

@@ -1,13 +1,13 @@
-"""The aborted transactions of one segment: those whose ABORT marker lies in it, in the order of the markers.
+"""The transaction index of one segment: the transactions whose ABORT marker is in it, in the order of the markers.
 
-Each entry also says where the log was stable once the marker was written: every transaction that began below had ended
-by then. So whoever looks for those that began below an offset may stop at the first entry that is stable up to there.
+Each entry also has the last stable offset after the marker was written. Every transaction that began below that offset
+had ended by then. So a search for transactions that began below an offset stops at the first entry whose stable offset
+reaches that offset.
 
-On disk, in ``<base offset>.txnindex``, the entries are four big-endian numbers of 64 bits each, behind a head: magic,
-version, a CRC over everything that follows it, and the length of the segment file. The file is there only where a
-closed segment has ABORT markers; it is durable before the seal is that closes the segment. So beside a seal that fits,
-no file means no markers. One that does not fit is made anew from the batches (:func:`find_aborted`): they are the
-truth.
+On disk, in ``<base offset>.txnindex``, each entry is four big-endian numbers of 64 bits. The file begins with a head:
+magic, version, a CRC over everything that follows it, and the length of the segment file. The file exists only for
+closed segments with ABORT markers, and it is durable before the segment's seal. So with a valid seal, no file means
+that there are no ABORT markers. An invalid file is rebuilt from the batches (:func:`find_aborted`).
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crc32c import crc32c
 
-from storage.batch import BatchHeader, parse_header
-from storage.format import HEADER_BYTES
-from storage.markers import Marker, read_marker
-from storage.transactions import AbortedTransaction
+from storage.batch.format import HEADER_BYTES
+from storage.batch.markers import Marker, read_marker
+from storage.batch.record_batch import BatchHeader, parse_header
+from storage.log.transactions import AbortedTransaction
 
 if TYPE_CHECKING:
-    from storage.segment_reading import ReadableSegment
+    from storage.segment.reading import ReadableSegment
 
-# Entries of one segment; the log goes on in the next one then. All of an open segment's are in each checkpoint.
+# At most this many entries per segment. At this number the log rolls, because each checkpoint holds all entries of the
+# active segment.
 ENTRIES_MAX: Final = 4096
 
 ENTRY: Final = struct.Struct(">qqqq")
@@ -36,12 +37,13 @@ _MAGIC: Final = b"KWTX"
 _VERSION: Final = 1
 _HEAD: Final = struct.Struct(">4sHI")
 _SIZE: Final = struct.Struct(">q")
-# Of an entry that was found again nobody knows what else was open: no search stops there.
+# The stable offset of an entry that was rebuilt. It is unknown which other transactions were open, so no search stops
+# at such an entry.
 _NOTHING_STABLE: Final = 0
 
 
 class AbortedEntry(NamedTuple):
-    """``stable_offset``: every transaction that began below it had ended when the marker was written."""
+    """An aborted transaction. Every transaction that began below ``stable_offset`` had ended at ``last_offset``."""
 
     producer_id: int
     first_offset: int
@@ -50,7 +52,7 @@ class AbortedEntry(NamedTuple):
 
 
 class TransactionIndex:
-    """Four parallel arrays."""
+    """The entries of one segment as four parallel arrays."""
 
     __slots__ = ("first_offsets", "last_offsets", "producer_ids", "stable_offsets")
 
@@ -80,7 +82,10 @@ class TransactionIndex:
         self.stable_offsets.append(entry.stable_offset)
 
     def collect(self, start_offset: int, end_offset: int, found: list[AbortedTransaction]) -> bool:
-        """Add what was aborted at or behind ``start_offset`` and began below ``end_offset``; True: there is no more."""
+        """Add to ``found`` the transactions aborted at or after ``start_offset`` that began below ``end_offset``.
+
+        Returns True if later segments have no more such transactions.
+        """
         for at in range(bisect_left(self.last_offsets, start_offset), len(self)):
             if self.first_offsets[at] < end_offset:
                 found.append(AbortedTransaction(self.producer_ids[at], self.first_offsets[at], self.last_offsets[at]))
@@ -94,18 +99,18 @@ def encode_entries(entries: Iterable[AbortedEntry]) -> bytes:
 
 
 def decode_entries(data: bytes) -> list[AbortedEntry]:
-    """What :func:`encode_entries` wrote; a CRC has vouched for the bytes."""
+    """Decode the result of :func:`encode_entries`. The caller has checked a CRC over the bytes."""
     return [AbortedEntry(*values) for values in ENTRY.iter_unpack(data)]
 
 
 def encode_file(entries: Iterable[AbortedEntry], size_bytes: int) -> bytes:
-    """The file of a segment of ``size_bytes``."""
+    """The content of the transaction index file of a segment of ``size_bytes``."""
     body = _SIZE.pack(size_bytes) + encode_entries(entries)
     return _HEAD.pack(_MAGIC, _VERSION, crc32c(body)) + body
 
 
 def decode_file(data: bytes) -> tuple[int, list[AbortedEntry]] | None:
-    """(length of the segment, its entries); None when the bytes are not a whole file."""
+    """(length of the segment, its entries); None if the bytes are not a valid file."""
     body = data[_HEAD.size :]
     if len(body) < _SIZE.size or (len(body) - _SIZE.size) % ENTRY.size:
         return None
@@ -116,7 +121,7 @@ def decode_file(data: bytes) -> tuple[int, list[AbortedEntry]] | None:
 
 
 def decode_fitting(data: bytes | None, *sizes_bytes: int) -> list[AbortedEntry] | None:
-    """The entries of a file, if it is whole and speaks of a segment of one of these lengths."""
+    """Decode a file. Returns None if it is not valid or its segment had none of these lengths."""
     decoded = decode_file(data) if data is not None else None
     return decoded[1] if decoded is not None and decoded[0] in sizes_bytes else None
 
@@ -130,12 +135,14 @@ class _Found(NamedTuple):
 
 
 def find_aborted(segments: Sequence[ReadableSegment]) -> list[AbortedEntry]:
-    """The aborted transactions of the last of ``segments``, from its batches; those before it are its predecessors.
+    """The aborted transactions of the last of ``segments``, found by a scan of its batches.
 
-    Looks only as far back as it takes to find where each of them began.
+    The other segments are its predecessors. They are scanned backwards until the first offset of each transaction is
+    found.
     """
     entries: list[AbortedEntry] = []
-    # Where transactions begin that are open so far, and markers whose transaction began before the segment, if it did.
+    # ``opened``: the first offsets of open transactions, by producer. ``ended``: producers with a marker. ``unknown``:
+    # the entry of each producer whose transaction may begin in an earlier segment.
     opened: dict[int, int] = {}
     ended: set[int] = set()
     unknown: dict[int, int] = {}
@@ -172,12 +179,12 @@ def find_aborted(segments: Sequence[ReadableSegment]) -> list[AbortedEntry]:
                 entries[at] = entries[at]._replace(first_offset=began)
             if producer_id in is_beginning:
                 del unknown[producer_id]
-    # A marker that ended nothing leaves no trace.
+    # A marker without a transaction gets no entry.
     return [entry for entry in entries if entry.first_offset < entry.last_offset]
 
 
 def _transactional(segment: ReadableSegment) -> Iterator[_Found]:
-    """Transactional batches with records, and markers."""
+    """The transactional batches that have records, and the markers."""
     for start, end in segment.batches():
         header = parse_header(segment.view(start, start + HEADER_BYTES))
         if header.producer_id < 0 or not header.is_transactional or header.record_count <= 0:

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.adoption import KEEP_ALL, Adoption, NotPossible, Outcome
 from kwire.broker.partition import Partition
-from kwire.broker.topics import OFFSETS_TOPIC, Topic
-from storage.batch import Record, build_batch, check_batch
-from storage.mirrored_journal import JOURNAL_NAME, MIRROR_NAME
-from storage.partition_metadata import METADATA_NAME, encode_metadata
+from kwire.broker.topics.adoption import KEEP_ALL, Adoption, AdoptionRefused, Outcome
+from kwire.broker.topics.topics import OFFSETS_TOPIC, Topic
+from storage.batch.record_batch import Record, build_batch, check_batch
+from storage.data_directory.partition_metadata import METADATA_NAME, encode_metadata
+from storage.disk.mirrored_journal import JOURNAL_NAME, MIRROR_NAME
 from tests.support.batches import make_batch, read_all
 from tests.support.node import QuietNode, in_loop
 from tests.support.partition_log import log_of
@@ -52,7 +52,7 @@ def start(node: QuietNode) -> None:
     node._open()
     check = node.store.check(node.topics.catalogue.folder_ids(), node.topics.deletion_notes.all())
     assert check.report.unknown == []
-    check.settle(is_all_online=True)
+    check.update_folder_list(is_all_online=True)
     assert check.report.lost == []
 
 
@@ -201,7 +201,7 @@ async def test_only_lost_partitions_can_be_accepted_as_lost(node: QuietNode) -> 
     node.close()
     shutil.rmtree(node.directory / "orders-1")
     for name in ("orders-0", "orders-2", "orders", "nowhere-0"):
-        with pytest.raises(NotPossible, match=name):
+        with pytest.raises(AdoptionRefused, match=name):
             await Adoption([str(node.directory)], node.files, node.config).run(frozenset({"orders-1", name}))
     # Nothing was done for the one that is lost either.
     assert not (node.directory / "orders-1").exists()

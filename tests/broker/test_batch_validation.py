@@ -12,23 +12,23 @@ import pytest
 from kwire.broker import batch_validation
 from kwire.broker.batch_validation import (
     LIGHT_RECORDS_MAX,
-    RECOMPRESSED_HERE_BYTES_MAX,
-    RECORDS_HERE_MAX,
-    SLOWLY_RECOMPRESSED_HERE_BYTES_MAX,
-    UNFOLDED_HERE_BYTES_MAX,
+    RECOMPRESSED_ON_LOOP_BYTES_MAX,
+    RECORDS_ON_LOOP_MAX,
+    SLOWLY_RECOMPRESSED_ON_LOOP_BYTES_MAX,
+    UNFOLDED_ON_LOOP_BYTES_MAX,
     WORKER_CALLS_MAX,
     TooLongForLoop,
     ValidationWorker,
     is_light,
     validate,
-    validate_here,
+    validate_on_loop,
 )
 from kwire.config import load
+from kwire.config.resources.topic import TopicSettings, settings_for
 from kwire.errors import ErrorCode, KafkaError
-from kwire.topic_config import TopicSettings, settings_for
-from storage.batch import Record, build_batch, check_batch, parse_header, read_records, set_max_timestamp
+from storage.batch.format import GZIP, LZ4, NONE, ZSTD
+from storage.batch.record_batch import Record, build_batch, check_batch, parse_header, read_records, set_max_timestamp
 from storage.errors import BatchTooLarge, InvalidBatch, InvalidTimestamp, StorageError
-from storage.format import GZIP, LZ4, NONE, ZSTD
 from tests.support.batches import NOW_MS
 from tests.support.node import in_loop
 
@@ -84,7 +84,7 @@ async def test_the_process_comes_to_the_same_outcome_as_the_loop() -> None:
                     batch = batch_of(records, codec)
                     expected: Any
                     try:
-                        stored, header = validate_here(copied(batch), check_batch(batch), settings, NOW_MS)
+                        stored, header = validate_on_loop(copied(batch), check_batch(batch), settings, NOW_MS)
                         expected = bytes(stored), header
                     except StorageError as error:
                         expected = error
@@ -105,24 +105,24 @@ async def test_the_process_comes_to_the_same_outcome_as_the_loop() -> None:
 @pytest.mark.parametrize(
     ("overrides", "count", "value_bytes", "codec", "is_long"),
     [
-        (COMPACTED, RECORDS_HERE_MAX, 0, NONE, False),
-        (COMPACTED, RECORDS_HERE_MAX + 1, 0, NONE, True),
-        (LIMITED, RECORDS_HERE_MAX + 1, 0, ZSTD, True),
-        ({}, RECORDS_HERE_MAX + 1, 0, NONE, False),  # nothing asks for its records
-        (COMPACTED, 1, 2 * UNFOLDED_HERE_BYTES_MAX, NONE, False),
-        (COMPACTED, 1, 2 * UNFOLDED_HERE_BYTES_MAX, GZIP, True),
-        ({"compression.type": "lz4"}, 1, RECOMPRESSED_HERE_BYTES_MAX // 2, NONE, False),
-        ({"compression.type": "lz4"}, 1, RECOMPRESSED_HERE_BYTES_MAX, NONE, True),
-        ({"compression.type": "zstd"}, 1, RECOMPRESSED_HERE_BYTES_MAX, GZIP, True),
-        ({"compression.type": "gzip"}, 1, SLOWLY_RECOMPRESSED_HERE_BYTES_MAX, NONE, True),
+        (COMPACTED, RECORDS_ON_LOOP_MAX, 0, NONE, False),
+        (COMPACTED, RECORDS_ON_LOOP_MAX + 1, 0, NONE, True),
+        (LIMITED, RECORDS_ON_LOOP_MAX + 1, 0, ZSTD, True),
+        ({}, RECORDS_ON_LOOP_MAX + 1, 0, NONE, False),  # nothing asks for its records
+        (COMPACTED, 1, 2 * UNFOLDED_ON_LOOP_BYTES_MAX, NONE, False),
+        (COMPACTED, 1, 2 * UNFOLDED_ON_LOOP_BYTES_MAX, GZIP, True),
+        ({"compression.type": "lz4"}, 1, RECOMPRESSED_ON_LOOP_BYTES_MAX // 2, NONE, False),
+        ({"compression.type": "lz4"}, 1, RECOMPRESSED_ON_LOOP_BYTES_MAX, NONE, True),
+        ({"compression.type": "zstd"}, 1, RECOMPRESSED_ON_LOOP_BYTES_MAX, GZIP, True),
+        ({"compression.type": "gzip"}, 1, SLOWLY_RECOMPRESSED_ON_LOOP_BYTES_MAX, NONE, True),
         (
             SLOW_ZSTD,
             1,
-            SLOWLY_RECOMPRESSED_HERE_BYTES_MAX,
+            SLOWLY_RECOMPRESSED_ON_LOOP_BYTES_MAX,
             NONE,
             True,
         ),
-        ({"compression.type": "gzip"}, 1, RECOMPRESSED_HERE_BYTES_MAX, GZIP, False),
+        ({"compression.type": "gzip"}, 1, RECOMPRESSED_ON_LOOP_BYTES_MAX, GZIP, False),
     ],
 )
 def test_only_short_work_is_done_on_the_loop(
@@ -134,31 +134,31 @@ def test_only_short_work_is_done_on_the_loop(
     if is_long:
         assert not is_light(header, settings, NOW_MS)
         with pytest.raises(TooLongForLoop):
-            validate_here(batch, header, settings, NOW_MS)
+            validate_on_loop(batch, header, settings, NOW_MS)
         assert bytes(batch) == before
     else:
-        validate_here(batch, header, settings, NOW_MS)
+        validate_on_loop(batch, header, settings, NOW_MS)
 
 
 def test_what_is_light_is_never_too_long() -> None:
     for overrides in TOPICS:
         settings = settings_of(overrides)
-        for count in (1, LIGHT_RECORDS_MAX, LIGHT_RECORDS_MAX + 1, RECORDS_HERE_MAX + 1):
+        for count in (1, LIGHT_RECORDS_MAX, LIGHT_RECORDS_MAX + 1, RECORDS_ON_LOOP_MAX + 1):
             for codec in (NONE, ZSTD):
                 batch = batch_of([Record(b"k", b"", NOW_MS)] * count, codec)
                 if is_light(check_batch(batch), settings, NOW_MS):
-                    validate_here(batch, check_batch(batch), settings, NOW_MS)
+                    validate_on_loop(batch, check_batch(batch), settings, NOW_MS)
 
 
 def test_too_many_records_are_refused_without_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_validation, "RECORDS_VALIDATED_MAX", 10)
     batch = batch_of([Record(b"k", b"v", NOW_MS)] * 11)
     with pytest.raises(BatchTooLarge, match="11 records"):
-        validate_here(batch, check_batch(batch), settings_of(COMPACTED), NOW_MS)
-    validate_here(batch, check_batch(batch), settings_of({"flush.ms": "1000"}), NOW_MS)
+        validate_on_loop(batch, check_batch(batch), settings_of(COMPACTED), NOW_MS)
+    validate_on_loop(batch, check_batch(batch), settings_of({"flush.ms": "1000"}), NOW_MS)
     late = batch_of([Record(b"k", b"v", NOW_MS + 10**9)] * 11)
     with pytest.raises(InvalidTimestamp):
-        validate_here(late, check_batch(late), settings_of({}), NOW_MS)
+        validate_on_loop(late, check_batch(late), settings_of({}), NOW_MS)
 
 
 def test_a_largest_time_that_is_wrong_is_corrected() -> None:

@@ -1,8 +1,8 @@
-"""The catalogue: topics are found by name, id and look from the moment they are durable, and told apart exactly."""
+"""The catalogue: topics are found by name, id and collision key from the moment at which they are durable."""
 
 import pytest
 
-from kwire.broker.catalogue import Catalogue, entry_value
+from kwire.broker.topics.catalogue import Catalogue, entry_value
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change
 from tests.support.node import QuietNode, in_loop
@@ -48,13 +48,13 @@ async def test_topic_that_only_the_store_knows_is_not_there_yet(node: QuietNode)
 @in_loop
 async def test_twin_is_whoever_looks_the_same(node: QuietNode, taken: str, asked: str) -> None:
     catalogue = catalogue_of(node)
-    assert catalogue.twin_of(asked) is None
+    assert catalogue.find_colliding(asked) is None
     await catalogue.add({taken: entry_value(ID, 1, {})})
-    assert catalogue.twin_of(asked) == taken
+    assert catalogue.find_colliding(asked) == taken
     facts = catalogue.find(taken)
     assert facts is not None
     await catalogue.remove([facts])
-    assert catalogue.twin_of(asked) is None
+    assert catalogue.find_colliding(asked) is None
     assert (len(catalogue), catalogue.partition_count) == (0, 0)
 
 

@@ -1,12 +1,24 @@
-"""Cooperative chunking: one chunk runs per loop iteration, whoever computes it, and nothing is lost on the way."""
+"""Cooperative chunking: one chunk runs per loop iteration, and no element is lost."""
 
 import asyncio
 import inspect
+import os
 from collections.abc import Generator
 
 import pytest
 
-from kwire.broker.chunking import ELEMENTS_PER_TURN, call_in_turn, eager, next_turn, run_chunks, spread, spread_nested
+from kwire.concurrency import chunking
+from kwire.concurrency.chunking import (
+    ELEMENTS_PER_CHUNK,
+    OFFER_PAUSE,
+    eager,
+    run_chunks,
+    schedule_chunk,
+    spread,
+    spread_nested,
+    yield_processor_while,
+    yield_to_loop,
+)
 from tests.support.node import in_loop, in_uvloop
 
 
@@ -57,15 +69,15 @@ async def test_callback_that_fails_does_not_stop_those_after_it() -> None:
     def fail() -> None:
         raise RuntimeError("planted")
 
-    call_in_turn(fail)
-    call_in_turn(lambda: done.set_result(None))
+    schedule_chunk(fail)
+    schedule_chunk(lambda: done.set_result(None))
     await asyncio.wait_for(done, 10)
     assert [str(one) for one in problems] == ["planted"]
 
 
 @in_loop
 async def test_computation_that_is_cancelled_does_not_hold_the_others_up() -> None:
-    waiting = [asyncio.ensure_future(next_turn()) for _ in range(3)]
+    waiting = [asyncio.ensure_future(yield_to_loop()) for _ in range(3)]
     await asyncio.sleep(0)
     waiting[0].cancel()
     await asyncio.wait_for(asyncio.gather(*waiting[1:]), 10)
@@ -83,7 +95,7 @@ async def test_spread_waits_after_each_portion() -> None:
 
 @in_loop
 async def test_parents_without_children_count() -> None:
-    parents: list[list[int]] = [[]] * (3 * ELEMENTS_PER_TURN) + [[1, 2]]
+    parents: list[list[int]] = [[]] * (3 * ELEMENTS_PER_CHUNK) + [[1, 2]]
     with Iterations() as iterations:
         found = [child async for _, child in spread_nested(parents, lambda parent: parent)]
     assert found == [1, 2]
@@ -115,7 +127,7 @@ async def test_error_and_cancellation_reach_a_coroutine_that_waits() -> None:
     seen: list[str] = []
 
     async def fail() -> None:
-        await next_turn()
+        await yield_to_loop()
         raise ValueError("planted")
 
     async def wait() -> None:
@@ -136,3 +148,46 @@ async def test_error_and_cancellation_reach_a_coroutine_that_waits() -> None:
     with pytest.raises(asyncio.CancelledError):
         await task
     assert seen == ["cancelled"]
+
+
+class Processor:
+    """Stands for the system: others take the processor for `taken_seconds` each time it is offered."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.offers = 0
+        self.taken_seconds = 0.0
+        self.now = 1000.0
+        monkeypatch.setattr(os, "sched_yield", self._yield)
+        monkeypatch.setattr(chunking, "perf_counter", lambda: self.now)
+
+    def _yield(self) -> None:
+        self.offers += 1
+        self.now += self.taken_seconds
+
+
+@in_loop
+async def test_the_processor_is_offered_before_each_chunk_while_the_kernel_works(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    processor = Processor(monkeypatch)
+    kernel_works = True
+    yield_processor_while(lambda: kernel_works)
+    for _ in range(3):
+        await yield_to_loop()
+    assert processor.offers == 3
+    kernel_works = False
+    await yield_to_loop()
+    assert processor.offers == 3
+
+
+@in_loop
+async def test_others_that_take_the_processor_for_long_are_offered_it_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    processor = Processor(monkeypatch)
+    processor.taken_seconds = 0.004
+    yield_processor_while(lambda: True)
+    for _ in range(10):
+        await yield_to_loop()
+    assert processor.offers == 1
+    processor.now += 2 * OFFER_PAUSE * processor.taken_seconds
+    await yield_to_loop()
+    assert processor.offers == 2

@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from kwire.broker.cold_reads import ColdReads
-from kwire.disk_lanes import DiskLanes
+from kwire.broker.fetch.cold_reads import ColdReads
+from kwire.concurrency.disk_lanes import DiskLanes
 from storage.errors import DiskFailure, LogClosed
 from tests.support.node import in_loop
 

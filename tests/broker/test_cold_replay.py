@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker import coordinator_log
-from kwire.broker.cold_reads import ColdReads
-from kwire.broker.coordinator_log import CoordinatorLog
-from kwire.broker.internal_records import KeyValue, Paused, Replayed
-from kwire.broker.topics import OFFSETS_TOPIC
-from kwire.disk_lanes import DiskLanes
-from storage.batch import parse_header
+from kwire.broker.fetch.cold_reads import ColdReads
+from kwire.broker.topics.topics import OFFSETS_TOPIC
+from kwire.concurrency.disk_lanes import DiskLanes
+from kwire.coordinator import internal_topic_log as coordinator_log
+from kwire.coordinator.internal_topic_log import InternalTopicLog
+from kwire.coordinator.log_records import KeyValue, Paused, Replayed
+from storage.batch.record_batch import parse_header
+from storage.disk.files import Files
 from storage.errors import DiskFailure
-from storage.files import Files
 from tests.support.node import QuietNode, in_loop
 
 WAIT_SECONDS = 20.0
@@ -45,7 +45,7 @@ class ColdFiles(Files):
         return all((path, byte) in self.warm for byte in range(start, end))
 
 
-async def replayed(log: CoordinatorLog) -> list[Replayed]:
+async def replayed(log: InternalTopicLog) -> list[Replayed]:
     """As the runtime does it: a turn ends where the replay pauses."""
     found: list[Replayed] = []
     async with asyncio.timeout(WAIT_SECONDS):
@@ -62,7 +62,7 @@ async def stored(tmp_path: Path) -> QuietNode:
     files = ColdFiles()
     node = QuietNode(tmp_path, files=files)
     await node.topics.offsets_topic()
-    log = CoordinatorLog(node.topics, OFFSETS_TOPIC)
+    log = InternalTopicLog(node.topics, OFFSETS_TOPIC)
     for one in RECORDS:
         log.append(0, [one], node.clock.now_ms())
     node.restart()
@@ -91,7 +91,7 @@ async def test_records_are_read_by_threads_first(tmp_path: Path, monkeypatch: py
         monkeypatch.setattr(coordinator_log, "parse_header", parsed)
         reads = ColdReads(DiskLanes().read)
         try:
-            assert await replayed(CoordinatorLog(node.topics, OFFSETS_TOPIC, reads)) == RECORDS
+            assert await replayed(InternalTopicLog(node.topics, OFFSETS_TOPIC, reads)) == RECORDS
             assert len(touched) == len(RECORDS)
             assert reads.count > 0
         finally:
@@ -104,7 +104,7 @@ async def test_a_disk_that_fails_ends_the_replay_and_the_next_one_may_work(tmp_p
         files = node.files
         assert isinstance(files, ColdFiles)
         reads = ColdReads(DiskLanes().read)
-        log = CoordinatorLog(node.topics, OFFSETS_TOPIC, reads)
+        log = InternalTopicLog(node.topics, OFFSETS_TOPIC, reads)
         try:
             files.is_broken = True
             with pytest.raises(DiskFailure):

@@ -7,7 +7,7 @@ import pytest
 
 from kwire.broker.partition import Partition
 from kwire.broker.partition.commit_policy import CommitPolicy, PageCache, SyncRound
-from storage.batch import check_batch
+from storage.batch.record_batch import check_batch
 from tests.support.batches import make_batch
 from tests.support.events import SyncLater, lone_partition
 from tests.support.faulty_files import FaultyFiles

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from kwire.broker import coordinator_log
-from kwire.broker.coordinator_log import CoordinatorLog
-from kwire.broker.internal_records import PendingRecord, Transaction, TransactionEnd
-from kwire.broker.topics import OFFSETS_TOPIC
+from kwire.broker.topics.topics import OFFSETS_TOPIC
+from kwire.coordinator import internal_topic_log as coordinator_log
+from kwire.coordinator.internal_topic_log import InternalTopicLog
+from kwire.coordinator.log_records import PendingRecord, ProducerIdAndEpoch, TransactionEnd
 from kwire.errors import ErrorCode, KafkaError
-from storage.batch import Record, build_batch, check_batch, parse_header
+from storage.batch.record_batch import Record, build_batch, check_batch, parse_header
 from storage.errors import CoordinatorFenced, DamagedLog, InvalidProducerEpoch
-from storage.reads import LogRead
+from storage.segment.reads import LogRead
 from tests.support.node import QuietNode, in_loop
 from tests.support.partition_log import log_of
 
@@ -28,13 +28,13 @@ def records(number: int) -> list[KeyValue]:
     ]
 
 
-def plain_records(log: CoordinatorLog) -> Iterator[KeyValue]:
+def plain_records(log: InternalTopicLog) -> Iterator[KeyValue]:
     return (one for one in log.replay(0) if isinstance(one, tuple))
 
 
-async def open_log(node: QuietNode) -> CoordinatorLog:
+async def open_log(node: QuietNode) -> InternalTopicLog:
     await node.topics.offsets_topic()
-    return CoordinatorLog(node.topics, OFFSETS_TOPIC)
+    return InternalTopicLog(node.topics, OFFSETS_TOPIC)
 
 
 @pytest.mark.parametrize("replay_bytes", [1, 700, 1024 * 1024])
@@ -54,7 +54,7 @@ async def test_many_batches_come_back_in_order(
     log.append(4, [(b"elsewhere", b"")], node.clock.now_ms())
     assert list(log.replay(3)) == expected
     node.restart()
-    log = CoordinatorLog(node.topics, OFFSETS_TOPIC)
+    log = InternalTopicLog(node.topics, OFFSETS_TOPIC)
     assert list(log.replay(3)) == expected
     assert log.append(3, [(b"next", b"")], node.clock.now_ms()) == end + 1
     assert list(log.replay(3))[-1] == (b"next", b"")
@@ -111,7 +111,7 @@ async def test_shard_that_cannot_be_read_to_its_end_is_not_called_loaded(node: Q
 
 @in_loop
 async def test_empty_and_missing_shards_replay_nothing(node: QuietNode) -> None:
-    missing = CoordinatorLog(node.topics, OFFSETS_TOPIC)
+    missing = InternalTopicLog(node.topics, OFFSETS_TOPIC)
     assert list(missing.replay(0)) == []
     log = await open_log(node)
     assert list(log.replay(0)) == []
@@ -120,7 +120,7 @@ async def test_empty_and_missing_shards_replay_nothing(node: QuietNode) -> None:
 
 @in_loop
 async def test_append_without_the_topic_says_so(node: QuietNode) -> None:
-    log = CoordinatorLog(node.topics, OFFSETS_TOPIC)
+    log = InternalTopicLog(node.topics, OFFSETS_TOPIC)
     with pytest.raises(LookupError):
         log.append(0, [(b"key", b"")], 0)
     log = await open_log(node)
@@ -178,12 +178,12 @@ async def test_transactions_come_back_as_such(
     log = await open_log(node)
     now_ms = node.clock.now_ms()
     assert log.append(0, [(b"a", b"1")], now_ms) == 1
-    assert log.append_pending(0, Transaction(7, 0), [(b"a", b"2"), (b"b", b"2")], now_ms) == 3
-    assert log.append_pending(0, Transaction(8, 3), [(b"a", b"3")], now_ms) == 4
-    assert log.append_pending(0, Transaction(7, 0), [(b"c", b"4")], now_ms) == 5
-    assert log.append_marker(0, Transaction(7, 0), 0, True) == 6
+    assert log.append_pending(0, ProducerIdAndEpoch(7, 0), [(b"a", b"2"), (b"b", b"2")], now_ms) == 3
+    assert log.append_pending(0, ProducerIdAndEpoch(8, 3), [(b"a", b"3")], now_ms) == 4
+    assert log.append_pending(0, ProducerIdAndEpoch(7, 0), [(b"c", b"4")], now_ms) == 5
+    assert log.append_marker(0, ProducerIdAndEpoch(7, 0), 0, True) == 6
     assert log.append(0, [(b"a", None)], now_ms) == 7
-    assert log.append_marker(0, Transaction(8, 4), 0, False) == 8
+    assert log.append_marker(0, ProducerIdAndEpoch(8, 4), 0, False) == 8
     expected = [
         (b"a", b"1"),
         PendingRecord(7, b"a", b"2"),
@@ -196,7 +196,7 @@ async def test_transactions_come_back_as_such(
     ]
     assert list(log.replay(0)) == expected
     node.restart()
-    log = CoordinatorLog(node.topics, OFFSETS_TOPIC)
+    log = InternalTopicLog(node.topics, OFFSETS_TOPIC)
     assert list(log.replay(0)) == expected
     assert list(plain_records(log)) == [(b"a", b"1"), (b"a", None)]
 
@@ -204,17 +204,17 @@ async def test_transactions_come_back_as_such(
 @in_loop
 async def test_producer_that_was_replaced_is_not_taken(node: QuietNode) -> None:
     log = await open_log(node)
-    log.append_pending(0, Transaction(7, 0), [(b"a", b"")], 0)
-    log.append_marker(0, Transaction(7, 2), 5, False)
+    log.append_pending(0, ProducerIdAndEpoch(7, 0), [(b"a", b"")], 0)
+    log.append_marker(0, ProducerIdAndEpoch(7, 2), 5, False)
     with pytest.raises(InvalidProducerEpoch):
-        log.append_pending(0, Transaction(7, 1), [(b"a", b"")], 0)
+        log.append_pending(0, ProducerIdAndEpoch(7, 1), [(b"a", b"")], 0)
     with pytest.raises(InvalidProducerEpoch):
-        log.append_marker(0, Transaction(7, 1), 5, True)
+        log.append_marker(0, ProducerIdAndEpoch(7, 1), 5, True)
     with pytest.raises(CoordinatorFenced):
-        log.append_marker(0, Transaction(7, 2), 4, True)
-    assert log.append_pending(0, Transaction(7, 2), [(b"b", b"")], 0) == 3
+        log.append_marker(0, ProducerIdAndEpoch(7, 2), 4, True)
+    assert log.append_pending(0, ProducerIdAndEpoch(7, 2), [(b"b", b"")], 0) == 3
     with pytest.raises(LookupError):
-        log.append_marker(10_000, Transaction(7, 2), 5, True)
+        log.append_marker(10_000, ProducerIdAndEpoch(7, 2), 5, True)
     assert [type(one) for one in log.replay(0)] == [PendingRecord, TransactionEnd, PendingRecord]
 
 

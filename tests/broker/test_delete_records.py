@@ -1,4 +1,4 @@
-"""Deleting records: gone for good before they are gone for anybody."""
+"""DeleteRecords: the deletion is durable before any client sees it."""
 
 import asyncio
 import errno
@@ -8,15 +8,15 @@ from random import Random
 
 import pytest
 
+from kwire.broker.admin.delete_records import HIGH_WATERMARK, Deletion, delete_records
+from kwire.broker.maintenance.retention import Retention
 from kwire.broker.partition import Partition, maintenance
-from kwire.broker.record_deletion import HIGH_WATERMARK, Deletion, delete_records
-from kwire.broker.retention import Retention
-from kwire.disk_lanes import DiskLanes
+from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.errors import ErrorCode, KafkaError
-from storage.batch import check_batch
+from storage.batch.record_batch import check_batch
 from storage.errors import OffsetOutOfRange
-from storage.log import Log
-from storage.log_start import StartMove
+from storage.log.log import Log
+from storage.log.start_offset import LogStartUpdate
 from tests.support.batches import make_batch, run_now
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop
@@ -125,13 +125,13 @@ async def test_a_log_that_is_put_away_meanwhile_is_opened_again(
     append(partition, 5)
     parked: list[bool] = []
 
-    class Parking(StartMove):
+    class Parking(LogStartUpdate):
         def __init__(self, log: Log, offset: int) -> None:
             super().__init__(log, offset)
             if not parked:
                 parked.append(node.topics.park(partition))
 
-    monkeypatch.setattr(maintenance, "StartMove", Parking)
+    monkeypatch.setattr(maintenance, "LogStartUpdate", Parking)
     assert await delete(partition, 3) == 3
     assert parked == [True]
     assert partition.log_start_offset == 3
@@ -144,11 +144,11 @@ async def test_a_log_that_is_put_away_again_and_again_is_given_up(
     partition = await node.create_partition()
     append(partition, 5)
 
-    class Parked(StartMove):
+    class Parked(LogStartUpdate):
         def run(self) -> bool:
             return False
 
-    monkeypatch.setattr(maintenance, "StartMove", Parked)
+    monkeypatch.setattr(maintenance, "LogStartUpdate", Parked)
     assert await delete(partition, 3) is ErrorCode.KAFKA_STORAGE_ERROR
 
 
@@ -159,12 +159,12 @@ async def test_a_topic_deleted_meanwhile_is_unknown(node: QuietNode, monkeypatch
     append(partition, 5)
     go_on = threading.Event()
 
-    class Slow(StartMove):
+    class Slow(LogStartUpdate):
         def run(self) -> bool:
             assert go_on.wait(WAIT_SECONDS)
             return super().run()
 
-    monkeypatch.setattr(maintenance, "StartMove", Slow)
+    monkeypatch.setattr(maintenance, "LogStartUpdate", Slow)
     deleting = asyncio.ensure_future(delete(partition, 3))
     await asyncio.sleep(0)
     await node.topics.delete(topic)
@@ -180,11 +180,11 @@ async def test_a_disk_that_hangs_is_not_waited_for_longer_than_asked(
     append(partition, 5)
     go_on = threading.Event()
 
-    class Hanging(StartMove):
+    class Hanging(LogStartUpdate):
         def run(self) -> bool:
             return go_on.wait(WAIT_SECONDS) and super().run()
 
-    monkeypatch.setattr(maintenance, "StartMove", Hanging)
+    monkeypatch.setattr(maintenance, "LogStartUpdate", Hanging)
     try:
         assert await delete(partition, 3, timeout_seconds=0.01) is ErrorCode.REQUEST_TIMED_OUT
         assert partition.log_start_offset == 0
@@ -201,12 +201,12 @@ async def test_the_loop_goes_on_while_the_disk_is_busy(node: QuietNode, monkeypa
     append(partition, 5)
     threads: list[threading.Thread] = []
 
-    class Looking(StartMove):
+    class Looking(LogStartUpdate):
         def run(self) -> bool:
             threads.append(threading.current_thread())
             return super().run()
 
-    monkeypatch.setattr(maintenance, "StartMove", Looking)
+    monkeypatch.setattr(maintenance, "LogStartUpdate", Looking)
     assert await delete(partition, 3) == 3
     assert threads
     assert threading.main_thread() not in threads

@@ -1,17 +1,17 @@
-"""What is changed while the server runs: kept, in force, told to those who listen; and what a start makes of it."""
+"""Dynamic settings: stored, applied, passed to the listeners; and what a start does with stored settings."""
 
 import asyncio
 from pathlib import Path
 
 import pytest
 
-from kwire.broker.dynamic_configs import DynamicConfigs
+from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.config import SETTINGS, Config, ConfigSource
 from kwire.config.description import ResourceType
-from kwire.config.tree import changed
+from kwire.config.resources.topic import TOPIC_SETTINGS
+from kwire.config.tree import with_dynamic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change
-from kwire.topic_config import TOPIC_SETTINGS
 from tests.support.node import QuietNode, in_loop, running_node
 
 BROKER, GROUP = ResourceType.BROKER, ResourceType.GROUP
@@ -106,7 +106,7 @@ async def test_what_has_nothing_to_do_with_an_impossible_one_stays(
         await node.configs.replace(BROKER, HERE, {"cordoned.log.dirs": str(tmp_path / "b"), **kept})
         await node.configs.replace(BROKER, "", {"log.roll.ms": "4"})
     with QuietNode(tmp_path / "a") as node:
-        assert "cordoned.log.dirs was changed while the server ran and is left out" in caplog.text
+        assert "the dynamic setting cordoned.log.dirs is ignored" in caplog.text
         values = node.configs.config.values
         told = {name: values[name].text for name in (*kept, "log.roll.ms", "cordoned.log.dirs")}
         assert told == {**kept, "log.roll.ms": "4", "cordoned.log.dirs": ""}
@@ -174,17 +174,17 @@ async def test_running_node_hands_changes_to_those_who_act_on_them(tmp_path: Pat
         configs = node._shared.services.configs
         configs.check(BROKER, HERE, changes)
         await configs.replace(BROKER, HERE, changes)
-        network, keepers = node._shared.network, node._keepers
+        network, maintenance = node._shared.network, node._maintenance
         assert (network.connections_max, network.connections_per_ip_max) == (5, 4)
-        assert keepers.upkeep.producer_id_expiration_ms == 3
+        assert maintenance.idle_logs.producer_id_expiration_ms == 3
         assert topic.partitions[0].settings.segment_ms == 6
-        cleaner = keepers.cleaning._config
+        cleaner = maintenance.log_cleaner._config
         assert (cleaner.cleaner_backoff_ms, cleaner.cleaner_bytes_per_second_max) == (2, 1.5)
         assert cleaner.cleaner_keys_bytes_max == 2000000
     async with running_node(tmp_path) as node:
         assert node._shared.network.connections_max == 5
-        assert node._keepers.upkeep.producer_id_expiration_ms == 3
-        assert node._keepers.cleaning._config.cleaner_backoff_ms == 2
+        assert node._maintenance.idle_logs.producer_id_expiration_ms == 3
+        assert node._maintenance.log_cleaner._config.cleaner_backoff_ms == 2
 
 
 def test_every_setting_that_can_be_changed_is_one_of_kafka_or_of_ours() -> None:
@@ -212,7 +212,7 @@ async def test_live_topics_follow_the_broker_in_turns_with_the_loop(tmp_path: Pa
         counting = asyncio.ensure_future(count())
         await asyncio.sleep(0)
         before = turns
-        await node.topics.reconfigure(changed(node.config, {"log.roll.ms": "5"}, {}))
+        await node.topics.reconfigure(with_dynamic(node.config, {"log.roll.ms": "5"}, {}))
         assert turns > before
         counting.cancel()
         assert {partition.settings.segment_ms for topic in kept for partition in topic.partitions} == {5}

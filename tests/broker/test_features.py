@@ -1,4 +1,4 @@
-"""Feature levels: agreed once, durable, and only what the server can do."""
+"""Feature levels: finalized levels are durable, and only supported levels are accepted."""
 
 import asyncio
 import errno
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker import features
-from kwire.broker.features import FEATURES, Feature, Features, FeatureUpdate, UpgradeType
+from kwire.broker.admin import features
+from kwire.broker.admin.features import FEATURES, Feature, Features, FeatureUpdate, UpgradeType
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, Conflict
 from tests.support.faulty_files import FaultyFiles

@@ -1,4 +1,4 @@
-"""Fetch sessions: who gets one, who gives way, and that nothing grows without a bound."""
+"""Fetch sessions: which are opened, which are evicted, and the bounds on their number and size."""
 
 import gc
 import tracemalloc
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.broker import fetch_sessions
-from kwire.broker.fetch_sessions import (
+from kwire.broker.fetch import sessions as fetch_sessions
+from kwire.broker.fetch.sessions import (
     EPOCH_MAX,
     EVICTION_MS_MIN,
     NO_SESSION,
@@ -40,7 +40,7 @@ class Cache:
         session = self.sessions.begin(size, uses_topic_ids=uses_topic_ids)
         if session is None:
             return NO_SESSION
-        session.ask("t", [asked(index) for index in range(size)])
+        session.request("t", [asked(index) for index in range(size)])
         session_id = self.sessions.add(session)
         if session_id:
             self.epochs[session_id] = 1
@@ -48,7 +48,7 @@ class Cache:
 
     def use(self, session_id: int, *, grow_to: int = 0, shrink_to: int | None = None) -> FetchSession:
         session = self.sessions.find(session_id, self.epochs[session_id], uses_topic_ids=False)
-        session.ask("t", [asked(index) for index in range(grow_to)])
+        session.request("t", [asked(index) for index in range(grow_to)])
         if shrink_to is not None:
             session.forget("t", [index for _, index in list(session.partitions)[shrink_to:]])
         self.sessions.advance(session)
@@ -75,7 +75,7 @@ def test_ids_are_positive_and_differ() -> None:
 
 def test_id_in_use_is_not_given_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = iter([4, 4, 4, 9])
-    monkeypatch.setattr("kwire.broker.fetch_sessions.secrets.randbelow", lambda below: next(drawn))
+    monkeypatch.setattr("kwire.broker.fetch.sessions.secrets.randbelow", lambda below: next(drawn))
     cache = Cache()
     assert (cache.create(1), cache.create(1)) == (5, 10)
 
@@ -130,7 +130,7 @@ def test_place_that_was_taken_while_a_session_was_filled_is_not_taken_twice() ->
     session = cache.sessions.begin(5, uses_topic_ids=False)
     assert session is not None
     first = cache.create(5)
-    session.ask("t", [asked(index) for index in range(5)])
+    session.request("t", [asked(index) for index in range(5)])
     assert cache.sessions.add(session) == NO_SESSION
     assert (cache.has(first), cache.sessions.partition_count) == (True, 5)
 
@@ -226,11 +226,11 @@ def test_sessions_that_change_all_the_time_leave_nothing_behind() -> None:
 
 def test_partition_with_records_goes_to_the_end() -> None:
     session = FetchSession(1, False, 0.0)
-    session.ask("t", [asked(index) for index in range(3)])
+    session.request("t", [asked(index) for index in range(3)])
     first = session.partitions["t", 0]
     session.move_to_end(first)
     assert list(session.partitions) == [("t", 1), ("t", 2), ("t", 0)]
-    session.ask("t", [asked(1, 7)])
+    session.request("t", [asked(1, 7)])
     assert list(session.partitions) == [("t", 1), ("t", 2), ("t", 0)]
     assert session.partitions["t", 1].fetch_offset == 7
     session.forget("t", [0, 0, 5])
@@ -241,12 +241,12 @@ def test_partition_with_records_goes_to_the_end() -> None:
 
 def test_error_is_news_and_so_is_its_end() -> None:
     cached = CachedPartition("t", asked(0))
-    assert not cached.is_told(0, 0, 0)
-    cached.tell(5, 5, 0)
-    assert cached.is_told(5, 5, 0)
-    assert not cached.is_told(6, 5, 0)
-    assert not cached.is_told(5, 4, 0)
-    assert not cached.is_told(5, 5, 1)
+    assert not cached.is_unchanged(0, 0, 0)
+    cached.record_answer(5, 5, 0)
+    assert cached.is_unchanged(5, 5, 0)
+    assert not cached.is_unchanged(6, 5, 0)
+    assert not cached.is_unchanged(5, 4, 0)
+    assert not cached.is_unchanged(5, 5, 1)
 
 
 def test_partition_of_a_session_is_as_small_as_the_bound_believes() -> None:
@@ -255,9 +255,9 @@ def test_partition_of_a_session_is_as_small_as_the_bound_believes() -> None:
     try:
         before, _ = tracemalloc.get_traced_memory()
         session = FetchSession(1, False, 0.0)
-        session.ask("t", (asked(index, 10_000 + index) for index in range(10_000)))
+        session.request("t", (asked(index, 10_000 + index) for index in range(10_000)))
         for cached in session.partitions.values():
-            cached.tell(1000 + cached.fetch_offset, 1000 + cached.fetch_offset, 500 + cached.fetch_offset)
+            cached.record_answer(1000 + cached.fetch_offset, 1000 + cached.fetch_offset, 500 + cached.fetch_offset)
         after, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -1,4 +1,4 @@
-"""Deletions: files of removed segments stay for their time, then go in a thread, and never those of somebody else."""
+"""FileRemover: files of removed segments are deleted after their delay, in a thread, and no others are."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker import deletions
-from kwire.broker.deletions import Deletions
-from kwire.disk_lanes import LaneFull
+from kwire.broker.maintenance import file_removal as deletions
+from kwire.broker.maintenance.file_removal import FileRemover
+from kwire.concurrency.disk_lanes import LaneFull
 from storage.errors import DiskFailure
-from storage.segment import LogSegment
+from storage.segment.segment import LogSegment
 from tests.support.batches import LaterJobs, run_now
 from tests.support.clock import ManualClock
 from tests.support.node import in_loop
@@ -50,7 +50,7 @@ async def until(is_so: Callable[[], bool]) -> None:
 @in_loop
 async def test_files_stay_for_their_delay(tmp_path: Path) -> None:
     clock = ManualClock()
-    files = Deletions(clock, run_now)
+    files = FileRemover(clock, run_now)
     files.add(removed(tmp_path, 2), DELAY_MS)
     clock.advance(DELAY_MS - 1)
     files.delete_due()
@@ -68,7 +68,7 @@ async def test_the_timer_waits_for_the_first_that_is_due(tmp_path: Path, monkeyp
     clock = ManualClock()
     # Real time decides when the timer rings, so the clock is the loop's.
     monkeypatch.setattr(clock, "monotonic", asyncio.get_running_loop().time)
-    files = Deletions(clock, run_now)
+    files = FileRemover(clock, run_now)
     (tmp_path / "late").mkdir()
     files.add(removed(tmp_path / "late", 1), DELAY_MS)
     (tmp_path / "soon").mkdir()
@@ -83,7 +83,7 @@ async def test_the_timer_waits_for_the_first_that_is_due(tmp_path: Path, monkeyp
 @in_loop
 async def test_a_few_files_are_one_job_and_jobs_follow_each_other(tmp_path: Path) -> None:
     jobs = LaterJobs()
-    files = Deletions(ManualClock(), jobs)
+    files = FileRemover(ManualClock(), jobs)
     files.add(removed(tmp_path, deletions.FILES_PER_JOB + 1), 0)
     assert len(jobs.jobs) == 1
     jobs.run()
@@ -108,7 +108,7 @@ async def test_files_that_a_full_lane_does_not_take_are_deleted_later(
             raise LaneFull("no place")
         job()
 
-    files = Deletions(ManualClock(), lane)
+    files = FileRemover(ManualClock(), lane)
     files.add(removed(tmp_path, 3), 0)
     assert (left(tmp_path), len(files)) == (3, 3)
     await until(lambda: files.deleted_files == 3)
@@ -119,7 +119,7 @@ async def test_files_that_a_full_lane_does_not_take_are_deleted_later(
 @in_loop
 async def test_a_full_list_does_not_wait(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deletions, "PENDING_MAX", 3)
-    files = Deletions(ManualClock(), run_now)
+    files = FileRemover(ManualClock(), run_now)
     files.add(removed(tmp_path, 5), DELAY_MS)
     await until(lambda: len(files) == 3)
     assert left(tmp_path) == 3
@@ -129,7 +129,7 @@ async def test_a_full_list_does_not_wait(tmp_path: Path, monkeypatch: pytest.Mon
 @in_loop
 async def test_a_file_that_cannot_be_deleted_is_tried_again_with_longer_and_longer_pauses(tmp_path: Path) -> None:
     clock = ManualClock()
-    files = Deletions(clock, run_now)
+    files = FileRemover(clock, run_now)
     files.add(removed(tmp_path, 1, failures=1), 0)
     await until(lambda: len(files) == 1)
     assert left(tmp_path) == 1
@@ -157,7 +157,7 @@ async def test_a_full_list_of_what_cannot_be_deleted_is_not_tried_all_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deletions, "PENDING_MAX", 3)
-    files = Deletions(ManualClock(), run_now)
+    files = FileRemover(ManualClock(), run_now)
     files.add(removed(tmp_path, 5, failures=1), 0)
     await until(lambda: files.failures == 5)
     files.delete_due()
@@ -170,7 +170,7 @@ async def test_a_full_list_of_what_cannot_be_deleted_is_not_tried_all_the_time(
 async def test_nothing_is_deleted_after_the_close(tmp_path: Path) -> None:
     clock = ManualClock()
     jobs = LaterJobs()
-    files = Deletions(clock, jobs)
+    files = FileRemover(clock, jobs)
     files.add(removed(tmp_path, 1), DELAY_MS)
     files.close()
     clock.advance(DELAY_MS)
@@ -183,7 +183,7 @@ async def test_a_pool_that_is_shut_ends_it(tmp_path: Path) -> None:
     def refuse(job: Callable[[], None]) -> None:
         raise RuntimeError("cannot schedule new futures after shutdown")
 
-    files = Deletions(ManualClock(), refuse)
+    files = FileRemover(ManualClock(), refuse)
     files.add(removed(tmp_path, 1), 0)
     files.delete_due()
     assert left(tmp_path) == 1

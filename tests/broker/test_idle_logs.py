@@ -1,4 +1,4 @@
-"""Upkeep: every open log is looked after now and then, a few at a time."""
+"""IdleLogs: periodic maintenance of all open logs in chunks, and parking above the limit."""
 
 import asyncio
 import os
@@ -6,11 +6,11 @@ from itertools import pairwise
 
 import pytest
 
-from kwire.broker import upkeep
+from kwire.broker.maintenance import idle_logs
+from kwire.broker.maintenance.idle_logs import IdleLogs
 from kwire.broker.partition import LogMaintenance, Partition
-from kwire.broker.upkeep import Upkeep
-from storage.batch import check_batch
-from storage.log import Log
+from storage.batch.record_batch import check_batch
+from storage.log.log import Log
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop
 from tests.support.partition_log import log_of
@@ -27,7 +27,7 @@ def append(partition: Partition, producer_id: int, sequence: int = 0) -> None:
 @in_loop
 async def test_silent_producers_are_forgotten(node: QuietNode) -> None:
     partition = await node.create_partition()
-    round_ = Upkeep(node.topics, node.clock, EXPIRATION_MS, OPEN_MAX)
+    round_ = IdleLogs(node.topics, node.clock, EXPIRATION_MS, OPEN_MAX)
     append(partition, 1)
     node.clock.advance(EXPIRATION_MS - 1)
     append(partition, 2)
@@ -49,13 +49,13 @@ async def test_silent_producers_are_forgotten(node: QuietNode) -> None:
 async def test_a_round_takes_turns_with_the_loop_and_opens_nothing(
     node: QuietNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "LOGS_PER_TURN", 2)
+    monkeypatch.setattr(idle_logs, "LOGS_PER_CHUNK", 2)
     topic = await node.create("t", 6)
     for partition in topic.partitions[:5]:
         append(partition, 1)
     released: list[Log] = []
     monkeypatch.setattr(Log, "release", lambda log: released.append(log))
-    round_ = Upkeep(node.topics, node.clock, EXPIRATION_MS, OPEN_MAX)
+    round_ = IdleLogs(node.topics, node.clock, EXPIRATION_MS, OPEN_MAX)
     round_.begin_round()
     assert len(released) == 2
     logs = [log_of(partition) for partition in topic.partitions[:5]]
@@ -70,11 +70,11 @@ async def test_a_round_takes_turns_with_the_loop_and_opens_nothing(
 
 @in_loop
 async def test_rounds_come_again_until_they_are_closed(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "ROUND_SECONDS", 0.001)
+    monkeypatch.setattr(idle_logs, "ROUND_SECONDS", 0.001)
     append(await node.create_partition(), 1)
     released: list[Log] = []
     monkeypatch.setattr(Log, "release", lambda log: released.append(log))
-    rounds = Upkeep(node.topics, node.clock, EXPIRATION_MS, OPEN_MAX)
+    rounds = IdleLogs(node.topics, node.clock, EXPIRATION_MS, OPEN_MAX)
     async with asyncio.timeout(10):
         while len(released) < 3:
             await asyncio.sleep(0.001)
@@ -102,12 +102,12 @@ async def until_open(node: QuietNode, count: int) -> None:
 @in_loop
 async def test_logs_beyond_the_bound_are_parked_the_idle_ones_first(node: QuietNode) -> None:
     partitions = await opened(node, 8)
-    bounded = Upkeep(node.topics, node.clock, EXPIRATION_MS, 8)
-    bounded.opened()
+    bounded = IdleLogs(node.topics, node.clock, EXPIRATION_MS, 8)
+    bounded.on_log_opened()
     assert all(partition.is_open for partition in partitions)
     bounded.close()
-    bounded = Upkeep(node.topics, node.clock, EXPIRATION_MS, 5)
-    bounded.opened()
+    bounded = IdleLogs(node.topics, node.clock, EXPIRATION_MS, 5)
+    bounded.on_log_opened()
     await until_open(node, 5)
     assert [partition.is_open for partition in partitions] == [False] * 3 + [True] * 5
     # What was written to meanwhile gets another turn: the next ones go.
@@ -116,7 +116,7 @@ async def test_logs_beyond_the_bound_are_parked_the_idle_ones_first(node: QuietN
         while partitions[3].high_watermark < 2:
             await asyncio.sleep(0.001)
     partitions[0].open()
-    bounded.opened()
+    bounded.on_log_opened()
     await until_open(node, 5)
     assert [partition.is_open for partition in partitions] == [True, False, False, True, False, True, True, True]
     assert bounded.parked_count == 4
@@ -127,11 +127,11 @@ async def test_logs_beyond_the_bound_are_parked_the_idle_ones_first(node: QuietN
 
 @in_loop
 async def test_parking_is_done_a_few_at_a_time(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "PARKS_PER_TURN", 2)
+    monkeypatch.setattr(idle_logs, "PARKS_PER_CHUNK", 2)
     await opened(node, 7)
-    bounded = Upkeep(node.topics, node.clock, EXPIRATION_MS, 0)
+    bounded = IdleLogs(node.topics, node.clock, EXPIRATION_MS, 0)
     counts = []
-    bounded.opened()
+    bounded.on_log_opened()
     async with asyncio.timeout(10):
         while node.topics.open_partitions:
             await asyncio.sleep(0)
@@ -145,8 +145,8 @@ async def test_parking_is_done_a_few_at_a_time(node: QuietNode, monkeypatch: pyt
 async def test_who_opens_many_in_a_turn_brings_as_much_parking(
     node: QuietNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "PARKS_PER_TURN", 1)
-    bounded = Upkeep(node.topics, node.clock, EXPIRATION_MS, 4)
+    monkeypatch.setattr(idle_logs, "PARKS_PER_CHUNK", 1)
+    bounded = IdleLogs(node.topics, node.clock, EXPIRATION_MS, 4)
     topic = await node.create("many", 40)
     most = 0
     for number in range(0, 40, 4):
@@ -162,7 +162,7 @@ async def test_who_opens_many_in_a_turn_brings_as_much_parking(
 
 @in_loop
 async def test_logs_that_are_all_in_use_are_asked_again_later(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "COUNT_SECONDS", 0.001)
+    monkeypatch.setattr(idle_logs, "COUNT_SECONDS", 0.001)
     partitions = await opened(node, 3)
     tries: list[str] = []
     park = LogMaintenance.park
@@ -172,7 +172,7 @@ async def test_logs_that_are_all_in_use_are_asked_again_later(node: QuietNode, m
         return len(tries) > 9 and park(opened)
 
     monkeypatch.setattr(LogMaintenance, "park", busy)
-    bounded = Upkeep(node.topics, node.clock, EXPIRATION_MS, 1)
+    bounded = IdleLogs(node.topics, node.clock, EXPIRATION_MS, 1)
     await until_open(node, 1)
     assert {os.path.basename(one) for one in tries} == {f"{one.topic_name}-{one.index}" for one in partitions}
     bounded.close()
@@ -182,8 +182,8 @@ async def test_logs_that_are_all_in_use_are_asked_again_later(node: QuietNode, m
 async def test_the_bound_holds_although_nobody_says_that_logs_were_opened(
     node: QuietNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "COUNT_SECONDS", 0.001)
-    bounded = Upkeep(node.topics, node.clock, EXPIRATION_MS, 2)
+    monkeypatch.setattr(idle_logs, "COUNT_SECONDS", 0.001)
+    bounded = IdleLogs(node.topics, node.clock, EXPIRATION_MS, 2)
     await opened(node, 6)
     await until_open(node, 2)
     bounded.close()
@@ -191,11 +191,11 @@ async def test_the_bound_holds_although_nobody_says_that_logs_were_opened(
 
 @in_loop
 async def test_a_round_goes_on_when_a_log_is_parked_meanwhile(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upkeep, "LOGS_PER_TURN", 1)
+    monkeypatch.setattr(idle_logs, "LOGS_PER_CHUNK", 1)
     partitions = await opened(node, 3)
     released: list[Log] = []
     monkeypatch.setattr(Log, "release", lambda log: released.append(log))
-    rounds = Upkeep(node.topics, node.clock, EXPIRATION_MS, OPEN_MAX)
+    rounds = IdleLogs(node.topics, node.clock, EXPIRATION_MS, OPEN_MAX)
     rounds.begin_round()
     assert node.topics.park(partitions[1])
     for _ in range(5):
@@ -209,13 +209,13 @@ async def test_a_round_goes_on_when_a_log_is_parked_meanwhile(node: QuietNode, m
 async def test_idle_segments_give_theirs_back_soon_while_the_log_is_short(
     node: QuietNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upkeep, "COUNT_SECONDS", 0.001)
+    monkeypatch.setattr(idle_logs, "COUNT_SECONDS", 0.001)
     partition = await node.create_partition()
     opened = log_of(partition)
     released = asyncio.Event()
     monkeypatch.setattr(Log, "release", lambda log: released.set() if log is opened else None)
     is_short = False
-    kept = Upkeep(node.topics, node.clock, EXPIRATION_MS, OPEN_MAX, is_short_of_descriptors=lambda: is_short)
+    kept = IdleLogs(node.topics, node.clock, EXPIRATION_MS, OPEN_MAX, is_short_of_descriptors=lambda: is_short)
     try:
         await asyncio.sleep(0.01)
         assert not released.is_set()

@@ -11,10 +11,12 @@ import pytest
 
 from kwire.broker.partition import Partition, sync_rounds
 from kwire.broker.partition.sync_rounds import SyncRounds
-from kwire.disk_lanes import DiskLanes
+from kwire.concurrency import chunking
+from kwire.concurrency.chunking import yield_to_loop
+from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.errors import ErrorCode, KafkaError
-from storage.batch import check_batch
-from storage.syncing import FILES_ONE_BY_ONE_MAX
+from storage.batch.record_batch import check_batch
+from storage.log.syncing import FILES_ONE_BY_ONE_MAX
 from tests.support.batches import make_batch
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop
@@ -124,6 +126,27 @@ async def test_nothing_is_readable_before_the_kernel_has_synced_it(tmp_path: Pat
         await world.settled()
         assert (first.high_watermark, reached) == (2, [("second", None), ("first", None)])
         assert world.disk.calls["fdatasync"] == world.disk.calls["syncfs"] == 0
+
+
+@in_loop
+async def test_long_computations_offer_the_processor_while_the_kernel_syncs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with made_world(tmp_path) as world:
+        (partition,) = await world.partitions(1)
+        yields: list[None] = []
+        monkeypatch.setattr(os, "sched_yield", lambda: yields.append(None))
+        monkeypatch.setattr(chunking, "OFFER_PAUSE", 0)
+        await yield_to_loop()
+        assert len(yields) == 0
+        append(partition)
+        await world.begun(1)
+        await yield_to_loop()
+        assert len(yields) == 1
+        world.kernel.finish(0)
+        await world.settled()
+        await yield_to_loop()
+        assert len(yields) == 1
 
 
 @in_loop

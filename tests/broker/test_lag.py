@@ -1,14 +1,14 @@
-"""How far behind a reader is: in offsets and in seconds, from open logs and from logs nobody has open."""
+"""Consumer lag: in offsets and in seconds, of open and of closed logs."""
 
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
-from kwire.broker import lag
-from kwire.broker.lag import Lag, Lags, Reader, time_of
+from kwire.broker.admin import lag
+from kwire.broker.admin.lag import Lag, Lags, Reader, time_of
 from kwire.broker.partition import Partition
-from storage.batch import check_batch, parse_header
+from storage.batch.record_batch import check_batch, parse_header
 from storage.errors import DiskFailure
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop
@@ -265,7 +265,7 @@ async def test_many_readers_are_measured_in_turns(tmp_path: Path) -> None:
     with QuietNode(tmp_path) as node:
         partition = await node.create_partition("t")
         put(node, partition, age_ms=1_000)
-        count = 3 * lag.READERS_PER_TURN
+        count = 3 * lag.READERS_PER_CHUNK
         found = await lags_of(node).measure([Reader("t", 0, 0)] * count + [Reader("t", 0, 1)])
         assert found == [Lag(0, 1, 1, 1.0)] * count + [Lag(0, 1, 0, 0.0)]
 

@@ -1,4 +1,4 @@
-"""Cleaning: which log is compacted when, that the result is swapped in, and what happens if something gets between."""
+"""LogCleaner: which log is compacted when, that the result is swapped in, and what happens if the log has changed."""
 
 import asyncio
 import inspect
@@ -12,15 +12,15 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.cleaning import OLD_SEGMENT_MS, REST_MS, WORKER_DEATHS_MAX, Cleaning
+from kwire.broker.maintenance.compaction import OLD_SEGMENT_MS, RETRY_DELAY_MS, WORKER_DEATHS_MAX, LogCleaner
 from kwire.broker.partition import Partition
-from kwire.broker.worker_process import WorkerDied, WorkerProcess
-from storage.batch import Record, build_batch, parse_header, read_records
+from kwire.concurrency.worker_process import WorkerDied, WorkerProcess
+from storage.batch.record_batch import Record, build_batch, parse_header, read_records
 from storage.errors import DiskFailure
-from storage.log import Log
-from storage.quarantine import Quarantine
-from storage.segment import segment_name
-from storage.settings import LogSettings
+from storage.log.log import Log
+from storage.log.quarantine import Quarantine
+from storage.log.settings import LogSettings
+from storage.segment.segment import segment_name
 from tests.support.batches import read_all
 from tests.support.node import QuietNode, in_loop
 from tests.support.partition_log import log_of
@@ -53,9 +53,9 @@ class InlineWorker(WorkerProcess):
 
 
 @asynccontextmanager
-async def cleaning(node: QuietNode, worker: WorkerProcess | None = None, **config: Any) -> AsyncIterator[Cleaning]:
+async def cleaning(node: QuietNode, worker: WorkerProcess | None = None, **config: Any) -> AsyncIterator[LogCleaner]:
     worker = worker or InlineWorker()
-    made = Cleaning(node.topics, node.clock, worker, node.config.log._replace(**config), node.files)
+    made = LogCleaner(node.topics, node.clock, worker, node.config.log._replace(**config), node.files)
     try:
         yield made
     finally:
@@ -423,7 +423,7 @@ async def test_a_full_disk_is_tried_again_later(tmp_path: Path) -> None:
                 assert not await cleaner.clean_one()
             assert (worker.runs, cleaner.failures, cleaner.last_errors) == (1, 1, {"t-0": "no space left"})
             worker.before = lambda: None
-            node.clock.advance(REST_MS)
+            node.clock.advance(RETRY_DELAY_MS)
             assert await cleaner.clean_one()
             assert cleaner.last_errors == {}
 
@@ -441,7 +441,7 @@ async def test_a_log_that_kills_its_worker_again_and_again_is_given_up(tmp_path:
         async with cleaning(node, worker) as cleaner:
             for _ in range(WORKER_DEATHS_MAX + 2):
                 assert not await cleaner.clean_one()
-                node.clock.advance(REST_MS)
+                node.clock.advance(RETRY_DELAY_MS)
             assert worker.runs == WORKER_DEATHS_MAX
             assert cleaner.uncleanable == {"t-0": "out of memory"}
 
@@ -455,10 +455,10 @@ async def test_old_segments_are_closed_when_their_time_has_come(tmp_path: Path) 
         read = partition.read(0, 500)
         async with cleaning(node) as cleaner:
             assert await cleaner.clean_one()
-            assert len(cleaner._deletions) == len(old)
+            assert len(cleaner._file_remover) == len(old)
             before = bytes(read.view)
             node.clock.advance(OLD_SEGMENT_MS + 1)
-            cleaner._deletions.delete_due()
+            cleaner._file_remover.delete_due()
             async with asyncio.timeout(WAIT_SECONDS):
                 while not all(segment.is_deleted for segment in old):
                     await asyncio.sleep(0.01)
@@ -478,7 +478,7 @@ async def test_a_worker_killed_in_the_middle_changes_nothing_and_the_next_run_wo
         new_file = Path(log_of(partition).directory) / (segment_name(0) + ".new")
         worker = WorkerProcess()
         slow = node.config.log._replace(cleaner_bytes_per_second_max=2000.0)
-        cleaner = Cleaning(node.topics, node.clock, worker, slow, node.files)
+        cleaner = LogCleaner(node.topics, node.clock, worker, slow, node.files)
         try:
             cleaned = asyncio.ensure_future(cleaner.clean_one())
             async with asyncio.timeout(WAIT_SECONDS):
@@ -490,7 +490,7 @@ async def test_a_worker_killed_in_the_middle_changes_nothing_and_the_next_run_wo
             assert values(partition) == before
             assert leftovers(partition) == []
             assert (worker.deaths, cleaner.failures, cleaner.uncleanable) == (1, 1, {})
-            node.clock.advance(REST_MS)
+            node.clock.advance(RETRY_DELAY_MS)
             cleaner._config = node.config.log
             assert await cleaner.clean_one()
             assert last_values(partition) == {key: value for _, key, value in before}
@@ -508,7 +508,7 @@ async def test_closing_in_the_middle_leaves_the_log_as_it_is(tmp_path: Path) -> 
         before = values(partition)
         worker = WorkerProcess()
         config = node.config.log._replace(cleaner_bytes_per_second_max=1.0, cleaner_backoff_ms=1)
-        cleaner = Cleaning(node.topics, node.clock, worker, config, node.files)
+        cleaner = LogCleaner(node.topics, node.clock, worker, config, node.files)
         async with asyncio.timeout(WAIT_SECONDS):
             while worker.pid is None:
                 await asyncio.sleep(0.01)

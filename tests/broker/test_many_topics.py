@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from kwire import node as node_module
-from kwire.broker.topics import NewTopic, Topic
+from kwire.broker.topics.topics import NewTopic, Topic
 from kwire.metastore import embedded
 from kwire.wire.messages.metadata import MetadataRequest
-from storage.batch import check_batch
-from storage.files import Files
+from storage.batch.record_batch import check_batch
+from storage.disk.files import Files
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop, running_node
 from tests.support.partition_log import log_of
@@ -181,11 +181,11 @@ async def test_topics_configured_alike_share_their_settings(tmp_path: Path) -> N
 
 @in_loop
 async def test_catalogue_is_rewritten_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "ENTRIES_PER_TURN", 10)
+    monkeypatch.setattr(embedded, "ENTRIES_PER_CHUNK", 10)
     with QuietNode(tmp_path) as node:
         await create(node, FEW)
         turns = 0
-        live = asyncio.ensure_future(node.metastore._live())
+        live = asyncio.ensure_future(node.metastore._live_frames())
         while not live.done():
             turns += 1
             await asyncio.sleep(0)

@@ -1,6 +1,6 @@
-"""The metadata log: its end is the number of commits, whatever became of the journal."""
+"""The metadata log: its end offset is the number of commits, also after the journal was rewritten."""
 
-from kwire.broker.metadata_log import MetadataLog
+from kwire.broker.admin.metadata_log import MetadataLog
 from kwire.metastore import Change, embedded
 from tests.support.node import DIRECTORY_ID, QuietNode, in_loop
 

@@ -1,17 +1,17 @@
-"""Offset marks: no offset is acknowledged that an accepted loss could give out a second time."""
+"""Offset marks: no acknowledged offset is assigned a second time after an accepted loss."""
 
 import asyncio
 from collections.abc import Sequence
 
 import pytest
 
-from kwire.broker.adoption import Adoption
-from kwire.broker.catalogue import MARKS_PREFIX
 from kwire.broker.partition import WAIT_MS_MAX, Partition
-from kwire.broker.topics import Topic
+from kwire.broker.topics.adoption import Adoption
+from kwire.broker.topics.catalogue import MARKS_PREFIX
+from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change
-from storage.batch import check_batch
+from storage.batch.record_batch import check_batch
 from storage.errors import DiskFailure
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop
@@ -22,7 +22,7 @@ SYNC = pytest.mark.parametrize("sync", ["group", "os"])
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("partition.reserved_offsets", "offset_marks", "adoption", "start_up"):
+    for module in ("partition.reserved_offsets", "topics.offset_marks", "topics.adoption", "topics.startup"):
         monkeypatch.setattr(f"kwire.broker.{module}.MARK_BLOCK", BLOCK)
 
 
@@ -98,7 +98,7 @@ async def test_above_the_mark_an_answer_waits_for_the_next_one(node: QuietNode, 
 
 @in_loop
 async def test_a_wait_for_a_mark_ends_with_its_own_timeout(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kwire.broker.offset_marks.LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("kwire.broker.topics.offset_marks.TIMEOUT_CHECK_SECONDS", 0.001)
     held = HeldCommits(node)
     partition = await node.create_partition()
     append(partition, BLOCK)

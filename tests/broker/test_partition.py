@@ -1,4 +1,4 @@
-"""Partitions: one door in, one signal out, and what is not let in."""
+"""Partitions: appends, their validation, and the rise of the high watermark as the only signal."""
 
 import errno
 import struct
@@ -10,9 +10,9 @@ from crc32c import crc32c
 from kwire.broker.partition import Partition, code_of
 from kwire.errors import ErrorCode, KafkaError
 from storage import errors
-from storage.batch import Record, build_batch, check_batch, parse_header, read_records
-from storage.format import CRC_POSITION, CRC_START, LOG_APPEND_TIME, MAX_TIMESTAMP_POSITION
-from storage.log import Appended
+from storage.batch.format import CRC_POSITION, CRC_START, LOG_APPEND_TIME, MAX_TIMESTAMP_POSITION
+from storage.batch.record_batch import Record, build_batch, check_batch, parse_header, read_records
+from storage.log.log import Appended
 from tests.support.batches import headers, make_batch
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop

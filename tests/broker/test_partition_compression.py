@@ -9,9 +9,9 @@ from kwire.broker.partition import Partition, code_of
 from kwire.errors import ErrorCode, KafkaError
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from storage import errors
-from storage.batch import Record, build_batch, check_batch, is_intact, parse_header, read_records
-from storage.format import CREATE_TIME, GZIP, HEADER_BYTES, LOG_APPEND_TIME, LZ4, NONE, SNAPPY, ZSTD
-from storage.log import Appended
+from storage.batch.format import CREATE_TIME, GZIP, HEADER_BYTES, LOG_APPEND_TIME, LZ4, NONE, SNAPPY, ZSTD
+from storage.batch.record_batch import Record, build_batch, check_batch, is_intact, parse_header, read_records
+from storage.log.log import Appended
 from tests.support.batches import headers, make_batch
 from tests.support.node import QuietNode, in_loop
 from tests.support.partition_log import log_of

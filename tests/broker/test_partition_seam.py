@@ -1,4 +1,4 @@
-"""The log behind a partition is private: code outside `broker/partition` cannot import, return, hold or reach one.
+"""The log of a partition is private: code outside `broker/partition` cannot import, return, hold or reach one.
 
 The checks go by what a name stands for and by where an attribute leads, not by the text `partition.log`. Each is shown
 to fail for a planted use.
@@ -18,11 +18,11 @@ import pytest
 
 import kwire
 from kwire.broker.partition import LogMaintenance, Partition
-from storage.batch import check_batch
-from storage.directories import LogDirectories
-from storage.log import Log
-from storage.log_reading import ReadableLog
-from storage.store import LogStore
+from storage.batch.record_batch import check_batch
+from storage.data_directory.directories import LogDirectories
+from storage.data_directory.store import LogStore
+from storage.log.log import Log
+from storage.log.reading import ReadableLog
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop
 from tests.support.partition_log import log_of
@@ -151,7 +151,7 @@ def test_no_module_outside_imports_a_log_or_a_function_that_returns_one() -> Non
 
 
 def test_no_module_outside_uses_a_private_attribute_of_a_partition() -> None:
-    assert {"_log", "_opened", "_open_log"} <= PRIVATE_NAMES
+    assert {"_log", "_open_now", "_open_log"} <= PRIVATE_NAMES
     sources = sources_outside(PRIVATE_NAMES)
     found = {path: list(uses_of_private_names(source, PRIVATE_NAMES)) for path, source in sources.items()}
     assert {path: uses for path, uses in found.items() if uses} == {}
@@ -177,14 +177,14 @@ def test_one_place_raises_the_high_watermark() -> None:
 @pytest.mark.parametrize(
     "planted",
     [
-        "from storage.log import Appended, Log",
-        "from storage.moving import MovedLog as Elsewhere",
-        "from storage.log_durability import DurableLog",
-        "import storage.log",
-        "import storage.log as stored",
-        "from storage import log as stored",
-        "def peek():\n    from storage.recovery import open_log",
-        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from storage.log import Log",
+        "from storage.log.log import Appended, Log",
+        "from storage.relocation.relocation import MovedLog as Elsewhere",
+        "from storage.log.durability import DurableLog",
+        "import storage.log.log",
+        "import storage.log.log as stored",
+        "from storage.log import log as stored",
+        "def peek():\n    from storage.recovery.recovery import open_log",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from storage.log.log import Log",
     ],
 )
 def test_planted_imports_are_found(planted: str) -> None:
@@ -195,7 +195,7 @@ def test_planted_imports_are_found(planted: str) -> None:
     "planted",
     [
         "end = partition._log.log_end_offset",
-        "room.partition._opened()",
+        "room.partition._open_now()",
         "handle = topic.partitions[0].maintenance()._log",
         'log = getattr(partition, "_log")',
         'ends = map(attrgetter("_log.log_end_offset"), partitions)',

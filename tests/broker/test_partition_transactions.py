@@ -1,4 +1,4 @@
-"""Transactions in a partition: markers at its door, how far committed data goes, and what is left out of it."""
+"""Transactions in a partition: appended markers, the last stable offset, and aborted transactions."""
 
 import asyncio
 from dataclasses import replace
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker.dirt import find_dirt
+from kwire.broker.admin.delete_records import Deletion, delete_records
+from kwire.broker.maintenance.cleanable import find_cleanable
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.record_deletion import Deletion, delete_records
-from kwire.coordinator.transaction.marker_writing import Marker
+from kwire.coordinator.transaction.marker_appender import TransactionMarker
 from kwire.errors import ErrorCode, KafkaError
 from storage import errors
-from storage.batch import check_batch, parse_header, read_records
+from storage.batch.record_batch import check_batch, parse_header, read_records
 from tests.support.batches import UnsyncedFiles, headers, make_batch
 from tests.support.events import SyncLater
 from tests.support.node import QuietNode, in_loop
@@ -116,7 +116,7 @@ async def test_a_marker_is_on_disk_whatever_the_topic_promises(tmp_path: Path, p
         written: list[ErrorCode] = []
         for number in range(2):
             TransactionalProducer(topic.partitions[0], number).send()
-            node.markers.write(("t", 0), Marker(number, 0, 0, True), written.append)
+            node.markers.write(("t", 0), TransactionMarker(number, 0, 0, True), written.append)
         assert written == []
         assert not topic.partitions[0].maintenance().park()
         syncs.run()
@@ -188,9 +188,9 @@ async def test_nothing_that_topics_ask_of_producers_is_asked_of_markers(node: Qu
 @in_loop
 async def test_topics_that_go_and_topics_of_the_event_store_take_no_markers(node: QuietNode) -> None:
     partition = await node.create_partition()
-    partition.is_leaving = True
+    partition.is_being_deleted = True
     assert refusal(partition, 7, 0, 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
-    partition.is_leaving = False
+    partition.is_being_deleted = False
     partition.settings = replace(partition.settings, is_event_topic=True)
     assert refusal(partition, 7, 0, 0) is ErrorCode.POLICY_VIOLATION
 
@@ -303,9 +303,9 @@ async def test_compaction_does_not_go_beyond_the_first_open_transaction(node: Qu
     log = log_of(partition)
     producer.send_keyed()
     log.roll(0)
-    assert find_dirt(partition, 0).segments == ()
-    assert find_dirt(partition, 0).uncleanable_offset == 0
+    assert find_cleanable(partition, 0).segments == ()
+    assert find_cleanable(partition, 0).uncleanable_offset == 0
     producer.commit()
     log.roll(0)
-    assert len(find_dirt(partition, 0).segments) == 2
-    assert find_dirt(partition, 0).uncleanable_offset == 2
+    assert len(find_cleanable(partition, 0).segments) == 2
+    assert find_cleanable(partition, 0).uncleanable_offset == 2

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker import producer_ids
-from kwire.broker.producer_ids import BLOCK_SIZE, ProducerIds
+from kwire.broker.admin import producer_ids
+from kwire.broker.admin.producer_ids import BLOCK_SIZE, ProducerIds
 from storage.errors import DiskFailure
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop

@@ -1,4 +1,4 @@
-"""Moves between directories, as the server makes them: beside producers, readers, parking and deletion."""
+"""Relocations between data directories, concurrent with producers, readers, parking and deletion."""
 
 import asyncio
 import errno
@@ -10,18 +10,19 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker import moves as moves_module
-from kwire.broker.moves import Moves
+from kwire.broker.maintenance import relocation as moves_module
+from kwire.broker.maintenance.relocation import Relocations
 from kwire.broker.partition import Partition
 from kwire.broker.partition.sync_rounds import SyncRounds
-from kwire.disk_lanes import DiskLanes
+from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.errors import ErrorCode, KafkaError
-from storage import copy_round, moving
-from storage.batch import check_batch
+from storage.batch.record_batch import check_batch
+from storage.disk.files import Files
 from storage.errors import DiskFailure
-from storage.files import Files
-from storage.log import Log
-from storage.moving import FUTURE_SUFFIX, MOVED_NOTE
+from storage.log.log import Log
+from storage.relocation import copy_round
+from storage.relocation import relocation as moving
+from storage.relocation.relocation import FUTURE_SUFFIX, MOVED_NOTE
 from tests.support.batches import headers, make_batch
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop
@@ -39,7 +40,7 @@ async def started(tmp_path: Path, *settings: str, files: Files | None = None) ->
     rounds = SyncRounds(files, [str(tmp_path / "a"), str(tmp_path / "b")], DiskLanes().sync)
     with QuietNode(tmp_path / "a", *settings, files=files, syncs=rounds, more_dirs=[tmp_path / "b"]) as node:
         yield node
-        await node.moves.close()
+        await node.relocations.close()
         await asyncio.wait_for(rounds.idle(), WAIT_SECONDS)
         rounds.close()
 
@@ -73,10 +74,10 @@ async def reached(partition: Partition, offset: int) -> None:
 async def begin(node: QuietNode, partition: Partition) -> None:
     topic = node.topics.get(partition.topic_name)
     assert topic is not None
-    await node.moves.begin(topic, partition, other(node, partition))
+    await node.relocations.begin(topic, partition, other(node, partition))
 
 
-async def idle(moves: Moves) -> None:
+async def idle(moves: Relocations) -> None:
     await asyncio.wait_for(moves.idle(), WAIT_SECONDS)
 
 
@@ -118,11 +119,11 @@ async def test_producers_and_readers_go_on_through_a_move(tmp_path: Path, sync: 
         before = place(partition)
         for _ in range(4):
             await begin(node, partition)
-            await idle(node.moves)
+            await idle(node.relocations)
         is_over = True
         ends = await asyncio.wait_for(asyncio.gather(*producers), WAIT_SECONDS)
-        assert node.moves.moved_count == 4
-        assert node.moves.failures == 0
+        assert node.relocations.moved_count == 4
+        assert node.relocations.failures == 0
         assert place(partition) == before
         assert watermarks == sorted(watermarks)
         assert partition.high_watermark == max(ends)
@@ -133,14 +134,14 @@ async def test_producers_and_readers_go_on_through_a_move(tmp_path: Path, sync: 
 async def test_a_switch_waits_for_the_end_of_a_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds follow each other without a pause: the switch is made in the callback in which one ends."""
     switches = []
-    switch = Moves._switch
+    switch = Relocations._switch
 
-    def noted(self: Moves, entry: object) -> bool:
+    def noted(self: Relocations, entry: object) -> bool:
         is_made = switch(self, entry)  # type: ignore[arg-type]
         switches.append(is_made)
         return is_made
 
-    monkeypatch.setattr(Moves, "_switch", noted)
+    monkeypatch.setattr(Relocations, "_switch", noted)
     async with started(tmp_path) as node:
         partition = await node.create_partition("t")
         await reached(partition, put(partition))
@@ -155,7 +156,7 @@ async def test_a_switch_waits_for_the_end_of_a_sync(tmp_path: Path, monkeypatch:
         for _ in range(3):
             before = place(partition)
             await begin(node, partition)
-            await idle(node.moves)
+            await idle(node.relocations)
             assert place(partition) != before
         is_over = True
         await reached(partition, put(partition))
@@ -170,7 +171,7 @@ async def test_the_old_folder_stays_for_a_while(tmp_path: Path) -> None:
         await reached(partition, put(partition))
         old = Path(log_of(partition).directory)
         await begin(node, partition)
-        await idle(node.moves)
+        await idle(node.relocations)
         assert (old / MOVED_NOTE).exists()
         deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
         while old.exists():
@@ -185,21 +186,21 @@ async def test_what_a_stop_interrupts_is_begun_anew(tmp_path: Path) -> None:
         partition = await node.create_partition("t")
         put(partition, 900_000)
         await reached(partition, put(partition, 900_000))
-        node.moves.bytes_per_second_max = 1
+        node.relocations.bytes_per_second_max = 1
         there = other(node, partition)
         await begin(node, partition)
-        assert node.moves.moving_count == 1
-        await node.moves.close()
+        assert node.relocations.moving_count == 1
+        await node.relocations.close()
         assert [name for name in os.listdir(there) if name.endswith(FUTURE_SUFFIX)]
         del partition
         node.restart()
         assert node.store.unfinished_moves == {"t-0": there}
-        node.moves.resume_soon()
+        node.relocations.resume_soon()
         await asyncio.sleep(0)
         topic = node.topics.get("t")
         assert topic is not None
         deadline = asyncio.get_running_loop().time() + WAIT_SECONDS
-        while not node.moves.moved_count:
+        while not node.relocations.moved_count:
             assert asyncio.get_running_loop().time() < deadline
             await asyncio.sleep(0.01)
         assert log_of(topic.partitions[0]).directory == os.path.join(there, "t-0")
@@ -209,14 +210,14 @@ async def test_what_a_stop_interrupts_is_begun_anew(tmp_path: Path) -> None:
 @in_loop
 async def test_only_a_few_move_at_once_and_all_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     running_max = 0
-    copy = Moves._copy
+    copy = Relocations._copy
 
-    async def counted(self: Moves, entry: object) -> bool:
+    async def counted(self: Relocations, entry: object) -> bool:
         nonlocal running_max
         running_max = max(running_max, self._running)
         return await copy(self, entry)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Moves, "_copy", counted)
+    monkeypatch.setattr(Relocations, "_copy", counted)
     async with started(tmp_path) as node:
         topic = await node.create("t", 9)
         before = {}
@@ -224,7 +225,7 @@ async def test_only_a_few_move_at_once_and_all_arrive(tmp_path: Path, monkeypatc
             await reached(partition, put(partition, 1000))
             before[partition.index] = place(partition)
             await begin(node, partition)
-        await idle(node.moves)
+        await idle(node.relocations)
         assert all(place(partition) != before[partition.index] for partition in topic.partitions)
         assert 1 <= running_max <= moves_module.MOVES_AT_ONCE_MAX
 
@@ -237,7 +238,7 @@ async def test_more_moves_than_there_may_be_are_refused(tmp_path: Path, monkeypa
         for partition in topic.partitions:
             put(partition, 900_000)
             await reached(partition, put(partition, 900_000))
-        node.moves.bytes_per_second_max = 1
+        node.relocations.bytes_per_second_max = 1
         await begin(node, topic.partitions[0])
         with pytest.raises(KafkaError) as caught:
             await begin(node, topic.partitions[1])
@@ -250,13 +251,13 @@ async def test_a_topic_that_is_deleted_takes_its_move_along(tmp_path: Path) -> N
         partition = await node.create_partition("t")
         put(partition, 900_000)
         await reached(partition, put(partition, 900_000))
-        node.moves.bytes_per_second_max = 100_000
+        node.relocations.bytes_per_second_max = 100_000
         await begin(node, partition)
         topic = node.topics.get("t")
         assert topic is not None
         await node.topics.delete(topic)
-        await idle(node.moves)
-        assert node.moves.moved_count == 0
+        await idle(node.relocations)
+        assert node.relocations.moved_count == 0
         for name in ("a", "b"):
             assert not [one for one in os.listdir(tmp_path / name) if one.startswith("t-0")]
         again = await node.create_partition("t")
@@ -304,9 +305,9 @@ async def test_a_client_that_goes_away_does_not_stop_its_move(tmp_path: Path, mo
         assert asked.cancelled()
         stopped.let_go()
         await begin(node, partition)  # behind the first one, and with the same wish
-        await idle(node.moves)
+        await idle(node.relocations)
         assert place(partition) != before
-        assert node.moves.moved_count == 1
+        assert node.relocations.moved_count == 1
 
 
 @in_loop
@@ -326,7 +327,7 @@ async def test_a_topic_that_is_deleted_while_its_move_begins_leaves_nothing(
         with pytest.raises(KafkaError) as caught:
             await asyncio.wait_for(asked, WAIT_SECONDS)
         assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        assert node.moves.moving_count == 0
+        assert node.relocations.moving_count == 0
         assert leftovers(tmp_path) == []
 
 
@@ -351,11 +352,11 @@ async def test_a_topic_made_anew_does_not_take_the_move_of_the_old_one_for_its_o
         assert topic is not None
         if str(Path(log_of(new).directory).parent) == target:
             target = other(node, new)
-        asked = asyncio.create_task(node.moves.begin(topic, new, target))
+        asked = asyncio.create_task(node.relocations.begin(topic, new, target))
         await asyncio.sleep(0)
         stopped.let_go()
         await asyncio.wait_for(asked, WAIT_SECONDS)
-        await idle(node.moves)
+        await idle(node.relocations)
         assert str(Path(log_of(new).directory).parent) == target
         assert leftovers(tmp_path) == []
 
@@ -365,21 +366,21 @@ async def test_a_switch_in_the_turn_in_which_its_time_is_up_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(moves_module, "SWITCH_WAIT_SECONDS", 0.01)
-    make = Moves._switch
+    make = Relocations._switch
 
-    def make_unseen(self: Moves, entry: moves_module._Entry) -> bool:
+    def make_unseen(self: Relocations, entry: moves_module._Relocation) -> bool:
         make(self, entry)
         return False
 
-    monkeypatch.setattr(Moves, "_switch", make_unseen)
+    monkeypatch.setattr(Relocations, "_switch", make_unseen)
     async with started(tmp_path) as node:
         partition = await node.create_partition("t")
         await reached(partition, put(partition))
         before = place(partition)
         await begin(node, partition)
-        await idle(node.moves)
+        await idle(node.relocations)
         assert place(partition) != before
-        assert (node.moves.moved_count, node.moves.failures) == (1, 0)
+        assert (node.relocations.moved_count, node.relocations.failures) == (1, 0)
 
 
 @in_loop
@@ -392,19 +393,19 @@ async def test_a_partition_that_could_not_be_settled_does_not_move_again(
         here = log_of(partition).directory
         with monkeypatch.context() as patch:
 
-            def fail(self: moving.Settlement) -> None:
+            def fail(self: moving.MoveCommit) -> None:
                 raise DiskFailure("no room", errno.ENOSPC)
 
-            patch.setattr(moving.Settlement, "run", fail)
+            patch.setattr(moving.MoveCommit, "run", fail)
             await begin(node, partition)
-            await idle(node.moves)
-            assert node.moves.failures == 1
+            await idle(node.relocations)
+            assert node.relocations.failures == 1
             with pytest.raises(KafkaError) as caught:
                 await begin(node, partition)
             assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert os.path.exists(here)  # it may still be the one that counts
         await begin(node, partition)
-        await idle(node.moves)
+        await idle(node.relocations)
         assert log_of(partition).directory == here
         assert offsets(partition) == [0]
 
@@ -419,12 +420,12 @@ async def test_a_log_that_was_put_away_meanwhile_is_copied_anew(
         for _ in range(6):
             await reached(partition, put(partition, 400_000))
         before = place(partition)
-        node.moves.bytes_per_second_max = 40_000_000
+        node.relocations.bytes_per_second_max = 40_000_000
         await begin(node, partition)
         for _ in range(3):
             await asyncio.sleep(0.01)
             node.topics.park(partition)
-        await idle(node.moves)
+        await idle(node.relocations)
         assert place(partition) != before
         assert offsets(partition) == list(range(6))
 
@@ -437,7 +438,7 @@ async def test_a_disk_that_is_full_leaves_the_partition_where_it_is(tmp_path: Pa
         put(partition, 900_000)
         await reached(partition, put(partition, 900_000))
         here, there = log_of(partition).directory, other(node, partition)
-        moves = node.moves
+        moves = node.relocations
         moves.bytes_per_second_max = 1_000_000_000
         copy_files = moving.CopyRound._copy
 
@@ -481,12 +482,12 @@ async def test_files_that_go_while_they_are_copied_are_no_failure(
 
         monkeypatch.setattr(moving.CopyRound, "_copy", gone)
         await begin(node, partition)
-        await idle(node.moves)
-        assert node.moves.moved_count == 1
+        await idle(node.relocations)
+        assert node.relocations.moved_count == 1
         left = moves_module.MISSING_FILES_MAX + 1
         await begin(node, partition)
-        await idle(node.moves)
-        assert (node.moves.moved_count, node.moves.failures) == (1, 1)
+        await idle(node.relocations)
+        assert (node.relocations.moved_count, node.relocations.failures) == (1, 1)
         assert offsets(partition) == list(range(8))
 
 

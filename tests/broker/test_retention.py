@@ -1,4 +1,4 @@
-"""Retention: old records go from open logs and from logs nobody has opened, and nothing else does."""
+"""Retention: old records are deleted from open and closed logs, and nothing else is."""
 
 import asyncio
 import os
@@ -11,14 +11,14 @@ from typing import Any
 
 import pytest
 
-from kwire.broker import retention
+from kwire.broker.maintenance import retention
+from kwire.broker.maintenance.retention import Retention
 from kwire.broker.partition import Partition
-from kwire.broker.retention import Retention
-from storage.batch import Record, build_batch, check_batch
+from storage.batch.record_batch import Record, build_batch, check_batch
 from storage.errors import DiskFailure, OffsetOutOfRange
-from storage.log import Log
-from storage.log_ages import AgingLog, AgingSegment, age_closed_log
-from storage.segment import LogSegment
+from storage.log.log import Log
+from storage.log.segment_ages import LogAges, SegmentAge, closed_log_ages
+from storage.segment.segment import LogSegment
 from tests.support.batches import make_batch, run_now
 from tests.support.node import QuietNode, in_loop
 from tests.support.partition_log import log_of
@@ -69,9 +69,9 @@ def log_files(node: QuietNode, folder: str = "t-0") -> list[int]:
 async def delete_due(node: QuietNode, kept: Retention, delay_ms: int = DELAY_MS) -> None:
     """Let the time pass that removed files stay."""
     node.clock.advance(delay_ms)
-    kept.deletions.delete_due()
+    kept.file_remover.delete_due()
     async with asyncio.timeout(10):
-        while kept.deletions._is_busy or len(kept.deletions):
+        while kept.file_remover._is_busy or len(kept.file_remover):
             await asyncio.sleep(0.001)
 
 
@@ -252,14 +252,14 @@ async def test_records_without_times_count_from_when_their_segment_was_closed(no
 @contextmanager
 def counted_looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     looked: list[str] = []
-    look = age_closed_log
+    look = closed_log_ages
 
-    def watched(directory: str, *rest: Any) -> AgingLog | None:
+    def watched(directory: str, *rest: Any) -> LogAges | None:
         looked.append(os.path.basename(directory))
         return look(directory, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(retention, "age_closed_log", watched)
+        patch.setattr(retention, "closed_log_ages", watched)
         yield looked
 
 
@@ -344,9 +344,9 @@ async def test_a_log_that_was_used_and_parked_since_is_looked_at_again(
 
 @in_loop
 async def test_folders_are_looked_at_in_portions(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "FOLDERS_PER_PORTION", 2)
-    monkeypatch.setattr(retention, "PORTION_PAUSE_SECONDS", 0.0)
-    monkeypatch.setattr(retention, "NAMES_PER_TURN", 3)
+    monkeypatch.setattr(retention, "FOLDERS_PER_CHUNK", 2)
+    monkeypatch.setattr(retention, "CHUNK_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(retention, "NAMES_PER_CHUNK", 3)
     for number in range(5):
         await filled(node, HOUR_MS, name=f"t{number}", retention_ms="1")
     node.restart()
@@ -373,7 +373,7 @@ async def test_a_folder_that_went_away_meanwhile_is_no_matter(node: QuietNode) -
         assert topic is not None
         (closed,) = [closed for folder in ("t-0",) if (closed := kept._due(folder)) is not None]
         await node.topics.delete(topic)
-        await kept._judge_closed([closed])
+        await kept._apply_to_closed([closed])
         await kept.round()
         assert (kept.failures, kept.deleted_segments) == (0, 0)
 
@@ -387,7 +387,7 @@ async def test_files_are_read_and_deleted_by_a_thread(node: QuietNode, monkeypat
     node.restart()
     await filled(node, HOUR_MS, HOUR_MS, 0, name="opened", retention_ms="1000", file_delete_delay_ms="0")
     threads = set()
-    for owner, name in ((AgingSegment, "_read"), (LogSegment, "delete_files")):
+    for owner, name in ((SegmentAge, "_read"), (LogSegment, "delete_files")):
         real = getattr(owner, name)
 
         def watched(*args: Any, real: Any = real) -> Any:
@@ -403,7 +403,7 @@ async def test_files_are_read_and_deleted_by_a_thread(node: QuietNode, monkeypat
         kept = Retention(node.topics, node.clock, in_background, 300_000, node.store, node.files)
         await kept.round()
         async with asyncio.timeout(10):
-            while kept.deletions._is_busy or len(kept.deletions):
+            while kept.file_remover._is_busy or len(kept.file_remover):
                 await asyncio.sleep(0.001)
         kept.close()
     assert (log_files(node, "closed-0"), log_files(node, "opened-0")) == ([2], [2])
@@ -441,7 +441,7 @@ async def test_a_topic_deleted_during_the_round_is_left_alone(node: QuietNode) -
     with keeping(node) as kept:
         opened = [partition]
         await node.topics.delete(topic)
-        await kept._judge_open(opened)
+        await kept._apply_to_open(opened)
         assert (kept.failures, kept.deleted_segments) == (0, 0)
 
 
@@ -452,7 +452,7 @@ async def test_a_topic_made_anew_keeps_its_files(node: QuietNode) -> None:
     assert topic is not None
     with keeping(node) as kept:
         await kept.round()
-        assert len(kept.deletions) == 1
+        assert len(kept.file_remover) == 1
         await node.topics.delete(topic)
         await filled(node, 0, 0, 0)
         await delete_due(node, kept)
@@ -461,7 +461,7 @@ async def test_a_topic_made_anew_keeps_its_files(node: QuietNode) -> None:
 
 @in_loop
 async def test_a_round_takes_turns_with_the_loop(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "LOGS_PER_TURN", 2)
+    monkeypatch.setattr(retention, "LOGS_PER_CHUNK", 2)
     partitions = [await filled(node, HOUR_MS, name=f"t{number}", retention_ms="1") for number in range(5)]
     turns = []
     with keeping(node) as kept:

@@ -1,4 +1,4 @@
-"""Scrubbing: every closed segment is read once per interval, open logs or not, and damage becomes a quarantine."""
+"""Scrub: every closed segment of open and closed logs is read once per interval, and damage is quarantined."""
 
 import asyncio
 import logging
@@ -10,13 +10,13 @@ import pytest
 from crc32c import crc32c
 from msgspec.structs import replace
 
-from kwire.broker import scrub as scrub_module
+from kwire.broker.maintenance import scrub as scrub_module
+from kwire.broker.maintenance.scrub import SLOTS_MAX, Scrub
 from kwire.broker.partition import Partition
-from kwire.broker.scrub import SLOTS_MAX, Scrub
-from kwire.broker.worker_process import WorkerProcess
-from storage.batch import check_batch, parse_header
+from kwire.concurrency.worker_process import WorkerProcess
+from storage.batch.record_batch import check_batch, parse_header
 from storage.errors import QuarantinedRange
-from storage.verify import SegmentJob, SegmentReport, verify_segment
+from storage.recovery.verify import SegmentJob, SegmentReport, verify_segment
 from tests.support.batches import make_batch, split_batches
 from tests.support.node import QuietNode, in_loop
 from tests.support.partition_log import log_of

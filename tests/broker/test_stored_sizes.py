@@ -1,13 +1,13 @@
-"""Sizes by topic: those of logs that nobody opened are measured a few at a time, and none is opened for it."""
+"""Sizes by topic: those of closed logs are measured a few at a time, without opening a log."""
 
 import asyncio
 
 import pytest
 
-from kwire.broker import stored_sizes
 from kwire.broker.partition import Partition
-from kwire.broker.stored_sizes import StoredSizes
-from storage.batch import check_batch
+from kwire.broker.topics import stored_sizes
+from kwire.broker.topics.stored_sizes import StoredSizes
+from storage.batch.record_batch import check_batch
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop
 

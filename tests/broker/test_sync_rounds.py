@@ -1,4 +1,4 @@
-"""Sync rounds: one at a time, everything dirty in each, nothing told or shown before the disk has it."""
+"""Sync rounds: one at a time, with all dirty logs, and nothing is acknowledged or readable before it is on disk."""
 
 import asyncio
 import errno
@@ -11,12 +11,12 @@ import pytest
 
 from kwire.broker.partition import Partition, sync_rounds
 from kwire.broker.partition.sync_rounds import SyncRounds
-from kwire.disk_lanes import DiskLanes
+from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.errors import ErrorCode, KafkaError
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from storage.batch import check_batch
+from storage.batch.record_batch import check_batch
 from storage.errors import StorageFailed
-from storage.syncing import FILES_ONE_BY_ONE_MAX
+from storage.log.syncing import FILES_ONE_BY_ONE_MAX
 from tests.support.batches import make_batch
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop
@@ -136,7 +136,7 @@ async def test_what_arrives_during_a_round_shares_the_next_one(tmp_path: Path) -
 async def test_a_small_sync_is_told_while_a_large_one_of_the_same_round_is_at_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync_rounds, "TELL_SECONDS", 0.0)
+    monkeypatch.setattr(sync_rounds, "REPORT_SECONDS", 0.0)
     async with made_world(tmp_path) as world:
         topic = await world.node.create("t", 2)
         large, small = topic.partitions
@@ -227,7 +227,7 @@ async def test_failed_sync_is_told_and_never_tried_again(tmp_path: Path) -> None
 async def test_a_wait_for_a_stuck_disk_ends_with_its_own_timeout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync_rounds, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(sync_rounds, "TIMEOUT_CHECK_SECONDS", 0.001)
     async with made_world(tmp_path) as world:
         clock, partition = world.node.clock, await world.node.create_partition()
         world.disk.shut()

@@ -1,4 +1,4 @@
-"""A search for a time: what it finds is what was there when it began, whatever the loop does to the log meanwhile."""
+"""A search for a timestamp: its result is valid for the log as it was when the search began."""
 
 import os
 import random
@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from kwire.broker.partition import Partition
 from kwire.broker.partition.time_search import search_largest_time, search_time
-from storage.batch import Record, build_batch, check_batch, parse_header, read_records
+from storage.batch.format import HEADER_BYTES, NONE, ZSTD
+from storage.batch.record_batch import Record, build_batch, check_batch, parse_header, read_records
 from storage.errors import StorageError
-from storage.format import HEADER_BYTES, NONE, ZSTD
-from storage.log import Log
-from storage.times import TimestampAndOffset
+from storage.log.log import Log
+from storage.segment.time_search import TimestampAndOffset
 from tests.support.batches import make_batch, split_batches
 from tests.support.node import QuietNode, in_loop
 from tests.support.partition_log import log_of

@@ -1,4 +1,4 @@
-"""Topics: what may be created, what stays the same over a restart, and what happens when two want the same."""
+"""Topics: which may be created, what survives a restart, and conflicting concurrent changes."""
 
 import asyncio
 import errno
@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from kwire.broker import topics
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.topic_names import NAME_LENGTH_MAX, PARTITIONS_MAX
-from kwire.broker.topics import OFFSETS_TOPIC, NewTopic, Topics
+from kwire.broker.topics import topics
+from kwire.broker.topics.names import NAME_LENGTH_MAX, PARTITIONS_MAX
+from kwire.broker.topics.topics import OFFSETS_TOPIC, NewTopic, Topics
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change
 from kwire.streams.local import LocalLog
-from storage.batch import check_batch
+from storage.batch.format import CREATE_TIME, LOG_APPEND_TIME
+from storage.batch.record_batch import check_batch
 from storage.errors import StorageError
-from storage.format import CREATE_TIME, LOG_APPEND_TIME
-from storage.log_deletion import LogDeletion
+from storage.log.deletion import LogDeletion
 from tests.support.batches import make_batch
 from tests.support.events import validate_now
 from tests.support.faulty_files import FaultyFiles
@@ -142,7 +142,7 @@ async def test_widened_topic_keeps_what_it_has(node: QuietNode) -> None:
     topic = await node.create("t", 2, retention_ms="5")
     first = topic.partitions[0]
     append(first)
-    await node.topics.widen(topic, 5)
+    await node.topics.create_partitions(topic, 5)
     assert len(topic.partitions) == 5
     assert topic.partitions[0] is first
     assert append(topic.partitions[4]) == 0
@@ -164,7 +164,7 @@ async def test_configuration_reaches_open_and_unopened_logs(node: QuietNode) -> 
     for partition in (opened, unopened):
         assert partition.settings.max_message_bytes == 200
         assert log_of(partition).settings.timestamp_type == LOG_APPEND_TIME
-    await node.topics.widen(topic, 3)
+    await node.topics.create_partitions(topic, 3)
     assert topic.partitions[2].settings.max_message_bytes == 200
     node.restart()
     again = node.topics.get("t")
@@ -293,7 +293,9 @@ async def test_of_two_changes_at_the_same_time_one_has_to_try_again(node: QuietN
     """Both were thought out from the same state; the second must not undo the first."""
     topic = await node.create("t")
     results = await asyncio.gather(
-        node.topics.widen(topic, 5), node.topics.configure(topic, {"retention.ms": "5"}), return_exceptions=True
+        node.topics.create_partitions(topic, 5),
+        node.topics.configure(topic, {"retention.ms": "5"}),
+        return_exceptions=True,
     )
     (error,) = [result for result in results if result is not None]
     assert isinstance(error, KafkaError)
@@ -313,7 +315,7 @@ async def test_deleted_topic_cannot_be_changed_through_an_old_object(node: Quiet
     old = await node.create("t")
     await node.topics.delete(old)
     await node.create("t")
-    for change in (node.topics.widen(old, 3), node.topics.configure(old, {}), node.topics.delete(old)):
+    for change in (node.topics.create_partitions(old, 3), node.topics.configure(old, {}), node.topics.delete(old)):
         with pytest.raises(KafkaError) as caught:
             await change
         assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -331,7 +333,7 @@ async def test_change_is_finished_when_whoever_asked_has_gone(node: QuietNode) -
     changes = [
         node.topics.create([NewTopic("new", 1, {})]),
         node.topics.delete(doomed),
-        node.topics.widen(wide, 2),
+        node.topics.create_partitions(wide, 2),
     ]
     for change in changes:
         task = asyncio.ensure_future(change)
@@ -356,7 +358,7 @@ async def test_catalogue_that_cannot_be_written_changes_nothing(tmp_path: Path) 
         files.break_down("pwrite", errno.ENOSPC)
         changes = [
             node.topics.create([NewTopic("new", 1, {})]),
-            node.topics.widen(topic, 2),
+            node.topics.create_partitions(topic, 2),
             node.topics.configure(topic, {"retention.ms": "1"}),
             node.topics.delete(topic),
         ]
@@ -461,7 +463,7 @@ async def test_stored_setting_that_cannot_be_is_named_at_the_start(node: QuietNo
 async def test_loop_gets_its_turn_while_a_wide_topic_is_deleted(
     node: QuietNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "DELETIONS_PER_TURN", 2)
+    monkeypatch.setattr(topics, "DELETIONS_PER_CHUNK", 2)
     topic = await node.create("t", 9)
     left: list[int] = []
     deleted: list[int] = []
@@ -483,7 +485,7 @@ async def test_loop_gets_its_turn_while_a_wide_topic_is_deleted(
 async def test_topic_of_the_same_name_waits_until_the_old_one_is_out_of_its_way(
     node: QuietNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "DELETIONS_PER_TURN", 1)
+    monkeypatch.setattr(topics, "DELETIONS_PER_CHUNK", 1)
     old = await node.create("t", 5)
     for partition in old.partitions:
         append(partition)

@@ -1,13 +1,13 @@
-"""Long polls: woken by enough bytes or by time, once, and gone without a trace."""
+"""Long polls: woken once, by enough bytes or by the timeout, and removed completely."""
 
 import asyncio
 from pathlib import Path
 
 import pytest
 
+from kwire.broker.fetch.long_poll import LongPoll
 from kwire.broker.partition import Partition
-from kwire.broker.waits import LongPoll
-from storage.batch import check_batch
+from storage.batch.record_batch import check_batch
 from tests.support.batches import UnsyncedFiles, make_batch
 from tests.support.events import SyncLater
 from tests.support.node import QuietNode, in_loop

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from kwire.broker.work_allowance import LIGHT_WEIGHT_MAX, WEIGHT_PER_ITERATION, WorkAllowance
+from kwire.concurrency.work_allowance import LIGHT_WEIGHT_MAX, WEIGHT_PER_ITERATION, WorkAllowance
 from tests.support.node import in_loop
 
 

@@ -1,24 +1,34 @@
-"""A worker process does what it is told, one thing after the other, and its death is survived."""
+"""A worker process runs calls one after the other, and is restarted after it died."""
 
 import asyncio
+import gc
 import os
 import signal
+import sys
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import pytest
 
-from kwire.broker.pace import Pace
-from kwire.broker.worker_process import WorkerDied, WorkerProcess
+from kwire.broker.maintenance.disk_throttle import DiskThrottle
+from kwire.concurrency import worker_process
+from kwire.concurrency.worker import write_message
+from kwire.concurrency.worker_process import LARGE_BYTES, WorkerDied, WorkerProcess
 from storage.errors import DamagedLog, DiskFailure
 from tests.support.node import in_loop, in_uvloop
 from tests.support.worker_calls import (
     WAIT_SECONDS,
     block_until_killed,
     facts,
+    kept_arguments,
+    kinds_and_sizes,
     print_something,
     raise_damage,
     raise_full_disk,
+    raise_with_argument,
     unsendable,
 )
 
@@ -47,6 +57,31 @@ async def test_a_call_is_done_by_another_process_at_low_priority() -> None:
         await worker.close()
 
 
+@in_loop
+async def test_large_arguments_are_not_copied_into_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    pickled: list[int] = []
+
+    def keep(target: IO[bytes], call: bytes, buffers: Sequence[bytes]) -> None:
+        pickled.append(len(call))
+        write_message(target, call, buffers)
+
+    monkeypatch.setattr(worker_process, "write_message", keep)
+    worker = WorkerProcess()
+    try:
+        large = bytes(4 * LARGE_BYTES)
+        args = large, "text", large, b"small", bytes(LARGE_BYTES)
+        assert await worker.run(kinds_and_sizes, *args) == [
+            ("bytes", 4 * LARGE_BYTES),
+            ("str", 4),
+            ("bytes", 4 * LARGE_BYTES),
+            ("bytes", 5),
+            ("bytes", LARGE_BYTES),
+        ]
+        assert pickled[0] < 1000
+    finally:
+        await worker.close()
+
+
 @in_uvloop
 async def test_what_is_raised_there_is_raised_here() -> None:
     worker = WorkerProcess()
@@ -56,7 +91,7 @@ async def test_what_is_raised_there_is_raised_here() -> None:
         with pytest.raises(DiskFailure) as caught:
             await worker.run(raise_full_disk)
         assert caught.value.error_number == 28
-        with pytest.raises(RuntimeError, match="cannot be sent"):
+        with pytest.raises(RuntimeError, match="cannot be pickled"):
             await worker.run(unsendable)
         assert await worker.run(print_something) == "answer"
         assert worker.starts == 1
@@ -106,7 +141,7 @@ async def test_closing_ends_the_process_in_the_middle_of_its_work(tmp_path: Path
 
 @in_loop
 async def test_an_idle_worker_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kwire.broker.worker_process.IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("kwire.concurrency.worker_process.IDLE_SECONDS", 0.01)
     worker = WorkerProcess()
     try:
         await worker.run(max, 1, 2)
@@ -145,7 +180,7 @@ def test_a_pace_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(time, "monotonic", lambda: now)
     monkeypatch.setattr(time, "sleep", sleep)
-    pace = Pace(1000)
+    pace = DiskThrottle(1000)
     for _ in range(100):
         pace(100)
     assert 9.9 <= now <= 10.1
@@ -154,3 +189,22 @@ def test_a_pace_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(10):
         pace(100)
     assert 0.9 <= now - before <= 1.1
+
+
+@in_loop
+async def test_a_call_that_fails_keeps_its_arguments_in_neither_process() -> None:
+    worker = WorkerProcess()
+    data = bytes(LARGE_BYTES)
+    references = sys.getrefcount(data)
+    gc.disable()
+    try:
+        for _ in range(3):
+            with suppress(ValueError):
+                await worker.run(raise_with_argument, data)
+        async with asyncio.timeout(WAIT_SECONDS):
+            while sys.getrefcount(data) > references:  # the thread that made the call lets go of them, too
+                await asyncio.sleep(0.001)
+        assert await worker.run(kept_arguments) == 0
+    finally:
+        gc.enable()
+        await worker.close()

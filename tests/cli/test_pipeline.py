@@ -6,10 +6,11 @@ import sys
 
 import pytest
 
-from kwire.cli import INTERRUPTED, main
+from kwire.cli import main
+from kwire.exit_codes import INTERRUPTED
 from kwire.pipeline import __main__ as spark_submitted
 from kwire.pipeline import jobs
-from kwire.pipeline.jobs import CANNOT_RUN, JOBS, told
+from kwire.pipeline.jobs import CANNOT_RUN, JOBS, error_text
 
 RUN_S = 60.0
 
@@ -56,7 +57,7 @@ def test_without_spark_a_job_says_what_to_install() -> None:
     ended = run_python(program, "pipeline", "analytics", "--topic", "lobby", "--warehouse", "lake")
     assert ended.returncode == CANNOT_RUN
     assert ended.stderr == (
-        "kwire: jobs need Spark: install kwire with the extra `spark`, such as `scripts/install spark`\n"
+        "kwire: jobs need Spark: install kwire with the extra `spark`, for example with `scripts/install spark`\n"
     )
 
 
@@ -64,13 +65,13 @@ def test_without_spark_a_job_says_what_to_install() -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--window", "1m", "--slide", "7s"], "windows of 1m cannot begin every 7s"),
+        (["--window", "1m", "--slide", "7s"], "--window 1m: must be a multiple of --slide 7s"),
         (["--window", "1h", "--slide", "1s"], "each event would be counted in 3600 windows"),
-        (["--top", "1001"], "--top takes 1 to 1000 rooms"),
-        (["--user-field", "a..b"], "'a..b' is no name of a field"),
-        (["--results-room", "lobby"], "lobby is where results go"),
-        (["--results-room", "two words"], "--results-room takes letters, digits"),
-        (["--results-room", ".."], "--results-room takes letters, digits"),
+        (["--top", "1001"], "--top: must be from 1 to 1000, got 1001"),
+        (["--user-field", "a..b"], "expected a field name, or several with dots between them, got 'a..b'"),
+        (["--results-room", "lobby"], "lobby is the room for results"),
+        (["--results-room", "two words"], "--results-room: only letters, digits"),
+        (["--results-room", ".."], "--results-room: only letters, digits"),
         (["--http", "http://127.0.0.1:9"], "http://127.0.0.1:9"),
     ],
 )
@@ -89,15 +90,15 @@ def test_spans_of_time_are_checked_by_the_parser(text: str, capsys: pytest.Captu
     with pytest.raises(SystemExit) as ended:
         main(["pipeline", "analytics", "--topic", "lobby", "--warehouse", "lake", f"--window={text}"])
     assert ended.value.code == 2
-    assert "is no span of time such as" in capsys.readouterr().err
+    assert "expected a duration such as" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["--metrics", "9108"], "--metrics takes HOST:PORT, not '9108'"),
-        (["--interval", "soon"], "'soon' is no number of seconds"),
-        (["--top", "0"], "'0' is no whole number from 1"),
+        (["--metrics", "9108"], "--metrics: expected HOST:PORT, got '9108'"),
+        (["--interval", "soon"], "must be a number of seconds from 0 to 86,400, got 'soon'"),
+        (["--top", "0"], "must be a whole number from 1 to 1,000,000,000, got '0'"),
         (["--pattern", ".*"], "not allowed with argument --topic"),
         (["--result", "weather"], "invalid choice: 'weather'"),
     ],
@@ -131,5 +132,5 @@ def test_spans_are_written_as_they_are_read() -> None:
 
 def test_of_spark_s_words_the_first_are_told() -> None:
     error = ValueError("the table is gone\n\tat org.apache.spark.Foo(Foo.scala:1)\n\tat more")
-    assert told(error) == "the table is gone"
-    assert told(ValueError()) == "ValueError"
+    assert error_text(error) == "the table is gone"
+    assert error_text(ValueError()) == "ValueError"

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from kwire.cli.progress import BAR_CELLS_MAX, LINE_INTERVAL_SECONDS, Progress, duration_text, size_text
+from kwire.progress import BAR_CELLS_MAX, LINE_INTERVAL_SECONDS, Progress, duration_text, size_text
 
 
 class Terminal(io.StringIO):

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from kwire.cli.verbs import FAILED, add_verb, reports_failures
+from kwire.cli.subcommands import FAILED, add_subcommand, reports_failures
 
 MANY_LINES = """
 from argparse import Namespace
-from kwire.cli.verbs import reports_failures
+from kwire.cli.subcommands import reports_failures
 
 @reports_failures(OSError, exit_code=5)
 def print_for_ever(options):
@@ -35,8 +35,8 @@ def ended(error: Exception | None, *failures: type[Exception], **how: int) -> in
 def test_a_failure_is_one_message_and_an_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(None, ValueError) == 0
     assert capsys.readouterr() == ("", "")
-    assert ended(ValueError("there is no topic a"), OSError, ValueError) == FAILED
-    assert capsys.readouterr() == ("", "kwire: there is no topic a\n")
+    assert ended(ValueError("topic a does not exist"), OSError, ValueError) == FAILED
+    assert capsys.readouterr() == ("", "kwire: topic a does not exist\n")
     assert ended(FileNotFoundError("x"), OSError, exit_code=2) == 2
 
 
@@ -58,9 +58,10 @@ def test_a_reader_that_goes_away_ends_a_verb_quietly() -> None:
 
 
 def test_a_description_keeps_its_capitals_and_its_lines() -> None:
-    verbs = argparse.ArgumentParser().add_subparsers()
-    brief = add_verb(verbs, "create", "have events sent to a URL", lambda options: 0)
+    subcommands = argparse.ArgumentParser().add_subparsers()
+    brief = add_subcommand(subcommands, "create", "have events sent to a URL", lambda options: 0)
     assert "Have events sent to a URL." in brief.format_help()
-    long = add_verb(verbs, "dump", "print files", lambda options: 0, description="One\n  two", epilog="end\n  here")
+    texts = {"description": "One\n  two", "epilog": "end\n  here"}
+    long = add_subcommand(subcommands, "dump", "print files", lambda options: 0, **texts)
     assert "One\n  two" in long.format_help()
     assert "end\n  here" in long.format_help()

@@ -58,9 +58,9 @@ async def test_a_webhook_from_its_making_to_its_end(tmp_path: Path) -> None:
         ]
         assert "orders-2" in (await webhook(hooks, "dead", webhook_id)).out
         receiver.reply = lambda got: Reply()
-        assert (await webhook(hooks, "resend", webhook_id, "--dead")).out == "1 events are sent again\n"
+        assert (await webhook(hooks, "resend", webhook_id, "--dead")).out == "1 events queued to be sent again\n"
         await hooks.until({"id": webhook_id}, lambda one: one["deadLetters"] == 0)
-        assert (await webhook(hooks, "resend", webhook_id, "orders-1")).out == "1 events are sent again\n"
+        assert (await webhook(hooks, "resend", webhook_id, "orders-1")).out == "1 events queued to be sent again\n"
         replayed = await webhook(hooks, "replay", webhook_id, "--since-event", "orders-1")
         assert replayed.out == "sending again: orders after orders-1\n"
         assert (await webhook(hooks, "pause", webhook_id)).out == f"paused {webhook_id}\n"
@@ -86,5 +86,5 @@ async def test_what_is_asked_for_wrongly_is_told_in_words(tmp_path: Path) -> Non
         refused = await webhook(hooks, "create", "gopher://x", "orders")
         assert (refused.code, refused.errors.startswith("kwire: ")) == (1, True)
         assert (await webhook(hooks, "create", "https://x.example", "orders", "--header", "x")).code == 1
-        assert "say what is to be changed" in (await webhook(hooks, "update", "x")).errors
-        assert "name events" in (await webhook(hooks, "resend", "x")).errors
+        assert "nothing to change" in (await webhook(hooks, "update", "x")).errors
+        assert "give either event ids" in (await webhook(hooks, "resend", "x")).errors

@@ -22,8 +22,8 @@ from kwire.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestPro
 from kwire.wire.messages.metadata import MetadataResponse
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.wire.schema import Api
-from storage.batch import Record, build_batch
-from storage.format import ZSTD
+from storage.batch.format import ZSTD
+from storage.batch.record_batch import Record, build_batch
 from tests.wire.strategies import drawn
 
 Captured = pytest.CaptureFixture[str]
@@ -112,13 +112,13 @@ FETCH_12 = ("--response", "--api", "fetch", "--version", "12")
 def test_a_batch_at_the_end_of_a_fetch_may_be_cut_short(capsys: Captured) -> None:
     batch = bytes(build_batch([Record(b"k", b"v", 0)]))
     told = decoded(capsys, *FETCH_12, "--hex", fetched(batch + batch[:30]).hex())
-    assert f"position {len(batch)}  30 bytes of a batch that is cut short" in told
+    assert f"position {len(batch)}  30 bytes of an incomplete batch" in told
 
 
 def test_a_batch_with_a_wrong_checksum_and_an_old_format_are_named(capsys: Captured) -> None:
     batch = build_batch([Record(b"k", b"v", 0)])
     batch[17] ^= 1
-    assert "DOES NOT FIT" in decoded(capsys, *FETCH_12, "--hex", fetched(bytes(batch)).hex())
+    assert "DOES NOT MATCH" in decoded(capsys, *FETCH_12, "--hex", fetched(bytes(batch)).hex())
     batch[16] = 1
     assert "message format 1" in decoded(capsys, *FETCH_12, "--hex", fetched(bytes(batch)).hex())
 
@@ -206,12 +206,12 @@ def test_a_field_that_cannot_be_read_is_named_with_its_place(capsys: Captured) -
 @pytest.mark.parametrize(
     ("frame", "words"),
     [
-        ("0000000a 0fff 0000 00000001 ffff", "there is no API with key 4095"),
+        ("0000000a 0fff 0000 00000001 ffff", "unknown API key 4095"),
         ("0000000a 000c 0063 00000001 ffff", "at byte 6: Heartbeat has no version 99, only 0-4"),
         ("00000004 000c 0004", "the request header.correlation_id"),
-        ("00000010 000c", "at byte 0: a frame of 16 bytes is announced, 2 follow"),
-        ("ffffffff 000c", "at byte 0: a frame of -1 bytes is announced"),
-        ("0000", "at byte 0: 2 bytes are too few for the size of a frame"),
+        ("00000010 000c", "at byte 0: the size field says 16 bytes, but 2 follow"),
+        ("ffffffff 000c", "at byte 0: the size field says -1 bytes"),
+        ("0000", "at byte 0: 2 bytes are too few for the size field of a frame"),
     ],
 )
 def test_a_frame_that_is_none_is_told(capsys: Captured, frame: str, words: str) -> None:
@@ -221,24 +221,24 @@ def test_a_frame_that_is_none_is_told(capsys: Captured, frame: str, words: str) 
 def test_bytes_behind_a_message_are_told(capsys: Captured) -> None:
     frame = request(HEARTBEAT, HEARTBEAT_4, 0) + b"\x00\x00"
     told = decoded(capsys, "--hex", (struct.pack(">i", len(frame) - 4) + frame[4:]).hex())
-    assert "2 bytes follow that belong to nothing" in told
+    assert "2 bytes follow after the last field" in told
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--hex", "00", "--response"], "name it with --api and --version"),
-        (["--hex", "00", "--response", "--api", "Fetch"], "name it with --api and --version"),
-        (["--hex", "00", "--api", "Nothing"], "there is no API 'Nothing'"),
-        (["--hex", "00", "--api", "4711"], "there is no API '4711'"),
-        (["--hex", "00", "--api=--5"], "there is no API '--5'"),
-        (["--hex", "00", "--api", "1" * 5000], "there is no API '111"),
+        (["--hex", "00", "--response"], "give --api and --version"),
+        (["--hex", "00", "--response", "--api", "Fetch"], "give --api and --version"),
+        (["--hex", "00", "--api", "Nothing"], "unknown API 'Nothing'"),
+        (["--hex", "00", "--api", "4711"], "unknown API '4711'"),
+        (["--hex", "00", "--api=--5"], "unknown API '--5'"),
+        (["--hex", "00", "--api", "1" * 5000], "unknown API '111"),
         (["--hex", "00", "--api", "Fetch", "--version", "99"], "Fetch has no version 99"),
         (["--hex", "zz"], "'zz' is not hex"),
         (["--hex", "000"], "odd number"),
-        (["--hex", ""], "there is no input"),
-        ([], "name one input"),
-        (["some", "--hex", "00"], "name one input"),
+        (["--hex", ""], "the input is empty"),
+        ([], "give exactly one input"),
+        (["some", "--hex", "00"], "give exactly one input"),
         (["does-not-exist.bin"], "does-not-exist.bin"),
     ],
 )
@@ -311,7 +311,7 @@ def test_lines_that_hexdump_leaves_out_are_filled_in() -> None:
 
 def test_a_dump_with_a_missing_line_is_refused() -> None:
     lines = XXD.splitlines()
-    with pytest.raises(NotHex, match="line 2: the dump goes on at 0x20, but 0x10 bytes came before"):
+    with pytest.raises(NotHex, match="line 2: the dump continues at 0x20, but 0x10 bytes came before"):
         hex_bytes("\n".join([lines[0], lines[2]]))
 
 

@@ -24,7 +24,7 @@ from kwire.client import (
     RoomNotFound,
     Subscription,
     Unreachable,
-    link,
+    websocket,
 )
 from kwire.client.subscription import QUEUE_ITEMS_MAX
 from tests.support.fake_rooms import FakeRooms, fake_rooms
@@ -127,7 +127,7 @@ async def deaf_server(*, reads: bool) -> AsyncIterator[tuple[list[str], str]]:
 
 @in_loop
 async def test_what_was_not_sent_in_time_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "UNANSWERED_MAX", 1)
+    monkeypatch.setattr(websocket, "UNANSWERED_MAX", 1)
     async with deaf_server(reads=True) as (heard, url), AsyncClient(url, timeout_s=1.5) as client:
         first = asyncio.create_task(client.stream.publish("r", "n", 0))
         await until(lambda: len(heard) == 1)

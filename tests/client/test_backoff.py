@@ -18,7 +18,7 @@ def test_only_a_connection_that_lived_makes_the_next_wait_short() -> None:
     backoff = Backoff(0.1, 10.0, random.Random(1))
     for _ in range(6):
         backoff.next_delay_s()
-    backoff.lived(GOOD_AFTER_S / 2)
+    backoff.connection_ended(GOOD_AFTER_S / 2)
     assert backoff.next_delay_s() > 0.1
-    backoff.lived(GOOD_AFTER_S)
+    backoff.connection_ended(GOOD_AFTER_S)
     assert backoff.next_delay_s() <= 0.1

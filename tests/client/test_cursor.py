@@ -23,7 +23,7 @@ def answer(
 
 def begun(next_offset: int = 5, newest: int = 9) -> Cursor:
     cursor = Cursor("r", Start(from_offset=next_offset), {})
-    cursor.answered(answer(next_offset, newest))
+    cursor.subscribed(answer(next_offset, newest))
     return cursor
 
 
@@ -43,7 +43,7 @@ def test_the_first_request_is_what_the_user_said(start: Start, asked: dict[str, 
 
 def test_a_reader_of_new_events_resumes_at_the_head_it_was_told_though_it_saw_no_event() -> None:
     cursor = Cursor("r", Start(), {})
-    cursor.answered(answer(10, 9))
+    cursor.subscribed(answer(10, 9))
     assert cursor.request() == {"room": "r", "from_offset": 10, "epoch": "e1"}
 
 
@@ -52,7 +52,7 @@ def test_the_next_request_goes_on_behind_the_last_event() -> None:
     assert cursor.take(5)
     assert cursor.take(6)
     assert cursor.request() == {"room": "r", "from_offset": 7, "epoch": "e1"}
-    assert cursor.answered(answer(7, 9)) == ((), False)
+    assert cursor.subscribed(answer(7, 9)) == ((), False)
 
 
 def test_an_event_is_taken_once() -> None:
@@ -62,8 +62,8 @@ def test_an_event_is_taken_once() -> None:
 
 def test_a_checkpoint_moves_the_place_forward_only() -> None:
     cursor = begun()
-    cursor.passed(8)
-    cursor.passed(3)
+    cursor.advance_past(8)
+    cursor.advance_past(3)
     assert cursor.position == Position("e1", 9)
 
 
@@ -76,8 +76,8 @@ def test_events_lost_to_retention_are_a_gap_and_reading_goes_on_at_the_oldest() 
 
 def test_a_gap_at_offset_zero_shows_though_zero_is_never_refused() -> None:
     cursor = Cursor("r", Start(from_offset=0), {})
-    cursor.answered(answer(0, -1))
-    assert cursor.answered(answer(4, 9, oldest=4)).gaps == (Gap("r", 0, 3, "retention"),)
+    cursor.subscribed(answer(0, -1))
+    assert cursor.subscribed(answer(4, 9, oldest=4)).gaps == (Gap("r", 0, 3, "retention"),)
 
 
 def test_the_first_refusal_is_the_users() -> None:
@@ -93,7 +93,7 @@ def test_a_refusal_that_is_no_gap_is_the_users() -> None:
 def test_a_room_made_anew_is_a_gap_without_an_end_and_is_read_from_its_oldest() -> None:
     cursor = begun()
     cursor.take(5)
-    answered = cursor.answered(answer(0, 3, epoch="e2", recovered=False))
+    answered = cursor.subscribed(answer(0, 3, epoch="e2", recovered=False))
     assert answered == ((Gap("r", 6, None, "room_recreated"),), False)
     assert cursor.position == Position("e2", 0)
 
@@ -102,17 +102,17 @@ def test_a_log_that_lost_its_end_is_told_and_read_from_there() -> None:
     cursor = begun(5, 9)
     for offset in range(5, 10):
         cursor.take(offset)
-    answered = cursor.answered(answer(10, 6, recovered=False))
+    answered = cursor.subscribed(answer(10, 6, recovered=False))
     assert answered == ((Gap("r", 7, 9, "log_shortened"),), True)
     assert cursor.request()["from_offset"] == 7
 
 
 def test_a_stored_position_beyond_the_log_is_told_too() -> None:
     cursor = Cursor("r", Start(resume=Position("e1", 10)), {})
-    assert cursor.answered(answer(10, 6, recovered=False)).gaps == (Gap("r", 7, 9, "log_shortened"),)
+    assert cursor.subscribed(answer(10, 6, recovered=False)).gaps == (Gap("r", 7, 9, "log_shortened"),)
 
 
 def test_waiting_for_an_offset_that_never_was_is_no_loss() -> None:
     cursor = Cursor("r", Start(from_offset=100), {})
-    assert cursor.answered(answer(100, 4, recovered=False)) == ((), False)
-    assert cursor.answered(answer(100, 6, recovered=False)) == ((), False)
+    assert cursor.subscribed(answer(100, 4, recovered=False)) == ((), False)
+    assert cursor.subscribed(answer(100, 6, recovered=False)) == ((), False)

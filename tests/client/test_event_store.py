@@ -26,7 +26,7 @@ from kwire.client import (
     TopicNotFound,
     Unreachable,
     WrongExpectedVersion,
-    event_stream,
+    store_subscription,
 )
 from tests.server.frames import HOST
 from tests.support.cutting_proxy import CuttingProxy, cutting_proxy
@@ -285,7 +285,7 @@ async def test_a_reader_who_stops_waiting_loses_nothing(tmp_path: Path) -> None:
 
 @in_loop
 async def test_a_connection_that_fell_silent_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_stream, "SILENCE_S", 0.2)
+    monkeypatch.setattr(store_subscription, "SILENCE_S", 0.2)
     async with connected(tmp_path) as (http, proxy, client), client_of(http.url) as writer:
         stream = await client.events.subscribe_all()
         proxy.silence()

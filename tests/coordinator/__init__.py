@@ -1,1 +1,1 @@
-"""Coordinators in virtual time: text scenarios, random histories, and the corners of the runtime."""
+"""Tests of the coordinators in virtual time: text scenarios, random histories and edge cases of the runtime."""

@@ -1,4 +1,4 @@
-"""Groups of any shape, for the tests of assignment strategies."""
+"""Generated groups for the tests of assignment strategies."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,8 +1,8 @@
-"""What compaction leaves of a log of records, by the rules of `storage/compaction.py`, in a few lines."""
+"""A short model of log compaction, with the rules of `storage/compaction/compaction.py`."""
 
 from collections.abc import Sequence
 
-from kwire.broker.internal_records import PendingRecord, Replayed, TransactionEnd
+from kwire.coordinator.log_records import PendingRecord, Replayed, TransactionEnd
 
 
 def compacted(log: Sequence[Replayed]) -> list[Replayed]:

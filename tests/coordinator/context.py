@@ -1,4 +1,4 @@
-"""What a group handler needs around it, with nothing behind but a world in memory and a few topics."""
+"""A handler context for group requests, with an in-memory coordinator and a few topics."""
 
 import asyncio
 import inspect
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from kwire.coordinator.group.commands import JoinAnswer, JoinGroup, SyncGroup
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.codec import decode_message, encode_message
 from tests.coordinator.world import World
 
@@ -76,7 +76,7 @@ def joined(world: World, client_id: str = "m", group_id: str = "g") -> str:
         requires_member_id=False,
         fresh_id=world.groups.fresh_id(),
     )
-    world.groups.ask(command, answers.append)
+    world.groups.submit(command, answers.append)
     (answer,) = answers
     sync = SyncGroup(
         group_id=group_id,
@@ -84,5 +84,5 @@ def joined(world: World, client_id: str = "m", group_id: str = "g") -> str:
         member_id=answer.member_id,
         assignments={answer.member_id: b"mine"},
     )
-    world.groups.ask(sync, lambda _: None)
+    world.groups.submit(sync, lambda _: None)
     return answer.member_id

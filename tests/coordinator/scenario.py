@@ -20,8 +20,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from kwire.broker.internal_records import PendingRecord, Replayed, Transaction, TransactionEnd
-from kwire.coordinator.group.classic import ClassicGroup
+from kwire.coordinator.group.classic.embedded_protocol import read_assignment
+from kwire.coordinator.group.classic.group import ClassicGroup
+from kwire.coordinator.group.classic.subscriptions import subscribed_topics
 from kwire.coordinator.group.commands import (
     CommitOffsets,
     DeleteGroup,
@@ -47,11 +48,10 @@ from kwire.coordinator.group.commands import (
 )
 from kwire.coordinator.group.consumer.commands import DescribeConsumerGroup
 from kwire.coordinator.group.consumer.records import ConsumerGroupRecord
-from kwire.coordinator.group.coordinator import NamesGroup
-from kwire.coordinator.group.embedded import read_assignment
+from kwire.coordinator.group.coordinator import HasGroupId
 from kwire.coordinator.group.records import GroupMetadataRecord, OffsetCommitRecord, decode_record
 from kwire.coordinator.group.settings import MigrationPolicy
-from kwire.coordinator.group.subscriptions import subscribed_topics
+from kwire.coordinator.log_records import PendingRecord, ProducerIdAndEpoch, Replayed, TransactionEnd
 from kwire.errors import ErrorCode
 from kwire.wire.codec import encode_message
 from kwire.wire.consumer_protocol import (
@@ -133,9 +133,9 @@ class Scenario:
 
     def _show(self, rest: list[str]) -> None:
         for shard in self._world.groups.shards():
-            for producer_id, place, (committed, is_overtaken) in all_pending(shard):
+            for producer_id, place, (committed, is_superseded) in all_pending(shard):
                 shown = f"{place.group_id} {place.topic}-{place.partition} {committed.offset}"
-                self._trace.append(f"pending producer={producer_id} {shown}{' overtaken' * is_overtaken}")
+                self._trace.append(f"pending producer={producer_id} {shown}{' overtaken' * is_superseded}")
         groups = sorted(self._world.groups.groups(), key=lambda group: group.group_id)
         for group in groups:
             self._trace.extend(_show_group(group))
@@ -295,17 +295,17 @@ class Scenario:
         found: list[ListedGroup] = []
         for key in self._world.groups.shard_keys:
             command = ListGroups(group_id=key, states=states, kinds=kinds)
-            self._world.groups.ask(command, lambda answer: found.extend(answer.groups))
+            self._world.groups.submit(command, lambda answer: found.extend(answer.groups))
         self._trace.extend(
             f"{one.group_id} {one.state} {one.kind} {one.protocol_type}".rstrip() for one in sorted(found)
         )
 
     # Trace
 
-    def _ask(self, name: str, command: NamesGroup[Any]) -> None:
+    def _ask(self, name: str, command: HasGroupId[Any]) -> None:
         assert name not in self._open, f"{name} still waits for an answer"
         self._open.add(name)
-        self._world.groups.ask(command, lambda answer: self._note_answer(name, answer))
+        self._world.groups.submit(command, lambda answer: self._note_answer(name, answer))
 
     def _note_answer(self, name: str, answer: object) -> None:
         self._open.remove(name)
@@ -334,9 +334,9 @@ def _arguments(words: list[str]) -> Arguments:
     return {name: value for name, _, value in pairs}
 
 
-def _transaction(text: str) -> Transaction:
+def _transaction(text: str) -> ProducerIdAndEpoch:
     producer_id, _, epoch = text.partition(":")
-    return Transaction(int(producer_id), int(epoch or "0"))
+    return ProducerIdAndEpoch(int(producer_id), int(epoch or "0"))
 
 
 def _protocols(text: str) -> tuple[tuple[str, bytes], ...]:

@@ -1,4 +1,4 @@
-"""What holds for every strategy."""
+"""Properties of every assignment strategy."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""How much work an assignment is, in lines that run, not in time: it grows with the partitions, and no faster."""
+"""The cost of an assignment, in executed lines, grows at most linearly with the partitions."""
 
 import sys
 from itertools import pairwise

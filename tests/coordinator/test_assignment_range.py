@@ -1,4 +1,4 @@
-"""range: runs of partitions, the same ones of each topic."""
+"""The range strategy: contiguous partitions, the same numbers of each topic."""
 
 from hypothesis import given
 

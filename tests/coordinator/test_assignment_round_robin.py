@@ -1,4 +1,4 @@
-"""round_robin: one by one, and who does not subscribe is passed over."""
+"""The round-robin strategy: partitions in turn, skipping members that do not subscribe."""
 
 from itertools import cycle
 
@@ -6,7 +6,7 @@ from hypothesis import given
 
 from kwire.coordinator.assignment import MemberSubscription
 from kwire.coordinator.assignment.round_robin import assign_round_robin
-from kwire.coordinator.assignment.subscription import in_order
+from kwire.coordinator.assignment.subscription import sorted_member_ids
 from tests.coordinator.assignment_groups import Assignment, Members, alike, any_members, counts, sizes
 
 
@@ -41,7 +41,7 @@ def test_sizes_differ_by_one_at_most_when_all_subscribe_alike(
 @given(members=any_members(), partition_counts=counts())
 def test_dealing_is_what_walking_round_the_table_gives(members: Members, partition_counts: dict[str, int]) -> None:
     expected: Assignment = {member_id: {} for member_id in members}
-    table = cycle(in_order(members))
+    table = cycle(sorted_member_ids(members))
     for topic, count in sorted(partition_counts.items()):
         if any(topic in member.topics for member in members.values()):
             for partition in range(count):

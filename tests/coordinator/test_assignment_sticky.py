@@ -1,4 +1,4 @@
-"""sticky, which consumer groups call uniform: even first, then nothing moves that need not."""
+"""The sticky strategy (`uniform` in consumer groups): balanced first, then minimal movement."""
 
 from itertools import combinations
 
@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwire.coordinator.assignment import STRATEGIES, MemberSubscription, sticky
-from kwire.coordinator.assignment.sharing import even_shares
+from kwire.coordinator.assignment.even_shares import even_shares
 from kwire.coordinator.assignment.sticky import assign_sticky
 from tests.coordinator.assignment_groups import (
     Assignment,

@@ -1,11 +1,10 @@
-"""Background work of a shard: in portions, never for ever, and nothing in use is lost by it."""
+"""Cleanup of a shard: it runs in chunks, ends, and never removes offsets that are in use."""
 
 from collections.abc import Iterable
 
 import pytest
 
-from kwire.broker.internal_records import Transaction
-from kwire.coordinator.group import chores
+from kwire.coordinator.group import cleanup
 from kwire.coordinator.group.commands import (
     CommitOffsets,
     DeleteGroup,
@@ -17,6 +16,7 @@ from kwire.coordinator.group.commands import (
 )
 from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.group.topics_view import TopicShape
+from kwire.coordinator.log_records import ProducerIdAndEpoch
 from kwire.errors import ErrorCode
 from kwire.wire.types import ZERO_UUID
 from tests.coordinator.world import World, all_pending
@@ -66,20 +66,20 @@ def world_with(topics: ManualTopics | None = None) -> World:
 def commit(world: World, group_id: str, *places: tuple[str, int], topic_id: bytes = ZERO_UUID) -> None:
     offsets = [OffsetToCommit(topic, partition, 1, topic_id=topic_id) for topic, partition in places]
     errors: list[ErrorCode] = []
-    world.groups.ask(CommitOffsets(group_id=group_id, offsets=offsets), errors.extend)
+    world.groups.submit(CommitOffsets(group_id=group_id, offsets=offsets), errors.extend)
     assert errors == [ErrorCode.NONE] * len(places)
 
 
 def fetched(world: World, group_id: str) -> list[tuple[str, int]]:
     answers: list[FetchAnswer] = []
-    world.groups.ask(FetchOffsets(group_id=group_id, topics=None), answers.append)
+    world.groups.submit(FetchOffsets(group_id=group_id, topics=None), answers.append)
     return [(topic.topic, partition) for topic in answers[0].topics for partition, _ in topic.offsets]
 
 
 def delete(world: World, group_id: str) -> list[ErrorCode]:
     """The list fills when the answer comes."""
     answers: list[ErrorCode] = []
-    world.groups.ask(DeleteGroup(group_id=group_id), answers.append)
+    world.groups.submit(DeleteGroup(group_id=group_id), answers.append)
     return answers
 
 
@@ -94,15 +94,15 @@ def join(world: World, group_id: str) -> list[JoinAnswer]:
         requires_member_id=False,
         fresh_id=world.groups.fresh_id(),
     )
-    world.groups.ask(command, answers.append)
+    world.groups.submit(command, answers.append)
     return answers
 
 
 @pytest.fixture
 def small_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chores, "PORTION_RECORDS_MAX", 3)
-    monkeypatch.setattr(chores, "PORTION_GROUPS_MAX", 2)
-    monkeypatch.setattr(chores, "PORTION_TOPICS_MAX", 2)
+    monkeypatch.setattr(cleanup, "CHUNK_RECORDS_MAX", 3)
+    monkeypatch.setattr(cleanup, "CHUNK_GROUPS_MAX", 2)
+    monkeypatch.setattr(cleanup, "CHUNK_TOPICS_MAX", 2)
 
 
 PLACES = [(topic, partition) for topic in "abcd" for partition in range(5)]
@@ -141,7 +141,7 @@ def test_offset_committed_during_a_round_stays_and_so_does_its_group() -> None:
     commit(world, "g", *PLACES)
     world.timers.advance(RETENTION_MS - 1)
     # The first portions of the round have been done.
-    world.timers.advance(1 + 2 * chores.PAUSE_MS)
+    world.timers.advance(1 + 2 * cleanup.PAUSE_MS)
     left = fetched(world, "g")
     assert 0 < len(left) < len(PLACES)
     commit(world, "g", ("a", 0), ("d", 4))
@@ -224,10 +224,10 @@ def test_offsets_of_a_topic_that_is_gone_go_soon_and_others_stay() -> None:
     commit(world, "g", ("t", 0), ("t", 1), topic_id=topics.known["t"].topic_id)
     commit(world, "g", ("u", 0), topic_id=topics.known["u"].topic_id)
     commit(world, "h", ("t", 2))
-    world.timers.advance(chores.TOPICS_CHECK_MS)
+    world.timers.advance(cleanup.TOPICS_CHECK_MS)
     assert len(fetched(world, "g")) == 3
     topics.change("t", None)
-    world.timers.advance(chores.TOPICS_CHECK_MS + chores.PAUSE_MS)
+    world.timers.advance(cleanup.TOPICS_CHECK_MS + cleanup.PAUSE_MS)
     assert fetched(world, "g") == [("u", 0)]
     assert fetched(world, "h") == []
     assert world.durable() == world.replayed()
@@ -244,7 +244,7 @@ def test_topic_that_came_back_under_another_id_has_no_old_offsets() -> None:
     commit(world, "g", ("t", 1), topic_id=new.topic_id)
     # Old records do not say which topic they mean: while there is one of this name, they are left.
     commit(world, "h", ("t", 0))
-    world.timers.advance(chores.TOPICS_CHECK_MS + chores.PAUSE_MS)
+    world.timers.advance(cleanup.TOPICS_CHECK_MS + cleanup.PAUSE_MS)
     assert fetched(world, "g") == [("t", 1)]
     assert fetched(world, "h") == [("t", 0)]
 
@@ -257,7 +257,7 @@ def test_many_offsets_of_many_topics_go_in_portions() -> None:
         commit(world, f"g{number}", *PLACES)
     for name in "abd":
         topics.change(name, None)
-    world.timers.advance(2 * chores.TOPICS_CHECK_MS)
+    world.timers.advance(2 * cleanup.TOPICS_CHECK_MS)
     assert {place for number in range(5) for place in fetched(world, f"g{number}")} == {("c", n) for n in range(5)}
 
 
@@ -278,9 +278,9 @@ def test_offsets_that_could_not_be_dropped_with_their_topic_are_dropped_later() 
     commit(world, "g", ("t", 0), topic_id=topics.known["t"].topic_id)
     topics.change("t", None)
     world.log.is_failing = True
-    world.timers.advance(chores.TOPICS_CHECK_MS)
+    world.timers.advance(cleanup.TOPICS_CHECK_MS)
     world.log.is_failing = False
-    world.timers.advance(chores.TOPICS_CHECK_MS + chores.PAUSE_MS)
+    world.timers.advance(cleanup.TOPICS_CHECK_MS + cleanup.PAUSE_MS)
     assert fetched(world, "g") == []
 
 
@@ -293,7 +293,7 @@ def test_topics_deleted_while_the_server_was_away_are_noticed_after_the_start() 
     restarted = world_with(topics)
     restarted.log.shards = world.log.shards
     assert fetched(restarted, "g") == [("t", 0)]
-    restarted.timers.advance(chores.TOPICS_CHECK_MS)
+    restarted.timers.advance(cleanup.TOPICS_CHECK_MS)
     assert fetched(restarted, "g") == []
 
 
@@ -323,8 +323,8 @@ def test_loading_stops_when_the_coordinator_closes() -> None:
 def commit_pending(world: World, producer_id: int, group_id: str, *places: tuple[str, int], topic_id: bytes) -> None:
     offsets = [OffsetToCommit(topic, partition, 2, topic_id=topic_id) for topic, partition in places]
     errors: list[ErrorCode] = []
-    command = CommitOffsets(group_id=group_id, transaction=Transaction(producer_id, 0), offsets=offsets)
-    world.groups.ask(command, errors.extend)
+    command = CommitOffsets(group_id=group_id, transaction=ProducerIdAndEpoch(producer_id, 0), offsets=offsets)
+    world.groups.submit(command, errors.extend)
     assert errors == [ErrorCode.NONE] * len(places)
 
 
@@ -363,7 +363,7 @@ def test_pending_offsets_of_many_topics_that_are_gone_go_in_portions() -> None:
         commit_pending(world, number, "g", *places[1:], topic_id=topic_id)
     for name in "abd":
         topics.change(name, None)
-    world.timers.advance(2 * chores.TOPICS_CHECK_MS)
+    world.timers.advance(2 * cleanup.TOPICS_CHECK_MS)
     assert fetched(world, "g") == [("c", 0), ("c", 1), ("c", 2)]
     assert pending_places(world) == {("g", "c", partition) for partition in range(1, 5)}
     assert world.durable() == world.replayed()

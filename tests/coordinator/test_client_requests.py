@@ -1,15 +1,15 @@
-"""From a coordinator's callback to what a handler gives back: at once where it can be, in turns where it is long."""
+"""Answers of a coordinator as values or awaitables: immediate where possible, in chunks for long requests."""
 
 import asyncio
 from collections.abc import Awaitable, Iterator
 
-from kwire.coordinator import asking
-from kwire.coordinator.asking import all_of
+from kwire.coordinator import client_requests as asking
+from kwire.coordinator.client_requests import combined_answers
 
 
 def test_few_answers_that_are_there_are_given_at_once() -> None:
-    assert all_of(iter([1, 2, 3]), sum) == 6
-    assert all_of([], len) == 0
+    assert combined_answers(iter([1, 2, 3]), sum) == 6
+    assert combined_answers([], len) == 0
 
 
 def test_answers_that_come_later_keep_their_places() -> None:
@@ -19,7 +19,7 @@ def test_answers_that_come_later_keep_their_places() -> None:
 
     async def run() -> list[int]:
         questions: list[int | Awaitable[int]] = [late(1), 2, late(3)]
-        answer = all_of(questions, list)
+        answer = combined_answers(questions, list)
         assert isinstance(answer, Awaitable)
         return await answer
 
@@ -28,7 +28,7 @@ def test_answers_that_come_later_keep_their_places() -> None:
 
 def test_many_questions_are_asked_in_turns() -> None:
     """Also if every answer is there at once: asking takes time too."""
-    count = 3 * asking.ASKED_PER_TURN
+    count = 3 * asking.COMMANDS_PER_CHUNK
     asked = 0
     asked_by_turn: list[int] = []
 
@@ -39,7 +39,7 @@ def test_many_questions_are_asked_in_turns() -> None:
             yield number
 
     async def run() -> list[int]:
-        answer = all_of(questions(), list)
+        answer = combined_answers(questions(), list)
         assert isinstance(answer, Awaitable)
         waiting = asyncio.ensure_future(answer)
         while not waiting.done():
@@ -49,4 +49,4 @@ def test_many_questions_are_asked_in_turns() -> None:
 
     assert asyncio.run(run()) == list(range(count))
     steps = [later - earlier for earlier, later in zip([0, *asked_by_turn], asked_by_turn, strict=False)]
-    assert max(steps) == asking.ASKED_PER_TURN
+    assert max(steps) == asking.COMMANDS_PER_CHUNK

@@ -1,13 +1,13 @@
-"""The topic that groups are stored in is compacted; what a coordinator replays afterwards is what it knew before."""
+"""A replay of the compacted offsets topic gives the same state as before the compaction."""
 
 import asyncio
 from pathlib import Path
 
-from kwire.broker.internal_records import Transaction
 from kwire.coordinator.group.commands import CommitOffsets, DeleteGroup, OffsetToCommit
+from kwire.coordinator.log_records import ProducerIdAndEpoch
 from kwire.errors import ErrorCode
-from storage.settings import LogSettings
-from tests.broker.test_cleaning import cleaning, settle, values
+from storage.log.settings import LogSettings
+from tests.broker.test_log_cleaner import cleaning, settle, values
 from tests.coordinator.world import durable
 from tests.support.node import QuietNode, in_loop
 from tests.support.partition_log import log_of
@@ -25,8 +25,8 @@ async def test_replay_of_the_compacted_topic_gives_the_same_offsets(tmp_path: Pa
         for number in range(ROUNDS):
             for group_id in ("g", "h", "gone"):
                 offsets = [OffsetToCommit("t", index, number) for index in range(3)]
-                node.groups.ask(CommitOffsets(group_id=group_id, offsets=offsets), answers.extend)
-        node.groups.ask(DeleteGroup(group_id="gone"), answers.append)
+                node.groups.submit(CommitOffsets(group_id=group_id, offsets=offsets), answers.extend)
+        node.groups.submit(DeleteGroup(group_id="gone"), answers.append)
         settle(partition)
         assert answers == [ErrorCode.NONE] * (ROUNDS * 9 + 1)
         before, record_count = durable(list(node.groups.shards())), len(values(partition))
@@ -50,14 +50,16 @@ async def test_compaction_leaves_pending_offsets_and_what_became_of_others(tmp_p
             for producer_id, group_id in ((1, "g"), (2, "h")):
                 offsets = [OffsetToCommit("t", index, 10 * number + producer_id) for index in range(3)]
                 in_transaction = CommitOffsets(
-                    group_id=group_id, transaction=Transaction(producer_id, 0), offsets=offsets
+                    group_id=group_id, transaction=ProducerIdAndEpoch(producer_id, 0), offsets=offsets
                 )
-                node.groups.ask(in_transaction, errors.extend)
+                node.groups.submit(in_transaction, errors.extend)
                 if number == ROUNDS // 2:
-                    open_one = CommitOffsets(group_id=group_id, transaction=Transaction(3, 0), offsets=offsets[:2])
-                    node.groups.ask(open_one, errors.extend)
+                    open_one = CommitOffsets(
+                        group_id=group_id, transaction=ProducerIdAndEpoch(3, 0), offsets=offsets[:2]
+                    )
+                    node.groups.submit(open_one, errors.extend)
                 plain = [OffsetToCommit("t", 0, 10 * number + 5), OffsetToCommit("u", 0, number)]
-                node.groups.ask(CommitOffsets(group_id=group_id, offsets=plain), errors.extend)
+                node.groups.submit(CommitOffsets(group_id=group_id, offsets=plain), errors.extend)
                 node.groups.end_transaction(0, producer_id, 0, 0, producer_id == 1, errors.append)
         settle(partition)
         assert set(errors) == {ErrorCode.NONE, None}
@@ -80,7 +82,7 @@ async def test_compaction_leaves_pending_offsets_and_what_became_of_others(tmp_p
         node.groups.end_transaction(0, 3, 0, 0, True, errors.append)
         for number in range(ROUNDS):
             plain = [OffsetToCommit("v", 0, number)]
-            node.groups.ask(CommitOffsets(group_id="g", offsets=plain), errors.extend)
+            node.groups.submit(CommitOffsets(group_id="g", offsets=plain), errors.extend)
             await asyncio.sleep(0)  # those of one loop turn would share a batch
         settle(partition)
         before = durable(list(node.groups.shards()))

@@ -1,4 +1,4 @@
-"""Whatever consumers, topics, time, the log and restarts do, a consumer group keeps its promises."""
+"""Random histories of consumer groups: invariants hold for any consumers, topics, times, log errors and restarts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
 from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatAnswer
 from kwire.coordinator.group.consumer.group import ConsumerGroup
-from kwire.coordinator.group.coordinator import NamesGroup
+from kwire.coordinator.group.coordinator import HasGroupId
 from kwire.coordinator.group.settings import ConsumerSettings
 from kwire.errors import ErrorCode
 from tests.coordinator.compaction import compacted
@@ -64,7 +64,7 @@ class ConsumerHistory(RuleBasedStateMachine):
         self.asked = 0
         self.answered = 0
 
-    def ask(self, command: NamesGroup[Any], then: Callable[[Any], None]) -> None:
+    def ask(self, command: HasGroupId[Any], then: Callable[[Any], None]) -> None:
         self.asked += 1
         replies: list[Any] = []
 
@@ -74,7 +74,7 @@ class ConsumerHistory(RuleBasedStateMachine):
             self.answered += 1
             then(answer)
 
-        self.world.groups.ask(command, reply)
+        self.world.groups.submit(command, reply)
 
     def group(self) -> ConsumerGroup | None:
         return next(self.world.groups.consumer_groups(), None)

@@ -1,4 +1,4 @@
-"""The language of subscriptions: what it means, what it refuses, and that no expression takes long."""
+"""Regular expressions of subscriptions: matches, rejected syntax, and bounded time."""
 
 import re
 
@@ -15,7 +15,7 @@ from kwire.coordinator.group.consumer.patterns import (
     check_pattern,
     parse,
 )
-from kwire.coordinator.group.consumer.regexes import REMEMBERED_STATES_MAX, WORK_PER_NAME, Matcher
+from kwire.coordinator.group.consumer.regexes import CACHED_STATES_MAX, WORK_PER_NAME, Matcher
 from kwire.errors import ErrorCode, KafkaError
 from tests.support.effort import examples
 
@@ -195,4 +195,4 @@ def test_remembered_steps_are_bounded() -> None:
     for number in range(2_000):
         name = f"{number:016b}".replace("0", "a").replace("1", "b")
         assert matcher.matches(name) == (name[-13] == "a")
-        assert len(matcher._places) <= REMEMBERED_STATES_MAX
+        assert len(matcher._dfa_states) <= CACHED_STATES_MAX

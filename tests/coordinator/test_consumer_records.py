@@ -2,12 +2,12 @@
 
 import pytest
 
-from kwire.broker.internal_records import KeyValue
 from kwire.coordinator.group.consumer import records
 from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat
 from kwire.coordinator.group.consumer.members import CurrentAssignment, MemberState, Subscription
 from kwire.coordinator.group.consumer.records import ConsumerGroupRecord
 from kwire.coordinator.group.records import decode_record
+from kwire.coordinator.log_records import KeyValue
 from kwire.wire.codec import encode_message
 from kwire.wire.records import consumer_group as formats
 from kwire.wire.records.consumer_group import ClassicMemberMetadata, ClassicProtocol
@@ -120,7 +120,7 @@ def test_group_that_kafka_4_0_wrote_goes_on() -> None:
     shard.append(records.target_epoch_record("g", 7, 0))
     shard.append(records.assignment_record("g", "m", CurrentAssignment(member_epoch=7, previous_member_epoch=6)))
     answers: list[object] = []
-    world.groups.ask(ConsumerHeartbeat(group_id="g", member_id="m", member_epoch=7), answers.append)
+    world.groups.submit(ConsumerHeartbeat(group_id="g", member_id="m", member_epoch=7), answers.append)
     (group,) = world.groups.consumer_groups()
     assert (group.group_epoch, group.target_epoch) == (8, 8)
     assert not group.has_partition_metadata

@@ -1,12 +1,12 @@
-"""The search for the topics of an expression: in turns, once for all who ask the same, at one revision."""
+"""The topic search: in chunks, shared by groups with the same expression, at one catalogue revision."""
 
 from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatAnswer
-from kwire.coordinator.group.consumer.regexes import RESULTS_MAX, WORK_PER_NAME, WORK_PER_TURN, RegexResolver
+from kwire.coordinator.group.consumer.regexes import RESULTS_MAX, WORK_PER_CHUNK, WORK_PER_NAME, RegexResolver
 from kwire.errors import ErrorCode
 from tests.coordinator.world import MemoryTopics, World
 
 # More than one turn looks at.
-MANY = 3 * WORK_PER_TURN // WORK_PER_NAME
+MANY = 3 * WORK_PER_CHUNK // WORK_PER_NAME
 
 
 def topics_named(*names: str) -> MemoryTopics:
@@ -45,7 +45,7 @@ def test_search_sees_the_topics_of_its_beginning() -> None:
     assert "new" not in resolution.topics[".*"]
     assert resolution.revision != topics.revision
     # What was found is old, so nobody else is told.
-    resolver.keep(resolution)
+    resolver.cache_result(resolution)
     again = resolver.begin({"new"})
     assert not again.advance() or "new" in again.topics["new"]
 
@@ -56,7 +56,7 @@ def test_what_was_found_is_kept_for_others() -> None:
     first = resolver.begin({".*7"})
     while not first.advance():
         pass
-    resolver.keep(first)
+    resolver.cache_result(first)
     assert resolver.begin({".*7"}).is_done
     assert not resolver.begin({".*8"}).is_done
     topics.put("one-more-7", 1)
@@ -68,7 +68,7 @@ def test_kept_results_are_bounded() -> None:
     for number in range(3 * RESULTS_MAX):
         resolution = resolver.begin({f"a{number}"})
         assert resolution.advance()
-        resolver.keep(resolution)
+        resolver.cache_result(resolution)
         assert len(resolver._results) <= RESULTS_MAX
 
 
@@ -87,7 +87,7 @@ def test_search_among_many_topics_does_not_hold_up_a_join() -> None:
 
     def beat(epoch: int, **more: object) -> ConsumerHeartbeatAnswer:
         command = ConsumerHeartbeat(group_id="g", member_id="m", member_epoch=epoch, **more)  # type: ignore[arg-type]
-        world.groups.ask(command, answers.append)
+        world.groups.submit(command, answers.append)
         return answers[-1]
 
     joined = beat(0, rebalance_timeout_ms=1000, owned={}, subscribed_topic_regex="t-1?5")

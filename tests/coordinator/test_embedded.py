@@ -1,8 +1,13 @@
-"""What classic consumers tell each other is read in every version, and nothing else is taken for it."""
+"""The embedded consumer protocol is read in every version; other bytes are rejected."""
 
 import pytest
 
-from kwire.coordinator.group.embedded import read_assignment, read_subscription, version_of, write_assignment
+from kwire.coordinator.group.classic.embedded_protocol import (
+    read_assignment,
+    read_subscription,
+    version_of,
+    write_assignment,
+)
 from kwire.wire.codec import encode_message
 from kwire.wire.consumer_protocol import ConsumerProtocolSubscription, OwnedTopicPartition
 from kwire.wire.errors import WireError

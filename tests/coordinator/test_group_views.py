@@ -1,14 +1,14 @@
-"""Groups as people see them, whichever protocol their members speak."""
+"""Read-only views of groups of both protocols."""
 
-from kwire.coordinator.group.classic import ClassicGroup
+from kwire.coordinator.group.classic.group import ClassicGroup
+from kwire.coordinator.group.classic.members import Member
 from kwire.coordinator.group.commands import NO_LEADER_EPOCH
 from kwire.coordinator.group.consumer.members import ConsumerMember, CurrentAssignment, Subscription
-from kwire.coordinator.group.kinds import CLASSIC
-from kwire.coordinator.group.members import Member
-from kwire.coordinator.group.offsets import CommittedOffsets
+from kwire.coordinator.group.group_interface import CLASSIC
+from kwire.coordinator.group.offsets.committed import CommittedOffsets
 from kwire.coordinator.group.records import OffsetCommitKey, OffsetCommitRecord, OffsetCommitValue
 from kwire.coordinator.group.settings import GroupSettings
-from kwire.coordinator.group.views import GroupView, MemberView, SeenGroup, find_group, group_ids
+from kwire.coordinator.group.views import GroupView, MemberView, ViewedGroup, find_group, group_ids
 from kwire.wire.codec import encode_message
 from kwire.wire.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 
@@ -19,7 +19,7 @@ class Shard:
     """A shard with just what is looked at."""
 
     def __init__(self) -> None:
-        self.groups: dict[str, SeenGroup] = {}
+        self.groups: dict[str, ViewedGroup] = {}
         self.offsets = CommittedOffsets(GroupSettings())
 
     def commit(self, group_id: str, topic: str, partition: int, offset: int) -> None:

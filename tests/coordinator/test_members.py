@@ -1,6 +1,6 @@
 """The vote for a protocol."""
 
-from kwire.coordinator.group.members import Member, common_protocols, selected_protocol
+from kwire.coordinator.group.classic.members import Member, common_protocols, selected_protocol
 
 
 def member(*names: str) -> Member:

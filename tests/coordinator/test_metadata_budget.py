@@ -1,9 +1,9 @@
-"""Metadata of group members is held up to a bound, and counted as long as anybody refers to it."""
+"""Metadata of group members is bounded, and counted as long as it is referenced."""
 
 import pytest
 
-from kwire.coordinator.group import joining
-from kwire.coordinator.group.metadata_budget import MetadataBudget
+from kwire.coordinator.group.classic import join_group as classic_join
+from kwire.coordinator.group.classic.metadata_budget import MetadataBudget
 from kwire.errors import ErrorCode
 from kwire.handlers import join_group, sync_group
 from kwire.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -25,16 +25,16 @@ def join(member_id: str = "", *protocols: tuple[str, bytes]) -> JoinGroupRequest
 
 def test_bytes_count_as_long_as_they_are_held() -> None:
     budget = MetadataBudget(100)
-    first = budget.hold([("range", bytes(60))])
+    first = budget.reserve([("range", bytes(60))])
     assert first == (("range", bytes(60)),)
     assert budget.used_bytes == 65
-    assert budget.hold([("range", bytes(60))]) is None
+    assert budget.reserve([("range", bytes(60))]) is None
     also = first
     del first
     assert budget.used_bytes == 65
     del also
     assert budget.used_bytes == 0
-    assert budget.hold([("range", bytes(60))]) is not None
+    assert budget.reserve([("range", bytes(60))]) is not None
 
 
 def test_member_that_leaves_gives_its_bytes_back() -> None:
@@ -60,7 +60,7 @@ def test_coordinator_without_room_is_not_available() -> None:
 
 
 def test_group_without_room_has_reached_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(joining, "GROUP_METADATA_BYTES_MAX", 100)
+    monkeypatch.setattr(classic_join, "GROUP_METADATA_BYTES_MAX", 100)
     world = World(initial_rebalance_delay_ms=0)
     response = call(join_group.handle, context_of(world, 3), join("", ("range", bytes(200))))
     assert response.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED

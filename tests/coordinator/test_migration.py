@@ -1,14 +1,14 @@
-"""Odd groups are moved between the protocols as well as ordinary ones, or stay where they are."""
+"""Migration of unusual groups between the protocols."""
 
 import pytest
 
 from kwire.coordinator.decisions import Moment
 from kwire.coordinator.group import migration
-from kwire.coordinator.group.classic import ClassicGroup
+from kwire.coordinator.group.classic.embedded_protocol import write_assignment
+from kwire.coordinator.group.classic.group import ClassicGroup
+from kwire.coordinator.group.classic.members import Member
 from kwire.coordinator.group.consumer.group import ConsumerGroup
 from kwire.coordinator.group.consumer.routing import ConsumerGroups
-from kwire.coordinator.group.embedded import write_assignment
-from kwire.coordinator.group.members import Member
 from kwire.coordinator.group.records import GroupMetadataValue
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.errors import ErrorCode, KafkaError
@@ -83,10 +83,10 @@ def test_a_member_keeps_what_it_may_still_hold_when_a_rebalance_was_begun_anew()
 
 def test_a_group_that_does_not_fit_into_a_batch_stays_classic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migration, "CONVERSION_BYTES_MAX", 300)
-    with pytest.raises(KafkaError, match="too large") as refused:
+    with pytest.raises(KafkaError, match="do not fit into one batch") as refused:
         upgraded(classic_group(a=[0], b=[1]), topics_with(2))
     assert refused.value.code is ErrorCode.GROUP_ID_NOT_FOUND
     monkeypatch.setattr(migration, "CONVERSION_BYTES_MAX", 1_000_000)
     group = upgraded(classic_group(a=[0], b=[1]), topics_with(2))
     monkeypatch.setattr(migration, "CONVERSION_BYTES_MAX", 300)
-    assert not migration.fits(migration.downgrade(group, GroupSettings(), (), NOW).records)
+    assert not migration.fits_in_one_batch(migration.downgrade(group, GroupSettings(), (), NOW).records)

@@ -1,4 +1,4 @@
-"""Whatever members of both protocols, topics, time, the log and restarts do, a group that moves keeps its promises."""
+"""Random histories of group migration: invariants hold for any members, topics, times, log errors and restarts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from kwire.coordinator.group.classic.embedded_protocol import read_assignment, read_subscription, write_assignment
 from kwire.coordinator.group.commands import (
     CommitOffsets,
     Heartbeat,
@@ -20,10 +21,9 @@ from kwire.coordinator.group.commands import (
 )
 from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatAnswer
 from kwire.coordinator.group.consumer.group import ConsumerGroup
-from kwire.coordinator.group.coordinator import NamesGroup
-from kwire.coordinator.group.embedded import read_assignment, read_subscription, write_assignment
+from kwire.coordinator.group.coordinator import HasGroupId
+from kwire.coordinator.group.replacement import AnyGroup
 from kwire.coordinator.group.settings import ConsumerSettings, MigrationPolicy
-from kwire.coordinator.group.succession import AnyGroup
 from kwire.errors import ErrorCode
 from kwire.wire.codec import encode_message
 from kwire.wire.consumer_protocol import ConsumerProtocolSubscription, OwnedTopicPartition
@@ -83,7 +83,7 @@ class MigrationHistory(RuleBasedStateMachine):
 
     # What a client does
 
-    def ask(self, command: NamesGroup[Any], then: Callable[[Any], None]) -> None:
+    def ask(self, command: HasGroupId[Any], then: Callable[[Any], None]) -> None:
         replies: list[Any] = []
 
         def reply(answer: Any) -> None:
@@ -91,7 +91,7 @@ class MigrationHistory(RuleBasedStateMachine):
             assert len(replies) == 1, "answered twice"
             then(answer)
 
-        self.world.groups.ask(command, reply)
+        self.world.groups.submit(command, reply)
 
     def group(self) -> AnyGroup | None:
         return next((shard.groups["g"] for shard in self.world.groups.shards() if "g" in shard.groups), None)

@@ -10,7 +10,6 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kwire.broker.internal_records import PendingRecord, Transaction, TransactionEnd
 from kwire.coordinator.group.commands import (
     CommitOffsets,
     DeleteGroup,
@@ -22,6 +21,7 @@ from kwire.coordinator.group.commands import (
     TopicToFetch,
 )
 from kwire.coordinator.group.records import OffsetCommitRecord, decode_record
+from kwire.coordinator.log_records import PendingRecord, ProducerIdAndEpoch, TransactionEnd
 from kwire.errors import ErrorCode
 from tests.coordinator.compaction import compacted
 from tests.coordinator.world import World
@@ -86,11 +86,13 @@ class PendingHistory(RuleBasedStateMachine):
         self.offset = 0
         self.epochs = [0] * PRODUCERS
 
-    def commit(self, group_id: str, partitions: set[int], transaction: Transaction | None) -> list[ErrorCode]:
+    def commit(self, group_id: str, partitions: set[int], transaction: ProducerIdAndEpoch | None) -> list[ErrorCode]:
         self.offset += 1
         offsets = [OffsetToCommit(TOPIC, partition, self.offset) for partition in sorted(partitions)]
         errors: list[ErrorCode] = []
-        self.world.groups.ask(CommitOffsets(group_id=group_id, transaction=transaction, offsets=offsets), errors.extend)
+        self.world.groups.submit(
+            CommitOffsets(group_id=group_id, transaction=transaction, offsets=offsets), errors.extend
+        )
         return errors
 
     @rule(group_id=st.sampled_from(GROUPS), partitions=st.sets(st.integers(0, PARTITIONS - 1), min_size=1))
@@ -103,13 +105,13 @@ class PendingHistory(RuleBasedStateMachine):
         producer=st.integers(0, PRODUCERS - 1),
     )
     def commit_in_transaction(self, group_id: str, partitions: set[int], producer: int) -> None:
-        self.commit(group_id, partitions, Transaction(producer, self.epochs[producer]))
+        self.commit(group_id, partitions, ProducerIdAndEpoch(producer, self.epochs[producer]))
 
     @rule(group_id=st.sampled_from(GROUPS), producer=st.integers(0, PRODUCERS - 1))
     def old_self_is_fenced(self, group_id: str, producer: int) -> None:
         if self.epochs[producer] and not self.world.log.is_failing and not self.world.log.is_holding:
             appended_count = self.world.log.count()
-            errors = self.commit(group_id, {0}, Transaction(producer, self.epochs[producer] - 1))
+            errors = self.commit(group_id, {0}, ProducerIdAndEpoch(producer, self.epochs[producer] - 1))
             assert errors == [ErrorCode.INVALID_PRODUCER_EPOCH] or self.is_unseen(group_id, producer)
             assert self.world.log.count() == appended_count or self.is_unseen(group_id, producer)
 
@@ -130,11 +132,11 @@ class PendingHistory(RuleBasedStateMachine):
     @rule(group_id=st.sampled_from(GROUPS), partition=st.integers(0, PARTITIONS - 1))
     def delete_offsets(self, group_id: str, partition: int) -> None:
         command = DeleteOffsets(group_id=group_id, partitions=[PartitionOfTopic(TOPIC, partition)])
-        self.world.groups.ask(command, lambda _: None)
+        self.world.groups.submit(command, lambda _: None)
 
     @rule(group_id=st.sampled_from(GROUPS))
     def delete_group(self, group_id: str) -> None:
-        self.world.groups.ask(DeleteGroup(group_id=group_id), lambda _: None)
+        self.world.groups.submit(DeleteGroup(group_id=group_id), lambda _: None)
 
     @rule()
     def restart(self) -> None:
@@ -185,7 +187,7 @@ class PendingHistory(RuleBasedStateMachine):
             for require_stable in (False, True):
                 answers: list[FetchAnswer] = []
                 command = FetchOffsets(group_id=group_id, topics=asked, require_stable=require_stable)
-                self.world.groups.ask(command, answers.append)
+                self.world.groups.submit(command, answers.append)
                 ((_, fetched),) = ((answer.error, answer.topics[0]) for answer in answers)
                 for partition, found in fetched.offsets:
                     where = (group_id, partition)
@@ -248,8 +250,8 @@ class TurnHistory(PendingHistory):
         for one in bursts:
             self.world.log.is_failing = one.is_failing
             if one.reads_before:
-                self.world.groups.ask(FetchOffsets(group_id=one.group_id, topics=None), lambda _: None)
-            transaction = None if one.producer is None else Transaction(one.producer, self.epochs[one.producer])
+                self.world.groups.submit(FetchOffsets(group_id=one.group_id, topics=None), lambda _: None)
+            transaction = None if one.producer is None else ProducerIdAndEpoch(one.producer, self.epochs[one.producer])
             errors = self.commit(one.group_id, set(one.partitions), transaction)
             answers.append((one, self.offset, errors))
         self.world.end_turn()

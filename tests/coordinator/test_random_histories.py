@@ -1,4 +1,4 @@
-"""Whatever clients, time, the log and restarts do, the coordinator keeps its promises."""
+"""Random histories of classic groups: invariants hold for any clients, times, log errors and restarts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kwire.coordinator.group.classic import ClassicGroup, Phase
+from kwire.coordinator.group.classic.group import ClassicGroup, Phase
 from kwire.coordinator.group.commands import (
     CommitOffsets,
     DeleteGroup,
@@ -26,7 +26,7 @@ from kwire.coordinator.group.commands import (
     SyncAnswer,
     SyncGroup,
 )
-from kwire.coordinator.group.coordinator import NamesGroup
+from kwire.coordinator.group.coordinator import HasGroupId
 from kwire.errors import ErrorCode
 from tests.coordinator.world import SHARD_COUNT, World
 from tests.support.effort import examples
@@ -66,7 +66,7 @@ class GroupHistory(RuleBasedStateMachine):
         # How often somebody tried to delete offsets: what was committed before may be gone.
         self.deletions = 0
 
-    def ask(self, command: NamesGroup[Any], then: Callable[[Any], None] = lambda answer: None) -> None:
+    def ask(self, command: HasGroupId[Any], then: Callable[[Any], None] = lambda answer: None) -> None:
         self.asked += 1
         replies: list[Any] = []
 
@@ -76,7 +76,7 @@ class GroupHistory(RuleBasedStateMachine):
             self.answered += 1
             then(answer)
 
-        self.world.groups.ask(command, reply)
+        self.world.groups.submit(command, reply)
 
     def groups(self) -> list[ClassicGroup]:
         return [group for group in self.world.groups.groups() if isinstance(group, ClassicGroup)]

@@ -1,10 +1,9 @@
-"""The runtime on its own: order, loading, failure and closing."""
+"""The coordinator runtime: order, loading, failures and closing."""
 
 from itertools import pairwise
 
 import pytest
 
-from kwire.broker.internal_records import Transaction, TransactionEnd
 from kwire.coordinator import runtime, sharding
 from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.commands import (
@@ -17,6 +16,7 @@ from kwire.coordinator.group.commands import (
 )
 from kwire.coordinator.group.commands import OffsetToCommit as Offset
 from kwire.coordinator.group.shard import GroupShard
+from kwire.coordinator.log_records import ProducerIdAndEpoch, TransactionEnd
 from kwire.coordinator.sharding import java_hash
 from kwire.errors import ErrorCode, KafkaError
 from tests.coordinator.world import World
@@ -25,13 +25,13 @@ from tests.coordinator.world import World
 def commit(world: World, offset: int, group_id: str = "g") -> list[ErrorCode]:
     """Commit one offset; the list fills when the answer comes."""
     answers: list[ErrorCode] = []
-    world.groups.ask(CommitOffsets(group_id=group_id, offsets=[Offset("t", 0, offset)]), answers.extend)
+    world.groups.submit(CommitOffsets(group_id=group_id, offsets=[Offset("t", 0, offset)]), answers.extend)
     return answers
 
 
 def fetch(world: World, group_id: str = "g") -> list[FetchAnswer]:
     answers: list[FetchAnswer] = []
-    world.groups.ask(FetchOffsets(group_id=group_id, topics=None), answers.append)
+    world.groups.submit(FetchOffsets(group_id=group_id, topics=None), answers.append)
     return answers
 
 
@@ -48,8 +48,8 @@ def test_group_with_the_smallest_hash_lives_in_shard_zero() -> None:
 
 
 def test_name_has_the_same_shard_however_many_others_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sharding, "REMEMBERED_NAMES_MAX", 2)
-    monkeypatch.setattr(sharding, "REMEMBERED_NAME_CHARACTERS_MAX", 5)
+    monkeypatch.setattr(sharding, "CACHED_NAMES_MAX", 2)
+    monkeypatch.setattr(sharding, "CACHED_NAME_LENGTH_MAX", 5)
     names = ["a", "b", "c", "a", "a name too long to be remembered", "b", "a name too long to be remembered"]
     groups = World().groups
     assert [groups.shard_of(name) for name in names] == [abs(java_hash(name)) % groups.shard_count for name in names]
@@ -141,8 +141,8 @@ def test_answers_leave_in_the_order_of_the_log() -> None:
     world = World()
     order: list[str] = []
     world.log.is_holding = True
-    world.groups.ask(CommitOffsets(group_id="g", offsets=[Offset("t", 0, 1)]), lambda _: order.append("commit"))
-    world.groups.ask(FetchOffsets(group_id="g", topics=None), lambda _: order.append("fetch"))
+    world.groups.submit(CommitOffsets(group_id="g", offsets=[Offset("t", 0, 1)]), lambda _: order.append("commit"))
+    world.groups.submit(FetchOffsets(group_id="g", topics=None), lambda _: order.append("fetch"))
     assert order == []
     world.log.release()
     assert order == ["commit", "fetch"]
@@ -194,7 +194,7 @@ def test_closing_answers_everyone_who_waits_and_stops_the_timers() -> None:
         requires_member_id=False,
         fresh_id="1",
     )
-    world.groups.ask(command, answers.append)
+    world.groups.submit(command, answers.append)
     assert not answers
     world.groups.close()
     assert [answer.error for answer in answers] == [ErrorCode.NOT_COORDINATOR]
@@ -220,7 +220,7 @@ def test_member_id_begins_with_a_short_form_of_what_the_client_calls_itself() ->
         requires_member_id=True,
         fresh_id="1",
     )
-    world.groups.ask(command, answers.append)
+    world.groups.submit(command, answers.append)
     assert [answer.member_id for answer in answers] == ["c" * 255 + "-1"]
 
 
@@ -235,7 +235,7 @@ def test_command_whose_own_step_failed_does_not_come_in_the_way_of_others(monkey
     with monkeypatch.context() as patch:
         patch.setattr(GroupShard, "step", break_down)
         with pytest.raises(RuntimeError):
-            world.groups.ask(failed, lambda _: None)
+            world.groups.submit(failed, lambda _: None)
     step = GroupShard.step
 
     def answer_both(shard: GroupShard, command: GroupCommand, moment: Moment) -> Result:
@@ -252,8 +252,10 @@ def test_command_whose_own_step_failed_does_not_come_in_the_way_of_others(monkey
 
 def commit_pending(world: World, offset: int, producer_id: int = 7) -> list[ErrorCode]:
     answers: list[ErrorCode] = []
-    command = CommitOffsets(group_id="g", transaction=Transaction(producer_id, 0), offsets=[Offset("t", 0, offset)])
-    world.groups.ask(command, answers.extend)
+    command = CommitOffsets(
+        group_id="g", transaction=ProducerIdAndEpoch(producer_id, 0), offsets=[Offset("t", 0, offset)]
+    )
+    world.groups.submit(command, answers.extend)
     return answers
 
 

@@ -1,4 +1,4 @@
-"""What a decision wants done elsewhere, and commands that are decided anew."""
+"""Effects of decisions, and commands that are decided again."""
 
 from msgspec import Struct
 
@@ -37,10 +37,10 @@ class Notebook:
         if command not in self.later:
             result.records.append((command.text.encode(), b""))
             for one in self.later:
-                result.decide_anew(one)
+                result.rerun(one)
         return result
 
-    def is_independent(self, command: Note) -> bool:
+    def can_share_append(self, command: Note) -> bool:
         return False
 
     def apply(self, key: bytes, value: bytes | None) -> None:
@@ -122,12 +122,12 @@ def test_command_that_breaks_down_when_it_is_decided_anew_is_answered() -> None:
 
 def test_what_is_only_told_is_written_and_nobody_is_answered() -> None:
     world = NoteWorld()
-    world.runtime.tell("any", Note("early"))
+    world.runtime.submit_internal("any", Note("early"))
     world.note("a")
-    world.runtime.tell("any", Note("b"))
+    world.runtime.submit_internal("any", Note("b"))
     assert world.seen == ["a after 0", "effect of a is safe", "effect of b is safe"]
     world.runtime.close()
-    world.runtime.tell("any", Note("late"))
+    world.runtime.submit_internal("any", Note("late"))
     assert [key for key, _ in plain(world.log.shards[0])] == [b"a", b"b"]
 
 

@@ -1,19 +1,19 @@
-"""Commits of one loop turn: which of them share an append, and what happens when that fails."""
+"""Commits of one event-loop turn: which of them share an append, and what happens when it fails."""
 
 import pytest
 
-from kwire.broker.internal_records import PendingRecord, Transaction, TransactionEnd
 from kwire.coordinator import runtime
 from kwire.coordinator.group.commands import CommitOffsets, FetchAnswer, FetchOffsets
 from kwire.coordinator.group.commands import OffsetToCommit as Offset
 from kwire.coordinator.group.records import OffsetCommitRecord, decode_record
 from kwire.coordinator.group.shard import GroupShard
+from kwire.coordinator.log_records import PendingRecord, ProducerIdAndEpoch, TransactionEnd
 from kwire.errors import ErrorCode, KafkaError
 from tests.coordinator.world import World
 
 
 def commit(
-    world: World, offset: int, *, count: int = 1, generation_id: int = -1, transaction: Transaction | None = None
+    world: World, offset: int, *, count: int = 1, generation_id: int = -1, transaction: ProducerIdAndEpoch | None = None
 ) -> list[ErrorCode]:
     """Commit the offset for some partitions; the list fills when the answer comes."""
     answers: list[ErrorCode] = []
@@ -23,14 +23,14 @@ def commit(
         transaction=transaction,
         offsets=[Offset("t", partition, offset) for partition in range(count)],
     )
-    world.groups.ask(command, answers.extend)
+    world.groups.submit(command, answers.extend)
     return answers
 
 
 def fetched(world: World) -> list[int]:
     """The offsets that a fetch is answered with, by partition."""
     answers: list[FetchAnswer] = []
-    world.groups.ask(FetchOffsets(group_id="g", topics=None), answers.append)
+    world.groups.submit(FetchOffsets(group_id="g", topics=None), answers.append)
     (answer,) = answers
     return [committed.offset for topic in answer.topics for _, committed in topic.offsets if committed]
 
@@ -129,7 +129,7 @@ def test_commits_that_are_too_large_only_together_are_appended_one_by_one(world:
 
 
 def test_marker_comes_after_the_commits_before_it(world: World) -> None:
-    transaction = Transaction(7, 0)
+    transaction = ProducerIdAndEpoch(7, 0)
     assert commit(world, 0, transaction=transaction) == [ErrorCode.NONE]
     plain = [commit(world, offset) for offset in (1, 2)]
     told: list[object] = []
@@ -144,7 +144,7 @@ def test_marker_comes_after_the_commits_before_it(world: World) -> None:
 def test_commit_in_a_transaction_comes_after_the_commits_before_it(world: World) -> None:
     for offset in (0, 1, 2):
         commit(world, offset)
-    assert commit(world, 3, transaction=Transaction(7, 0)) == [ErrorCode.NONE]
+    assert commit(world, 3, transaction=ProducerIdAndEpoch(7, 0)) == [ErrorCode.NONE]
     assert logged(world) == [0, 1, 2, 3]
 
 
@@ -179,9 +179,9 @@ def test_failure_in_a_shared_append_is_told_to_its_commits_alone(world: World, m
 
 
 @pytest.mark.parametrize("retention_ms", [-1, 0, 60_000, 1 << 63 - 1])
-@pytest.mark.parametrize("transaction", [None, Transaction(7, 0)])
+@pytest.mark.parametrize("transaction", [None, ProducerIdAndEpoch(7, 0)])
 def test_state_is_what_a_replay_of_the_records_gives(
-    world: World, retention_ms: int, transaction: Transaction | None
+    world: World, retention_ms: int, transaction: ProducerIdAndEpoch | None
 ) -> None:
     """A decision is applied without decoding its records; those with an expiry store less than was asked for."""
     command = CommitOffsets(
@@ -191,7 +191,7 @@ def test_state_is_what_a_replay_of_the_records_gives(
         offsets=[Offset("t", 0, 1, 5, "metadata", bytes(range(16))), Offset("t", 1, 2)],
     )
     answers: list[ErrorCode] = []
-    world.groups.ask(command, answers.extend)
+    world.groups.submit(command, answers.extend)
     assert answers == [ErrorCode.NONE] * 2
     assert len(world.durable()) == 2
     assert world.durable() == world.replayed()

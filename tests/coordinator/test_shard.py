@@ -1,4 +1,4 @@
-"""What one shard does at a time and how much it remembers, however many groups and members somebody makes."""
+"""Bounds of a shard: work per turn and memory, for any number of groups and members."""
 
 import pytest
 
@@ -24,7 +24,7 @@ def join(world: World, group_id: str) -> JoinAnswer:
         protocols=(("range", b""),),
         fresh_id=world.groups.fresh_id(),
     )
-    world.groups.ask(command, answers.append)
+    world.groups.submit(command, answers.append)
     (answer,) = answers
     assert answer.error is ErrorCode.MEMBER_ID_REQUIRED
     return answer
@@ -55,7 +55,7 @@ def test_groups_that_come_and_go_leave_nothing_behind(monkeypatch: pytest.Monkey
     join(world, "stays")
     for _ in range(100):
         member = LeavingMember(join(world, "g").member_id)
-        world.groups.ask(LeaveGroup(group_id="g", members=[member]), lambda _: None)
+        world.groups.submit(LeaveGroup(group_id="g", members=[member]), lambda _: None)
         world.clock.advance(1)
     assert all(len(shard._wakes) <= 10 + 2 * len(shard.groups) + 2 for shard in world.groups.shards())
     world.timers.advance(SESSION_MS)
@@ -65,7 +65,7 @@ def test_groups_that_come_and_go_leave_nothing_behind(monkeypatch: pytest.Monkey
 def test_many_members_that_fall_silent_at_once_go_in_batches_that_can_be_stored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(consumer_group, "LATE_MEMBERS_MAX", 3)
+    monkeypatch.setattr(consumer_group, "EXPIRED_MEMBERS_MAX", 3)
     world = World().with_topics()
     world.topics.put("t", 1)
     for number in range(10):
@@ -77,7 +77,7 @@ def test_many_members_that_fall_silent_at_once_go_in_batches_that_can_be_stored(
             subscribed_topic_names=frozenset({"t"}),
             owned={},
         )
-        world.groups.ask(command, lambda answer: None)
+        world.groups.submit(command, lambda answer: None)
     world.log.appended.clear()
     batches: list[int] = []
     append = world.log.append
@@ -98,7 +98,7 @@ def test_retention_time_beyond_all_time_is_kept_as_long_as_can_be_said() -> None
     world = World()
     errors: list[ErrorCode] = []
     command = CommitOffsets(group_id="g", retention_time_ms=(1 << 63) - 1, offsets=[Offset("t", 0, 1)])
-    world.groups.ask(command, errors.extend)
+    world.groups.submit(command, errors.extend)
     assert errors == [ErrorCode.NONE]
     (shard,) = world.groups.shards()
     ((_, _, committed),) = shard.offsets.of_group("g")

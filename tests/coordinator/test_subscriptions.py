@@ -1,10 +1,10 @@
-"""Topics are read out of any version of a subscription, and nothing else is taken for one."""
+"""Topics are read from any version of a subscription; other bytes are rejected."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.coordinator.group.subscriptions import subscribed_topics
+from kwire.coordinator.group.classic.subscriptions import subscribed_topics
 from kwire.wire.codec import encode_message
 from kwire.wire.consumer_protocol import ConsumerProtocolSubscription, OwnedTopicPartition
 

@@ -1,4 +1,4 @@
-"""Topics as a coordinator sees them: the catalogue, and a number that moves when it has to look again."""
+"""The coordinator's view of topics: the catalogue and its revision."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ async def test_view_follows_the_catalogue(tmp_path: Path) -> None:
         assert view.find("t") == TopicShape(topic.topic_id, 1)
         assert view.name_of(topic.topic_id) == "t"
         assert list(view.names()) == ["t"]
-        await node.topics.widen(topic, 3)
+        await node.topics.create_partitions(topic, 3)
         assert has_moved()
         assert view.find("t") == TopicShape(topic.topic_id, 3)
         # Settings are nothing that a group depends on.

@@ -1,4 +1,4 @@
-"""Groups as they are used over HTTP, without HTTP: real topics, a real log, and what a restart finds."""
+"""Groups for HTTP members, without the HTTP layer: real topics, a real log and restarts."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.events.event import NewEvent
-from kwire.broker.events.publishing import Publisher
-from kwire.broker.events.reading import read_events
 from kwire.coordinator.group import definitions
 from kwire.coordinator.group.commands import ListGroups
-from kwire.coordinator.web_groups import Defaults, WebGroups
+from kwire.coordinator.web_groups import GroupDefaults, WebGroups
 from kwire.errors import ErrorCode, KafkaError
+from kwire.streams.events.event import NewEvent
+from kwire.streams.events.publishing import Publisher
+from kwire.streams.events.reading import read_events
 from tests.support.node import QuietNode, in_loop
 
 
@@ -25,7 +25,7 @@ async def refusal(attempt: Coroutine[Any, Any, Any]) -> ErrorCode:
 
 
 async def partitions(groups: WebGroups, group_id: str, member_id: str) -> list[int]:
-    return list((await groups.check_in(group_id, member_id)).partitions)
+    return list((await groups.heartbeat(group_id, member_id)).partitions)
 
 
 @pytest.mark.proves("S0-85", "S0-82")
@@ -58,7 +58,11 @@ async def test_what_a_definition_leaves_out_is_the_default(tmp_path: Path) -> No
         made, is_new = await node.web_groups.create("g", "t")
         assert (made.strategy, made.session_timeout_ms, is_new) == ("round_robin", 30_000, True)
         groups = WebGroups(
-            node.groups, node.definitions, node.topics, node.clock, Defaults("sticky", 7_000, rebalance_timeout_ms=1)
+            node.groups,
+            node.definitions,
+            node.topics,
+            node.clock,
+            GroupDefaults("sticky", 7_000, rebalance_timeout_ms=1),
         )
         made, _ = await groups.create("h", "t")
         assert (made.strategy, made.session_timeout_ms) == ("sticky", 7_000)
@@ -111,7 +115,7 @@ async def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
             assert await refusal(attempt) is ErrorCode.GROUP_ID_NOT_FOUND
         await groups.create("g", "t")
         assert await refusal(groups.join("g", session_timeout_ms=1)) is ErrorCode.INVALID_SESSION_TIMEOUT
-        assert await refusal(groups.check_in("g", "nobody")) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert await refusal(groups.heartbeat("g", "nobody")) is ErrorCode.UNKNOWN_MEMBER_ID
         assert await refusal(groups.leave("g", "nobody")) is ErrorCode.UNKNOWN_MEMBER_ID
         assert await refusal(groups.commit("g", [(3, 0)])) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await refusal(groups.committed("g", [3])) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -142,7 +146,7 @@ async def test_definition_members_and_offsets_are_there_after_a_restart(tmp_path
         await node.web_groups.create("g", "t", strategy="range", session_timeout_ms=11_000)
         a = (await node.web_groups.join("g")).member_id
         b = (await node.web_groups.join("g", session_timeout_ms=5_000)).member_id
-        await node.web_groups.check_in("g", a)
+        await node.web_groups.heartbeat("g", a)
         before = [await partitions(node.web_groups, "g", one) for one in (a, b)]
         assert sorted(before) == [[0, 1], [2, 3]]
         await node.web_groups.commit("g", [(2, 20)])
@@ -153,7 +157,7 @@ async def test_definition_members_and_offsets_are_there_after_a_restart(tmp_path
         assert (found.topic, found.strategy, found.session_timeout_ms) == ("t", "range", 11_000)
         assert await groups.committed("g", [2]) == [20]
         assert [await partitions(groups, "g", one) for one in (a, b)] == before
-        assert (await groups.check_in("g", b)).session_timeout_ms == 5_000
+        assert (await groups.heartbeat("g", b)).session_timeout_ms == 5_000
         assert await groups.stats("g") == stats
 
 
@@ -211,5 +215,5 @@ async def test_a_group_is_there_for_everybody_as_soon_as_it_is_created(tmp_path:
         await node.create("t", 1)
         await node.web_groups.create("g", "t")
         listed: list[Any] = []
-        node.groups.ask(ListGroups(group_id="g"), listed.append)
+        node.groups.submit(ListGroups(group_id="g"), listed.append)
         assert [(one.group_id, one.kind, one.state) for one in listed[0].groups] == [("g", "consumer", "Empty")]

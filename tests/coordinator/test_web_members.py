@@ -1,4 +1,4 @@
-"""Members that speak HTTP, in virtual time: who reads what after joins, leaves and silence, and who may commit."""
+"""HTTP members in virtual time: assignments after joins, leaves and expired sessions, and permission to commit."""
 
 from typing import Any
 
@@ -15,10 +15,10 @@ from kwire.coordinator.group.commands import (
     ListGroups,
     OffsetToCommit,
 )
-from kwire.coordinator.group.consumer.commands import CheckIn, CheckInAnswer, CheckOut, ConsumerHeartbeat
+from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, WebHeartbeat, WebHeartbeatAnswer, WebLeave
 from kwire.coordinator.group.consumer.web_sessions import web_client_host, web_client_id
-from kwire.coordinator.group.defined import AskFacts, DefineGroup
 from kwire.coordinator.group.settings import ConsumerSettings
+from kwire.coordinator.group.web_group_commands import DefineGroup, SummarizeGroup
 from kwire.errors import ErrorCode
 from tests.coordinator.world import World
 
@@ -35,13 +35,15 @@ class Web:
         self.world = World()
         self.world.topics.put(TOPIC, partition_count)
         self.strategy = strategy
-        self.world.consumer_settings = ConsumerSettings(assignors=(strategy, "uniform", "range"), is_kept=True)
+        self.world.consumer_settings = ConsumerSettings(
+            assignors=(strategy, "uniform", "range"), is_retained_when_empty=True
+        )
         self.world.with_topics()
         self.seen: list[int] = []
 
     def ask(self, command: Any) -> Any:
         answers: list[Any] = []
-        self.world.groups.ask(command, answers.append)
+        self.world.groups.submit(command, answers.append)
         (answer,) = answers
         return answer
 
@@ -66,9 +68,9 @@ class Web:
         assert answer.error is ErrorCode.NONE, answer.message
         return self._partitions(answer.assignment)
 
-    def check_in(self, member_id: str, reading: list[int] | None = None) -> CheckInAnswer:
+    def check_in(self, member_id: str, reading: list[int] | None = None) -> WebHeartbeatAnswer:
         owned = {self.topic_id: reading} if reading else {}
-        answer: CheckInAnswer = self.ask(CheckIn(group_id=GROUP, member_id=member_id, owned=owned))
+        answer: WebHeartbeatAnswer = self.ask(WebHeartbeat(group_id=GROUP, member_id=member_id, owned=owned))
         return answer
 
     def partitions(self, member_id: str) -> list[int]:
@@ -85,7 +87,7 @@ class Web:
         return found
 
     def leave(self, member_id: str) -> ErrorCode:
-        error: ErrorCode = self.ask(CheckOut(group_id=GROUP, member_id=member_id)).error
+        error: ErrorCode = self.ask(WebLeave(group_id=GROUP, member_id=member_id)).error
         return error
 
     def commit(self, partition: int, offset: int, **who: Any) -> ErrorCode:
@@ -176,7 +178,7 @@ def test_a_commit_is_one_record_and_answered_as_soon_as_that_is_durable() -> Non
     log.is_holding = True
     answers: list[Any] = []
     to_commit = OffsetToCommit(TOPIC, 0, 6, topic_id=web.topic_id)
-    web.world.groups.ask(CommitOffsets(group_id=GROUP, offsets=[to_commit], is_by_web=True), answers.append)
+    web.world.groups.submit(CommitOffsets(group_id=GROUP, offsets=[to_commit], is_by_web=True), answers.append)
     assert (answers, len(log.appended)) == ([], written + 2)
     log.release()
     assert answers == [[ErrorCode.NONE]]
@@ -390,7 +392,7 @@ def test_a_group_that_classic_consumers_have_left_is_taken_over_with_its_offsets
         requires_member_id=False,
         fresh_id="x",
     )
-    web.world.groups.ask(join, lambda _: None)
+    web.world.groups.submit(join, lambda _: None)
     assert web.define() is ErrorCode.NON_EMPTY_GROUP
     (group,) = web.world.groups.groups()
     (member_id,) = group.members
@@ -414,7 +416,7 @@ def test_a_defined_group_is_listed_and_stays_though_nobody_joins() -> None:
     web.world.restart()
     listed = web.ask(ListGroups(group_id=GROUP))
     assert [(one.group_id, one.state, one.kind) for one in listed.groups] == [(GROUP, "Empty", "consumer")]
-    web.world.consumer_settings = replace(web.world.consumer_settings, is_kept=False)
+    web.world.consumer_settings = replace(web.world.consumer_settings, is_retained_when_empty=False)
     web.world.timers.advance(3_600_000)
     assert web.ask(ListGroups(group_id=GROUP)).groups == []
 
@@ -422,24 +424,24 @@ def test_a_defined_group_is_listed_and_stays_though_nobody_joins() -> None:
 @pytest.mark.proves("S0-84")
 def test_facts_tell_how_the_group_stands() -> None:
     web = Web("range")
-    nothing = web.ask(AskFacts(group_id=GROUP, topic=TOPIC))
-    assert nothing.facts is None
+    nothing = web.ask(SummarizeGroup(group_id=GROUP, topic=TOPIC))
+    assert nothing.summary is None
     web.define()
-    assert web.ask(AskFacts(group_id=GROUP, topic=TOPIC)).facts == ("Empty", "consumer", 0, 1, 0)
+    assert web.ask(SummarizeGroup(group_id=GROUP, topic=TOPIC)).summary == ("Empty", "consumer", 0, 1, 0)
     web.join("a")
     rebalanced_ms = web.world.clock.now_ms()
     web.commit(2, 9)
     web.world.timers.advance(5_000)
-    answer = web.ask(AskFacts(group_id=GROUP, topic=TOPIC))
-    assert answer.facts == ("Stable", "consumer", 1, 2, rebalanced_ms)
+    answer = web.ask(SummarizeGroup(group_id=GROUP, topic=TOPIC))
+    assert answer.summary == ("Stable", "consumer", 1, 2, rebalanced_ms)
     assert answer.committed == [(2, web.topic_id)]
     web.world.restart()
-    assert web.ask(AskFacts(group_id=GROUP, topic=TOPIC)) == answer
+    assert web.ask(SummarizeGroup(group_id=GROUP, topic=TOPIC)) == answer
     web.join("b")
-    assert web.ask(AskFacts(group_id=GROUP, topic=TOPIC)).facts.state == "Reconciling"
+    assert web.ask(SummarizeGroup(group_id=GROUP, topic=TOPIC)).summary.state == "Reconciling"
     assert web.leave("a") is web.leave("b") is ErrorCode.NONE
     assert web.ask(DeleteGroup(group_id=GROUP)) is ErrorCode.NONE
-    assert web.ask(AskFacts(group_id=GROUP, topic=TOPIC)).facts is None
+    assert web.ask(SummarizeGroup(group_id=GROUP, topic=TOPIC)).summary is None
 
 
 def test_who_watches_a_group_hears_when_partitions_may_move() -> None:

@@ -1,18 +1,18 @@
-"""A world for a coordinator in which nothing happens by itself: a log in memory, timers that a test moves on."""
+"""A deterministic environment for a coordinator: an in-memory log, and timers that a test advances."""
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
-from kwire.broker.internal_records import KeyValue, PendingRecord, Replayed, Transaction, TransactionEnd
 from kwire.coordinator.group.commands import CommittedOffset
 from kwire.coordinator.group.consumer.group import ConsumerGroup
 from kwire.coordinator.group.coordinator import GroupCoordinator
-from kwire.coordinator.group.pending import Place
+from kwire.coordinator.group.offsets.pending import OffsetKey
 from kwire.coordinator.group.records import GroupMetadataValue
 from kwire.coordinator.group.settings import ConsumerSettings, GroupSettings
 from kwire.coordinator.group.shard import GroupShard
 from kwire.coordinator.group.topics_view import TopicShape
+from kwire.coordinator.log_records import KeyValue, PendingRecord, ProducerIdAndEpoch, Replayed, TransactionEnd
 from kwire.errors import ErrorCode, KafkaError
 from storage.errors import DiskFailure, InvalidProducerEpoch
 from tests.support.clock import ManualClock
@@ -66,11 +66,15 @@ class MemoryLog:
     def append(self, shard: int, records: Sequence[KeyValue], now_ms: int) -> int:
         return self._append(shard, records)
 
-    def append_pending(self, shard: int, transaction: Transaction, records: Sequence[KeyValue], now_ms: int) -> int:
+    def append_pending(
+        self, shard: int, transaction: ProducerIdAndEpoch, records: Sequence[KeyValue], now_ms: int
+    ) -> int:
         self._take_epoch(shard, transaction)
         return self._append(shard, [PendingRecord(transaction.producer_id, key, value) for key, value in records])
 
-    def append_marker(self, shard: int, transaction: Transaction, coordinator_epoch: int, is_commit: bool) -> int:
+    def append_marker(
+        self, shard: int, transaction: ProducerIdAndEpoch, coordinator_epoch: int, is_commit: bool
+    ) -> int:
         self._take_epoch(shard, transaction)
         return self._append(shard, [TransactionEnd(transaction.producer_id, is_commit)])
 
@@ -80,7 +84,7 @@ class MemoryLog:
     def epoch_of(self, shard: int, producer_id: int) -> int:
         return self._epochs.get((shard, producer_id), 0)
 
-    def _take_epoch(self, shard: int, transaction: Transaction) -> None:
+    def _take_epoch(self, shard: int, transaction: ProducerIdAndEpoch) -> None:
         producer_id, epoch = transaction
         if epoch < self._epochs.get((shard, producer_id), 0):
             raise InvalidProducerEpoch(f"producer {producer_id} came with epoch {epoch}")
@@ -97,6 +101,9 @@ class MemoryLog:
         self.appended.extend(records)
         self.append_sizes.append(len(records))
         return len(log)
+
+    def committed_offset(self, shard: int) -> int:
+        return 0 if self.is_holding else len(self.shards.get(shard, ()))
 
     def on_committed(self, shard: int, offset: int, call: Callable[[KafkaError | None], None]) -> None:
         assert offset <= len(self.shards.get(shard, ()))
@@ -252,13 +259,13 @@ def all_offsets(shard: GroupShard) -> Iterator[tuple[str, str, int, CommittedOff
                 yield group_id, topic, partition, committed
 
 
-def all_pending(shard: GroupShard) -> Iterator[tuple[int, Place, tuple[CommittedOffset, bool]]]:
+def all_pending(shard: GroupShard) -> Iterator[tuple[int, OffsetKey, tuple[CommittedOffset, bool]]]:
     """By producer and place, with whether a later commit has overtaken it."""
     pending = shard.offsets.pending
     for producer_id in pending.producer_ids():
         for place in pending.of_producer(producer_id):
             one = pending._at(*place)[producer_id]
-            yield producer_id, place, (one.committed, one.is_overtaken)
+            yield producer_id, place, (one.committed, one.is_superseded)
 
 
 def consumer_durable(group: ConsumerGroup) -> tuple[Any, ...]:

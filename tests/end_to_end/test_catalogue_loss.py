@@ -13,7 +13,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
-from storage.journal import decode_journal
+from storage.disk.journal import decode_journal
 from tests.support.cli import run_here
 from tests.support.clients import read_topic
 from tests.support.clients_raw import (
@@ -183,7 +183,7 @@ def test_a_deletion_that_a_crash_interrupted_is_finished_because_the_catalogue_n
     # As if the renames had not reached the disk.
     put_back()
     process.restart()
-    assert "removing what is left of deleted topics: orders-0, orders-1" in logged(process)
+    assert "removing leftover folders of deleted topics: orders-0, orders-1" in logged(process)
     wait_until(lambda: not list(process.data_dir.glob("orders-*")), "the folders are removed")
     # The note goes with a later change of topics; from then on such folders are somebody else's.
     create(process, "later")
@@ -213,7 +213,7 @@ def test_a_lost_folder_takes_its_partition_offline_until_the_loss_is_accepted(
     assert "not lost" in done.errors
     done = run_here("log", "adopt", process.data_dir, "--accept-loss", "orders-0")
     assert done.code == 0
-    assert f"orders-0 begins anew at offset {FIRST_MARK}" in done.out
+    assert f"orders-0 starts empty at offset {FIRST_MARK}" in done.out
     process.restart()
     assert produce(process, "orders", 0, b"anew").base_offset == FIRST_MARK
     assert produce(process, "orders", 1, b"third").base_offset == 2
@@ -242,7 +242,7 @@ def test_lost_metadata_takes_a_partition_offline_and_adopt_repairs_it(start_kwir
     process.stop()
     done = run_here("log", "adopt", process.data_dir)
     assert done.code == 0
-    assert done.out.count("partition.metadata was written anew") == len(offline)
+    assert done.out.count("partition.metadata was rewritten") == len(offline)
     process.restart()
     assert values_of(process, "orders") == {partition: [b"first", b"second"] for partition in range(5)}
 

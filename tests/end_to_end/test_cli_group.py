@@ -146,12 +146,14 @@ def test_what_cannot_be_done_is_said(kwire: KwireProcess, topics: Topics) -> Non
     missing, topic = unique_name("no-group"), topics.create("cli-group")
     assert missing in refusal(kwire, "describe", missing)
     assert f"{missing}: GroupIdNotFoundError" in refusal(kwire, "delete", missing)
-    assert "committed nothing" in refusal(kwire, "reset", missing, "--to", "earliest")
-    assert "no topic" in refusal(kwire, "reset", missing, "--to", "earliest", "--topic", unique_name("no-topic"))
+    assert "has no committed offsets" in refusal(kwire, "reset", missing, "--to", "earliest")
+    assert "does not exist" in refusal(kwire, "reset", missing, "--to", "earliest", "--topic", unique_name("no-topic"))
     assert "no partition 7" in refusal(kwire, "reset", missing, "--to", "earliest", "--topic", f"{topic}:7")
-    assert "not 'x'" in refusal(kwire, "reset", missing, "--to", "earliest", "--topic", f"{topic}:x")
-    assert "not 'soon'" in refusal(kwire, "reset", missing, "--to", "soon", "--topic", topic)
-    assert "--by counts" in refusal(kwire, "reset", missing, "--by", "1", "--topic", topic)
+    assert "not a partition number: 'x'" in refusal(
+        kwire, "reset", missing, "--to", "earliest", "--topic", f"{topic}:x"
+    )
+    assert "got 'soon'" in refusal(kwire, "reset", missing, "--to", "soon", "--topic", topic)
+    assert "--by needs a committed offset" in refusal(kwire, "reset", missing, "--by", "1", "--topic", topic)
 
 
 def test_what_was_deleted_stays_deleted_after_a_kill_and_the_rest_stays(killable: KwireProcess) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from storage.batch import Record, build_batch, check_batch
-from storage.format import GZIP
-from storage.log import Log
-from storage.settings import LogSettings
+from storage.batch.format import GZIP
+from storage.batch.record_batch import Record, build_batch, check_batch
+from storage.log.log import Log
+from storage.log.settings import LogSettings
 from tests.support.batches import NOW_MS, UnsyncedFiles, run_now
 from tests.support.cli import COMMAND_TIMEOUT_S, Done, interruptible, run_here, run_program
 from tests.support.clients import produce_values, unique_name
@@ -110,7 +110,7 @@ def test_damage_is_named_with_path_position_and_offset(tmp_path: Path) -> None:
     text = printed("verify", tmp_path, code=1)
     base = int(path.stem)
     assert f"{path}: position 0, " in text
-    assert f"offset {base}: damaged bytes: the CRC does not fit the bytes" in text
+    assert f"offset {base}: damaged bytes: the CRC does not match" in text
     assert "damage: 1 damaged bytes" in text
     assert "DAMAGED, 1 place" in text
     report = json.loads(printed("verify", tmp_path, "--json", code=1))
@@ -139,9 +139,9 @@ def test_notes_do_not_fail_the_check(tmp_path: Path) -> None:
     ("arguments", "problem"),
     [
         (["missing"], "is not a directory"),
-        ([".", "--topic", "missing"], "no records of missing"),
+        ([".", "--topic", "missing"], "missing has no folder in"),
         ([".", "--partition", "1"], "--partition needs --topic"),
-        ([".", "--partition", "one"], "not a number"),
+        ([".", "--partition", "one"], "must be 0 or a positive number"),
         ([".", "--processes", "0"], "at least 1"),
     ],
 )
@@ -301,7 +301,7 @@ def test_a_broken_place_is_named_and_printing_goes_on(mixed: Path) -> None:
     change(path, position + 9)  # the length
     found = lines(path, code=1)
     assert found[1] == {"file": str(path), "position": position, "problem": "not a batch"}
-    assert "DOES NOT FIT" not in printed("dump", path, code=1)
+    assert "DOES NOT MATCH" not in printed("dump", path, code=1)
     assert "DAMAGE: not a batch" in printed("dump", path, code=1)
 
 
@@ -325,7 +325,7 @@ def test_the_small_files_are_printed(start_kwire: Callable[..., KwireProcess]) -
     (folder / "quarantine").write_text('{"version": 1, "ranges": []}')
     assert json.loads(printed("dump", folder / "quarantine"))["version"] == 1
     (folder / "checkpoint").write_bytes(b"KWCP")
-    assert "not a whole checkpoint" in run("dump", folder / "checkpoint").errors
+    assert "not a complete checkpoint" in run("dump", folder / "checkpoint").errors
 
 
 def test_aborted_transactions_are_printed(tmp_path: Path) -> None:
@@ -349,7 +349,7 @@ def test_aborted_transactions_are_printed(tmp_path: Path) -> None:
     assert checkpoint["open_transactions"] == [{"producer_id": 7, "first_offset": 4}]
     assert checkpoint["aborted"] == [{"producer_id": 7, "first_offset": 2, "last_offset": 3, "stable_offset": 4}]
     change(folder / "00000000000000000000.txnindex", 20)
-    assert "not a whole index" in run("dump", folder / "00000000000000000000.txnindex").errors
+    assert "not a complete index" in run("dump", folder / "00000000000000000000.txnindex").errors
 
 
 def test_group_records_are_decoded(start_kwire: Callable[..., KwireProcess]) -> None:

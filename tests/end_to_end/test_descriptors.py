@@ -115,7 +115,7 @@ def test_connections_are_refused_before_the_log_has_no_descriptor(few: LimitedPr
     wait_until(is_served, "a new connection is admitted after the others have closed")
     noted = few.stderr_path.read_text()
     assert f"{LIMIT} descriptors may be open" in noted
-    assert "are kept for the log" in noted
+    assert "are reserved for the log" in noted
     assert "kwire.log.open.max=2000 does not fit" in noted
     assert noted.count("refused connections") < CONNECTIONS - kept
 

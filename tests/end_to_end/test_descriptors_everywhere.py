@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kafka.protocol.consumer import OffsetCommitRequest, OffsetFetchRequest
 
-from storage.files import Files
+from storage.disk.files import Files
 from tests.support.clients import Topics, unique_name
 from tests.support.clients_raw import NONE, RawConnection, batch, frame, produce_request, produced
 from tests.support.event_files import found_events
@@ -119,7 +119,7 @@ def test_everything_goes_on_when_there_are_descriptors_again(server: KwireProces
     finally:
         for connection in (kafka, committing, admin, publishing):
             connection.close()
-    assert "takes no more records" not in server.stderr_path.read_text()
+    assert "accepts no more records" not in server.stderr_path.read_text()
 
 
 def file_count(tmp_path: Path, topic: str) -> int:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.store.files.writing import write_round
 from kwire.cli import event_transfer, main
 from kwire.cli.event_transfer import opened_export
 from kwire.cli.http_client import HttpClient
-from storage.files import Files
+from kwire.streams.event_store.files.writer import write_round
+from storage.disk.files import Files
 from tests.support.clients import unique_name
 from tests.support.event_files import found_events
 from tests.support.server import KwireProcess, wait_until
@@ -43,7 +43,7 @@ def topic(client: HttpClient) -> str:
 
 def new_topic(client: HttpClient) -> str:
     name = unique_name("events")
-    client.ask("POST", "/topics", {"name": name, "schemas": [SCHEMA]})
+    client.request("POST", "/topics", {"name": name, "schemas": [SCHEMA]})
     return name
 
 
@@ -58,7 +58,7 @@ def publish(client: HttpClient, name: str, first: int, count: int) -> None:
         }
         for n in range(first, first + count)
     ]
-    assert len(client.ask("POST", "/events", events)["eventIds"]) == count
+    assert len(client.request("POST", "/events", events)["eventIds"]) == count
 
 
 def run(*arguments: str) -> tuple[int, str, str]:
@@ -152,7 +152,7 @@ def test_ctrl_c_leaves_an_export_and_an_import_that_go_on(
     assert run("export", *there, "--to", str(tmp_path), "--verify", topic)[0] == 0
     before = contents(tmp_path, topic)
     assert len(before) == 30
-    client.ask("DELETE", f"/topics/{topic}")
+    client.request("DELETE", f"/topics/{topic}")
     interrupted_once("_publish")
     assert run("import", *there, "--from", str(tmp_path), topic) == (130, "", "kwire: interrupted\n")
     assert run("import", *there, "--from", str(tmp_path), topic)[0] == 0
@@ -166,7 +166,7 @@ def test_one_export_at_a_time_writes_to_a_directory(
     with opened_export(Files(), str(tmp_path)):
         code, _, errors = run("export", "--http", kwire.http_url, "--to", str(tmp_path), topic)
     assert code == 2
-    assert "another process writes there" in errors
+    assert "another process writes to the directory" in errors
 
 
 def test_an_export_whose_last_event_was_packed_goes_on(
@@ -191,7 +191,7 @@ def test_what_was_exported_can_be_imported_with_the_same_ids(
     before = contents(tmp_path / "out", topic)
     code, out, errors = run("import", *there, "--from", str(tmp_path / "out"))
     assert (code, out, errors) == (0, f"{topic}: 0 events imported, 1,203 in all\n", "")
-    client.ask("DELETE", f"/topics/{topic}")
+    client.request("DELETE", f"/topics/{topic}")
     # Interrupted once, it goes on.
     publish_batch, calls = event_transfer._publish, 0
 
@@ -215,7 +215,7 @@ def test_what_was_exported_can_be_imported_with_the_same_ids(
     # The old export is of another topic, though it has the same name and as many events.
     code, _, errors = run("export", *there, "--to", str(tmp_path / "out"), topic)
     assert code == 2
-    assert "another event than the one that was exported" in errors
+    assert "the server's event differs from the exported one" in errors
     # That there are more by now changes nothing.
     publish(client, topic, 9, 1)
     code, out, errors = run("import", *there, "--from", str(tmp_path / "out"), topic)
@@ -228,7 +228,7 @@ def test_files_with_a_gap_are_imported_only_if_they_may_get_other_ids(
     publish(client, topic, 1, 5)
     there = ("--http", kwire.http_url)
     assert run("export", *there, "--to", str(tmp_path), topic)[0] == 0
-    client.ask("DELETE", f"/topics/{topic}")
+    client.request("DELETE", f"/topics/{topic}")
     next((tmp_path / "data" / topic).glob("*/0000/*-2.json")).unlink()
     code, _, errors = run("verify", "--dir", str(tmp_path))
     assert code == 1
@@ -255,7 +255,7 @@ def test_packed_files_are_checked_and_imported_as_well(
     code, out, _ = run("verify", "--dir", str(tmp_path), "--json")
     assert code == 0
     assert json.loads(out) == [{"topic": topic, "events": 1100, "first": 1, "last": 1100, "problems": 0}]
-    client.ask("DELETE", f"/topics/{topic}")
+    client.request("DELETE", f"/topics/{topic}")
     assert run("import", *there, "--from", str(tmp_path))[0] == 0
     assert contents(tmp_path, topic) == before
 
@@ -266,9 +266,9 @@ def test_what_cannot_be_done_is_said(kwire: KwireProcess, client: HttpClient, to
         (("export", *there, "--to", str(tmp_path), "nowhere"), "there is no topic 'nowhere'"),
         (("export", *there, "--to", str(tmp_path), "../up"), "Topic name is invalid"),
         (("export", "--http", "http://127.0.0.1:1", "--to", str(tmp_path), topic), "refused"),
-        (("import", *there, "--from", str(tmp_path / "nothing")), "there are no events in"),
-        (("import", *there, "--from", str(tmp_path), "nowhere"), "no config/nowhere.json"),
-        (("verify", "--dir", str(tmp_path / "nothing")), "there are no events in"),
+        (("import", *there, "--from", str(tmp_path / "nothing")), "contains no events"),
+        (("import", *there, "--from", str(tmp_path), "nowhere"), "config/nowhere.json is missing"),
+        (("verify", "--dir", str(tmp_path / "nothing")), "contains no events"),
     ):
         code, _, errors = run(*arguments)
         assert code == 2, arguments
@@ -308,7 +308,7 @@ def test_a_server_keeps_its_files_in_step_through_restarts_and_deletions(
 
     wait_until(are_expected, f"the metrics are {sorted(expected)}")
     grown = {**SCHEMA, "properties": {**SCHEMA["properties"], "more": {"type": "string"}}}  # type: ignore[dict-item]
-    client.ask("PUT", f"/topics/{name}/schemas", {"schemas": [grown]})
+    client.request("PUT", f"/topics/{name}/schemas", {"schemas": [grown]})
 
     def config() -> Any:
         path = out / "config" / f"{name}.json"
@@ -331,9 +331,9 @@ def test_a_server_keeps_its_files_in_step_through_restarts_and_deletions(
     process.restart()
     code, _, errors = run("export", "--http", process.http_url, "--to", str(out), name)
     assert code == 2
-    assert "kept by another server" in errors
+    assert "belongs to another server" in errors
     client = HttpClient(process.http_url)
-    client.ask("DELETE", f"/topics/{name}")
+    client.request("DELETE", f"/topics/{name}")
     wait_until(lambda: not any((out / "data").iterdir()), "the files are gone")
     assert not any((out / "config").iterdir())
     client.close()
@@ -341,4 +341,4 @@ def test_a_server_keeps_its_files_in_step_through_restarts_and_deletions(
     other = KwireProcess(tmp_path / "other", settings={"kwire.events.files.dir": str(out)})
     other.start()
     assert other.exit_code() != 0
-    assert "kept by another server" in other.output_tail()
+    assert "belongs to another server" in other.output_tail()

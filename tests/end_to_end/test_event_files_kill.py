@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker.store.files.layout import NotAnEventFile, parse_event
 from kwire.cli.http_client import HttpClient
-from storage.files import Files
+from kwire.streams.event_store.files.layout import NotAnEventFile, parse_event
+from storage.disk.files import Files
 from tests.end_to_end.seeds import announced_seed
 from tests.support.clients import unique_name
 from tests.support.effort import repetitions
@@ -113,10 +113,10 @@ def test_each_event_has_its_file_after_kill_dash_nine(tmp_path: Path) -> None:
 def test_an_export_that_is_killed_goes_on(kwire: KwireProcess, tmp_path: Path) -> None:
     client, name, out = HttpClient(kwire.http_url), unique_name("events"), tmp_path / "out"
     chance = random.Random(announced_seed())
-    client.ask("POST", "/topics", {"name": name, "schemas": [{"eventType": "made"}]})
+    client.request("POST", "/topics", {"name": name, "schemas": [{"eventType": "made"}]})
     for first in range(0, EXPORTED, 1000):
         events = [{"topic": name, "type": "made", "payload": n} for n in range(first, first + 1000)]
-        client.ask("POST", "/events", events)
+        client.request("POST", "/events", events)
     client.close()
     command = [sys.executable, "-m", "kwire", "event", "export", "--http", kwire.http_url, "--to", str(out), name]
     for _ in range(EXPORT_KILLS):

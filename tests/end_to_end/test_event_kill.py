@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from kwire.broker.store.files.layout import NotAnEventFile, parse_event
-from storage.files import Files
+from kwire.streams.event_store.files.layout import NotAnEventFile, parse_event
+from storage.disk.files import Files
 from tests.end_to_end.seeds import announced_seed
 from tests.support.effort import repetitions
 from tests.support.event_files import found_events

@@ -47,7 +47,7 @@ async def test_a_stock_producer_and_a_publisher_share_a_topic_and_its_order(tmp_
     async with running_node(tmp_path) as node:
         topics = node._shared.services.topics
         (orders,) = await create_open(topics, "orders")
-        bootstrap = f"127.0.0.1:{node.doors[0].port}"
+        bootstrap = f"127.0.0.1:{node.kafka_listeners[0].port}"
         producing = asyncio.create_task(asyncio.to_thread(produce, bootstrap, "orders"))
         published = 0
         while not producing.done():

@@ -22,7 +22,7 @@ def produce(node: Node, values: list[bytes], **more: object) -> list[int | None]
     def told(error: KafkaError | None, _: Message) -> None:
         errors.append(None if error is None else error.code())
 
-    settings = {"bootstrap.servers": f"127.0.0.1:{node.doors[0].port}", "linger.ms": 200, **more}
+    settings = {"bootstrap.servers": f"127.0.0.1:{node.kafka_listeners[0].port}", "linger.ms": 200, **more}
     producer = Producer(settings)
     for value in values:
         producer.produce("numbers", value, headers={"ce_type": "numbered"}, on_delivery=told)

@@ -5,7 +5,7 @@ import time
 import urllib.request
 from pathlib import Path
 
-from storage.batch import Record, build_batch
+from storage.batch.record_batch import Record, build_batch
 from tests.end_to_end.test_body_stalls import longest_stall_s
 from tests.support.clients import Topics
 from tests.support.clients_raw import RawConnection, produce_request, produced

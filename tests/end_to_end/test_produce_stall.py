@@ -8,8 +8,8 @@ import pytest
 from kwire.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire.wire.messages.metadata import MetadataRequest
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from storage.batch import Record, build_batch
-from storage.format import ZSTD
+from storage.batch.format import ZSTD
+from storage.batch.record_batch import Record, build_batch
 from tests.end_to_end.test_http import metrics
 from tests.server.frames import Client
 from tests.support.effort import Effort, chosen_effort

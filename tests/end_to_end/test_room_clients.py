@@ -23,9 +23,9 @@ from kwire.client import (
     RoomNotFound,
     Subscription,
     Unreachable,
-    link,
+    websocket,
 )
-from kwire.server import takeover
+from kwire.server import stream_connections
 from kwire.web.rooms.encodings import NDJSON_HEARTBEAT
 from tests.support.cutting_proxy import cutting_proxy
 from tests.support.javascript import javascript_client
@@ -144,7 +144,7 @@ async def publish_until_stopped(client: AsyncClient, acknowledged: dict[int, int
 
 @in_loop
 async def test_a_connection_that_fell_silent_is_noticed(server: KwireProcess, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link, "HEARTBEAT_S", 0.2)
+    monkeypatch.setattr(websocket, "HEARTBEAT_S", 0.2)
     async with (
         cutting_proxy(HOST, server.http_port or 0) as proxy,
         client_of(proxy.url) as reader,
@@ -309,7 +309,7 @@ async def test_javascript_tells_a_quiet_stream_of_lines_from_a_silent_one(
 ) -> None:
     """The server's empty lines say that it lives; without them the stream is opened anew."""
     # One is due after a twentieth of the time that this client bears silence: a busy machine may be late with it.
-    monkeypatch.setattr(takeover, "SWEEP_SECONDS", SILENCE_S / 20)
+    monkeypatch.setattr(stream_connections, "SWEEP_SECONDS", SILENCE_S / 20)
     interval = f"kwire.websocket.ping.interval.ms={SILENCE_S / 20 * 1000:.0f}"
     async with running_node(tmp_path, interval) as node:
         port = port_of(node)
@@ -320,7 +320,7 @@ async def test_javascript_tells_a_quiet_stream_of_lines_from_a_silent_one(
             client_of(f"http://{HOST}:{port}") as writer,
         ):
             await reader.call("subscribe", room="silent-js")
-            metrics = node.http._take_over.metrics  # type: ignore[union-attr]
+            metrics = node.http._stream_connections.metrics  # type: ignore[union-attr]
             began, sent_bytes = time.monotonic(), metrics.sent_bytes
             await until(lambda: metrics.sent_bytes >= sent_bytes + 30 * len(NDJSON_HEARTBEAT))
             assert time.monotonic() - began > SILENCE_S

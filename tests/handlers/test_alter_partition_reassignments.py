@@ -2,7 +2,7 @@
 
 import inspect
 
-from kwire.broker.turns import PARTITIONS_PER_PORTION
+from kwire.broker.chunked_answers import PARTITIONS_PER_CHUNK
 from kwire.errors import ErrorCode
 from kwire.wire.apis import ALTER_PARTITION_REASSIGNMENTS
 from kwire.wire.messages.alter_partition_reassignments import (
@@ -116,7 +116,7 @@ async def test_many_topics_are_answered_in_turns(node: QuietNode, version: int) 
 @in_loop
 async def test_many_partitions_of_one_topic_are_answered_in_portions(node: QuietNode) -> None:
     await node.create("t")
-    targets: Targets = [(index, [NODE_ID]) for index in range(2 * PARTITIONS_PER_PORTION + 1)]
+    targets: Targets = [(index, [NODE_ID]) for index in range(2 * PARTITIONS_PER_CHUNK + 1)]
     answer = await node.ask(request([("t", targets)]), 1)
     assert [topic.name for topic in answer.responses] == ["t"] * 3
     told = [one.partition_index for topic in answer.responses for one in topic.partitions]

@@ -14,7 +14,7 @@ from kwire.wire.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirTopic,
 )
 from kwire.wire.messages.describe_log_dirs import DescribeLogDirsRequest
-from storage.batch import check_batch
+from storage.batch.record_batch import check_batch
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_every_version, in_loop
 from tests.support.partition_log import log_of
@@ -66,7 +66,7 @@ async def test_a_partition_moves_and_stays_there(two: QuietNode, version: int) -
     fill(partition)
     there = other_dir(two, partition)
     assert await ask(two, to(there, t=[0]), version=version) == {("t", 0): ErrorCode.NONE}
-    await two.moves.idle()
+    await two.relocations.idle()
     assert log_of(partition).directory == str(there / "t-0")
     assert partition.high_watermark == 3
     fill(partition)
@@ -77,7 +77,7 @@ async def test_a_partition_moves_and_stays_there(two: QuietNode, version: int) -
     assert topic.partitions[0].log_end_offset == 6
     # It is asked to be where it is.
     assert await ask(two, to(there, t=[0]), version=version) == {("t", 0): ErrorCode.NONE}
-    assert two.moves.moving_count == 0
+    assert two.relocations.moving_count == 0
 
 
 @in_loop
@@ -94,7 +94,7 @@ async def test_each_partition_is_judged_on_its_own(two: QuietNode, tmp_path: Pat
         ("t", 1): ErrorCode.LOG_DIR_NOT_FOUND,
         ("missing", 1): ErrorCode.LOG_DIR_NOT_FOUND,
     }
-    await two.moves.idle()
+    await two.relocations.idle()
     assert await ask(two) == {}
 
 
@@ -104,7 +104,7 @@ async def test_the_directory_that_is_named_last_counts(two: QuietNode) -> None:
     fill(partition)
     here, there = Path(log_of(partition).directory).parent, other_dir(two, partition)
     assert await ask(two, to(there, t=[0]), to(here, t=[0, 0])) == {("t", 0): ErrorCode.NONE}
-    assert two.moves.moving_count == 0
+    assert two.relocations.moving_count == 0
     assert log_of(partition).directory == str(here / "t-0")
 
 
@@ -121,7 +121,7 @@ async def test_a_partition_without_records_gets_its_place(two: QuietNode) -> Non
     assert log_of(topic.partitions[0]).directory == str(there / "t-0")
     # And moves on as any other.
     assert await ask(two, to(other_dir(two, topic.partitions[0]), t=[0])) == {("t", 0): ErrorCode.NONE}
-    await two.moves.idle()
+    await two.relocations.idle()
     assert log_of(topic.partitions[0]).directory != str(there / "t-0")
     assert topic.partitions[0].log_end_offset == 3
 
@@ -131,7 +131,7 @@ async def test_a_move_is_shown_as_a_future_replica_until_it_is_done(two: QuietNo
     partition = await two.create_partition("t")
     fill(partition)
     there = other_dir(two, partition)
-    two.moves.bytes_per_second_max = 1  # it will not get far
+    two.relocations.bytes_per_second_max = 1  # it will not get far
     for _ in range(3):
         batch = make_batch(timestamp_ms=THEN_MS, value=bytes(500_000))
         partition.append(batch, check_batch(batch))
@@ -151,7 +151,7 @@ async def test_a_move_is_shown_as_a_future_replica_until_it_is_done(two: QuietNo
     assert 0 <= lag <= 6
     # Told to stay, it leaves nothing behind.
     assert await ask(two, to(here, t=[0])) == {("t", 0): ErrorCode.NONE}
-    assert two.moves.moving_count == 0
+    assert two.relocations.moving_count == 0
     assert not [path for path in there.iterdir() if path.name.startswith("t-0")]
 
 

@@ -5,7 +5,7 @@ import inspect
 
 import pytest
 
-from kwire.broker import turns
+from kwire.broker import chunked_answers as turns
 from kwire.handlers import create_topics
 from kwire.wire.codec import encode_message
 from kwire.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -21,7 +21,7 @@ async def test_answer_in_turns_is_the_answer(node: QuietNode, version: int, monk
     everything = MetadataRequest(topics=[] if version == 0 else None)
     whole = node.start(everything, version)
     assert not inspect.isawaitable(whole)
-    monkeypatch.setattr(turns, "WEIGHT_PER_TURN", 7)
+    monkeypatch.setattr(turns, "WEIGHT_PER_CHUNK", 7)
     waiting = node.start(everything, version)
     assert inspect.isawaitable(waiting)
     answering = asyncio.ensure_future(waiting)
@@ -38,7 +38,7 @@ async def test_answer_in_turns_is_the_answer(node: QuietNode, version: int, monk
 async def test_topic_deleted_while_all_are_described_is_left_out(
     node: QuietNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "WEIGHT_PER_TURN", 2)
+    monkeypatch.setattr(turns, "WEIGHT_PER_CHUNK", 2)
     for name in "abc":
         await node.create(name)
     waiting = node.start(MetadataRequest(topics=None), 12)
@@ -52,8 +52,8 @@ async def test_topic_deleted_while_all_are_described_is_left_out(
 async def test_many_names_are_created_and_answered_in_the_order_asked(
     node: QuietNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "WEIGHT_PER_TURN", 3)
-    monkeypatch.setattr("kwire.handlers.metadata.LOOKUPS_PER_TURN", 2)
+    monkeypatch.setattr(turns, "WEIGHT_PER_CHUNK", 3)
+    monkeypatch.setattr("kwire.handlers.metadata.LOOKUPS_PER_CHUNK", 2)
     await node.create("t3")
     names = [f"t{number}" for number in range(7)]
     asked = [MetadataRequestTopic(name=name) for name in names]
@@ -66,7 +66,7 @@ async def test_many_names_are_created_and_answered_in_the_order_asked(
 async def test_many_topics_are_created_some_at_a_time(
     node: QuietNode, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(create_topics, "TOPICS_PER_TURN", 3)
+    monkeypatch.setattr(create_topics, "TOPICS_PER_CHUNK", 3)
     await node.create("t5")
     names = [f"t{number}" for number in range(10)]
     asked = [

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kwire.broker.features import Feature, Features, FeatureUpdate, UpgradeType
+from kwire.broker.admin.features import Feature, Features, FeatureUpdate, UpgradeType
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
 from kwire.handlers.api_versions import refuse_version

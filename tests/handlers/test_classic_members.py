@@ -2,7 +2,7 @@
 
 import pytest
 
-from kwire.coordinator.group.embedded import read_assignment
+from kwire.coordinator.group.classic.embedded_protocol import read_assignment
 from kwire.errors import ErrorCode
 from kwire.wire.apis import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from kwire.wire.codec import encode_message

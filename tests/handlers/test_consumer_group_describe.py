@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe: consumer groups as an administrator sees them."""
 
-from kwire.broker.features import FeatureUpdate, UpgradeType
+from kwire.broker.admin.features import FeatureUpdate, UpgradeType
 from kwire.errors import ErrorCode
 from kwire.handlers.describe_groups import GROUP_OPERATIONS
 from kwire.wire.apis import CONSUMER_GROUP_DESCRIBE

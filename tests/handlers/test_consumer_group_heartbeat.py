@@ -132,13 +132,13 @@ async def test_expression_is_a_subscription(node: QuietNode) -> None:
 async def test_settings_of_one_group_count_for_it(node: QuietNode) -> None:
     await node.topics.offsets_topic()
     overrides = {"consumer.heartbeat.interval.ms": "7000", "consumer.session.timeout.ms": "50000"}
-    async with node.configs.turn:
+    async with node.configs.change_lock:
         await node.configs.replace(ResourceType.GROUP, "g", overrides)
     joined = await beat(node, "m", 0, subscribed_topic_names=["t"])
     assert joined.heartbeat_interval_ms == 7_000
     (group,) = node.groups.consumer_groups()
     assert group.session_deadlines_ms["m"] == round(node.clock.monotonic() * 1000) + 50_000
-    async with node.configs.turn:
+    async with node.configs.change_lock:
         await node.configs.replace(ResourceType.GROUP, "g", {})
     assert (await beat(node, "m", 1)).heartbeat_interval_ms == 5_000
 

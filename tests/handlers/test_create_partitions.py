@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker.topic_names import PARTITIONS_MAX
-from kwire.broker.topics import OFFSETS_TOPIC
+from kwire.broker.topics.names import PARTITIONS_MAX
+from kwire.broker.topics.topics import OFFSETS_TOPIC
 from kwire.errors import ErrorCode
 from kwire.wire.apis import CREATE_PARTITIONS
 from kwire.wire.messages.create_partitions import (

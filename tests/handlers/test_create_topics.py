@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.topic_names import PARTITIONS_MAX
+from kwire.broker.topics.names import PARTITIONS_MAX
 from kwire.config import ConfigSource
+from kwire.config.resources.topic import TOPIC_SETTINGS
 from kwire.errors import ErrorCode
-from kwire.topic_config import TOPIC_SETTINGS
 from kwire.wire.apis import CREATE_TOPICS
 from kwire.wire.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -273,6 +273,6 @@ async def test_all_settings_without_a_value_are_named(node: QuietNode, version: 
 async def test_more_partitions_than_there_can_be_are_refused_as_assignments_too(
     node: QuietNode, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kwire.broker.topic_names.PARTITIONS_MAX", 3)
+    monkeypatch.setattr("kwire.broker.topics.names.PARTITIONS_MAX", 3)
     asked = topic("t", DEFAULT, DEFAULT, assignments={index: [NODE_ID] for index in range(4)})
     assert await refusal(node, version, asked) is ErrorCode.INVALID_PARTITIONS

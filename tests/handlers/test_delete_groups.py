@@ -22,7 +22,7 @@ def test_each_group_has_its_own_answer_and_a_name_that_comes_twice_has_one(versi
     world = World(initial_rebalance_delay_ms=0)
     joined(world, group_id="busy")
     member_id = joined(world, group_id="done")
-    world.groups.ask(LeaveGroup(group_id="done", members=[LeavingMember(member_id)]), lambda answer: None)
+    world.groups.submit(LeaveGroup(group_id="done", members=[LeavingMember(member_id)]), lambda answer: None)
     request = DeleteGroupsRequest(groups_names=["busy", "done", "none", "", "busy", "done"])
     results = call(handle, context_of(world, version), request).results
     assert [(one.group_id, one.error_code) for one in results] == [

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from kwire.broker.partition import Partition
-from kwire.broker.topics import OFFSETS_TOPIC
+from kwire.broker.topics.topics import OFFSETS_TOPIC
 from kwire.errors import ErrorCode
 from kwire.handlers import delete_records as handler
 from kwire.wire.apis import DELETE_RECORDS
 from kwire.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from storage.batch import check_batch
+from storage.batch.record_batch import check_batch
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_every_version, in_loop
 
@@ -174,7 +174,7 @@ async def test_many_partitions_are_done_a_few_at_a_time(node: QuietNode, monkeyp
     topic = await node.create("t", 35)
     for partition in topic.partitions:
         append(partition, 3)
-    monkeypatch.setattr(handler, "LOOKUPS_PER_TURN", 10)
+    monkeypatch.setattr(handler, "LOOKUPS_PER_CHUNK", 10)
     deleting = asyncio.ensure_future(node.ask(request(("t", dict.fromkeys(range(40), 2))), 2))
     turns_taken = 0
     while not deleting.done():

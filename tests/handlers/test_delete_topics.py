@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker.topics import OFFSETS_TOPIC
+from kwire.broker.topics.topics import OFFSETS_TOPIC
 from kwire.errors import ErrorCode
 from kwire.wire.apis import DELETE_TOPICS
 from kwire.wire.messages.delete_topics import DeletableTopicResult, DeleteTopicsRequest, DeleteTopicState
 from kwire.wire.types import ZERO_UUID
-from storage.batch import check_batch
+from storage.batch.record_batch import check_batch
 from tests.support.batches import make_batch
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_every_version, in_loop

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kwire.broker import log_levels
+from kwire.broker.admin import log_levels
 from kwire.config import SETTINGS, ConfigSource, Kind
+from kwire.config.resources.group import GROUP_SETTINGS
+from kwire.config.resources.topic import TOPIC_SETTINGS
 from kwire.errors import ErrorCode
-from kwire.group_config import GROUP_SETTINGS
-from kwire.topic_config import TOPIC_SETTINGS
 from kwire.wire.apis import DESCRIBE_CONFIGS
 from kwire.wire.messages.describe_configs import (
     DescribeConfigsRequest,

@@ -44,7 +44,7 @@ def test_group_that_does_not_exist_is_dead_and_an_error_since_version_6(version:
 
 def test_group_of_offsets_only_is_empty() -> None:
     world = World()
-    world.groups.ask(CommitOffsets(group_id="alone", offsets=[OffsetToCommit("t", 0, 1)]), lambda errors: None)
+    world.groups.submit(CommitOffsets(group_id="alone", offsets=[OffsetToCommit("t", 0, 1)]), lambda errors: None)
     (group,) = described(world, 6, "alone")
     assert (group.error_code, group.group_state, group.protocol_type, group.members) == (0, "Empty", "", [])
 
@@ -53,7 +53,7 @@ def test_members_are_told_without_their_bytes_while_the_group_rebalances() -> No
     world = World(initial_rebalance_delay_ms=0)
     joined(world)
     # A second member asks to join; the first has not heard of it.
-    world.groups.ask(
+    world.groups.submit(
         JoinGroup(
             group_id="g",
             session_timeout_ms=10_000,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker import log_dirs
+from kwire.broker.admin import log_dirs
 from kwire.broker.partition import Partition
 from kwire.config import InvalidConfig, load
 from kwire.handlers import describe_log_dirs
@@ -15,7 +15,7 @@ from kwire.wire.messages.describe_log_dirs import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
-from storage.batch import check_batch
+from storage.batch.record_batch import check_batch
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_every_version, in_loop
 from tests.support.partition_log import log_of
@@ -100,8 +100,8 @@ async def test_large_answers_are_the_same(node: QuietNode, version: int, monkeyp
         topic = await node.create(f"t{number}", 4)
         append_to(topic.partitions[number % 4])
     whole = await node.ask(ALL, version)
-    monkeypatch.setattr(describe_log_dirs, "WEIGHT_PER_TURN", 3)
-    monkeypatch.setattr(log_dirs, "PARTITIONS_PER_TURN", 3)
+    monkeypatch.setattr(describe_log_dirs, "WEIGHT_PER_CHUNK", 3)
+    monkeypatch.setattr(log_dirs, "PARTITIONS_PER_CHUNK", 3)
     monkeypatch.setattr(log_dirs, "FOLDERS_PER_JOB", 2)
     node.topics.stored_bytes.clear()
     in_portions = await node.ask(ALL, version)
@@ -152,5 +152,5 @@ async def test_all_directories_can_be_cordoned_and_only_those_there_are(tmp_path
     with QuietNode(tmp_path / "a", "cordoned.log.dirs=*", more_dirs=[tmp_path / "b"]) as node:
         assert [one.is_cordoned for one in (await node.ask(ALL, LATEST)).results] == [True, True]
         append_to(await node.create_partition("t"))  # what exists has to be somewhere
-    with pytest.raises(InvalidConfig, match=r"cordoned\.log\.dirs.*has to be one of log\.dirs"):
+    with pytest.raises(InvalidConfig, match=r"cordoned\.log\.dirs.*must be one of log\.dirs"):
         load(data_dir=str(tmp_path / "a"), settings=[f"cordoned.log.dirs={tmp_path / 'c'}"])

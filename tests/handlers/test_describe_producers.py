@@ -5,12 +5,12 @@ import inspect
 
 import pytest
 
-from kwire.broker import turns
+from kwire.broker import chunked_answers as turns
 from kwire.broker.partition import Partition
 from kwire.errors import ErrorCode
 from kwire.handlers import describe_producers
 from kwire.wire.messages.describe_producers import DescribeProducersRequest, ProducerState, TopicRequest
-from storage.batch import check_batch
+from storage.batch.record_batch import check_batch
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop
 from tests.support.partition_log import lose_log
@@ -144,8 +144,8 @@ async def test_many_producers_are_told_in_turns_and_portions(node: QuietNode, mo
     indexes = [*range(30), 77]
     whole = await node.ask(request(("t", indexes), ("u", [0])), 0)
     assert [topic.name for topic in whole.topics] == ["t", "u"]
-    monkeypatch.setattr(turns, "WEIGHT_PER_TURN", 40)
-    monkeypatch.setattr(describe_producers, "WEIGHT_PER_PORTION", 20)
+    monkeypatch.setattr(turns, "WEIGHT_PER_CHUNK", 40)
+    monkeypatch.setattr(describe_producers, "WEIGHT_PER_ENTRY", 20)
     answering = asyncio.ensure_future(node.ask(request(("t", indexes), ("u", [0])), 0))
     turns_taken = 0
     while not answering.done():

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker.metadata_log import METADATA_TOPIC
-from kwire.broker.turns import PARTITIONS_PER_PORTION
+from kwire.broker.admin.metadata_log import METADATA_TOPIC
+from kwire.broker.chunked_answers import PARTITIONS_PER_CHUNK
 from kwire.errors import ErrorCode
 from kwire.wire.apis import DESCRIBE_QUORUM
 from kwire.wire.messages.describe_quorum import DescribeQuorumRequest, PartitionData, QuorumPartitionData, TopicData
@@ -113,7 +113,7 @@ async def test_many_topics_are_refused_in_turns(node: QuietNode, version: int) -
 
 @in_loop
 async def test_many_partitions_of_one_topic_are_refused_in_portions(node: QuietNode) -> None:
-    count = 2 * PARTITIONS_PER_PORTION + 1
+    count = 2 * PARTITIONS_PER_CHUNK + 1
     answer = await node.ask(request((METADATA_TOPIC, list(range(count)))), 2)
     assert [topic.topic_name for topic in answer.topics] == [METADATA_TOPIC] * 3
     assert [one.partition_index for topic in answer.topics for one in topic.partitions] == list(range(count))

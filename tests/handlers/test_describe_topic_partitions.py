@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.broker import turns
-from kwire.broker.topics import OFFSETS_TOPIC
+from kwire.broker import chunked_answers as turns
+from kwire.broker.topics.topics import OFFSETS_TOPIC
 from kwire.errors import ErrorCode
 from kwire.handlers.metadata import TOPIC_OPERATIONS
 from kwire.wire.messages.describe_topic_partitions import (
@@ -176,7 +176,7 @@ async def test_a_long_page_is_made_in_turns_and_ends_as_a_short_one(
     asked = request(limit=20)
     whole = node.start(asked, 0)
     assert not inspect.isawaitable(whole)
-    monkeypatch.setattr(turns, "WEIGHT_PER_TURN", 5)
+    monkeypatch.setattr(turns, "WEIGHT_PER_CHUNK", 5)
     answering = asyncio.ensure_future(node.ask(asked, 0))
     turns_taken = 0
     while not answering.done():

@@ -2,7 +2,7 @@
 
 import inspect
 
-from kwire.broker.turns import PARTITIONS_PER_PORTION
+from kwire.broker.chunked_answers import PARTITIONS_PER_CHUNK
 from kwire.errors import ErrorCode
 from kwire.wire.apis import ELECT_LEADERS
 from kwire.wire.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
@@ -87,7 +87,7 @@ async def test_many_topics_are_answered_in_turns(node: QuietNode, version: int) 
 @in_loop
 async def test_many_partitions_of_one_topic_are_answered_in_portions(node: QuietNode) -> None:
     await node.create("t")
-    count = 2 * PARTITIONS_PER_PORTION + 1
+    count = 2 * PARTITIONS_PER_CHUNK + 1
     for kind in (PREFERRED, 7):
         answer = await node.ask(request({"t": list(range(count))}, kind), 2)
         assert [topic.topic for topic in answer.replica_election_results] == ["t"] * 3

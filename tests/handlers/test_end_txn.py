@@ -96,7 +96,7 @@ async def test_restart_between_decision_and_markers_completes_them(node: QuietNo
     topic = await node.create("t")
     producer = await started(node)
     assert await sent(node, producer, topic, b"one") is ErrorCode.NONE
-    node.markers.write_all = lambda order, done: None  # type: ignore[method-assign]  # killed before they are written
+    node.markers.write_all = lambda request, done: None  # type: ignore[method-assign]  # killed before they are written
     node.transactions._write_markers = node.markers.write_all
     assert (await ended(node, producer, is_commit=is_commit)).error_code == ErrorCode.NONE
     assert topic.partitions[0].last_stable_offset == 0

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
+from kwire.broker.chunked_answers import OPENS_PER_CHUNK
 from kwire.broker.partition import Partition
-from kwire.broker.topics import Topic
-from kwire.broker.turns import OPENS_PER_TURN
+from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode
-from kwire.handlers.fetch import _READ_WEIGHT, WARM_UPS_MAX
+from kwire.handlers.fetch.handler import _READ_WEIGHT, WARM_UPS_MAX
 from kwire.wire.apis import FETCH
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData, ReplicaState
 from kwire.wire.types import ZERO_UUID
-from storage.batch import check_batch
+from storage.batch.record_batch import check_batch
 from storage.errors import LogClosed, StorageFailed
-from storage.segment import LogRead
+from storage.segment.segment import LogRead
 from tests.support.batches import headers, make_batch
 from tests.support.node import TEST_TIMEOUT_S, QuietNode, in_every_version, in_loop, received
 from tests.support.partition_log import log_of
@@ -441,11 +441,11 @@ async def test_leader_is_named_to_those_with_another_epoch_since_version_16(node
     node.restart()
     answer = await node.ask(request(node.topics.get("t"), at(0, epoch=0), at(9, 1, epoch=1)), version)
     fenced, other = answer.responses[0].partitions
-    is_told = version >= 16
-    assert (fenced.current_leader.leader_id, fenced.current_leader.leader_epoch) == ((1, 1) if is_told else (-1, -1))
+    has_leader = version >= 16
+    assert (fenced.current_leader.leader_id, fenced.current_leader.leader_epoch) == ((1, 1) if has_leader else (-1, -1))
     assert (other.current_leader.leader_id, other.current_leader.leader_epoch) == (-1, -1)
     endpoints = [(one.node_id, one.host, one.port, one.rack) for one in answer.node_endpoints]
-    assert endpoints == ([(1, "broker.example", 9092, None)] if is_told and fenced.error_code else [])
+    assert endpoints == ([(1, "broker.example", 9092, None)] if has_leader and fenced.error_code else [])
 
 
 @in_every_version(FETCH)
@@ -536,7 +536,7 @@ async def test_many_partitions_are_looked_at_in_turns(
         append(partition)
     whole = node.start(request(topic, *(at(0, index) for index in range(40))), version)
     assert not inspect.isawaitable(whole)
-    monkeypatch.setattr("kwire.handlers.fetch._TURN_WEIGHT", 5 * _READ_WEIGHT)
+    monkeypatch.setattr("kwire.handlers.fetch.handler._CHUNK_WEIGHT", 5 * _READ_WEIGHT)
     for max_wait_ms in (0, LONG_MS):
         asked = request(topic, *(at(0, index) for index in range(40)), max_wait_ms=max_wait_ms)
         waiting = node.start(asked, version)
@@ -556,10 +556,10 @@ async def test_many_partitions_are_looked_at_in_turns(
 @in_loop
 async def test_many_logs_are_opened_in_turns(tmp_path: Path) -> None:
     with QuietNode(tmp_path) as node:
-        await node.create("t", 3 * OPENS_PER_TURN)
+        await node.create("t", 3 * OPENS_PER_CHUNK)
         node.restart()
         topic = node.topics.get("t")
         assert topic is not None
-        waiting = node.start(request(topic, *(at(0, index) for index in range(3 * OPENS_PER_TURN))), 12)
-        assert sum(partition.is_open for partition in topic.partitions) == OPENS_PER_TURN
-        assert len(received(await waiting, 12).responses[0].partitions) == 3 * OPENS_PER_TURN
+        waiting = node.start(request(topic, *(at(0, index) for index in range(3 * OPENS_PER_CHUNK))), 12)
+        assert sum(partition.is_open for partition in topic.partitions) == OPENS_PER_CHUNK
+        assert len(received(await waiting, 12).responses[0].partitions) == 3 * OPENS_PER_CHUNK

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire.broker.partition import Partition
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode
-from kwire.handlers import fetch as fetch_handler
+from kwire.handlers.fetch import handler as fetch_handler
 from kwire.wire.apis import FETCH
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic, PartitionData
-from storage.batch import parse_header, read_records
+from storage.batch.record_batch import parse_header, read_records
 from tests.support.batches import headers, split_batches
 from tests.support.effort import examples
 from tests.support.new_segments import write_new_segment
@@ -349,7 +349,7 @@ async def test_reader_that_knows_an_open_transaction_is_not_looked_at(
     reader = Session(node, topic, READ_COMMITTED)
     assert await reader.fetch() is not None
     assert await reader.fetch() is None
-    monkeypatch.setattr(fetch_handler._Look, "_look_at", None)
+    monkeypatch.setattr(fetch_handler._FetchAttempt, "_fetch_partition", None)
     for _ in range(3):
         assert await reader.fetch() is None
 

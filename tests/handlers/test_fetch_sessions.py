@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwire.broker.fetch_sessions import FetchSession
+from kwire.broker.fetch.sessions import FetchSession
 from kwire.broker.partition import Partition
-from kwire.broker.topic_names import NAME_LENGTH_MAX
-from kwire.broker.topics import Topic
+from kwire.broker.topics.names import NAME_LENGTH_MAX
+from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode
 from kwire.wire.apis import FETCH
 from kwire.wire.messages.fetch import (
@@ -29,7 +29,7 @@ from kwire.wire.messages.fetch import (
     PartitionData,
 )
 from kwire.wire.types import ZERO_UUID
-from storage.batch import check_batch
+from storage.batch.record_batch import check_batch
 from tests.support.batches import headers, make_batch
 from tests.support.effort import examples
 from tests.support.node import QuietNode, in_loop, received
@@ -336,7 +336,7 @@ async def test_partition_that_comes_into_being_is_found(node: QuietNode, version
     for _ in range(2):
         (told,) = (await reader.fetch()).values()
         assert told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    await node.topics.widen(topic, 2)
+    await node.topics.create_partitions(topic, 2)
     append(topic.partitions[1])
     (told,) = (await reader.fetch()).values()
     assert (told.error_code, offsets(told)) == (0, [0])
@@ -463,7 +463,7 @@ async def test_large_session_is_looked_at_in_turns(
     reader.want(places(topic))
     reader.want(places(doomed))
     assert len(await reader.fetch()) == 31
-    monkeypatch.setattr("kwire.handlers.fetch._TURN_WEIGHT", 10)
+    monkeypatch.setattr("kwire.handlers.fetch.handler._CHUNK_WEIGHT", 10)
     append(topic.partitions[29])
     waiting = asyncio.ensure_future(reader.start())
     await asyncio.sleep(0)

@@ -5,8 +5,8 @@ from collections.abc import Awaitable
 import pytest
 
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
 from kwire.handlers.find_coordinator import handle
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from tests.coordinator.context import FakeTopics, call, context_of
 from tests.coordinator.world import World

@@ -12,7 +12,7 @@ from string import ascii_letters
 
 import pytest
 
-from kwire import client_metrics_config
+from kwire.config.resources import client_metrics as client_metrics_config
 from kwire.errors import ErrorCode
 from kwire.wire.apis import INCREMENTAL_ALTER_CONFIGS
 from kwire.wire.messages.incremental_alter_configs import (
@@ -399,7 +399,7 @@ async def test_change_that_has_begun_is_finished_when_its_client_goes_away(node:
         (BROKER, HERE, "log.roll.ms", "log.retention.ms"),
     ):
         asked = asyncio.ensure_future(edit(node, kind, name, (SET, first, "7")))
-        while not node.configs.turn.locked():
+        while not node.configs.change_lock.locked():
             await asyncio.sleep(0)
         asked.cancel()
         # The next one waits for its turn.

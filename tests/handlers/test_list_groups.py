@@ -4,12 +4,12 @@ from collections.abc import Awaitable
 
 import pytest
 
-from kwire.broker import turns
+from kwire.broker import chunked_answers as turns
 from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
 from kwire.coordinator.group.shard import GroupShard
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
 from kwire.handlers.list_groups import handle
+from kwire.handlers.shared.context import Context
 from kwire.wire.apis import LIST_GROUPS
 from kwire.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from tests.coordinator.context import call, context_of, joined
@@ -21,7 +21,7 @@ def world_with_groups() -> World:
     world = World(initial_rebalance_delay_ms=0)
     joined(world, group_id="busy")
     for group_id in ("alone", "other"):
-        world.groups.ask(CommitOffsets(group_id=group_id, offsets=[OffsetToCommit("t", 0, 1)]), lambda errors: None)
+        world.groups.submit(CommitOffsets(group_id=group_id, offsets=[OffsetToCommit("t", 0, 1)]), lambda errors: None)
     return world
 
 
@@ -96,5 +96,5 @@ def test_coordinator_that_is_gone_says_so() -> None:
 def test_long_list_is_the_same_when_it_is_made_in_turns(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
     world = world_with_groups()
     at_once = listed(world, version)
-    monkeypatch.setattr(turns, "WEIGHT_PER_TURN", 1)
+    monkeypatch.setattr(turns, "WEIGHT_PER_CHUNK", 1)
     assert listed(world, version) == at_once

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kwire.handlers import HANDLERS
-from kwire.handlers.context import Handler
+from kwire.handlers.shared.context import Handler
 from kwire.wire.apis import APIS
 from kwire.wire.messages.api_versions import ApiVersionsRequest
 from tests.support.node import QuietNode, in_loop

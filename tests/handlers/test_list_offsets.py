@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from kwire.broker.partition import Partition, TimeSearch
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode
 from kwire.handlers import list_offsets
 from kwire.wire.apis import LIST_OFFSETS
@@ -16,9 +16,9 @@ from kwire.wire.messages.list_offsets import (
     ListOffsetsRequest,
     ListOffsetsTopic,
 )
-from storage.batch import check_batch
-from storage.format import GZIP, NONE
-from storage.times import TimestampAndOffset
+from storage.batch.format import GZIP, NONE
+from storage.batch.record_batch import check_batch
+from storage.segment.time_search import TimestampAndOffset
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_every_version, in_loop
 from tests.support.partition_log import log_of, lose_log
@@ -268,7 +268,7 @@ async def test_topic_deleted_during_the_search_is_unknown(node: QuietNode) -> No
 
 @in_loop
 async def test_many_partitions_are_searched_in_turns(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(list_offsets, "SEARCHES_PER_TURN", 2)
+    monkeypatch.setattr(list_offsets, "SEARCHES_PER_CHUNK", 2)
     topic = await node.create("t", 5)
     for count, partition in enumerate(topic.partitions):
         append(partition, count + 1, 100)

@@ -1,17 +1,17 @@
 """Produce requests whose batches the worker validates: of the event store, of transactions, and recompressed ones."""
 
-from kwire.broker.batch_validation import RECORDS_HERE_MAX
+from kwire.broker.batch_validation import RECORDS_ON_LOOP_MAX
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Held
+from kwire.handlers.shared.context import BlockingContinuation
 from kwire.wire.frame import ReceiveMemory
-from storage.batch import Record, build_batch, read_records
-from storage.format import GZIP, NONE
+from storage.batch.format import GZIP, NONE
+from storage.batch.record_batch import Record, build_batch, read_records
 from tests.handlers.test_produce import produce, request
 from tests.support.batches import headers
 from tests.support.node import FakePeer, QuietNode, in_loop
 from tests.support.transactional_requests import V2, produce_request, started, transactional_batch
 
-MANY = RECORDS_HERE_MAX + 1
+MANY = RECORDS_ON_LOOP_MAX + 1
 HOUR_MS = "3600000"
 
 
@@ -21,7 +21,7 @@ async def test_the_event_store_commits_a_batch_that_the_worker_validated(node: Q
     now = node.clock.now_ms()
     batch = memoryview(build_batch([Record(None, b"{}", now, [("ce_type", b"t")])] * MANY))
     held = node.start(request(topic, batch), 9)
-    assert isinstance(held, Held)
+    assert isinstance(held, BlockingContinuation)
     held.rest.close()
     (answer,) = await produce(node, request(topic, batch), 9)
     assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, 0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.topics import OFFSETS_TOPIC
+from kwire.broker.topics.topics import OFFSETS_TOPIC
 from kwire.errors import ErrorCode
 from kwire.handlers.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kwire.wire.apis import METADATA

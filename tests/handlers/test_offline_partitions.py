@@ -24,7 +24,7 @@ from kwire.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from storage.batch import check_batch
+from storage.batch.record_batch import check_batch
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop
 from tests.support.partition_log import log_of
@@ -51,7 +51,7 @@ async def lose_first(node: QuietNode) -> None:
     node._starts += 1
     node._open()
     check = node.store.check(node.topics.catalogue.folder_ids(), [])
-    check.settle(is_all_online=True)
+    check.update_folder_list(is_all_online=True)
     assert check.report.lost == ["t-0"]
 
 

@@ -8,14 +8,14 @@ import pytest
 
 from kwire.errors import ErrorCode
 from kwire.handlers.offset_commit import handle
-from kwire.handlers.offset_commits import OFFSETS_PER_COMMIT_MAX
+from kwire.handlers.shared.offset_commits import OFFSETS_PER_COMMIT_MAX
 from kwire.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
     OffsetCommitResponse,
 )
-from storage.batch import parse_header
+from storage.batch.record_batch import parse_header
 from tests.coordinator.context import call, context_of, joined, topic_id
 from tests.coordinator.world import World, all_offsets
 from tests.support.batches import read_all

@@ -41,7 +41,7 @@ def errors(response: OffsetDeleteResponse) -> dict[str, list[tuple[int, int]]]:
 def world_with(*places: tuple[str, int]) -> World:
     world = World(initial_rebalance_delay_ms=0)
     offsets = [OffsetToCommit(topic, partition, 1) for topic, partition in places]
-    world.groups.ask(CommitOffsets(group_id="g", offsets=offsets), lambda errors: None)
+    world.groups.submit(CommitOffsets(group_id="g", offsets=offsets), lambda errors: None)
     return world
 
 

@@ -1,11 +1,14 @@
 """OffsetFetch of one group and of several, by name and by id."""
 
+import asyncio
+from collections import deque
+
 import pytest
 
-from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
+from kwire.coordinator.group.commands import CommitOffsets, FetchedTopic, OffsetToCommit
 from kwire.coordinator.group.shard import GroupShard
 from kwire.errors import ErrorCode
-from kwire.handlers.offset_fetch import handle
+from kwire.handlers.offset_fetch import _existing, handle
 from kwire.wire.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -22,7 +25,7 @@ Found = list[tuple[int, int, int, str | None, int]]
 def world_with(*names: str) -> World:
     world = World()
     offsets = [OffsetToCommit(name, 1, 42, 5, "note", topic_id(name)) for name in names]
-    world.groups.ask(CommitOffsets(group_id="g", offsets=offsets), lambda errors: None)
+    world.groups.submit(CommitOffsets(group_id="g", offsets=offsets), lambda errors: None)
     return world
 
 
@@ -105,6 +108,15 @@ def test_offsets_of_a_deleted_topic_do_not_count(version: int) -> None:
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=asked)])
     (group,) = call(handle, context_of(world, version, topics), request).groups
     assert found(group) == [[(1, -1, -1, "", 0)]]
+
+
+def test_what_was_found_is_released_topic_by_topic() -> None:
+    fetched = deque(FetchedTopic(f"t{number}", [(0, None)]) for number in range(3))
+
+    async def left() -> list[int]:
+        return [len(fetched) async for _ in _existing(context_of(World(), 7), fetched, asked=())]
+
+    assert asyncio.run(left()) == [2, 1, 0]
 
 
 @pytest.mark.parametrize("version", [1, 5, 10])

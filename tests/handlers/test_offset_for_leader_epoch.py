@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker import turns
+from kwire.broker import chunked_answers as turns
 from kwire.broker.partition import Partition
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode
 from kwire.wire.apis import OFFSET_FOR_LEADER_EPOCH
 from kwire.wire.messages.offset_for_leader_epoch import (
@@ -15,7 +15,7 @@ from kwire.wire.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from storage.batch import check_batch
+from storage.batch.record_batch import check_batch
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_every_version, in_loop, received
 from tests.support.partition_log import log_of, lose_log
@@ -146,7 +146,7 @@ async def test_a_long_answer_is_made_in_turns(node: QuietNode, version: int, mon
     one = OffsetForLeaderTopic(topic="t", partitions=[OffsetForLeaderPartition(partition=0, leader_epoch=0)])
     asked = OffsetForLeaderEpochRequest(topics=[one] * 20)
     whole = await node.ask(asked, version)
-    monkeypatch.setattr(turns, "WEIGHT_PER_TURN", 7)
+    monkeypatch.setattr(turns, "WEIGHT_PER_CHUNK", 7)
     waiting = node.start(asked, version)
     assert inspect.isawaitable(waiting)
     assert received(await waiting, version) == whole
@@ -156,7 +156,7 @@ async def test_a_long_answer_is_made_in_turns(node: QuietNode, version: int, mon
 @in_loop
 async def test_many_partitions_of_one_topic_are_answered_in_portions(node: QuietNode) -> None:
     await node.create("t")
-    count = 2 * turns.PARTITIONS_PER_PORTION + 1
+    count = 2 * turns.PARTITIONS_PER_CHUNK + 1
     partitions = [OffsetForLeaderPartition(partition=index, leader_epoch=0) for index in range(count)]
     answer = await node.ask(request(*partitions), 4)
     assert [topic.topic for topic in answer.topics] == ["t"] * 3

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from crc32c import crc32c
 
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode
-from kwire.handlers.context import DropConnection
+from kwire.handlers.shared.context import DropConnection
 from kwire.wire.apis import PRODUCE
 from kwire.wire.messages.produce import (
     PartitionProduceData,
@@ -19,8 +19,8 @@ from kwire.wire.messages.produce import (
     TopicProduceData,
 )
 from kwire.wire.types import ZERO_UUID, Buffer
-from storage.batch import Record, build_batch, check_batch
-from storage.format import ATTRIBUTES_POSITION, CRC_POSITION, GZIP, LZ4, NONE, SNAPPY, ZSTD
+from storage.batch.format import ATTRIBUTES_POSITION, CRC_POSITION, GZIP, LZ4, NONE, SNAPPY, ZSTD
+from storage.batch.record_batch import Record, build_batch, check_batch
 from tests.support.batches import headers, make_batch
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop

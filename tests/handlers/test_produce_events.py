@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context
-from kwire.handlers.produce.template import RepeatedProduce
+from kwire.handlers.produce.template import ProduceTemplateCache
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from kwire.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire.wire.messages.delete_records import DeleteRecordsPartition, DeleteRecordsRequest, DeleteRecordsTopic
@@ -25,9 +25,9 @@ from kwire.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from storage.batch import BatchHeader, Record, build_batch, check_batch, read_records
+from storage.batch.format import GZIP, ZSTD
+from storage.batch.record_batch import BatchHeader, Record, build_batch, check_batch, read_records
 from storage.errors import RecordProblem
-from storage.format import GZIP, ZSTD
 from tests.support.batches import make_batch
 from tests.support.event_store import all_events, draft, events_of, payloads_of
 from tests.support.node import FakePeer, QuietNode, in_loop
@@ -189,10 +189,10 @@ async def test_transactional_batches_are_refused(node: QuietNode) -> None:
 @in_loop
 async def test_the_shortcut_does_not_open_for_a_topic_of_the_event_store(node: QuietNode) -> None:
     orders = await node.create_event_topic("orders")
-    shortcut, context = RepeatedProduce(), Context(node.services, FakePeer(), 12, "test")
+    template_cache, context = ProduceTemplateCache(), Context(node.services, FakePeer(), 12, "test")
     for _ in range(3):
-        shortcut.learn(context, memoryview(bytearray(100)), asked((orders, batch(node))), None)
-        assert shortcut.answer(memoryview(bytearray(100))) is None
+        template_cache.update(context, memoryview(bytearray(100)), asked((orders, batch(node))), None)
+        assert template_cache.answer(memoryview(bytearray(100))) is None
 
 
 @in_loop

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.batch_validation import RECORDS_HERE_MAX
+from kwire.broker.batch_validation import RECORDS_ON_LOOP_MAX
 from kwire.broker.partition import Partition
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Held
+from kwire.handlers.shared.context import BlockingContinuation
 from kwire.wire.frame import ReceiveMemory
 from kwire.wire.messages.produce import PartitionProduceResponse, ProduceRequest
-from storage.batch import Record, build_batch
+from storage.batch.record_batch import Record, build_batch
 from storage.errors import RecordProblem
 from tests.handlers.test_produce import batch, request
 from tests.support.batches import UnsyncedFiles
@@ -59,16 +59,16 @@ class StuckCoordinator:
     """Keeps the questions that Produce has for the transaction coordinator, until a test lets them through."""
 
     def __init__(self, node: QuietNode) -> None:
-        self._ask = node.transactions.ask
+        self._ask = node.transactions.submit
         self._asked: list[tuple[Any, Callable[[Any], None]]] = []
         self._node = node
-        node.transactions.ask = self.keep  # type: ignore[method-assign]
+        node.transactions.submit = self.keep  # type: ignore[method-assign]
 
     def keep(self, command: Any, reply: Callable[[Any], None]) -> None:
         self._asked.append((command, reply))
 
     def let_go(self) -> None:
-        self._node.transactions.ask = self._ask  # type: ignore[method-assign]
+        self._node.transactions.submit = self._ask  # type: ignore[method-assign]
         asked, self._asked = self._asked, []
         for command, reply in asked:
             self._ask(command, reply)
@@ -159,7 +159,7 @@ async def test_a_wait_for_the_coordinator_ends_with_the_timeout_and_nothing_is_s
 async def test_a_commit_of_the_event_store_ends_with_the_timeout_of_its_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kwire.broker.store.committing.LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("kwire.streams.event_store.commit_pipeline.DEADLINE_CHECK_SECONDS", 0.001)
     syncs = HeldSyncs("__events")
     with QuietNode(tmp_path, syncs=syncs) as node:
         topic = await node.create_event_topic("orders")
@@ -237,10 +237,10 @@ async def test_a_batch_whose_outcome_is_known_before_the_others_are_appended_is_
 
     node.services.validation._run = validate
     asked = request(orders, batch())
-    long = memoryview(build_batch([Record(b"k", b"", 0)] * (RECORDS_HERE_MAX + 1)))
+    long = memoryview(build_batch([Record(b"k", b"", 0)] * (RECORDS_ON_LOOP_MAX + 1)))
     asked.topic_data += request(compacted, long).topic_data
     held = node.start(asked, V2)
-    assert isinstance(held, Held)
+    assert isinstance(held, BlockingContinuation)
     ordered = asyncio.ensure_future(held.rest)
     while node.peer.reader.account.used_bytes != len(long):  # the copy of the event is needed no longer
         await asyncio.sleep(0)

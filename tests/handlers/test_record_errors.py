@@ -2,11 +2,11 @@
 
 import pytest
 
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode
 from kwire.wire.messages.produce import PartitionProduceResponse, ProduceResponse
-from storage.batch import Record, build_batch
-from storage.format import GZIP, LZ4, NONE
+from storage.batch.format import GZIP, LZ4, NONE
+from storage.batch.record_batch import Record, build_batch
 from tests.handlers.test_produce import SERVED, produce, request
 from tests.handlers.test_repeated_produce import Producer, request_of
 from tests.server.frames import parse

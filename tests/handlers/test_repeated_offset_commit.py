@@ -1,4 +1,4 @@
-"""The shortcut for repeated OffsetCommit requests: the same answers and the same records as the general way."""
+"""The template for repeated OffsetCommit requests: the same answers and the same records as the general way."""
 
 import inspect
 import struct
@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context, LaterFrame
-from kwire.handlers.offset_commit import RepeatedOffsetCommit, handle
+from kwire.handlers.offset_commit import OffsetCommitTemplateCache, handle
 from kwire.handlers.offset_commit.template import FRAME_BYTES_MAX, PARTITIONS_MAX
+from kwire.handlers.shared.context import Context, DeferredFrame
 from kwire.wire.apis import APIS, HEARTBEAT, OFFSET_COMMIT
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.connection import ServerConnection
@@ -59,15 +59,15 @@ class Topics:
 
 
 class Committer:
-    """One connection to a world of its own: requests take the shortcut where it opens, as in the server."""
+    """One connection to a world of its own: requests that fit the template use it, as in the server."""
 
     def __init__(self, version: int, *, has_shortcut: bool = True, partition_count: int = TOPIC_PARTITIONS) -> None:
         self.world = World(initial_rebalance_delay_ms=0, offset_metadata_max_bytes=10)
         self.member_id = joined(self.world)
         self.topics = Topics(partition_count)
         self.taken = 0
-        self.shortcut = RepeatedOffsetCommit()
-        self._has_shortcut = has_shortcut
+        self.template_cache = OffsetCommitTemplateCache()
+        self._uses_template = has_shortcut
         self._numbers = count()
         self._machine = ServerConnection(APIS, ReceiveMemory(1 << 30), 1 << 30)
         services = SimpleNamespace(groups=self.world.groups, topics=self.topics)
@@ -85,9 +85,9 @@ class Committer:
         assert isinstance(answer, bytes)  # the log commits at once
         return answer
 
-    def send_body(self, body: bytes) -> bytes | LaterFrame:
+    def send_body(self, body: bytes) -> bytes | DeferredFrame:
         frame = self.frame(body)
-        answer = self.shortcut.answer(frame) if self._has_shortcut else None
+        answer = self.template_cache.answer(frame) if self._uses_template else None
         if answer is not None:
             self.taken += 1
             return answer
@@ -96,7 +96,7 @@ class Committer:
         asked = decode_message(OffsetCommitRequest, opened.version, opened.body)
         response = handle(self.context, asked)
         assert not inspect.isawaitable(response)
-        self.shortcut.learn(self.context, frame, asked, response)
+        self.template_cache.update(self.context, frame, asked, response)
         return b"".join(self._machine.answer_now(opened, [encode_message(response, opened.version)]))
 
     def stored(self) -> list[Any]:
@@ -153,7 +153,7 @@ def test_a_heartbeat_in_between_leaves_the_template_alone() -> None:
     heartbeat = memoryview(struct.pack(">hhih", HEARTBEAT.key, 3, 7, 0) + encode_message(beat, 3))
     for number in range(4):
         committer.send(of_offset(committer, number))
-        assert committer.shortcut.answer(heartbeat) is None
+        assert committer.template_cache.answer(heartbeat) is None
     assert committer.taken == 2
 
 
@@ -163,9 +163,9 @@ def test_a_request_of_the_same_length_to_another_api_is_not_taken() -> None:
         committer.send(of_offset(committer, number))
     frame = committer.frame(encode_message(of_offset(committer, 9), 7))
     frame[:2] = struct.pack(">h", HEARTBEAT.key)
-    assert committer.shortcut.answer(frame) is None
+    assert committer.template_cache.answer(frame) is None
     frame[:4] = struct.pack(">hh", OFFSET_COMMIT.key, 6)
-    assert committer.shortcut.answer(frame) is None
+    assert committer.template_cache.answer(frame) is None
 
 
 @pytest.mark.parametrize("version", [5, 9, 10])
@@ -218,7 +218,7 @@ def test_an_answer_that_has_to_wait_comes_when_the_log_has_committed() -> None:
         committer.send(of_offset(committer, number))
     committer.world.log.is_holding = True
     answer = committer.send_body(encode_message(of_offset(committer, 5), 9))
-    assert isinstance(answer, LaterFrame)
+    assert isinstance(answer, DeferredFrame)
     frames: list[bytes] = []
     answer.on_complete(frames.append)
     assert not frames

@@ -1,4 +1,4 @@
-"""The shortcut for repeated Produce requests: the same answers and the same log as the general way, or no answer."""
+"""The template for repeated Produce requests: the same answers and the same log as the general way, or no answer."""
 
 import errno
 import struct
@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 
 from kwire.errors import ErrorCode
 from kwire.handlers import produce
-from kwire.handlers.context import Context
-from kwire.handlers.produce.template import FIRST_VERSION, PACKINGS_MAX, RepeatedProduce
+from kwire.handlers.produce.template import FIRST_VERSION, PACKINGS_MAX, ProduceTemplateCache
+from kwire.handlers.shared.context import Context
 from kwire.wire.apis import APIS, PRODUCE
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.connection import ServerConnection
 from kwire.wire.frame import ReceiveMemory
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, ProduceResponse, TopicProduceData
-from storage.batch import Record, build_batch
-from storage.format import GZIP, NONE, ZSTD
+from storage.batch.format import GZIP, NONE, ZSTD
+from storage.batch.record_batch import Record, build_batch
 from tests.support.effort import examples
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import FakePeer, QuietNode, in_loop
@@ -30,12 +30,12 @@ VERSIONS = [version for version in PRODUCE.versions if version >= FIRST_VERSION]
 
 
 class Producer:
-    """One connection: requests take the shortcut where it opens, as in the server."""
+    """One connection: requests that fit the template use it, as in the server."""
 
     def __init__(self, node: QuietNode, version: int, *, has_shortcut: bool = True) -> None:
-        self.shortcut = RepeatedProduce()
+        self.template_cache = ProduceTemplateCache()
         self.taken = 0
-        self._has_shortcut = has_shortcut
+        self._uses_template = has_shortcut
         self._numbers = count()
         self._machine = ServerConnection(APIS, ReceiveMemory(1 << 30), 1 << 30)
         self._context = Context(node.services, FakePeer(), version, "test")
@@ -49,7 +49,7 @@ class Producer:
     def send(self, request: ProduceRequest) -> bytes | None:
         """The answer as it leaves, framed."""
         frame = self.frame(request)
-        answer = self.shortcut.answer(frame) if self._has_shortcut else None
+        answer = self.template_cache.answer(frame) if self._uses_template else None
         if answer is not None:
             self.taken += 1
             assert isinstance(answer, bytes)  # syncs are over at once here
@@ -61,7 +61,7 @@ class Producer:
         if general is None:
             return None
         assert isinstance(general, ProduceResponse)
-        self.shortcut.learn(self._context, frame, asked, general)
+        self.template_cache.update(self._context, frame, asked, general)
         return b"".join(self._machine.answer_now(opened, [encode_message(general, opened.version)]))
 
 
@@ -104,7 +104,7 @@ async def test_many_partitions_at_once_are_answered_and_little_is_remembered_of_
             assert expected is not None
             assert len(answered) == len(expected)
         assert producer.taken == PACKINGS_MAX + 4
-        template = producer.shortcut._template
+        template = producer.template_cache._template
         assert template is not None
         assert len(template._packings) == PACKINGS_MAX
         assert [one.high_watermark for one in topic.partitions][-1] == 2
@@ -204,8 +204,8 @@ async def test_a_template_is_dropped_when_what_it_assumed_has_changed(tmp_path: 
         for _ in range(3):
             producer.send(request("t", topic.topic_id, 0, batch()))
         await node.topics.configure(topic, {"message.timestamp.type": "LogAppendTime"})
-        assert producer.shortcut.answer(producer.frame(request("t", topic.topic_id, 0, batch()))) is None
-        assert producer.shortcut._template is None
+        assert producer.template_cache.answer(producer.frame(request("t", topic.topic_id, 0, batch()))) is None
+        assert producer.template_cache._template is None
         for _ in range(3):
             producer.send(request("t", topic.topic_id, 0, batch()))
         # The first of these was decoded, and made the next template.
@@ -249,14 +249,14 @@ async def test_bytes_that_lie_about_the_batch_are_left_to_the_general_way(tmp_pa
             producer.send(request("t", topic.topic_id, 0, batch()))
         sound = bytes(producer.frame(request("t", topic.topic_id, 0, batch())))
         for cut in range(len(sound)):
-            assert producer.shortcut.answer(memoryview(bytearray(sound[:cut]))) is None
+            assert producer.template_cache.answer(memoryview(bytearray(sound[:cut]))) is None
         for place in range(len(sound)):
             for wrong in (0x00, 0x7F, 0xFF):
                 spoiled = bytearray(sound)
                 if spoiled[place] != wrong:
                     spoiled[place] = wrong
                     before = topic.partitions[0].high_watermark
-                    if producer.shortcut.answer(memoryview(spoiled)) is None:
+                    if producer.template_cache.answer(memoryview(spoiled)) is None:
                         assert topic.partitions[0].high_watermark == before
 
 
@@ -307,7 +307,7 @@ async def test_a_partition_below_zero_does_not_count_from_the_end(tmp_path: Path
         for _ in range(2):
             producer.send(request("t", topic.topic_id, 1, batch()))
         for index in (-1, -(2**31), 2):
-            assert producer.shortcut.answer(producer.frame(request("t", topic.topic_id, index, batch()))) is None
+            assert producer.template_cache.answer(producer.frame(request("t", topic.topic_id, index, batch()))) is None
         assert topic.partitions[1].high_watermark == 2
 
 
@@ -324,5 +324,5 @@ async def test_a_length_that_does_not_fit_is_refused(tmp_path: Path, version: in
         for length in (-size, -1, 0, size - 1, size + 1, 2**31 - 1):
             frame = producer.frame(request("t", topic.topic_id, 0, batch()))
             struct.pack_into(">i", frame, len(frame) - size - 4, length)
-            assert producer.shortcut.answer(frame) is None
+            assert producer.template_cache.answer(frame) is None
         assert topic.partitions[0].high_watermark == 2

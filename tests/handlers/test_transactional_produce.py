@@ -7,7 +7,7 @@ import pytest
 
 from kwire.broker.partition import Partition
 from kwire.errors import ErrorCode
-from storage.batch import read_records
+from storage.batch.record_batch import read_records
 from tests.support.batches import headers
 from tests.support.node import QuietNode, in_loop
 from tests.support.partition_log import log_of
@@ -138,12 +138,12 @@ async def test_batch_behind_one_that_was_turned_away_waits_for_it(node: QuietNod
     """While the coordinator is loading, the first one is told to come back; the second must not take its place."""
     topic = await node.create("t")
     producer = await started(node)
-    ask = node.transactions.ask
-    node.transactions.ask = lambda command, reply: reply(  # type: ignore[method-assign]
+    ask = node.transactions.submit
+    node.transactions.submit = lambda command, reply: reply(  # type: ignore[method-assign]
         command.refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     )
     assert await sent(node, producer, topic, b"0", sequence=0) is ErrorCode.NOT_ENOUGH_REPLICAS
-    node.transactions.ask = ask  # type: ignore[method-assign]
+    node.transactions.submit = ask  # type: ignore[method-assign]
     assert await sent(node, producer, topic, b"1", sequence=1) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert await sent(node, producer, topic, b"0", sequence=0) is ErrorCode.NONE
     assert await sent(node, producer, topic, b"1", sequence=1) is ErrorCode.NONE
@@ -176,7 +176,7 @@ async def test_batch_that_breaks_down_is_answered_and_holds_up_nobody(
     with monkeypatch.context() as broken:
         broken.setattr(Partition, "append", _broken_for_clients(Partition.append))
         assert await sent(node, producer, topic, b"no") is ErrorCode.UNKNOWN_SERVER_ERROR
-    assert not node.services.admissions.is_waiting("tx", producer.producer_id)
+    assert not node.services.transaction_admission.is_waiting("tx", producer.producer_id)
     assert await sent(node, producer, topic, b"yes") is ErrorCode.NONE
     assert stored(node) == [b"yes"]
 

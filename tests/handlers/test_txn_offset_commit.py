@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from kwire.broker.topics import OFFSETS_TOPIC, Topic
-from kwire.coordinator.transaction.admissions import Entrance, Go
+from kwire.broker.topics.topics import OFFSETS_TOPIC, Topic
+from kwire.coordinator.transaction.admission import AdmissionRequest, OnAdmission
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.handlers.txn_offset_commit import handle
 from kwire.wire.apis import OFFSET_FETCH, TXN_OFFSET_COMMIT
 from kwire.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -28,8 +28,8 @@ from kwire.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from storage.batch import parse_header
-from storage.log import Log
+from storage.batch.record_batch import parse_header
+from storage.log.log import Log
 from tests.coordinator.context import FakeTopics, context_of, topic_id
 from tests.coordinator.world import World
 from tests.support.batches import read_all
@@ -348,15 +348,15 @@ async def test_batch_in_the_log_is_that_of_the_producer_without_a_sequence(node:
 # In a world where the coordinators say what the test wants
 
 
-class HeldAdmissions:
+class HeldAdmission:
     """Answers when the test does."""
 
     def __init__(self) -> None:
-        self.asked: list[Entrance] = []
-        self.go: Go | None = None
+        self.asked: list[AdmissionRequest] = []
+        self.go: OnAdmission | None = None
 
-    def enter(self, entrance: Entrance, go: Go) -> None:
-        self.asked.append(entrance)
+    def admit(self, admission_request: AdmissionRequest, go: OnAdmission) -> None:
+        self.asked.append(admission_request)
         self.go = go
 
     def say(self, error: ErrorCode) -> None:
@@ -364,27 +364,31 @@ class HeldAdmissions:
         self.go(error)
 
 
-def held(world: World, version: int) -> tuple[Context, HeldAdmissions]:
+def held(world: World, version: int) -> tuple[Context, HeldAdmission]:
     context = context_of(world, version, FakeTopics("t", OFFSETS_TOPIC))
-    admissions = HeldAdmissions()
+    transaction_admission = HeldAdmission()
     services = cast(SimpleNamespace, context.services)
-    services.admissions = admissions
+    services.transaction_admission = transaction_admission
     services.config = SimpleNamespace(transactions=SimpleNamespace(is_verified=True))
-    return context, admissions
+    return context, transaction_admission
 
 
 @in_every_version(TXN_OFFSET_COMMIT)
 @in_loop
 async def test_nothing_is_stored_before_the_coordinator_agrees(version: int) -> None:
     world = World()
-    context, admissions = held(world, version)
+    context, transaction_admission = held(world, version)
     response = handle(context, commit_request(Producer("tx", 7, 1), asked_topic("t", topic_id("t"), {0: 1})))
-    (entrance,) = admissions.asked
-    assert (entrance.transactional_id, entrance.producer_id, entrance.producer_epoch) == ("tx", 7, 1)
-    assert list(entrance.partitions) == [(OFFSETS_TOPIC, world.groups.shard_of(GROUP))]
-    assert entrance.is_v2 is (version >= FIRST_V2)
+    (admission_request,) = transaction_admission.asked
+    assert (admission_request.transactional_id, admission_request.producer_id, admission_request.producer_epoch) == (
+        "tx",
+        7,
+        1,
+    )
+    assert list(admission_request.partitions) == [(OFFSETS_TOPIC, world.groups.shard_of(GROUP))]
+    assert admission_request.is_v2 is (version >= FIRST_V2)
     assert not world.log.appended
-    admissions.say(ErrorCode.NONE)
+    transaction_admission.say(ErrorCode.NONE)
     # It is there before the coordinator goes on: no marker of this transaction can have come first.
     assert len(world.log.appended) == 1
     assert told(await asyncio.wait_for(cast(Any, response), 5)) == [ErrorCode.NONE]
@@ -407,10 +411,10 @@ async def test_error_of_the_coordinator_is_told_in_words_of_the_version(
     version: int, error: str, until: int, before: str
 ) -> None:
     world = World()
-    context, admissions = held(world, version)
+    context, transaction_admission = held(world, version)
     asked = asked_topic("t", topic_id("t"), {0: 1, 1: 1})
     response = handle(context, commit_request(Producer("tx", 7, 1), asked))
-    admissions.say(ErrorCode[error])
+    transaction_admission.say(ErrorCode[error])
     expected = ErrorCode[before if version < until else error]
     assert told(await asyncio.wait_for(cast(Any, response), 5)) == [expected] * 2
     assert not world.log.appended
@@ -420,28 +424,28 @@ async def test_error_of_the_coordinator_is_told_in_words_of_the_version(
 @in_loop
 async def test_group_that_is_being_loaded_says_so_in_words_of_the_version(version: int) -> None:
     world = World()
-    context, admissions = held(world, version)
+    context, transaction_admission = held(world, version)
 
     def ask(command: Any, reply: Any) -> None:
         reply(command.refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS))
 
-    cast(SimpleNamespace, context.services).groups = SimpleNamespace(ask=ask, shard_of=lambda _: 0)
+    cast(SimpleNamespace, context.services).groups = SimpleNamespace(submit=ask, shard_of=lambda _: 0)
     response = handle(context, commit_request(Producer("tx", 7, 1), asked_topic("t", topic_id("t"), {0: 1})))
-    admissions.say(ErrorCode.NONE)
+    transaction_admission.say(ErrorCode.NONE)
     name = "COORDINATOR_NOT_AVAILABLE" if version < 2 else "COORDINATOR_LOAD_IN_PROGRESS"
     assert told(await asyncio.wait_for(cast(Any, response), 5)) == [ErrorCode[name]]
 
 
 @in_loop
 async def test_group_that_breaks_down_breaks_nobody_else() -> None:
-    context, admissions = held(World(), 5)
+    context, transaction_admission = held(World(), 5)
 
     def ask(command: Any, reply: Any) -> None:
         raise RuntimeError
 
-    cast(SimpleNamespace, context.services).groups = SimpleNamespace(ask=ask, shard_of=lambda _: 0)
+    cast(SimpleNamespace, context.services).groups = SimpleNamespace(submit=ask, shard_of=lambda _: 0)
     response = handle(context, commit_request(Producer("tx", 7, 1), asked_topic("t", topic_id("t"), {0: 1})))
-    admissions.say(ErrorCode.NONE)
+    transaction_admission.say(ErrorCode.NONE)
     assert told(await asyncio.wait_for(cast(Any, response), 5)) == [ErrorCode.UNKNOWN_SERVER_ERROR]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from kwire.broker.features import Feature, Features, UpgradeType
+from kwire.broker.admin.features import Feature, Features, UpgradeType
 from kwire.errors import ErrorCode
 from kwire.wire.apis import UPDATE_FEATURES
 from kwire.wire.messages.api_versions import ApiVersionsRequest

@@ -1,4 +1,4 @@
-"""The embedded store: compare-and-set, a journal behind it, and everything again after a restart."""
+"""The embedded metadata store: compare-and-set, its journal, and its content after a restart."""
 
 import asyncio
 import errno
@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from kwire.disk_lanes import DiskLanes
+from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.metastore import Change, Conflict, EmbeddedMetaStore, embedded
 from kwire.metastore.interface import ABSENT
+from storage.disk.files import Files
+from storage.disk.journal import Journal
 from storage.errors import DiskFailure, StorageFailed
-from storage.files import Files
-from storage.journal import Journal
 from tests.support.batches import UnsyncedFiles
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import in_loop

@@ -290,17 +290,17 @@ class Nowhere:
     def __init__(self) -> None:
         self.batches: list[int] = []
 
-    def take(self, rows: "DataFrame", mark: BatchMark) -> None:
+    def write(self, rows: "DataFrame", mark: BatchMark) -> None:
         self.batches.append(mark.batch_id)
 
 
 def test_open_windows_outlive_a_batch_that_no_place_wants(spark: "SparkSession", tmp_path: Path) -> None:
-    from kwire.pipeline.analytics.telling import teller
+    from kwire.pipeline.analytics.sinks import batch_writer
 
     source, checkpoint = tmp_path / "events", Checkpoint(spark, f"file://{tmp_path}/checkpoint")
     source.mkdir()
     place = Nowhere()
-    write = teller([place], checkpoint)
+    write = batch_writer([place], checkpoint)
     rows = spark.readStream.schema("number int").option("maxFilesPerTrigger", 1).json(str(source))
     for _ in range(3):
         # Groups in all partitions of the state, and rows in the first of them.
@@ -319,13 +319,13 @@ def test_a_table_of_others_is_left_alone(moments: Moments, capsys: pytest.Captur
     clashing = moments.results_room.replace("-", ".")
     assert clashing != moments.results_room
     assert run_job(*counted, "--results-room", clashing) == CANNOT_RUN
-    assert "is no table of activity.counts of the room" in capsys.readouterr().err
+    assert "is not the table of activity.counts of the room" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--topic", "no-such-room"), "there is no topic no-such-room"),
+        (("--topic", "no-such-room"), "topic no-such-room does not exist"),
         (("--pattern", "("), "--pattern '(': Unclosed group"),
     ],
 )

@@ -15,9 +15,9 @@ from kafka import TopicPartition
 from kwire.pipeline.changes import (
     EARLIEST_OFFSET,
     Gap,
-    LogWentBack,
-    RecordsGone,
-    TopicWatch,
+    LogTruncated,
+    RecordsLost,
+    TopicChangeDetector,
     check_ends,
     gaps,
     next_offsets,
@@ -63,9 +63,9 @@ def test_a_log_that_does_not_reach_what_was_seen_is_another_one() -> None:
     bounds = {0: LogBounds(2, 5)}
     check_ends("t", {}, bounds)
     check_ends("t", {0: 5}, bounds)
-    with pytest.raises(LogWentBack, match="partition 0 ends at offset 5, but records up to 6 were seen"):
+    with pytest.raises(LogTruncated, match="partition 0 ends at offset 5, but records up to 6 were read"):
         check_ends("t", {0: 6}, bounds)
-    with pytest.raises(LogWentBack, match="no partition 1"):
+    with pytest.raises(LogTruncated, match="no longer has partition 1"):
         check_ends("t", {0: 1, 1: 1}, bounds)
 
 
@@ -85,7 +85,7 @@ def offsets_of(offset: int) -> str:
 
 def test_what_is_lost_over_several_batches_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     told: Any = Told(first=25, end=40)
-    watch = TopicWatch(told, "t", "id", offsets_of(10), stops_at_loss=False)
+    watch = TopicChangeDetector(told, "t", "id", offsets_of(10), stops_at_loss=False)
     watch.check()
     assert caplog.records == []
     lost = []
@@ -98,12 +98,12 @@ def test_what_is_lost_over_several_batches_is_told_once(caplog: pytest.LogCaptur
 
 def test_a_table_without_rows_lacks_what_went_after_its_query_began() -> None:
     told: Any = Told(first=3, end=40)
-    watch = TopicWatch(told, "t", None, None, stops_at_loss=True)
+    watch = TopicChangeDetector(told, "t", None, None, stops_at_loss=True)
     watch.check()
     assert watch.check_batch(offsets_of(3), offsets_of(10)) == []
     told.now = TopicState("id", {0: LogBounds(7, 40)})
-    watch = TopicWatch(told, "t", None, None, stops_at_loss=True)
-    with pytest.raises(RecordsGone, match="offsets 3 to 6"):
+    watch = TopicChangeDetector(told, "t", None, None, stops_at_loss=True)
+    with pytest.raises(RecordsLost, match="offsets 3 to 6"):
         watch.check_batch(offsets_of(3), offsets_of(10))
 
 
@@ -255,7 +255,7 @@ class TestInSpark:
 
         before_batch(1, make_again)
         assert world.lake(topic) == CANNOT_RUN
-        assert f"{topic} was deleted and made again" in capsys.readouterr().err
+        assert f"{topic} was deleted and created again" in capsys.readouterr().err
         assert world.rows(topic) == rows_of(range(10))
         # Losing records may be accepted, another topic's events may not.
         assert world.lake(topic, "--data-loss", "continue") == CANNOT_RUN
@@ -268,7 +268,7 @@ class TestInSpark:
         world.fill(topic, 0, 30)
         before_batch(1, lambda: world.topics.admin.delete_topics([topic]))
         assert world.lake(topic) == CANNOT_RUN
-        assert f"there is no topic {topic}" in capsys.readouterr().err
+        assert f"topic {topic} does not exist" in capsys.readouterr().err
         assert world.rows(topic) == rows_of(range(10))
 
     def test_a_lost_checkpoint_is_no_loss_even_with_new_partitions(self, world: World) -> None:

@@ -233,9 +233,9 @@ def test_a_wider_column_stays_and_a_narrower_one_is_refused() -> None:
     assert additions([Column("a", "string")], [Column("a", "bigint")]) == []
     assert additions([Column("a", "double")], [Column("a", "bigint")]) == []
     for old, new in (("bigint", "double"), ("bigint", "string"), ("boolean", "bigint")):
-        with pytest.raises(ColumnClash, match="never changes its type"):
+        with pytest.raises(ColumnClash, match="cannot change its type"):
             additions([Column("a", old)], [Column("a", new)])
-    with pytest.raises(ColumnClash, match="not told from it"):
+    with pytest.raises(ColumnClash, match="differs from A only in case"):
         additions([Column("a", "string")], [Column("A", "string")])
 
 

@@ -13,14 +13,14 @@ from kafka import KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from kwire.pipeline.columns import METADATA_NAMES, Column, ColumnClash, TableNameClash, columns_of
-from kwire.pipeline.lake import commit_lock, writer_lock
-from kwire.pipeline.lake.commit_lock import committing
 from kwire.pipeline.lake.dead_letters import BadRecord
 from kwire.pipeline.lake.files import Files
+from kwire.pipeline.lake.locks import commit_lock, writer_lock
+from kwire.pipeline.lake.locks.commit_lock import hold_commit_lock
+from kwire.pipeline.lake.locks.writer_lock import TableInUse, sole_writer
 from kwire.pipeline.lake.parquet import ParquetTable
 from kwire.pipeline.lake.tables import BatchMark, Partitioning, open_lake
 from kwire.pipeline.lake.topic_writer import CheckpointBehind, ModeChanged, TableBehind
-from kwire.pipeline.lake.writer_lock import TableInUse, sole_writer
 from kwire.pipeline.topic_facts import ServerUnreachable, TopicFactsReader, TopicMissing
 from tests.support.clients import DEADLINE_S, Topics, produce_values, read_topic, unique_name
 from tests.support.effort import repetitions
@@ -179,7 +179,7 @@ def test_a_batch_that_is_repeated_changes_nothing(topics: Topics, either: LakeUn
     shutil.rmtree(older)
     older.with_name("older").rename(older)
     produce_values(either.kwire.bootstrap, topic, [b"and more"])
-    with pytest.raises(CheckpointBehind, match="ends batch 1 elsewhere"):
+    with pytest.raises(CheckpointBehind, match="its batch 1 has other end offsets"):
         either.run_once(topic)
     shutil.rmtree(older)
     either.run_once(topic)
@@ -296,7 +296,7 @@ def test_a_table_keeps_the_mode_it_was_begun_with(topics: Topics, lake: LakeUnde
     lake.run_once(topic)
     topics.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {"kwire.lake.mode": "upsert"})])
     produce_values(lake.kwire.bootstrap, topic, [b"b"])
-    with pytest.raises(ModeChanged, match="begun with the mode append, not upsert"):
+    with pytest.raises(ModeChanged, match="has the mode append, its topic upsert"):
         lake.run_once(topic)
 
 
@@ -316,38 +316,38 @@ def test_names_that_clash_are_refused_before_anything_is_written(
     topics.admin.create_topics({letters: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
     produce_values(kwire.bootstrap, letters, [b"x"])
     produce_values(kwire.bootstrap, other, [b"x"])
-    with pytest.raises(TableNameClash, match=rf"is the table of {stem}-a, not of {stem}_a"):
+    with pytest.raises(TableNameClash, match=rf"is the table of {stem}-a, not of topic {stem}_a"):
         lake.run_once(other, f"{stem}_a")
     assert not lake.table(table_of(other)).exists(), "one that is refused is refused before another is written"
     lake.run_once(letters)
-    with pytest.raises(TableNameClash, match=rf"is the table of {letters}, not of {stem}-a"):
+    with pytest.raises(TableNameClash, match=rf"is the table of {letters}, not of topic {stem}-a"):
         lake.run_once(f"{stem}-a")
 
 
 def test_a_table_has_one_format(topics: Topics, kwire: KwireProcess, spark: "SparkSession") -> None:
     for first, second, reason in (
-        ("iceberg", "parquet", "no table of plain files"),
-        ("parquet", "iceberg", "is a table of plain files"),
+        ("iceberg", "parquet", "other files than a plain Parquet table"),
+        ("parquet", "iceberg", "is a plain Parquet table"),
     ):
         topic = topics.create("formed")
         produce_values(kwire.bootstrap, topic, [b"x"])
         LakeUnderTest(spark, kwire, warehouse_of(spark), first).run_once(topic)
         other = LakeUnderTest(spark, kwire, warehouse_of(spark), second)
-        with pytest.raises(TableBehind, match="of another format"):
+        with pytest.raises(TableBehind, match="has another format"):
             other.run_once(topic)
         with pytest.raises(ValueError, match=reason):
             other.run_once(topic, more=("--checkpoints", f"{other.warehouse}/others"))
 
 
 def test_what_a_topic_lacks_is_refused(topics: Topics, lake: LakeUnderTest) -> None:
-    with pytest.raises(TopicMissing, match="there is no topic nowhere"):
+    with pytest.raises(TopicMissing, match="topic nowhere does not exist"):
         lake.run_once("nowhere")
     flat = topics.create("flat")
     for wrong, reason in (
         (("--partition-by", "city"), "has no such column"),
-        (("--partition-by", "kafka_headers"), "cannot divide a table"),
-        (("--bad-rows", "topic", "--dead-letter-topic", flat), "would come back to it for ever"),
-        (("--dead-letter-topic", "x"), "goes with --bad-rows topic"),
+        (("--partition-by", "kafka_headers"), "a table cannot be partitioned by"),
+        (("--bad-rows", "topic", "--dead-letter-topic", flat), "its dead letters would loop"),
+        (("--dead-letter-topic", "x"), "needs --bad-rows topic"),
     ):
         with pytest.raises(ValueError, match=reason):
             lake.run_once(flat, more=wrong)
@@ -359,8 +359,8 @@ def test_what_a_topic_lacks_is_refused(topics: Topics, lake: LakeUnderTest) -> N
 def test_a_server_that_never_answered_is_not_waited_for(kwire: KwireProcess, unused_port: int) -> None:
     for url, reason in (
         (f"http://127.0.0.1:{unused_port}", "no answer from"),
-        (f"{kwire.http_url}/nowhere", "there is no topic"),
-        ("127.0.0.1:8082", "--http takes"),
+        (f"{kwire.http_url}/nowhere", "does not exist"),
+        ("127.0.0.1:8082", "--http: expected"),
     ):
         with pytest.raises((ServerUnreachable, ValueError), match=reason):
             TopicFactsReader(url, kwire.bootstrap).topic("any")
@@ -397,8 +397,8 @@ def test_a_topic_is_switched_on_by_its_setting(topics: Topics, kwire: KwireProce
     kept = topics.create("kept", configs={"kwire.lake.mode": "upsert", "cleanup.policy": "compact"})
     off, compacted = topics.create("off"), topics.create("compacted", configs={"cleanup.policy": "compact"})
     reader = TopicFactsReader(kwire.http_url, kwire.bootstrap)
-    assert {on, kept} <= set(reader.switched_on())
-    assert not {off, compacted} & set(reader.switched_on())
+    assert {on, kept} <= set(reader.lake_topics())
+    assert not {off, compacted} & set(reader.lake_topics())
     modes = [reader.topic(name).lake_mode for name in (on, kept, off, compacted)]
     assert modes == ["append", "upsert", "append", "upsert"]
 
@@ -411,7 +411,7 @@ def test_a_table_has_one_writer(
     lock = Path(lake.warehouse) / "_locks" / f"{table_of(topic)}.writer"
     with sole_writer(lake.spark, f"file://{lock}"):
         for _ in range(2):
-            with pytest.raises(TableInUse, match="this process holds"):
+            with pytest.raises(TableInUse, match="already locked by this process"):
                 lake.run_once(topic)
         # Having tried has not cost this process the lock.
         with lock.with_name(f"{lock.name}.lock").open("r+b") as file, pytest.raises(BlockingIOError):
@@ -419,7 +419,7 @@ def test_a_table_has_one_writer(
     with lock.with_name(f"{lock.name}.lock").open("r+b") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
         # Whatever checkpoint it has.
-        with pytest.raises(TableInUse, match="another job holds"):
+        with pytest.raises(TableInUse, match="locked by another job"):
             lake.run_once(topic, more=("--checkpoints", str(tmp_path)))
     lake.run_once(topic)
     assert lake.rows(table_of(topic)) == [], "a topic without events has a table all the same"
@@ -429,17 +429,17 @@ def test_commits_to_a_table_take_turns_with_other_processes(
     spark: "SparkSession", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = Path(warehouse_of(spark)) / "_locks" / "turns.lock"
-    with committing(spark, "turns"), committing(spark, "turns"):
+    with hold_commit_lock(spark, "turns"), hold_commit_lock(spark, "turns"):
         # One process has it as often as it likes.
         assert path.exists()
     monkeypatch.setattr(commit_lock, "WAIT_S", 0.2)
     # This is another process than Spark's.
     with path.open("r+b") as file:
         fcntl.lockf(file, fcntl.LOCK_EX)
-        with pytest.raises(TableInUse, match="another job holds"), committing(spark, "turns"):
+        with pytest.raises(TableInUse, match="locked by another job"), hold_commit_lock(spark, "turns"):
             pass
         fcntl.lockf(file, fcntl.LOCK_UN)
-        with committing(spark, "turns"), pytest.raises(BlockingIOError):
+        with hold_commit_lock(spark, "turns"), pytest.raises(BlockingIOError):
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 

@@ -17,10 +17,10 @@ from kwire.pipeline.columns import METADATA_COLUMNS, Column
 from kwire.pipeline.jobs import CANNOT_RUN, DONE
 from kwire.pipeline.lake.files import FileFacts, Files
 from kwire.pipeline.lake.iceberg import QUERY_ID, IcebergTable
-from kwire.pipeline.lake.iceberg_upkeep import IcebergUpkeep
-from kwire.pipeline.lake.maintenance import Wanted, keep_up, upkeep_of
+from kwire.pipeline.lake.iceberg_maintenance import IcebergMaintenance
+from kwire.pipeline.lake.maintenance import MaintenanceOptions, maintain, maintenance_of
 from kwire.pipeline.lake.parquet import ParquetTable
-from kwire.pipeline.lake.parquet_upkeep import FILES_MIN, is_day_before, small_groups
+from kwire.pipeline.lake.parquet_maintenance import FILES_MIN, is_day_before, small_groups
 from kwire.pipeline.lake.tables import FORMATS, BatchMark, Partitioning, Table, open_lake
 from tests.support.jobs import run_job
 from tests.support.server import kwire_command
@@ -40,7 +40,7 @@ in_spark = [
 NOW = datetime.now(UTC) + timedelta(days=1)
 FILE_BYTES = 1024 * 1024
 BATCH_ROWS = 4
-ALL_HISTORY_GONE = Wanted(history=timedelta(0))
+ALL_HISTORY_GONE = MaintenanceOptions(history=timedelta(0))
 
 
 @given(st.lists(st.tuples(st.sampled_from(["a", "b", ""]), st.integers(1, 200))))
@@ -95,8 +95,8 @@ class Filled:
     def offsets(self) -> list[int]:
         return sorted(row[0] for row in self.opened().read().select("kafka_offset").collect())
 
-    def keep_up(self, wanted: Wanted = ALL_HISTORY_GONE) -> list[str]:
-        return list(keep_up(upkeep_of(self.spark, self.opened(), lambda: NOW), wanted))
+    def maintain(self, wanted: MaintenanceOptions = ALL_HISTORY_GONE) -> list[str]:
+        return list(maintain(maintenance_of(self.spark, self.opened(), lambda: NOW), wanted))
 
     def file_count(self) -> int:
         if isinstance(self.table, ParquetTable):
@@ -124,7 +124,7 @@ class TestInSpark:
         for batch_id in range(batches):
             filled.append(batch_id)
         assert filled.file_count() >= batches
-        assert any(" into 1" in line for line in filled.keep_up())
+        assert any(" into 1" in line for line in filled.maintain())
         assert filled.file_count() == 1
         assert filled.offsets() == first(batches)
         # What the table knows of its writer is still there: the last batch is not written twice, and the next one is.
@@ -139,10 +139,11 @@ class TestInSpark:
         for batch_id, days_ago in enumerate((20, 8, 7, 0)):
             filled.append(batch_id, days_ago)
         assert any(
-            f"before {NOW.date() - timedelta(days=7)} dropped" in line for line in filled.keep_up(Wanted(retain_days=7))
+            f"before {NOW.date() - timedelta(days=7)} dropped" in line
+            for line in filled.maintain(MaintenanceOptions(retain_days=7))
         )
         assert filled.offsets() == list(range(2 * BATCH_ROWS, 4 * BATCH_ROWS))
-        assert not any("dropped" in line for line in filled.keep_up(Wanted(retain_days=7)))
+        assert not any("dropped" in line for line in filled.maintain(MaintenanceOptions(retain_days=7)))
 
     def test_the_job_tells_what_it_did(
         self, spark: "SparkSession", filled: Filled, capsys: pytest.CaptureFixture[str]
@@ -151,11 +152,11 @@ class TestInSpark:
             filled.append(batch_id)
         words = ("maintain", "--warehouse", warehouse_of(spark), "--format", filled.format)
         assert run_job(*words, "--topic", filled.name) == DONE
-        assert f"{filled.name}: {FILES_MIN} files into 1" in capsys.readouterr().out
+        assert f"{filled.name}: {FILES_MIN} files compacted into 1" in capsys.readouterr().out
         assert run_job(*words, "--topic", filled.name) == DONE
         assert f"{filled.name}: nothing to do" in capsys.readouterr().out
         assert run_job(*words, "--topic", "nobody") == CANNOT_RUN
-        assert "there is no table" in capsys.readouterr().err
+        assert "does not exist" in capsys.readouterr().err
 
 
 class TestIceberg:
@@ -170,8 +171,8 @@ class TestIceberg:
             path.write_bytes(b"left by a batch that was never committed")
         days_ago = (datetime.now(UTC) - timedelta(days=9)).timestamp()
         os.utime(old, (days_ago, days_ago))
-        lines = list(keep_up(upkeep_of(spark, filled.opened()), Wanted()))
-        assert "1 files that belong to nothing deleted" in lines
+        lines = list(maintain(maintenance_of(spark, filled.opened()), MaintenanceOptions()))
+        assert "1 orphan files deleted" in lines
         assert (old.exists(), young.exists()) == (False, True)
         assert filled.offsets() == first(1)
 
@@ -197,7 +198,7 @@ class TestIceberg:
             log.seek(0)
             told = log.read()
         assert process.returncode == DONE, told
-        assert " files into 1" in told
+        assert " files compacted into 1" in told
         assert filled.offsets() == first(batches)
         assert filled.opened().last_mark() == BatchMark("query", batches - 1, {"offsets": str(batches - 1)})
 
@@ -210,7 +211,7 @@ class TestIceberg:
             filled.table.append(filled.batch(number, NOW.date()), mark)
         for batch_id in range(3, 3 + FILES_MIN):
             filled.table.append(filled.batch(batch_id, NOW.date()), BatchMark("a", batch_id + 5, {"topic": "tokens"}))
-        filled.keep_up()
+        filled.maintain()
         snapshots = spark.sql(f"SELECT summary FROM {filled.table.name}.snapshots").collect()
         assert not any(QUERY_ID in row["summary"] for row in snapshots), "the test wants marks that have no snapshot"
         assert filled.opened().last_mark() == BatchMark("a", 12, {"topic": "tokens"})
@@ -222,8 +223,8 @@ class TestIceberg:
             filled.append(batch_id, days_ago=batch_id % 2)
         table = filled.opened()
         assert isinstance(table, IcebergTable)
-        lines = list(IcebergUpkeep(spark, table, lambda: NOW, files_per_turn=FILES_MIN).compact())
-        assert f"{2 * FILES_MIN} files into 2" in lines
+        lines = list(IcebergMaintenance(spark, table, lambda: NOW, files_per_pass=FILES_MIN).compact())
+        assert f"{2 * FILES_MIN} files compacted into 2" in lines
         assert filled.offsets() == first(2 * FILES_MIN)
 
     @pytest.mark.full("upserts compete with maintenance until it ends, which takes half a minute")
@@ -247,13 +248,14 @@ class TestIceberg:
             change(batch_id)
         batches = 4
         with ThreadPoolExecutor() as pool:
-            upkeep = pool.submit(lambda: list(keep_up(upkeep_of(spark, lake.table("state")), Wanted())))
+            steps = maintain(maintenance_of(spark, lake.table("state")), MaintenanceOptions())
+            upkeep = pool.submit(lambda: list(steps))
             while not upkeep.done():
                 change(batches)
                 batches += 1
         upkeep.result()
-        lines = list(keep_up(upkeep_of(spark, lake.table("state")), Wanted(retain_days=1)))
-        assert any("kept by key" in line for line in lines)
+        lines = list(maintain(maintenance_of(spark, lake.table("state")), MaintenanceOptions(retain_days=1)))
+        assert any("one row per key" in line for line in lines)
         found = table.read().selectExpr("CAST(kafka_key AS STRING)", "value").collect()
         assert sorted((row[0], row[1]) for row in found) == [(str(key), f"v{batches - 1}") for key in range(BATCH_ROWS)]
 
@@ -267,7 +269,7 @@ class TestParquet:
             filled.append(batch_id)
         batches = FILES_MIN
         with ThreadPoolExecutor() as pool:
-            upkeep = pool.submit(lambda: [filled.keep_up() for _ in range(3)])
+            upkeep = pool.submit(lambda: [filled.maintain() for _ in range(3)])
             while not upkeep.done():
                 filled.append(batches)
                 batches += 1
@@ -298,9 +300,9 @@ class TestParquet:
             filled.append(batch_id)
         broken(step)
         with pytest.raises(KeyboardInterrupt):
-            filled.keep_up()
+            filled.maintain()
         broken("")
-        filled.keep_up()
+        filled.maintain()
         assert filled.offsets() == first(FILES_MIN)
         assert filled.file_count() == 1
         hidden = {path.name for path in Path(unquote(urlsplit(filled.table.name).path)).rglob("compaction.json")}
@@ -315,7 +317,7 @@ class TestParquet:
         filled.append(FILES_MIN)
         broken("move")
         with pytest.raises(KeyboardInterrupt):
-            filled.keep_up()
+            filled.maintain()
         broken("")
-        filled.keep_up(Wanted(retain_days=7))
+        filled.maintain(MaintenanceOptions(retain_days=7))
         assert filled.offsets() == first(FILES_MIN + 1)[-BATCH_ROWS:]

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kwire.pipeline import progress, stopping
-from kwire.pipeline.progress import running
+from kwire.pipeline import graceful_stop
+from kwire.pipeline import query_runner as runner_module
+from kwire.pipeline.query_runner import query_runner
 from tests.support.clients import produce_values
 from tests.support.server import KwireProcess, wait_until
 
@@ -60,7 +61,7 @@ def active_names(spark: "SparkSession") -> set[str]:
 def run_to_the_end(
     spark: "SparkSession", *queries: "tuple[Numbers, Callable[[DataFrame, int], None]]", **changes: Any
 ) -> None:
-    with running(spark, arguments(**changes), "test") as run:
+    with query_runner(spark, arguments(**changes), "test") as run:
         for numbers, write in queries:
             run.start(numbers.writer, write)
         run.wait()
@@ -146,8 +147,8 @@ def test_a_signal_ends_the_job_also_when_the_server_is_gone(
     """Spark waits for a server much longer than anybody waits for a job to stop."""
     from pyspark.errors import PySparkException
 
-    monkeypatch.setattr(progress, "STOP_S_MAX", 1)
-    monkeypatch.setattr(stopping, "NOTED_AFTER_S", 1.0)
+    monkeypatch.setattr(runner_module, "STOP_S_MAX", 1)
+    monkeypatch.setattr(graceful_stop, "COMMIT_RECORDED_AFTER_S", 1.0)
     server = start_kwire()
     produce_values(server.bootstrap, "seen", [b"first"])
     options = {"kafka.bootstrap.servers": server.bootstrap, "subscribe": "seen", "startingOffsets": "earliest"}
@@ -163,7 +164,7 @@ def test_a_signal_ends_the_job_also_when_the_server_is_gone(
         wait_until(lambda: bool(written) and "offsets" in query.status["message"], "the next batch", WAIT_S)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    with running(spark, arguments(), "test") as run:
+    with query_runner(spark, arguments(), "test") as run:
         rows = spark.readStream.format("kafka").options(**options).load()
         query = run.start(rows.writeStream.option("checkpointLocation", str(tmp_path / "gone")), write)
         signalling = threading.Thread(target=signal_when_it_asks_the_server)

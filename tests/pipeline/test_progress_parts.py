@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from kwire.cli.progress import ERASE_LINE
 from kwire.pipeline.arguments import count, seconds
 from kwire.pipeline.batch_facts import BatchFacts
 from kwire.pipeline.console import Console, status_text
-from kwire.pipeline.jobs import told
+from kwire.pipeline.graceful_stop import COMMIT_RECORDED_AFTER_S, BatchNotWritten, StoppableBatchWriter, StopRequest
+from kwire.pipeline.jobs import error_text
 from kwire.pipeline.metrics import Metrics, parsed_address, serving
-from kwire.pipeline.stopping import NOTED_AFTER_S, BatchNotWritten, CleanStop, WholeBatches
+from kwire.progress import ERASE_LINE
 
 # As Spark 4.0 reports it, without what nobody here looks at.
 REPORT: dict[str, Any] = {
@@ -207,22 +207,22 @@ BATCH: Any = object()
 
 
 def test_a_batch_is_written_whole_or_refused_and_at_rest_once_it_is_noted() -> None:
-    clock, stop, written = Time(), CleanStop(), list[int]()
+    clock, stop, written = Time(), StopRequest(), list[int]()
     at_rest: list[bool] = []
 
     def write(batch: Any, batch_id: int) -> None:
-        at_rest.append(batches.is_at_rest)
+        at_rest.append(batches.is_idle)
         written.append(batch_id)
 
-    batches = WholeBatches(write, stop, clock)
+    batches = StoppableBatchWriter(write, stop, clock)
     batches(BATCH, 0)
     # After a batch Spark has yet to note it.
-    for now_s in (clock.now_s, clock.now_s + NOTED_AFTER_S + 1):
+    for now_s in (clock.now_s, clock.now_s + COMMIT_RECORDED_AFTER_S + 1):
         clock.now_s = now_s
-        at_rest.append(batches.is_at_rest)
+        at_rest.append(batches.is_idle)
     assert at_rest == [False, False, True]
-    stop.ask()
-    with pytest.raises(BatchNotWritten, match="batch 1 is left to the next start"):
+    stop.request()
+    with pytest.raises(BatchNotWritten, match="batch 1 is left for the next start"):
         batches(BATCH, 1)
     assert (written, batches.has_refused, batches.failure) == ([0], True, None)
 
@@ -233,7 +233,7 @@ def test_what_a_batch_failed_of_is_kept() -> None:
     def write(batch: Any, batch_id: int) -> None:
         raise reason
 
-    batches = WholeBatches(write, CleanStop())
+    batches = StoppableBatchWriter(write, StopRequest())
     with pytest.raises(BatchNotWritten, match="batch 4 was not written") as raised:
         batches(BATCH, 4)
     assert raised.value.__suppress_context__
@@ -243,24 +243,24 @@ def test_what_a_batch_failed_of_is_kept() -> None:
 
 def test_an_error_is_told_without_java() -> None:
     query = "\n=== Streaming Query ===\nIdentifier: counts [id = ad02, runId = 49ad]\nCurrent State: ACTIVE"
-    assert told(ValueError(f"[STREAM_FAILED] it timed out{query}")) == "counts: [STREAM_FAILED] it timed out"
-    assert told(ValueError("it is full\n\nJVM stacktrace:\norg.apache…\n\tat x")) == "it is full"
+    assert error_text(ValueError(f"[STREAM_FAILED] it timed out{query}")) == "counts: [STREAM_FAILED] it timed out"
+    assert error_text(ValueError("it is full\n\nJVM stacktrace:\norg.apache…\n\tat x")) == "it is full"
     assert (
-        told(ValueError("An error occurred while calling o7.x.\n: java.io.IOException: gone\n\tat x"))
+        error_text(ValueError("An error occurred while calling o7.x.\n: java.io.IOException: gone\n\tat x"))
         == "java.io.IOException: gone"
     )
-    assert told(ValueError()) == "ValueError"
+    assert error_text(ValueError()) == "ValueError"
 
 
 @pytest.mark.parametrize("wrong", ["0", "-1", "1.5", "x", "", "\u0663", "1000000001"])
 def test_a_count_is_checked(wrong: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="no whole number"):
+    with pytest.raises(argparse.ArgumentTypeError, match="must be a whole number"):
         count(wrong)
 
 
 @pytest.mark.parametrize("wrong", ["-1", "x", "", "nan", "inf", "86401"])
 def test_seconds_are_checked(wrong: str) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match="no number of seconds"):
+    with pytest.raises(argparse.ArgumentTypeError, match="must be a number of seconds"):
         seconds(wrong)
     assert (seconds("0"), seconds("0.5"), count("12")) == (0.0, 0.5, 12)
 
@@ -269,7 +269,7 @@ def test_an_address_is_checked() -> None:
     assert parsed_address("127.0.0.1:9108") == ("127.0.0.1", 9108)
     assert parsed_address("[::1]:9108") == ("::1", 9108)
     for wrong in ("9108", ":9108", "host:", "host:x", "host:70000", "host:-1"):
-        with pytest.raises(ValueError, match="--metrics takes HOST:PORT"):
+        with pytest.raises(ValueError, match="--metrics: expected HOST:PORT"):
             parsed_address(wrong)
 
 
@@ -277,22 +277,22 @@ def test_the_first_signal_asks_and_the_second_is_as_before() -> None:
     seen: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
     try:
-        stop = CleanStop()
+        stop = StopRequest()
         with stop.on_signals():
-            assert not stop.is_asked
+            assert not stop.is_requested
             os.kill(os.getpid(), signal.SIGTERM)
-            assert (stop.is_asked, stop.is_interrupt, seen) == (True, False, [])
+            assert (stop.is_requested, stop.is_interrupt, seen) == (True, False, [])
             os.kill(os.getpid(), signal.SIGTERM)
             assert seen == [signal.SIGTERM]
-        either = CleanStop()
+        either = StopRequest()
         with either.on_signals():
             os.kill(os.getpid(), signal.SIGINT)
             os.kill(os.getpid(), signal.SIGTERM)
             assert (either.is_interrupt, seen) == (True, [signal.SIGTERM] * 2)
-        interrupted = CleanStop()
+        interrupted = StopRequest()
         with interrupted.on_signals():
             os.kill(os.getpid(), signal.SIGINT)
-            assert (interrupted.is_asked, interrupted.is_interrupt) == (True, True)
+            assert (interrupted.is_requested, interrupted.is_interrupt) == (True, True)
         os.kill(os.getpid(), signal.SIGTERM)
         assert len(seen) == 3
     finally:

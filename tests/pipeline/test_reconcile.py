@@ -209,7 +209,7 @@ def test_rows_do_not_make_up_for_each_other(
     spark: "SparkSession", written: list[tuple[object, ...]], expected: list[Difference]
 ) -> None:
     topic, table = (spark.createDataFrame(rows, COLUMNS) for rows in (SENT, written))
-    comparison = Comparison(topic, table, reach={0: 4})
+    comparison = Comparison(topic, table, next_offsets={0: 4})
     hours = [hour for hour in comparison.hours() if not hour.is_same]
     assert bool(hours) == bool(expected)
     assert list(comparison.differences(hours)) == expected
@@ -235,7 +235,7 @@ def test_what_retention_took_from_the_topic_is_no_difference(
 
     topics.admin.delete_records({TopicPartition(own_world.topic, 0): 6})
     assert own_world.reconcile() == 0
-    assert "6 rows are older than what the topic keeps" in capfd.readouterr().out
+    assert "6 rows are older than the first record of the topic" in capfd.readouterr().out
     # What the topic still has is compared all the same.
     own_world.sql("DELETE FROM {table} WHERE kafka_partition = 0 AND kafka_offset = 6")
     assert own_world.reconcile() == 1
@@ -255,7 +255,7 @@ def test_plain_files_are_compared_too(filled: World, tmp_path: Path, capfd: pyte
     staged.parent.mkdir(parents=True, exist_ok=True)
     files[0].rename(staged)
     assert world.reconcile("--format", "parquet") == 2
-    assert "a batch is being written, or the job that wrote it was killed" in capfd.readouterr().err
+    assert "a batch is incomplete, because it is being written or the lake job was killed" in capfd.readouterr().err
     staged.unlink()
     assert world.reconcile("--format", "parquet") == 1
     lost = sum(hour["topic_rows"] - hour["table_rows"] for hour in world.hours())
@@ -311,7 +311,7 @@ def test_bad_records_have_to_be_dead_letters(
     world = World(spark, kwire, topic, tmp_path)
     world.lake()
     assert world.reconcile() == 0
-    assert "1 bad records are dead letters" in capfd.readouterr().out
+    assert "1 bad records are in the table of dead letters" in capfd.readouterr().out
     world.spark.sql(f"DELETE FROM {world.table}_dead_letters")
     assert world.reconcile() == 1
     assert world.found() == [("missing", 0, 1)]
@@ -339,12 +339,12 @@ def test_what_cannot_be_compared_is_said_in_a_line(
     filled: World, topics: Topics, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert World(filled.spark, filled.kwire, "not-there", tmp_path).reconcile() == 2
-    assert "kwire: there is no topic not-there" in capfd.readouterr().err
+    assert "kwire: topic not-there does not exist" in capfd.readouterr().err
     topic = topics.create("never-written")
     assert World(filled.spark, filled.kwire, topic, tmp_path).reconcile() == 2
-    assert f"there is no table lake.kwire.`{table_name(topic)}`" in capfd.readouterr().err
+    assert f"table lake.kwire.`{table_name(topic)}` of topic {topic} does not exist" in capfd.readouterr().err
     # Another topic whose table has the same name.
     twin = filled.topic.replace("-", "_")
     topics.admin.create_topics({twin: {"num_partitions": 1, "replication_factor": 1}}, wait_for_metadata=True)
     assert World(filled.spark, filled.kwire, twin, tmp_path).reconcile() == 2
-    assert f"is the table of {filled.topic}, not of {twin}" in capfd.readouterr().err
+    assert f"is the table of {filled.topic}, not of topic {twin}" in capfd.readouterr().err

@@ -15,14 +15,14 @@ import pytest
 from kafka import KafkaProducer
 
 from kwire.pipeline import ordered_rows
+from kwire.pipeline.graceful_stop import StopRequest
+from kwire.pipeline.replay.checkpoint import CheckpointFile, ReplayCheckpoint
 from kwire.pipeline.replay.event import CannotReplay, Record, ReplayEvent
 from kwire.pipeline.replay.job import LOOK, Replay
-from kwire.pipeline.replay.note import Note, NoteFile
-from kwire.pipeline.replay.pace import Pace
+from kwire.pipeline.replay.rate_limit import RateLimiter
 from kwire.pipeline.replay.rounds import Round
-from kwire.pipeline.replay.source import Outlook
+from kwire.pipeline.replay.source import Backlog
 from kwire.pipeline.replay.target import BY_KEY, KEEP, Target
-from kwire.pipeline.stopping import CleanStop
 from tests.support.clients import DEADLINE_S, Topics, produce_values, read_topic, unique_name
 from tests.support.effort import repetitions
 from tests.support.http_json import ask
@@ -63,11 +63,11 @@ class ListSource:
     def __init__(self, events: Sequence[ReplayEvent]) -> None:
         self._events = events
 
-    def outlook(self, settled: Mapping[int, int]) -> Outlook:
+    def backlog(self, settled: Mapping[int, int]) -> Backlog:
         ahead = list(self.after(settled))
-        return Outlook(len(ahead), 0, min((one.record.timestamp_ms for one in ahead), default=None))
+        return Backlog(len(ahead), 0, min((one.record.timestamp_ms for one in ahead), default=None))
 
-    def after(self, settled: Mapping[int, int], outlook: Outlook | None = None) -> Iterator[ReplayEvent]:
+    def after(self, settled: Mapping[int, int], backlog: Backlog | None = None) -> Iterator[ReplayEvent]:
         return (one for one in self._events if one.offset >= settled.get(one.partition, 0))
 
     def between(self, settled: Mapping[int, int], through: Mapping[int, int]) -> list[ReplayEvent]:
@@ -118,16 +118,16 @@ def by_source(events: Sequence[ReplayEvent]) -> dict[int, list[Record]]:
     return {part: [one.record for one in events if one.partition == part] for part in range(PARTITIONS)}
 
 
-def replayed(kwire: KwireProcess, topic: str, notes: NoteFile, source: ListSource, **crash: Any) -> Replay:
+def replayed(kwire: KwireProcess, topic: str, checkpoints: CheckpointFile, source: ListSource, **crash: Any) -> Replay:
     """One run; whether it crashes is up to `crash`."""
     target = CrashingTarget(kwire.bootstrap, topic, crash.pop("placement", KEEP))
     target.__dict__.update(crash)
     # Slow, so that rounds are small and many.
-    replay = Replay(source, target, notes, Pace(20, lambda _: None), CleanStop())
+    replay = Replay(source, target, checkpoints, RateLimiter(20, lambda _: None), StopRequest())
     try:
-        with notes.held():
-            note = notes.read({"to": topic})
-            replay.run(note, LOOK, is_shown=False)
+        with checkpoints.locked():
+            checkpoint = checkpoints.read({"to": topic})
+            replay.run(checkpoint, LOOK, is_shown=False)
     finally:
         target.close()
     return replay
@@ -139,11 +139,11 @@ def test_a_crash_before_or_behind_any_round_leaves_nothing_out_and_nothing_twice
 ) -> None:
     events = made_events(100)
     topic = topics.create("replayed", partitions=PARTITIONS)
-    notes = NoteFile(tmp_path / "note.json")
+    checkpoints = CheckpointFile(tmp_path / "note.json")
     for is_sent in (True, False, True, True, False):
         with pytest.raises(Crash):
-            replayed(kwire, topic, notes, ListSource(events), crash_at=2, is_sent=is_sent, placement=placement)
-    last = replayed(kwire, topic, notes, ListSource(events), placement=placement)
+            replayed(kwire, topic, checkpoints, ListSource(events), crash_at=2, is_sent=is_sent, placement=placement)
+    last = replayed(kwire, topic, checkpoints, ListSource(events), placement=placement)
     found = records_of(kwire, topic)
     if placement == KEEP:
         assert found == by_source(events)
@@ -151,7 +151,7 @@ def test_a_crash_before_or_behind_any_round_leaves_nothing_out_and_nothing_twice
         check_order_of_each_key(events, found)
     # Once more adds nothing.
     assert last.sent + last.found > 0
-    assert replayed(kwire, topic, notes, ListSource(events), placement=placement).sent == 0
+    assert replayed(kwire, topic, checkpoints, ListSource(events), placement=placement).sent == 0
     assert records_of(kwire, topic) == found
 
 
@@ -169,7 +169,7 @@ def test_events_of_others_in_the_topic_are_not_taken_for_ours(
 ) -> None:
     events = made_events(60)
     topic = topics.create("shared", partitions=PARTITIONS)
-    notes = NoteFile(tmp_path / "note.json")
+    checkpoints = CheckpointFile(tmp_path / "note.json")
     producer = KafkaProducer(bootstrap_servers=kwire.bootstrap)
     strangers = {part: Record(b"stranger", b"here too", events[0].record.timestamp_ms) for part in range(PARTITIONS)}
 
@@ -181,12 +181,12 @@ def test_events_of_others_in_the_topic_are_not_taken_for_ours(
 
     intrude()
     with pytest.raises(Crash):
-        replayed(kwire, topic, notes, ListSource(events), crash_at=2)
+        replayed(kwire, topic, checkpoints, ListSource(events), crash_at=2)
     intrude()
     with pytest.raises(Crash):
-        replayed(kwire, topic, notes, ListSource(events), crash_at=2, is_sent=False)
+        replayed(kwire, topic, checkpoints, ListSource(events), crash_at=2, is_sent=False)
     intrude()
-    replayed(kwire, topic, notes, ListSource(events))
+    replayed(kwire, topic, checkpoints, ListSource(events))
     producer.close(timeout=DEADLINE_S)
     ours = {
         part: [record for record in records if record.key != b"stranger"]
@@ -200,11 +200,11 @@ def test_a_round_that_was_interrupted_is_looked_for_where_it_went_though_there_a
 ) -> None:
     events = made_events(60)
     topic = topics.create("growing", partitions=2)
-    notes = NoteFile(tmp_path / "note.json")
+    checkpoints = CheckpointFile(tmp_path / "note.json")
     with pytest.raises(Crash):
-        replayed(kwire, topic, notes, ListSource(events), crash_at=2, placement=BY_KEY)
+        replayed(kwire, topic, checkpoints, ListSource(events), crash_at=2, placement=BY_KEY)
     topics.admin.create_partitions({topic: 5})
-    replayed(kwire, topic, notes, ListSource(events), placement=BY_KEY)
+    replayed(kwire, topic, checkpoints, ListSource(events), placement=BY_KEY)
     found = [repr(record) for records in records_of(kwire, topic).values() for record in records]
     assert sorted(found) == sorted(repr(one.record) for one in events)
 
@@ -214,24 +214,24 @@ def test_a_signal_ends_it_behind_the_round_that_is_under_way(
 ) -> None:
     events = made_events(60)
     topic = topics.create("stopped", partitions=PARTITIONS)
-    notes = NoteFile(tmp_path / "note.json")
-    target, stop = Target(kwire.bootstrap, topic, KEEP), CleanStop()
+    checkpoints = CheckpointFile(tmp_path / "note.json")
+    target, stop = Target(kwire.bootstrap, topic, KEEP), StopRequest()
 
     def kill_at_once(seconds: float) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
     try:
-        with notes.held(), stop.on_signals():
-            replay = Replay(ListSource(events), target, notes, Pace(20, kill_at_once), stop)
-            note = replay.run(notes.read({"to": topic}), LOOK, is_shown=False)
+        with checkpoints.locked(), stop.on_signals():
+            replay = Replay(ListSource(events), target, checkpoints, RateLimiter(20, kill_at_once), stop)
+            checkpoint = replay.run(checkpoints.read({"to": topic}), LOOK, is_shown=False)
     finally:
         target.close()
     # The first goes at once; the second is waited for, and that is when the signal comes.
     assert replay.sent == 20 < len(events)
     assert not replay.is_complete
-    assert not note.is_in_doubt
-    assert notes.read({"to": topic}) == note
-    assert replayed(kwire, topic, notes, ListSource(events)).is_complete
+    assert not checkpoint.is_in_doubt
+    assert checkpoints.read({"to": topic}) == checkpoint
+    assert replayed(kwire, topic, checkpoints, ListSource(events)).is_complete
     assert records_of(kwire, topic) == by_source(events)
 
 
@@ -241,10 +241,10 @@ def test_what_is_settled_may_have_grown_too_old_for_the_target(
     events = made_events(6)
     old = [one._replace(record=one.record._replace(timestamp_ms=1)) for one in events[:3]]
     topic = topics.create("keeps-a-day", partitions=PARTITIONS, configs={"retention.ms": str(24 * 3_600_000)})
-    notes = NoteFile(tmp_path / "note.json")
+    checkpoints = CheckpointFile(tmp_path / "note.json")
     settled = {one.partition: one.offset + 1 for one in old}
-    notes.write(Note({"to": topic}, settled=settled, events=len(old)))
-    assert replayed(kwire, topic, notes, ListSource([*old, *events[3:]])).sent == 3
+    checkpoints.write(ReplayCheckpoint({"to": topic}, settled=settled, events=len(old)))
+    assert replayed(kwire, topic, checkpoints, ListSource([*old, *events[3:]])).sent == 3
 
 
 def test_events_go_back_to_their_own_topic_only_if_it_is_empty_or_that_is_said(
@@ -254,7 +254,7 @@ def test_events_go_back_to_their_own_topic_only_if_it_is_empty_or_that_is_said(
     produce_values(kwire.bootstrap, topic, [b"here"])
     server = ["--bootstrap", kwire.bootstrap, "--http", kwire.http_url, "--warehouse", str(tmp_path)]
     assert run_job("replay", *server, "--topic", topic) == 2
-    assert f"{topic} has events already. If those of its own" in capfd.readouterr().err
+    assert f"topic {topic} already has events. To add its own events again" in capfd.readouterr().err
 
 
 def test_what_cannot_be_told_any_more_has_to_be_said(kwire: KwireProcess, topics: Topics, tmp_path: Path) -> None:
@@ -262,12 +262,12 @@ def test_what_cannot_be_told_any_more_has_to_be_said(kwire: KwireProcess, topics
 
     events = made_events(30)
     topic = topics.create("emptied", partitions=PARTITIONS)
-    notes = NoteFile(tmp_path / "note.json")
+    checkpoints = CheckpointFile(tmp_path / "note.json")
     with pytest.raises(Crash):
-        replayed(kwire, topic, notes, ListSource(events), crash_at=2)
+        replayed(kwire, topic, checkpoints, ListSource(events), crash_at=2)
     topics.admin.delete_records({TopicPartition(topic, part): -1 for part in range(PARTITIONS)})
     with pytest.raises(CannotReplay, match="--in-doubt send, or --in-doubt skip"):
-        replayed(kwire, topic, notes, ListSource(events))
+        replayed(kwire, topic, checkpoints, ListSource(events))
 
 
 def test_what_the_target_would_not_keep_is_refused_before_anything_is_sent(
@@ -277,17 +277,17 @@ def test_what_the_target_would_not_keep_is_refused_before_anything_is_sent(
     for number, (configs, complaint) in enumerate(
         (
             ({"retention.ms": "1000"}, "older than retention.ms=1000"),
-            ({"message.timestamp.type": "LogAppendTime"}, "would not keep timestamps"),
+            ({"message.timestamp.type": "LogAppendTime"}, "would replace timestamps"),
         )
     ):
         topic = topics.create("unfit", partitions=PARTITIONS, configs=configs)
         with pytest.raises(CannotReplay, match=complaint):
-            replayed(kwire, topic, NoteFile(tmp_path / f"{number}.json"), ListSource(events))
+            replayed(kwire, topic, CheckpointFile(tmp_path / f"{number}.json"), ListSource(events))
         assert records_of(kwire, topic) == {part: [] for part in range(PARTITIONS)}
     narrow = topics.create("narrow", partitions=1)
-    with pytest.raises(CannotReplay, match=r"narrow.* has 1\. Add partitions"):
-        replayed(kwire, narrow, NoteFile(tmp_path / "narrow.json"), ListSource(events))
-    with pytest.raises(CannotReplay, match="there is no topic nowhere"):
+    with pytest.raises(CannotReplay, match=r"narrow.* has only 1 partitions\. Add partitions"):
+        replayed(kwire, narrow, CheckpointFile(tmp_path / "narrow.json"), ListSource(events))
+    with pytest.raises(CannotReplay, match="target topic nowhere does not exist"):
         Target(kwire.bootstrap, "nowhere", KEEP)
 
 
@@ -298,8 +298,8 @@ def test_a_record_that_the_topic_refuses_is_named_and_stops_the_replay(kwire: Kw
     now_ms = int(time.time() * 1000)
     values = [b'{"id":1}'] * 15 + [b'{"no":1}'] + [b'{"id":2}'] * 15
     events = [ReplayEvent(0, number, Record(None, value, now_ms)) for number, value in enumerate(values)]
-    with pytest.raises(CannotReplay, match=f"partition 0 offset 1.: {topic} did not take it"):
-        replayed(kwire, topic, NoteFile(tmp_path / "note.json"), ListSource(events))
+    with pytest.raises(CannotReplay, match=f"partition 0 offset 1.: topic {topic} refused the event"):
+        replayed(kwire, topic, CheckpointFile(tmp_path / "note.json"), ListSource(events))
     found = records_of(kwire, topic)[0]
     assert [record.value for record in found] == values[: len(found)]
     assert len(found) <= 15
@@ -510,15 +510,15 @@ class TestFromSpark:
             (folder / f"torn-{number}.json").write_text(json.dumps(told) + "\n")
         (folder / "torn-2.json").write_text('{"id":"torn-2","timestamp":"' + stamp + '","type":"t"}\n')
         assert world.replay("torn", target, "--files", str(tmp_path)) == 2
-        assert "torn-2.json: it is no event" in capfd.readouterr().err
+        assert "torn-2.json: not a valid event" in capfd.readouterr().err
         assert [record.value for record in records_of(world.kwire, target)[0]] in ([], [b"1"])
         # Lines without a time are not passed over when a time is asked for.
         (folder / "torn-2.json").write_text("{}\n")
         again = ["--since", "2020-01-01", "--checkpoint", str(tmp_path / "other")]
         assert world.replay("torn", target, "--files", str(tmp_path), *again) == 2
-        assert "torn-2.json: it is no event" in capfd.readouterr().err
+        assert "torn-2.json: not a valid event" in capfd.readouterr().err
         assert world.replay("not-there", target, "--files", str(tmp_path)) == 2
-        assert f"there are no events of not-there in {tmp_path}" in capfd.readouterr().err
+        assert f"{tmp_path} contains no events of topic not-there" in capfd.readouterr().err
 
     # It waits for jobs, which are processes of their own: the tests that share Spark go on in another worker.
     @pytest.mark.xdist_group("spark-processes")
@@ -554,7 +554,7 @@ class TestFromSpark:
             process.kill()
             process.communicate()
         assert process.returncode == 130
-        assert told.strip().endswith(b"stopped before the end, the same command goes on from here")
+        assert told.strip().endswith(b"stopped before the end, run the same command again to continue")
         assert json.loads((tmp_path / "note.json").read_text())["through"] == {}
         assert sum(map(len, records_of(world.kwire, target).values())) < count
         assert world.replay(topic, target, "--checkpoint", str(tmp_path / "note.json")) == 0

@@ -1,4 +1,4 @@
-"""The parts of a replay that need neither Spark nor a server: rounds, pace, notes, event files and payloads."""
+"""The parts of a replay without Spark and a server: rounds, rate limit, checkpoints, event files and payloads."""
 
 import json
 from pathlib import Path
@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from kwire.pipeline.columns import Array, Column, Struct, payload_columns
 from kwire.pipeline.ordered_rows import PART_BYTES, PART_ROWS, PARTS_MAX, part_count
 from kwire.pipeline.replay import rounds
+from kwire.pipeline.replay.checkpoint import CheckpointFile, ReplayCheckpoint
 from kwire.pipeline.replay.event import CannotReplay, Record, ReplayEvent
 from kwire.pipeline.replay.files import event_of, events_of
-from kwire.pipeline.replay.note import Note, NoteFile
-from kwire.pipeline.replay.pace import ROUND_SECONDS, Pace
 from kwire.pipeline.replay.payload import Payloads
+from kwire.pipeline.replay.rate_limit import ROUND_SECONDS, RateLimiter
 from kwire.pipeline.replay.rounds import in_rounds
 
 PURPOSE = {"topic": "orders", "to": "copy"}
@@ -63,7 +63,7 @@ def test_a_frame_comes_in_parts_by_its_rows_or_its_bytes() -> None:
     assert part_count(10**12, 10**15) == PARTS_MAX
 
 
-# --- pace
+# --- rate limit
 
 
 def test_no_more_events_go_in_a_time_than_the_rate_says() -> None:
@@ -73,73 +73,77 @@ def test_no_more_events_go_in_a_time_than_the_rate_says() -> None:
         nonlocal now
         now += seconds
 
-    pace = Pace(50, wait, lambda: now)
+    pace = RateLimiter(50, wait, lambda: now)
     assert pace.round_events(5_000) == 50 * ROUND_SECONDS
     for _ in range(20):
-        pace.hold(25)
+        pace.wait_to_send(25)
         sent.append((now, 25))
     assert [round(at - 100.0, 6) for at, _ in sent] == [number * 0.5 for number in range(20)]
 
 
 def test_a_server_that_was_slow_does_not_get_what_it_missed_at_once() -> None:
     now, waits = 0.0, []
-    pace = Pace(10, lambda seconds: waits.append(seconds), lambda: now)
-    pace.hold(5)
+    pace = RateLimiter(10, lambda seconds: waits.append(seconds), lambda: now)
+    pace.wait_to_send(5)
     now = 60.0
-    pace.hold(5)
-    pace.hold(5)
+    pace.wait_to_send(5)
+    pace.wait_to_send(5)
     assert waits == [pytest.approx(0.5)]
 
 
 def test_a_slow_pace_sends_one_at_a_time_and_no_pace_never_waits() -> None:
-    assert Pace(0.1).round_events(5_000) == 1
-    free = Pace(None, lambda _: pytest.fail("waited"))
-    free.hold(1_000_000)
+    assert RateLimiter(0.1).round_events(5_000) == 1
+    free = RateLimiter(None, lambda _: pytest.fail("waited"))
+    free.wait_to_send(1_000_000)
     assert free.round_events(5_000) == 5_000
 
 
-# --- notes
+# --- checkpoints
 
 
 def test_a_note_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    notes = NoteFile(tmp_path / "below" / "note.json")
-    with notes.held():
-        check_notes(notes)
+    checkpoints = CheckpointFile(tmp_path / "below" / "note.json")
+    with checkpoints.locked():
+        check_checkpoints(checkpoints)
     assert {path.name for path in (tmp_path / "below").iterdir()} == {"note.json", ".note.json.lock"}
 
 
-def check_notes(notes: NoteFile) -> None:
-    note = notes.read(PURPOSE)
-    assert not note.is_in_doubt
-    under_way = note.under_way({0: 10, 3: 4}, {0: 70})
-    notes.write(under_way)
-    assert notes.read(PURPOSE) == under_way
-    assert notes.read(PURPOSE).is_in_doubt
-    done = notes.read(PURPOSE).done(14)
-    notes.write(done)
-    assert notes.read(PURPOSE) == done == Note(PURPOSE, {0: 10, 3: 4}, {}, {0: 70}, 14)
+def check_checkpoints(checkpoints: CheckpointFile) -> None:
+    checkpoint = checkpoints.read(PURPOSE)
+    assert not checkpoint.is_in_doubt
+    under_way = checkpoint.start_round({0: 10, 3: 4}, {0: 70})
+    checkpoints.write(under_way)
+    assert checkpoints.read(PURPOSE) == under_way
+    assert checkpoints.read(PURPOSE).is_in_doubt
+    done = checkpoints.read(PURPOSE).finish_round(14)
+    checkpoints.write(done)
+    assert checkpoints.read(PURPOSE) == done == ReplayCheckpoint(PURPOSE, {0: 10, 3: 4}, {}, {0: 70}, 14)
 
 
 def test_a_note_about_events_of_another_topic_is_refused() -> None:
-    begun = Note(PURPOSE).of("id-1").under_way({0: 5}, {0: 0}).done(5)
-    assert begun.of("id-1") == begun
+    begun = ReplayCheckpoint(PURPOSE).for_origin("id-1").start_round({0: 5}, {0: 0}).finish_round(5)
+    assert begun.for_origin("id-1") == begun
     with pytest.raises(CannotReplay, match="another topic orders"):
-        begun.of("id-2")
+        begun.for_origin("id-2")
 
 
 def test_two_processes_cannot_be_at_one_replay(tmp_path: Path) -> None:
     path = tmp_path / "note.json"
-    with NoteFile(path).held(), pytest.raises(CannotReplay, match="another process"), NoteFile(path).held():
+    with (
+        CheckpointFile(path).locked(),
+        pytest.raises(CannotReplay, match="another process"),
+        CheckpointFile(path).locked(),
+    ):
         pytest.fail("both hold it")
-    with NoteFile(path).held():
+    with CheckpointFile(path).locked():
         pass
 
 
 def test_a_note_of_another_replay_is_refused_and_says_why(tmp_path: Path) -> None:
-    notes = NoteFile(tmp_path / "note.json")
-    notes.write(notes.read(PURPOSE))
+    checkpoints = CheckpointFile(tmp_path / "note.json")
+    checkpoints.write(checkpoints.read(PURPOSE))
     with pytest.raises(CannotReplay, match="to was 'copy', not 'other'"):
-        notes.read({**PURPOSE, "to": "other"})
+        checkpoints.read({**PURPOSE, "to": "other"})
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", b"{}", b'{"version": 1}', b"\xff", b'{"version": 1, "purpose": 3}'])
@@ -147,14 +151,14 @@ def test_a_damaged_note_is_refused_not_taken_for_a_beginning(tmp_path: Path, raw
     path = tmp_path / "note.json"
     path.write_bytes(raw)
     with pytest.raises(CannotReplay):
-        NoteFile(path).read(PURPOSE)
+        CheckpointFile(path).read(PURPOSE)
 
 
 def test_a_note_of_a_later_version_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "note.json"
     path.write_text('{"version": 2}')
-    with pytest.raises(CannotReplay, match="another version"):
-        NoteFile(path).read(PURPOSE)
+    with pytest.raises(CannotReplay, match="unsupported checkpoint version"):
+        CheckpointFile(path).read(PURPOSE)
 
 
 # --- event files
@@ -212,7 +216,7 @@ def test_an_event_in_two_files_comes_once_and_two_different_ones_are_refused() -
     rows = [{"line": line(), "path": "loose"}, {"line": line(), "path": "packed"}]
     assert len(list(events_of("user-events", rows))) == 1
     rows[1]["line"] = line(payload={"a": 2})
-    with pytest.raises(CannotReplay, match="packed: there is another event user-events-7"):
+    with pytest.raises(CannotReplay, match="packed: another file has a different event user-events-7"):
         list(events_of("user-events", rows))
 
 

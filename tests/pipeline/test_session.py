@@ -41,9 +41,9 @@ def test_jars_that_were_fetched_once_are_taken_from_there(tmp_path: Path) -> Non
     for path in found:
         path.write_bytes(b"")
     asked = ",".join(jars.PACKAGES)
-    jars.note_jars(SessionThatSays({"spark.jars": uris, "spark.jars.packages": f"{asked},one:more:1"}))
+    jars.save_jar_list(SessionThatSays({"spark.jars": uris, "spark.jars.packages": f"{asked},one:more:1"}))
     assert "spark.jars.packages" in jars.jar_conf(), "jars that somebody else wanted are not noted"
-    jars.note_jars(SessionThatSays({"spark.jars": uris, "spark.jars.packages": asked}))
+    jars.save_jar_list(SessionThatSays({"spark.jars": uris, "spark.jars.packages": asked}))
     assert jars.jar_conf() == {"spark.jars": ",".join(map(str, found))}
     assert spark_conf(options("--conf", "spark.jars=mine.jar"))["spark.jars"].endswith("runtime.jar,mine.jar")
     found[1].unlink()
@@ -91,7 +91,7 @@ def test_what_is_said_with_conf_counts_most() -> None:
     assert both["spark.sql.extensions"].endswith("IcebergSparkSessionExtensions,mine")
     assert both["spark.jars.packages"] == ",".join((*jars.PACKAGES, "a:b:1"))
     for wrong in ("spark.driver.memory", "driver.memory=4g"):
-        with pytest.raises(ValueError, match=r"--conf takes spark\.KEY=VALUE"):
+        with pytest.raises(ValueError, match=r"--conf: expected spark\.KEY=VALUE"):
             options("--conf", wrong)
 
 

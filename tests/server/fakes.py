@@ -6,10 +6,10 @@ from typing import Any
 
 from kwire.config import Listener
 from kwire.descriptors import Descriptors, current_limit
-from kwire.handlers.context import Context, Handler, Services
+from kwire.handlers.shared.context import Context, Handler, Services
 from kwire.metrics import ServerMetrics
-from kwire.server.kafka import KafkaConnection, Shared
-from kwire.server.listener import Door
+from kwire.server.kafka.connection import KafkaConnection, Shared
+from kwire.server.kafka.listener import KafkaListener
 from kwire.wire.apis import DESCRIBE_CLUSTER, HEARTBEAT, INIT_PRODUCER_ID
 from kwire.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kwire.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -115,26 +115,32 @@ def ignored_frame(correlation_id: int) -> bytes:
 class FakeClient:
     """A connection of the server and the client on its other end."""
 
-    def __init__(self, shared: Shared, door: Door | None = None, host: str = "192.0.2.1") -> None:
+    def __init__(self, shared: Shared, listener: KafkaListener | None = None, host: str = "192.0.2.1") -> None:
         self.transport = FakeTransport(host)
-        self.connection = KafkaConnection(shared, door or Door(LISTENER, None, shared))
+        self.connection = KafkaConnection(shared, listener or KafkaListener(LISTENER, None, shared))
         self.connection.connection_made(self.transport)
 
     def send(self, data: bytes) -> None:
-        """Let the bytes arrive as the event loop delivers them: as long as the server reads."""
+        """Let the bytes arrive as the event loop delivers them: as long as the server reads, each read in its turn."""
         view = memoryview(data)
         while view:
             assert self.transport.is_reading, f"the server does not read; {len(view)} bytes are left"
             view = view[self.deliver(view) :]
 
     def deliver(self, view: memoryview) -> int:
-        """One read; how much of it was taken."""
+        """One read, and the end of the loop iteration; how much of it was taken."""
+        taken = self.deliver_in_turn(view)
+        self.connection.send()
+        self.connection._shared.loop_budget.reset()
+        return taken
+
+    def deliver_in_turn(self, view: memoryview) -> int:
+        """One read of several in a loop iteration; how much of it was taken."""
         buffer = self.connection.get_buffer(-1)
         assert len(buffer) > 0
         taken = min(len(buffer), len(view))
         buffer[:taken] = view[:taken]
         self.connection.buffer_updated(taken)
-        self.connection.send()  # the loop turn is over
         return taken
 
     def send_while_read(self, data: bytes) -> int:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.server.address_rules import AddressRules, ForbiddenTarget, Target, parse_url, refusal
+from kwire.server.outbound.address_rules import AddressRules, ForbiddenTarget, Target, parse_url, refusal
 from tests.server.forbidden_targets import LITERALS, TRICKS
 
 STRICT = AddressRules()

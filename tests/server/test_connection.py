@@ -3,15 +3,20 @@
 import asyncio
 import logging
 import struct
+from pathlib import Path
 
 import pytest
 
 from kwire.config import Listener
 from kwire.errors import ErrorCode
 from kwire.handlers.api_versions import handle as handle_api_versions
-from kwire.handlers.context import DropConnection, Handler
-from kwire.server.listener import Door
+from kwire.handlers.shared.context import DropConnection, Handler
+from kwire.server import loop_budget
+from kwire.server.kafka import connection as kafka
+from kwire.server.kafka.connection import OVER_BUDGET_READ_BYTES, OVER_BUDGET_SHARED_READ_BYTES
+from kwire.server.kafka.listener import KafkaListener
 from kwire.wire.apis import API_VERSIONS
+from kwire.wire.frame import LARGE_FRAME_READ_BYTES, POOLED_STEP_BYTES
 from kwire.wire.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from kwire.wire.messages.describe_cluster import DescribeClusterResponse
 from kwire.wire.messages.init_producer_id import InitProducerIdResponse
@@ -28,6 +33,8 @@ from tests.server.frames import frame, parse, split
 from tests.support.node import QuietNode, in_loop
 
 INFLIGHT_MAX = 3
+UNFINISHED = struct.pack(">i", 900_000) + bytes(100_000)
+TIMEOUT_S = 10.0
 
 
 class World:
@@ -168,6 +175,85 @@ async def test_request_that_finds_no_memory_waits_until_there_is_some(node: Quie
     assert not late.is_stuck()
     late.lose()
     assert world.shared.memory.used_bytes == 0
+
+
+@in_loop
+async def test_rest_of_a_request_is_read_in_a_later_turn_if_this_one_is_over(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop_budget, "BUDGET_SECONDS", 0.0)
+    monkeypatch.setattr(kafka, "BUDGET_SECONDS", 0.0)
+    world = World(node)
+    first, second = FakeClient(world.shared), FakeClient(world.shared)
+    for client in (first, second):
+        client.deliver_in_turn(memoryview(UNFINISHED))
+        assert not client.is_read()
+        # It is not the client that is slow.
+        assert client.connection.is_receiving
+    async with asyncio.timeout(TIMEOUT_S):
+        while not first.is_read():
+            await asyncio.sleep(0)
+        assert not second.is_read()
+        while not second.is_read():
+            await asyncio.sleep(0)
+    for client in (first, second):
+        client.lose()
+
+
+@in_loop
+async def test_little_is_read_at_once_after_the_end_of_the_turn(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(node)
+    begun = FakeClient(world.shared)
+    begun.deliver(memoryview(UNFINISHED))
+    assert len(begun.connection.get_buffer(-1)) > OVER_BUDGET_READ_BYTES
+    monkeypatch.setattr(loop_budget, "BUDGET_SECONDS", 0.0)
+    monkeypatch.setattr(kafka, "BUDGET_SECONDS", 0.0)
+    world.client.deliver_in_turn(memoryview(answered_frame(1)))
+    assert len(world.client.connection.get_buffer(-1)) == OVER_BUDGET_SHARED_READ_BYTES
+    assert len(begun.connection.get_buffer(-1)) == OVER_BUDGET_READ_BYTES
+    begun.lose()
+
+
+@in_loop
+async def test_connections_that_find_memory_again_are_read_a_few_at_a_time(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "RESUMED_PER_CHUNK", 1)
+    world = World(node)
+    greedy = FakeClient(world.shared)
+    greedy.send_while_read(struct.pack(">i", 900_000) + bytes(600_000))
+    starved = [FakeClient(world.shared) for _ in range(2)]
+    for client in starved:
+        client.send_while_read(struct.pack(">i", 300_000) + bytes(100_000))
+        assert not client.is_read()
+    greedy.lose()
+    world.shared._resume_starved()
+    assert [client.is_read() for client in starved] == [True, False]
+    async with asyncio.timeout(TIMEOUT_S):
+        while not starved[1].is_read():
+            await asyncio.sleep(0)
+    for client in starved:
+        client.lose()
+
+
+@in_loop
+async def test_memory_of_large_requests_is_released_in_a_later_turn_of_each_lost_connection(tmp_path: Path) -> None:
+    with QuietNode(tmp_path) as node:
+        world = World(node)
+        clients = [FakeClient(world.shared) for _ in range(2)]
+        for client in clients:
+            client.send_while_read(struct.pack(">i", 2 * POOLED_STEP_BYTES) + bytes(POOLED_STEP_BYTES))
+        used = [world.shared.memory.used_bytes]
+        for client in clients:
+            client.lose()
+        async with asyncio.timeout(TIMEOUT_S):
+            while used[-1]:
+                await asyncio.sleep(0)
+                if world.shared.memory.used_bytes != used[-1]:
+                    used.append(world.shared.memory.used_bytes)
+        assert len(used) == 3
 
 
 @in_loop
@@ -334,7 +420,7 @@ async def test_client_is_told_the_address_it_reached_unless_another_is_advertise
     world = World(node)
     assert world.client.connection.endpoint == ("198.51.100.1", 9092)
     advertised = Listener("PLAINTEXT", "PLAINTEXT", "kafka.example", 19092)
-    client = FakeClient(world.shared, Door(LISTENER, advertised, world.shared))
+    client = FakeClient(world.shared, KafkaListener(LISTENER, advertised, world.shared))
     assert client.connection.endpoint == ("kafka.example", 19092)
     assert client.connection.client_host == "192.0.2.1"
 
@@ -381,3 +467,34 @@ async def test_answers_of_one_turn_leave_together_and_at_its_end(node: QuietNode
     await asyncio.sleep(0)
     assert [len(split(bytes(client.transport.sent))) for client in clients] == [0, 2, 2]
     assert clients[2].connection.is_quiet
+
+
+@in_loop
+async def test_large_frames_of_all_connections_are_read_in_turn(tmp_path: Path) -> None:
+    size = 3 * POOLED_STEP_BYTES
+    with QuietNode(tmp_path, f"socket.request.max.bytes={size}") as node:
+        await _read_in_turn(World(node), size)
+
+
+async def _read_in_turn(world: World, size: int) -> None:
+    clients = [FakeClient(world.shared) for _ in range(3)]
+    begun = struct.pack(">i", size) + bytes(size // 2)
+    left = {client: memoryview(begun) for client in clients}
+    for client in clients:
+        left[client] = left[client][client.send_while_read(bytes(left[client])) :]
+        assert len(begun) - len(left[client]) <= POOLED_STEP_BYTES + LARGE_FRAME_READ_BYTES
+    assert not any(client.is_read() for client in clients)
+    assert all(client.connection.is_receiving for client in clients), "it is awaited nevertheless"
+    while any(left.values()):
+        before = {client: len(view) for client, view in left.items()}
+        await asyncio.sleep(0)
+        for client, view in left.items():
+            left[client] = view[client.send_while_read(bytes(view)) :]
+        reading = [client for client, size_bytes in before.items() if len(left[client]) < size_bytes]
+        assert len(reading) <= 1
+        assert all(before[client] - len(left[client]) <= LARGE_FRAME_READ_BYTES for client in reading)
+    for client in clients:
+        client.lose()
+    async with asyncio.timeout(TIMEOUT_S):
+        while world.shared.memory.used_bytes:
+            await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""A closed connection is freed at once: a cycle would keep it until a full garbage collection, or for good."""
+"""A closed connection is freed immediately: a reference cycle would keep it until a full collection, or for ever."""
 
 import asyncio
 import gc
@@ -7,8 +7,8 @@ from pathlib import Path
 import uvloop
 
 from kwire.config import Listener
-from kwire.server.kafka import KafkaConnection
-from kwire.server.listener import Door
+from kwire.server.kafka.connection import KafkaConnection
+from kwire.server.kafka.listener import KafkaListener
 from tests.server.fakes import Slow, answered_frame, shared_of
 from tests.support.node import QuietNode
 
@@ -23,12 +23,12 @@ def connections() -> int:
 async def serve_and_close(tmp_path: Path) -> list[int]:
     with QuietNode(tmp_path) as node:
         shared = shared_of(node.services, Slow().handlers())
-        door = Door(LISTENER, None, shared)
-        await door.open()
+        listener = KafkaListener(LISTENER, None, shared)
+        await listener.open()
         before = connections()
         counts = []
         for _ in range(3):
-            reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+            reader, writer = await asyncio.open_connection("127.0.0.1", listener.port)
             writer.write(answered_frame(1))
             async with asyncio.timeout(TIMEOUT_S):
                 await reader.readexactly(4)
@@ -40,7 +40,7 @@ async def serve_and_close(tmp_path: Path) -> list[int]:
                     await asyncio.sleep(0)
             await asyncio.sleep(0)
             counts.append(connections() - before)
-        door.close()
+        listener.close()
         return counts
 
 

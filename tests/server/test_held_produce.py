@@ -8,23 +8,23 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.batch_validation import RECORDS_HERE_MAX
-from kwire.broker.chunking import next_turn
-from kwire.broker.topics import Topic
+from kwire.broker.batch_validation import RECORDS_ON_LOOP_MAX
+from kwire.broker.topics.topics import Topic
+from kwire.concurrency.chunking import yield_to_loop
 from kwire.errors import ErrorCode
 from kwire.node import Node
-from kwire.server.routes import ELEMENTS_AT_ONCE_MAX
+from kwire.server.kafka.routes import ELEMENTS_AT_ONCE_MAX
 from kwire.wire.frame import SCRATCH_BYTES
 from kwire.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from kwire.wire.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData
-from storage.batch import Record, build_batch
-from storage.format import ZSTD
+from storage.batch.format import ZSTD
+from storage.batch.record_batch import Record, build_batch
 from tests.server.frames import Client
 from tests.server.test_node import API_VERSIONS, port, until
 from tests.support.batches import headers
 from tests.support.node import in_uvloop, running_node
 
-MANY = RECORDS_HERE_MAX + 1
+MANY = RECORDS_ON_LOOP_MAX + 1
 VERSION = 9
 
 
@@ -255,9 +255,9 @@ async def test_a_request_of_many_bytes_yields_between_its_partitions(
     async def turn() -> None:
         nonlocal turns
         turns += 1
-        await next_turn()
+        await yield_to_loop()
 
-    monkeypatch.setattr("kwire.handlers.produce.handler.next_turn", turn)
+    monkeypatch.setattr("kwire.handlers.produce.handler.yield_to_loop", turn)
     async with running_node(tmp_path) as node, await Client.connect(port(node)) as writer:
         await create_topic(writer, 32, max_message_bytes=str(2 * 1024 * 1024))
         values = [bytes([index]) * 1024 * 1024 for index in range(32)]

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from kwire.handlers import HANDLERS
-from kwire.handlers.context import Context, Handler
-from kwire.server import garbage, kafka
-from kwire.server.large_requests import LargeRequests
-from kwire.server.routes import ELEMENTS_AT_ONCE_MAX
+from kwire.handlers.shared.context import Context, Handler
+from kwire.server import garbage, loop_budget
+from kwire.server.kafka import connection as kafka
+from kwire.server.kafka.large_requests import LargeRequests
+from kwire.server.kafka.routes import ELEMENTS_AT_ONCE_MAX
 from kwire.wire.apis import DESCRIBE_CLUSTER, METADATA
 from kwire.wire.codec import decode_message
 from kwire.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
@@ -145,7 +146,8 @@ async def test_draining_waits_for_a_large_request(node: QuietNode) -> None:
 
 @in_loop
 async def test_connections_with_many_requests_take_turns(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kafka, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(loop_budget, "BUDGET_SECONDS", 0.0)
+    monkeypatch.setattr(kafka, "BUDGET_SECONDS", 0.0)
     world = World(node)
     clients = [world.client() for _ in range(3)]
     flood = b"".join(answered_frame(number) for number in range(50))

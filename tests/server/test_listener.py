@@ -1,4 +1,4 @@
-"""The doors: who gets in, and who is shown out."""
+"""The listeners of the Kafka port: which connections are accepted, and which the sweep closes."""
 
 import asyncio
 from pathlib import Path
@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from kwire.config import Listener
-from kwire.server import kafka, listener
-from kwire.server.kafka import KafkaConnection, Shared
-from kwire.server.listener import Door, Sweep
+from kwire.server.kafka import connection as kafka
+from kwire.server.kafka import listener
+from kwire.server.kafka.connection import KafkaConnection, Shared
+from kwire.server.kafka.listener import KafkaListener, Sweep
 from tests.server.fakes import LISTENER, FakeClient, Slow, answered_frame, shared_of, waiting_frame
 from tests.support.node import QuietNode, in_loop
 
@@ -43,14 +44,14 @@ async def test_one_host_may_not_take_all_connections_through_whatever_door(
 ) -> None:
     with QuietNode(tmp_path, "max.connections.per.ip=2") as node:
         common = shared(node)
-        doors = [Door(LISTENER, None, common), Door(OTHER_LISTENER, None, common)]
-        greedy = [FakeClient(common, door, "192.0.2.1") for door in (*doors, *doors)]
+        listeners = [KafkaListener(LISTENER, None, common), KafkaListener(OTHER_LISTENER, None, common)]
+        greedy = [FakeClient(common, one, "192.0.2.1") for one in (*listeners, *listeners)]
         assert [one.transport.is_aborted for one in greedy] == [False, False, True, True]
         assert "max.connections.per.ip=2" in caplog.text
-        assert not FakeClient(common, doors[0], "192.0.2.2").transport.is_aborted
+        assert not FakeClient(common, listeners[0], "192.0.2.2").transport.is_aborted
         for one in greedy:
             one.lose()
-        assert not FakeClient(common, doors[1], "192.0.2.1").transport.is_aborted
+        assert not FakeClient(common, listeners[1], "192.0.2.1").transport.is_aborted
 
 
 class Rounds:
@@ -180,14 +181,14 @@ async def test_sweeps_come_again_until_they_are_closed(node: QuietNode, monkeypa
 
 @in_loop
 async def test_door_serves_a_port_of_the_machines_choice(node: QuietNode) -> None:
-    door = Door(Listener("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 0), None, shared(node))
-    await door.open()
+    opened = KafkaListener(Listener("PLAINTEXT", "PLAINTEXT", "127.0.0.1", 0), None, shared(node))
+    await opened.open()
     try:
-        _, writer = await asyncio.open_connection("127.0.0.1", door.port)
-        port = door.port
+        _, writer = await asyncio.open_connection("127.0.0.1", opened.port)
+        port = opened.port
         assert port > 0
     finally:
-        door.close()
+        opened.close()
     writer.transport.abort()
     with pytest.raises(ConnectionError):
         await asyncio.open_connection("127.0.0.1", port)

@@ -12,8 +12,8 @@ import pytest
 
 from kwire.errors import ErrorCode
 from kwire.node import Node
-from kwire.server import listener
-from kwire.server.kafka import UNSENT_BYTES_MAX
+from kwire.server.kafka import listener
+from kwire.server.kafka.connection import UNSENT_BYTES_MAX
 from kwire.wire.messages.api_versions import ApiVersionsRequest
 from kwire.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -74,7 +74,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def port(node: Node) -> int:
-    return node.doors[0].port
+    return node.kafka_listeners[0].port
 
 
 @in_uvloop
@@ -349,7 +349,7 @@ async def test_one_directory_is_served_by_one_node(tmp_path: Path) -> None:
 
 
 def test_what_only_http_clients_need_is_not_loaded_before_kafkas_port_is_open() -> None:
-    late = ("aiohttp", "yaml", "kwire.broker.rooms.rooms", "kwire.broker.subscriptions", "kwire.web")
+    late = ("aiohttp", "yaml", "kwire.streams.rooms.rooms", "kwire.streams.subscriptions", "kwire.web")
     program = f"import sys, kwire.node; print([name for name in {late} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=True)
     assert done.stdout == "[]\n"

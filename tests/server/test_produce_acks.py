@@ -11,7 +11,7 @@ from kwire.clock import SystemClock
 from kwire.errors import ErrorCode
 from kwire.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from kwire.wire.messages.produce import PartitionProduceData, PartitionProduceResponse, ProduceRequest, TopicProduceData
-from storage.files import Files
+from storage.disk.files import Files
 from tests.server.frames import Client
 from tests.server.test_node import create_topic, port, until
 from tests.support.batches import make_batch
@@ -115,7 +115,7 @@ class Hours:
 async def test_the_timeout_counts_from_the_moment_at_which_the_request_began_to_wait(
     tmp_path: Path, gate: Gate, monkeypatch: pytest.MonkeyPatch, alike: int
 ) -> None:
-    monkeypatch.setattr("kwire.broker.partition.sync_rounds.LOOK_SECONDS", 0.001)
+    monkeypatch.setattr("kwire.broker.partition.sync_rounds.TIMEOUT_CHECK_SECONDS", 0.001)
     hours = Hours(monkeypatch)
     async with (
         running_node(tmp_path) as node,

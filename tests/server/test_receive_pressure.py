@@ -1,12 +1,13 @@
-"""Memory for requests that is used up: slow senders give it up, honest ones do not, and no address has all of it."""
+"""Receive pressure: slow senders are closed when memory is used up, others are not, and no address gets all of it."""
 
+import asyncio
 import struct
 from pathlib import Path
 
 import pytest
 
-from kwire.server.kafka import Shared
-from kwire.server.receive_pressure import SLOW_SECONDS_MAX, SLOW_SHARE, ReceivePressure
+from kwire.server.kafka.connection import Shared
+from kwire.server.kafka.receive_pressure import GIVEN_UP_PER_CHUNK, SLOW_SECONDS_MAX, SLOW_SHARE, ReceivePressure
 from kwire.wire.frame import SCRATCH_BYTES, SHORT_READ_BYTES, Account, FrameReader, ReceiveMemory
 from tests.server.fakes import FakeClient, Slow, shared_of
 from tests.support.node import QuietNode, in_loop
@@ -16,6 +17,7 @@ FRAME_BYTES = 200 * KIB
 LIMIT_BYTES = 1024 * KIB
 RATE_MIN = 10_000
 WINDOW_S = 10.0
+TIMEOUT_S = 10.0
 SETTINGS = (
     f"socket.request.max.bytes={LIMIT_BYTES // 4}",
     f"queued.max.request.bytes={LIMIT_BYTES}",
@@ -81,7 +83,24 @@ async def test_request_of_which_next_to_nothing_arrives_is_given_up(
         assert slow.transport.is_aborted
         assert not recovering.transport.is_aborted
         assert world.shared.memory.used_bytes == recovering.connection.reader.held_bytes
-    assert "have not arrived whole for long" in caplog.text
+    assert "bytes for too long" in caplog.text
+
+
+@in_loop
+async def test_requests_are_given_up_a_few_at_a_time(tmp_path: Path) -> None:
+    with QuietNode(tmp_path, *SETTINGS) as node:
+        world = World(node)
+        stalled = [world.client(f"192.0.2.{number}") for number in range(2 * GIVEN_UP_PER_CHUNK)]
+        for one in stalled:
+            one.send_while_read(struct.pack(">i", FRAME_BYTES) + bytes(KIB))
+        for _ in range(int(SLOW_SECONDS_MAX / WINDOW_S)):
+            world.pass_seconds(WINDOW_S)
+        assert not any(one.transport.is_aborted for one in stalled)
+        world.pass_seconds(WINDOW_S)
+        assert sum(one.transport.is_aborted for one in stalled) == GIVEN_UP_PER_CHUNK
+        async with asyncio.timeout(TIMEOUT_S):
+            while not all(one.transport.is_aborted for one in stalled):
+                await asyncio.sleep(0)
 
 
 @in_loop
@@ -130,7 +149,7 @@ async def test_memory_that_is_released_goes_to_those_that_wait(tmp_path: Path) -
         (starved,) = world.shared.starved
         first.lose()
         assert starved.reader.has_room
-        world.shared._feed()
+        world.shared._resume_starved()
         assert not starved.reader.is_starved
         assert not world.shared.starved
 

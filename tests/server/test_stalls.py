@@ -1,4 +1,4 @@
-"""The watch on the loop: what holds it up is counted, and only that."""
+"""The stall probe: stalls of the event loop are counted, and only those."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Connections taken from aiohttp: whose bytes they are, when they are held up, and how they end."""
+"""Streaming connections: which bytes the session receives, when writing is paused, and how they end."""
 
 import asyncio
 import contextlib
@@ -10,8 +10,8 @@ import pytest
 from aiohttp import web
 
 from kwire.metrics import StreamMetrics
-from kwire.server.takeover import UNSENT_BYTES_MAX, TakeOvers
-from kwire.web.streaming import Outlet, TakenOver
+from kwire.server.stream_connections import UNSENT_BYTES_MAX, StreamConnections
+from kwire.web.streaming.streaming import Outlet, StreamedResponse
 from tests.support.node import in_loop, in_uvloop, running_node
 from tests.support.room_sockets import WAIT_S, http_stream, raw_connection, until
 
@@ -54,7 +54,7 @@ class Recorder:
 
 
 class Server:
-    def __init__(self, port: int, takeovers: TakeOvers, runner: web.AppRunner) -> None:
+    def __init__(self, port: int, takeovers: StreamConnections, runner: web.AppRunner) -> None:
         self.port = port
         self.takeovers = takeovers
         self.runner = runner
@@ -71,14 +71,14 @@ class Server:
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorter bounds, for tests that wait until one has passed."""
-    monkeypatch.setattr("kwire.server.takeover.SWEEP_SECONDS", 0.1)
-    monkeypatch.setattr("kwire.server.takeover.LINGER_SECONDS", 0.5)
-    monkeypatch.setattr("kwire.server.takeover.GOODBYE_SECONDS", 0.5)
+    monkeypatch.setattr("kwire.server.stream_connections.SWEEP_SECONDS", 0.1)
+    monkeypatch.setattr("kwire.server.stream_connections.LINGER_SECONDS", 0.5)
+    monkeypatch.setattr("kwire.server.stream_connections.STOP_TIMEOUT_SECONDS", 0.5)
 
 
 @asynccontextmanager
 async def server(send_timeout_ms: int = 30_000) -> AsyncIterator[Server]:
-    takeovers = TakeOvers(StreamMetrics(), send_timeout_ms, 30_000)
+    takeovers = StreamConnections(StreamMetrics(), send_timeout_ms, 30_000)
 
     async def handle(request: web.Request) -> web.StreamResponse:
         def make(outlet: Outlet) -> Recorder:
@@ -90,7 +90,7 @@ async def server(send_timeout_ms: int = 30_000) -> AsyncIterator[Server]:
 
         await takeovers(request, HEAD, make)
         made.handled += 1
-        return TakenOver()
+        return StreamedResponse()
 
     async def plain(request: web.Request) -> web.Response:
         return web.Response(text="plain")
@@ -316,7 +316,7 @@ async def test_who_never_ends_the_head_of_a_request_is_cut_off(tmp_path: Path, m
 async def test_many_hear_a_goodbye_and_nobody_waits_long_for_a_turn_of_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kwire.server.takeover.STOP_PORTION", 3)
+    monkeypatch.setattr("kwire.server.stream_connections.STOPS_PER_CHUNK", 3)
     async with server() as one, contextlib.AsyncExitStack() as stack:
         for _ in range(10):
             reader, writer = await stack.enter_async_context(raw_connection(one.port))

@@ -1,4 +1,4 @@
-"""Sending webhooks: to real receivers that behave badly, and to no place that is forbidden."""
+"""The webhook sender: real receivers that behave badly, and forbidden targets."""
 
 import asyncio
 import socket
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.webhooks.sending import Request, Response
-from kwire.server import webhook_sender
-from kwire.server.address_rules import AddressRules, Target, parse_url
-from kwire.server.webhook_sender import ANSWER_BYTES_MAX, EXCERPT_BYTES, LookUp, WebhookSender
+from kwire.server.outbound import webhook_sender
+from kwire.server.outbound.address_rules import AddressRules, Target, parse_url
+from kwire.server.outbound.webhook_sender import ANSWER_BYTES_MAX, EXCERPT_BYTES, LookUp, WebhookSender
+from kwire.streams.webhooks.delivery.sender import Request, Response
 from tests.server.forbidden_targets import ANSWERS, LITERALS, TRICKS
 from tests.support.clock import ManualClock
 from tests.support.node import in_loop, in_uvloop

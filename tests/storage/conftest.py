@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from storage.segment import LogSegment
+from storage.segment.segment import LogSegment
 from tests.support.simulated_disk import SimulatedFiles
 
 

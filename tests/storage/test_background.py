@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kwire.disk_lanes import SETTLE_THREADS, DiskLanes, Lane
+from kwire.concurrency.disk_lanes import SETTLE_THREADS, DiskLanes, Lane
 from storage.errors import DiskFailure
-from storage.segment import STEP_BYTES_MIN
-from storage.settings import LogSettings
+from storage.log.settings import LogSettings
+from storage.segment.segment import STEP_BYTES_MIN
 from tests.support.batches import append, make_batch, make_log
 from tests.support.faulty_files import FaultyFiles
 

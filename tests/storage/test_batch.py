@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from msgspec.structs import replace
 
-from storage.batch import (
+from storage.batch.format import CREATE_TIME, GZIP, HEADER, LOG_APPEND_TIME, LZ4, NONE, SNAPPY, ZSTD
+from storage.batch.record_batch import (
     BatchHeader,
     Record,
     build_batch,
@@ -29,7 +30,6 @@ from storage.errors import (
     UnsupportedCompression,
     UnsupportedMagic,
 )
-from storage.format import CREATE_TIME, GZIP, HEADER, LOG_APPEND_TIME, LZ4, NONE, SNAPPY, ZSTD
 from tests.support.batches import NOW_MS, make_batch
 from tests.support.effort import examples
 

@@ -9,8 +9,8 @@ from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.checkpoint import Checkpoint, CheckpointFile, decode_checkpoint
-from storage.files import Files
+from storage.disk.files import Files
+from storage.recovery.checkpoint import Checkpoint, CheckpointFile, decode_checkpoint
 from tests.support.faulty_files import FaultyFiles
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
@@ -23,7 +23,7 @@ checkpoints = st.builds(
     offset=longs,
     segment_base=longs,
     position=longs,
-    walk_from=longs,
+    scan_from=longs,
     max_timestamp=longs,
     first_timestamp=longs,
     created_ms=longs,
@@ -78,7 +78,7 @@ def test_one_that_was_replaced_by_a_newer_one_is_made_durable_with_it(tmp_path: 
     old, new = file.take_number(), file.take_number()
     checkpoint = Checkpoint("", False, 0, 1, 0, 0, 0, 0, 0, 0, (), b"")
     newer = Checkpoint("", False, 0, 2, 0, 0, 0, 0, 0, 0, (), b"")
-    file.write(new, newer, is_hasty=True)
+    file.write(new, newer, is_unsynced=True)
     assert files.calls["fsync"] == 0
     assert file.make_durable(old, checkpoint)
     assert file.read() == newer

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from storage.batch import Record, build_batch, parse_header, read_records
-from storage.batch_walk import SealedSegment
-from storage.compaction import Compacted, CompactionJob, compact
+from storage.batch.format import COMMIT
+from storage.batch.markers import marker_record
+from storage.batch.record_batch import Record, build_batch, parse_header, read_records
+from storage.compaction.compaction import CompactionJob, CompactionResult, compact
+from storage.disk.files import Files
 from storage.errors import DiskFailure, StorageFailed
-from storage.files import Files
-from storage.format import COMMIT
-from storage.log import Log
-from storage.markers import marker_record
-from storage.recovery import open_log
-from storage.settings import LogSettings
+from storage.log.log import Log
+from storage.log.settings import LogSettings
+from storage.recovery.recovery import open_log
+from storage.segment.sealed_scan import SealedSegment
 from tests.support.batches import BOOT_ID, NOW_MS, read_all, run_now
 from tests.support.faulty_files import FaultyFiles
 
@@ -56,7 +56,7 @@ def job_for(log: Log) -> CompactionJob:
     )
 
 
-def swap(log: Log, result: Compacted) -> None:
+def swap(log: Log, result: CompactionResult) -> None:
     for group in result.groups:
         bases = {source.base_offset for source in group.removed}
         removed = [segment for segment in log.segments() if segment.base_offset in bases]

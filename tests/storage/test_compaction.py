@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from storage.batch import Record, is_intact, parse_header
-from storage.batch_walk import SealedSegment
-from storage.cleaned_segment import discard_new
-from storage.compaction import Compacted, compact
+from storage.batch.format import ABORT, DELETE_HORIZON_BIT, GZIP, LOG_APPEND_TIME, LZ4, NONE, SNAPPY, ZSTD
+from storage.batch.record_batch import Record, is_intact, parse_header
+from storage.compaction.cleaned_segment import remove_new_files
+from storage.compaction.compaction import CompactionResult, compact
 from storage.errors import DamagedLog, DiskFailure
-from storage.format import ABORT, DELETE_HORIZON_BIT, GZIP, LOG_APPEND_TIME, LZ4, NONE, SNAPPY, ZSTD
-from storage.replacement import new_index_path, new_log_path
-from storage.segment import segment_name
+from storage.log.segment_replacement import new_index_path, new_log_path
+from storage.segment.sealed_scan import SealedSegment
+from storage.segment.segment import segment_name
 from tests.support.batches import NOW_MS
 from tests.support.compactable import DAY_MS, CompactableFolder
 from tests.support.faulty_files import FaultyFiles
@@ -415,7 +415,7 @@ def test_a_disk_that_refuses_leaves_nothing_behind(tmp_path: Path, operation: st
 def test_when_too_many_transactions_are_to_be_followed_the_round_ends_there(
     folder: CompactableFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.transaction_fates.TRANSACTIONS_MAX", 3)
+    monkeypatch.setattr("storage.log.transaction_outcomes.TRANSACTIONS_MAX", 3)
     for number in range(10):
         folder.put("a", f"aborted {number}", producer_id=number, is_transactional=True)
         folder.mark(number, ABORT)
@@ -440,10 +440,10 @@ def test_groups_are_right_when_only_the_first_ones_are_swapped(tmp_path: Path) -
     result = compact(folder.job(), None, folder.files)
     assert len(result.groups) > 2
     for group in result.groups[:2]:
-        folder.swap(Compacted(group.clean_upto, [group]))
+        folder.swap(CompactionResult(group.clean_upto, [group]))
         assert {key: value for _, key, value in folder.values()} == expected
     for group in result.groups[2:]:
-        discard_new(str(tmp_path), group.added.base_offset, folder.files)
+        remove_new_files(str(tmp_path), group.added.base_offset, folder.files)
     assert folder.clean_upto == result.groups[1].removed[-1].next_offset
     folder.compact()
     assert len(folder.values()) == len(expected)

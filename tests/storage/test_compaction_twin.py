@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.batch import Record, is_intact, parse_header
-from storage.format import ABORT, COMMIT, GZIP, LZ4, NONE, SNAPPY, ZSTD
+from storage.batch.format import ABORT, COMMIT, GZIP, LZ4, NONE, SNAPPY, ZSTD
+from storage.batch.record_batch import Record, is_intact, parse_header
 from tests.support.batches import NOW_MS
 from tests.support.compactable import DAY_MS, CompactableFolder
 from tests.support.effort import repetitions

@@ -11,9 +11,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from storage.compression import compress, decompress
+from storage.batch.compression import compress, decompress
+from storage.batch.format import GZIP, LZ4, SNAPPY, ZSTD
 from storage.errors import BudgetExceeded, DecompressionFailed, UnsupportedCompression
-from storage.format import GZIP, LZ4, SNAPPY, ZSTD
 from tests.support.effort import examples
 
 CODECS = [GZIP, SNAPPY, LZ4, ZSTD]
@@ -73,6 +73,18 @@ def test_a_bomb_does_not_fill_the_memory(codec: int) -> None:
         with pytest.raises(BudgetExceeded):
             decompress(codec, bombs[codec], MEBIBYTE)
         assert tracemalloc.get_traced_memory()[1] < 8 * MEBIBYTE
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("codec", [GZIP, ZSTD])
+def test_what_comes_out_is_not_copied_once_more(codec: int) -> None:
+    size = 16 * MEBIBYTE
+    packed = compress(codec, bytes(size))
+    tracemalloc.start()
+    try:
+        assert len(decompress(codec, packed, size)) == size
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * size
     finally:
         tracemalloc.stop()
 

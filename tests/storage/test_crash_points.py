@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-import storage.log
-import storage.syncing
-import storage.txn_index
-import storage.walk
-from storage.files import BytesLike
+import storage.log.log
+import storage.log.syncing
+import storage.segment.scan
+import storage.segment.txn_index
+from storage.disk.files import BytesLike
 from tests.end_to_end.seeds import announced_seed
 from tests.support.crash_world import CrashWorld, Plan
 from tests.support.effort import repetitions
@@ -75,9 +75,9 @@ TRACE_PLAN = Plan(steps=60, lives=1)
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few kilobytes do what takes megabytes otherwise."""
-    monkeypatch.setattr(storage.log, "CHECKPOINT_INTERVAL_BYTES", 3_000)
-    monkeypatch.setattr(storage.syncing, "FILES_ONE_BY_ONE_MAX", 6)
-    monkeypatch.setattr(storage.txn_index, "ENTRIES_MAX", 5)
+    monkeypatch.setattr(storage.log.log, "CHECKPOINT_INTERVAL_BYTES", 3_000)
+    monkeypatch.setattr(storage.log.syncing, "FILES_ONE_BY_ONE_MAX", 6)
+    monkeypatch.setattr(storage.segment.txn_index, "ENTRIES_MAX", 5)
 
 
 def run_seeds(first: int, crashes: int, plan: Plan) -> None:
@@ -253,13 +253,13 @@ class RenamesComeBeforeSyncs(SimulatedFiles):
 class CacheIsBelieved(SimulatedFiles):
     """What the cache shows after a failed sync is not read from the disk again."""
 
-    def forget(self, fd: int, start: int, end: int) -> None:
+    def drop_cached_pages(self, fd: int, start: int, end: int) -> None:
         pass
 
 
 def do_not_note_failed_syncs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.log_durability.mark_sync_failed", lambda *args: None)
-    monkeypatch.setattr("storage.syncing.mark_sync_failed", lambda *args: None)
+    monkeypatch.setattr("storage.log.durability.mark_sync_failed", lambda *args: None)
+    monkeypatch.setattr("storage.log.syncing.mark_sync_failed", lambda *args: None)
     monkeypatch.setattr(CrashWorld, "is_lie_known", lambda self: True)
 
 
@@ -270,7 +270,7 @@ def believe_the_second_sync(monkeypatch: pytest.MonkeyPatch) -> None:
         except OSError:
             call(*args)
 
-    monkeypatch.setattr(storage.syncing.SyncGate, "sync", sync)
+    monkeypatch.setattr(storage.log.syncing.SyncGate, "sync", sync)
 
 
 def acknowledge_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,25 +296,25 @@ class AnyChecksum(int):
 
 
 def trust_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage.walk, "crc32c", lambda *args: AnyChecksum())
+    monkeypatch.setattr(storage.segment.scan, "crc32c", lambda *args: AnyChecksum())
 
 
 def forget_the_producers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.producers.ProducerStates.record", lambda *args: None)
+    monkeypatch.setattr("storage.log.producers.ProducerStates.record", lambda *args: None)
 
 
 def forget_open_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.producers.ProducerStates.restore_open", lambda *args: None)
+    monkeypatch.setattr("storage.log.producers.ProducerStates.restore_transactions", lambda *args: None)
 
 
 def leave_no_file_of_aborted_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.segment.LogSegment._write_aborted", lambda *args: None)
-    monkeypatch.setattr("storage.replay.find_aborted", lambda segments: [])
-    monkeypatch.setattr("storage.log_reading.find_aborted", lambda segments: [])
+    monkeypatch.setattr("storage.segment.segment.LogSegment._write_aborted", lambda *args: None)
+    monkeypatch.setattr("storage.recovery.replay.find_aborted", lambda segments: [])
+    monkeypatch.setattr("storage.log.reading.find_aborted", lambda segments: [])
 
 
 def leave_aborted_transactions_out_of_checkpoints(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.log.Log._aborted_in_work", lambda *args: [])
+    monkeypatch.setattr("storage.log.log.Log._aborted_without_file", lambda *args: [])
 
 
 PLANTED: dict[str, tuple[Plan, Callable[[pytest.MonkeyPatch], None] | None]] = {

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from storage.data_directory.store import LogStore
+from storage.data_directory.unclean_logs import SPARE_LINES_MAX, UncleanList, decode_written
+from storage.disk.journal import Journal
 from storage.errors import DiskFailure, StorageFailed, disk_errors
-from storage.journal import Journal
-from storage.log import Log
-from storage.settings import LogSettings
-from storage.store import LogStore
-from storage.syncing import sync_all
-from storage.written import SPARE_LINES_MAX, WrittenList, decode_written
+from storage.log.log import Log
+from storage.log.settings import LogSettings
+from storage.log.syncing import sync_all
 from tests.support.batches import append, make_batch, read_all, run_now
 from tests.support.new_segments import write_new_segment
 from tests.support.scarce_files import ScarceFiles
@@ -165,9 +165,9 @@ def test_a_journal_goes_on_after_a_rewrite_without_descriptors(tmp_path: Path) -
     each_shortage(rewrite)
 
 
-def noted(written: WrittenList) -> None:
+def noted(written: UncleanList) -> None:
     with disk_errors("note a folder"):
-        written.note("orders-0")
+        written.add("orders-0")
         written.sync()
 
 
@@ -176,16 +176,16 @@ def test_the_list_of_written_folders_goes_on_when_it_could_not_be_begun_anew(tmp
         files = ScarceFiles()
         folder = tmp_path / str(count)
         folder.mkdir()
-        written = WrittenList(str(folder), files)
+        written = UncleanList(str(folder), files)
         written.start([])
         for number in range(SPARE_LINES_MAX + 1):
-            written.note(f"gone-{number}")
-            written.forget(f"gone-{number}")
+            written.add(f"gone-{number}")
+            written.remove(f"gone-{number}")
         files.allow(count)
         was_refused = is_refused(lambda: noted(written))
         files.allow(None)
-        written.note("orders-0")
-        written.note("orders-1")
+        written.add("orders-0")
+        written.add("orders-1")
         written.sync()
         written.close()
         found = decode_written((folder / "written").read_bytes())

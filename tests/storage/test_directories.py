@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from storage.directories import LogDirectories
+from storage.data_directory.directories import LogDirectories
+from storage.data_directory.partition_metadata import encode_topic_id
+from storage.data_directory.store import LogStore
+from storage.disk.files import Files
 from storage.errors import DataDirectoryLocked, DiskFailure
-from storage.files import Files
-from storage.partition_metadata import encode_topic_id
-from storage.settings import LogSettings
-from storage.store import LogStore
+from storage.log.settings import LogSettings
 from tests.support.batches import append, read_all, run_now
 
 ID = bytes(range(16))
@@ -115,7 +115,7 @@ def test_an_offline_directory_takes_only_its_partitions_along(tmp_path: Path) ->
     assert directories.data_dirs == (str(tmp_path / "0"), str(tmp_path / "1"))
     check = directories.check(known, [])
     assert check.report.unknown == check.report.removed == []
-    check.settle(is_all_online=False)
+    check.update_folder_list(is_all_online=False)
     for partition, path in places.items():
         if path.parent.name == "2":
             with pytest.raises(DiskFailure, match="cannot be opened"):

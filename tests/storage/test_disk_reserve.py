@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.disk_reserve import PIECES, RESERVE_NAME, DiskReserve, freeing
+from storage.data_directory.disk_reserve import PIECES, RESERVE_NAME, DiskReserve, run_with_reserve
+from storage.data_directory.folder_removal import FolderRemoval
+from storage.data_directory.store import LogStore
+from storage.disk.files import Files
 from storage.errors import DiskFailure
-from storage.files import Files
-from storage.folder_removal import FolderRemoval
-from storage.log_start import StartMove
-from storage.settings import LogSettings
-from storage.store import LogStore
+from storage.log.settings import LogSettings
+from storage.log.start_offset import LogStartUpdate
 from tests.support.batches import append, make_batch, run_now
 from tests.support.scarce_files import ScarceFiles
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
@@ -56,7 +56,7 @@ def test_it_is_given_up_in_pieces_and_taken_again_when_there_is_space(tmp_path: 
     files = Measured()
     reserve = made(tmp_path, files)
     pieces = 0
-    while files.make_way(str(tmp_path / "orders-0")):
+    while files.free_reserve(str(tmp_path / "orders-0")):
         pieces += 1
         assert blocks_of(tmp_path) == SIZE - pieces * SIZE // PIECES
     assert (pieces, reserve.kept_bytes) == (PIECES, 0)
@@ -66,14 +66,14 @@ def test_it_is_given_up_in_pieces_and_taken_again_when_there_is_space(tmp_path: 
     assert reserve.restore()
     assert blocks_of(tmp_path) == SIZE
     reserve.close()
-    assert not files.make_way(str(tmp_path / "orders-0"))
+    assert not files.free_reserve(str(tmp_path / "orders-0"))
 
 
 def test_a_disk_without_space_has_none_until_there_is(tmp_path: Path) -> None:
     files = Measured()
     files.free_bytes = SIZE
     reserve = made(tmp_path, files)
-    assert (reserve.is_whole, reserve.give_up()) == (False, False)
+    assert (reserve.is_whole, reserve.release()) == (False, False)
     files.free_bytes = 10 * SIZE
     assert reserve.restore()
     reserve.close()
@@ -93,7 +93,7 @@ def test_another_directory_keeps_its_own(tmp_path: Path) -> None:
     for name in ("a", "ab"):
         (tmp_path / name).mkdir()
     one, other = made(tmp_path / "a", files), made(tmp_path / "ab", files)
-    assert files.make_way(str(tmp_path / "ab" / "orders-0"))
+    assert files.free_reserve(str(tmp_path / "ab" / "orders-0"))
     assert (one.is_whole, other.is_whole) == (True, False)
     one.close()
     other.close()
@@ -109,7 +109,7 @@ def test_work_that_fails_for_another_reason_is_not_repeated(tmp_path: Path) -> N
         raise OSError(errno.EIO, "broken")
 
     with pytest.raises(OSError, match="broken"):
-        freeing(files, str(tmp_path / "orders-0"), work)
+        run_with_reserve(files, str(tmp_path / "orders-0"), work)
     assert (calls, reserve.is_whole) == ([1], True)
     reserve.close()
 
@@ -127,7 +127,7 @@ def test_records_can_be_removed_from_a_disk_without_a_free_block() -> None:
     disk.free_bytes = 0
     with pytest.raises(DiskFailure):
         append(log, make_batch(value=bytes(SIZE)))
-    move = StartMove(log, 4)
+    move = LogStartUpdate(log, 4)
     assert move.run() is True
     move.finish()
     dropped = log.drop_segments()

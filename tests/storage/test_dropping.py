@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from storage.checkpoint import CheckpointFile
+from storage.disk.files import Files
 from storage.errors import DiskFailure, LogClosed, OffsetOutOfRange
-from storage.files import Files
-from storage.log import Log
-from storage.recovery import open_log
-from storage.segment import segment_name
-from storage.settings import LogSettings
+from storage.log.log import Log
+from storage.log.settings import LogSettings
+from storage.recovery.checkpoint import CheckpointFile
+from storage.recovery.recovery import open_log
+from storage.segment.segment import segment_name
 from tests.support.batches import (
     BOOT_ID,
     NOW_MS,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.epochs import LeaderEpochs
+from storage.log.leader_epochs import LeaderEpochs
 
 
 def test_the_end_of_an_epoch_is_the_start_of_the_next() -> None:
@@ -30,7 +30,7 @@ def test_epochs_only_rise() -> None:
     epochs = LeaderEpochs([(3, 0)])
     epochs.assign(3, 5)
     assert epochs.entries == [(3, 0)]
-    with pytest.raises(ValueError, match="epoch 2 after 3"):
+    with pytest.raises(ValueError, match="epoch 2 is below the latest one, 3"):
         epochs.assign(2, 6)
 
 

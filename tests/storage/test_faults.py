@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from storage.disk.files import Files
 from storage.errors import DiskFailure, StorageFailed
-from storage.files import Files
-from storage.log import Appended, Log
-from storage.recovery import open_log
-from storage.settings import LogSettings
+from storage.log.log import Appended, Log
+from storage.log.settings import LogSettings
+from storage.recovery.recovery import open_log
 from tests.support.batches import BOOT_ID, LaterJobs, append, make_batch, make_log, read_all, run_now
 from tests.support.faulty_files import FaultyFiles
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.files import BytesLike, Files
+from storage.disk.files import BytesLike, Files
 
 
 class ShortWrites(Files):
@@ -96,7 +96,7 @@ def test_a_file_system_is_synced_or_the_reason_is_told(tmp_path: Path) -> None:
 def test_what_is_not_on_a_disk_yet_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0 <= Files().unwritten_bytes() < 1 << 50
     facts = tmp_path / "meminfo"
-    monkeypatch.setattr("storage.files._MEMORY_FACTS", str(facts))
+    monkeypatch.setattr("storage.disk.files._MEMINFO_PATH", str(facts))
     assert Files().unwritten_bytes() > 1 << 60, "nothing is said"
     facts.write_bytes(b"MemTotal:  24683520 kB\nDirty:  16776 kB\nWriteback:   4 kB\nWritebackTmp:   9 kB\n")
     assert Files().unwritten_bytes() == 16780 * 1024

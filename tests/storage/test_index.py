@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.index import ENTRY_BYTES, NO_MAX_TIMESTAMP, SparseIndex, decode_sealed
+from storage.segment.index import ENTRY_BYTES, NO_MAX_TIMESTAMP, SparseIndex, decode_sealed
 
 BASE = 2**40
 
@@ -30,7 +30,7 @@ def test_an_offset_is_found_as_by_a_scan(given_steps: list[tuple[int, int, int]]
     for offset, position, _ in naive:
         if offset <= BASE + distance:
             expected = (position, offset)
-    assert index.place_for_offset(BASE + distance) == expected
+    assert index.find_offset(BASE + distance) == expected
 
 
 @given(steps, st.integers(0, 300_000))
@@ -40,7 +40,7 @@ def test_a_boundary_is_found_as_by_a_scan(given_steps: list[tuple[int, int, int]
     for offset, position, _ in naive:
         if position <= limit:
             expected = (position, offset)
-    assert index.boundary_before(limit) == expected
+    assert index.find_position(limit) == expected
 
 
 @given(steps, st.integers(-1, 2000))
@@ -50,13 +50,13 @@ def test_a_timestamp_is_found_as_by_a_scan(given_steps: list[tuple[int, int, int
     for offset, position, timestamp in naive:
         if timestamp < wanted:
             expected = (position, offset)
-    assert index.place_for_timestamp(wanted) == expected
+    assert index.find_timestamp(wanted) == expected
 
 
 @given(steps, st.integers(0, 300_000))
 def test_a_cut_forgets_what_lies_behind(given_steps: list[tuple[int, int, int]], limit: int) -> None:
     index, naive = build(given_steps)
-    index.cut(limit)
+    index.truncate(limit)
     assert list(index.positions) == [position for _, position, _ in naive if position < limit]
     assert len(index.offsets) == len(index.positions) == len(index.timestamps)
 

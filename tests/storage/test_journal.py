@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from storage.disk.files import Files
+from storage.disk.journal import FRAME_BYTES_MAX, MAGIC, Journal
 from storage.errors import DiskFailure, JournalDamaged, StorageFailed
-from storage.files import Files
-from storage.journal import FRAME_BYTES_MAX, MAGIC, Journal
 from tests.support.batches import UnsyncedFiles
 from tests.support.effort import examples
 from tests.support.faulty_files import FaultyFiles
@@ -120,8 +120,8 @@ def test_a_rewrite_replaces_everything(tmp_path: Path) -> None:
 
 def test_a_rewrite_may_be_larger_than_a_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "journal"
-    monkeypatch.setattr("storage.journal.FRAME_BYTES_MAX", 200)
-    monkeypatch.setattr("storage.journal.REWRITTEN_FRAME_BYTES", 100)
+    monkeypatch.setattr("storage.disk.journal.FRAME_BYTES_MAX", 200)
+    monkeypatch.setattr("storage.disk.journal.REWRITTEN_FRAME_BYTES", 100)
     records = [b"%03d" % number * 7 for number in range(100)]
     journal = Journal.open(str(path), UnsyncedFiles())
     journal.rewrite(records)
@@ -206,7 +206,7 @@ def test_nothing_and_too_much_are_refused(tmp_path: Path) -> None:
     journal = Journal.open(str(tmp_path / "journal"), Files())
     with pytest.raises(ValueError, match="at least one"):
         journal.append([])
-    with pytest.raises(ValueError, match="more than a frame"):
+    with pytest.raises(ValueError, match="a frame holds at most"):
         journal.append([bytes(FRAME_BYTES_MAX)])
     journal.append([b"one"])
     journal.close()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.files import Files
-from storage.kernel_syncs import SYNCS_MAX, KernelSyncs
+from storage.disk.files import Files
+from storage.disk.kernel_syncs import SYNCS_MAX, KernelSyncs
 from tests.support.faulty_files import FaultyFiles
 
 WAIT_SECONDS = 20.0
@@ -29,7 +29,7 @@ def opened(path: Path) -> int:
 def all_done(syncs: KernelSyncs) -> dict[int, int]:
     done: dict[int, int] = {}
     deadline = time.monotonic() + WAIT_SECONDS
-    while syncs.under_way:
+    while syncs.in_progress_count:
         assert time.monotonic() < deadline, "not done in time"
         syncs.wait(WAIT_SECONDS)
         done.update(syncs.done())
@@ -63,7 +63,7 @@ def test_what_cannot_be_synced_is_not_begun(syncs: KernelSyncs) -> None:
     for one in ends:
         os.close(one)
     assert syncs.begin(ends[0]) is None
-    assert syncs.under_way == 0
+    assert syncs.in_progress_count == 0
 
 
 def test_more_than_there_is_room_for_are_not_begun(syncs: KernelSyncs, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from storage.key_map import DICTIONARY_KEY_BYTES, DenseKeyMap, keys_max, long_name, with_room
+from storage.compaction.key_map import DICTIONARY_KEY_BYTES, DenseKeyMap, digest_name, keys_max, with_capacity
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 100, 5000])
@@ -24,16 +24,16 @@ def test_a_dense_map_holds_what_it_was_made_for(count: int) -> None:
 
 def test_keys_move_to_less_memory_when_a_dictionary_takes_half_of_it() -> None:
     memory_bytes = 100 * DICTIONARY_KEY_BYTES
-    few = with_room({}, 50, memory_bytes)
+    few = with_capacity({}, 50, memory_bytes)
     assert isinstance(few, dict)
     for number in range(50):
         few[b"%d" % number] = number
-    many = with_room(few, 1, memory_bytes)
+    many = with_capacity(few, 1, memory_bytes)
     assert isinstance(many, DenseKeyMap)
     assert [many.get(b"%d" % number, -1) for number in range(51)] == [*range(50), -1]
-    assert with_room(many, 1, memory_bytes) is many
-    assert with_room(many, keys_max(memory_bytes), memory_bytes) is None
-    assert with_room({}, 10 * keys_max(memory_bytes), memory_bytes) is not None, "one batch always fits"
+    assert with_capacity(many, 1, memory_bytes) is many
+    assert with_capacity(many, keys_max(memory_bytes), memory_bytes) is None
+    assert with_capacity({}, 10 * keys_max(memory_bytes), memory_bytes) is not None, "one batch always fits"
     assert keys_max(memory_bytes) > 6 * 50
 
 
@@ -49,5 +49,5 @@ def test_a_full_map_stays_within_its_memory() -> None:
 
 
 def test_the_name_of_a_long_key_is_no_short_key() -> None:
-    assert len(long_name(b"x" * 48)) == 48
-    assert long_name(b"x" * 48) != long_name(b"x" * 49)
+    assert len(digest_name(b"x" * 48)) == 48
+    assert digest_name(b"x" * 48) != digest_name(b"x" * 49)

@@ -6,11 +6,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from storage.batch import check_batch, parse_header, read_records
-from storage.files import Files
-from storage.log import Log
-from storage.settings import LogSettings
-from storage.store import LogStore
+from storage.batch.record_batch import check_batch, parse_header, read_records
+from storage.data_directory.store import LogStore
+from storage.disk.files import Files
+from storage.log.log import Log
+from storage.log.settings import LogSettings
 from tests.support.batches import NOW_MS, make_batch, read_all, split_batches
 
 SETTINGS = LogSettings(segment_bytes=300_000, index_interval_bytes=1000)

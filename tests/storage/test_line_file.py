@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.files import Files
-from storage.line_file import LineFile
+from storage.disk.files import Files
+from storage.disk.line_file import LineFile
 from tests.support.faulty_files import FaultyFiles
 
 WAIT_SECONDS = 20.0
@@ -46,7 +46,7 @@ def test_lines_that_come_while_the_file_is_replaced_are_in_both(tmp_path: Path) 
     add(file, b"before\n")
     outcome: list[bool] = []
     shortening = threading.Thread(
-        target=lambda: outcome.append(file.shorten(SHORT, 1, len(OLD), 10, sync=True)), daemon=True
+        target=lambda: outcome.append(file.rewrite(SHORT, 1, len(OLD), 10, sync=True)), daemon=True
     )
     shortening.start()
     assert files.has_begun.wait(WAIT_SECONDS)
@@ -68,7 +68,7 @@ def test_a_file_that_is_closed_meanwhile_is_left_to_the_next_start(tmp_path: Pat
     file = opened(path, files)
     outcome: list[bool] = []
     shortening = threading.Thread(
-        target=lambda: outcome.append(file.shorten(SHORT, 1, len(OLD), 10, sync=False)), daemon=True
+        target=lambda: outcome.append(file.rewrite(SHORT, 1, len(OLD), 10, sync=False)), daemon=True
     )
     shortening.start()
     assert files.has_begun.wait(WAIT_SECONDS)
@@ -76,7 +76,7 @@ def test_a_file_that_is_closed_meanwhile_is_left_to_the_next_start(tmp_path: Pat
     files.may_end.set()
     shortening.join(WAIT_SECONDS)
     assert outcome == [False]
-    assert not file.shorten(SHORT, 1, len(OLD), 10, sync=False)
+    assert not file.rewrite(SHORT, 1, len(OLD), 10, sync=False)
 
 
 @pytest.mark.parametrize("operation", ["create", "pwrite", "fsync", "rename"])
@@ -86,7 +86,7 @@ def test_a_replacement_that_fails_leaves_the_file_as_it_was(tmp_path: Path, oper
     descriptors = len(os.listdir("/proc/self/fd"))
     files.fail_next(operation, errno.ENOSPC)
     with pytest.raises(OSError, match="space"):
-        file.shorten(SHORT, 1, len(OLD), 10, sync=True)
+        file.rewrite(SHORT, 1, len(OLD), 10, sync=True)
     assert len(os.listdir("/proc/self/fd")) == descriptors
     add(file, b"after\n")
     assert path.read_bytes() == OLD + b"after\n"

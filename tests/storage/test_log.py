@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from storage.batch import Record, build_batch, check_batch, parse_header, read_records
+from storage.batch.format import LOG_APPEND_TIME, NONE, ZSTD
+from storage.batch.record_batch import Record, build_batch, check_batch, parse_header, read_records
+from storage.disk.files import Files
 from storage.errors import LogClosed, OffsetOutOfRange, OutOfOrderSequence
-from storage.files import Files
-from storage.format import LOG_APPEND_TIME, NONE, ZSTD
-from storage.log import Appended, Log
-from storage.recovery import open_log
-from storage.segment import index_name
-from storage.settings import LogSettings
+from storage.log.log import Appended, Log
+from storage.log.settings import LogSettings
+from storage.recovery.recovery import open_log
+from storage.segment.segment import index_name
 from tests.support.batches import (
     BOOT_ID,
     NOW_MS,

@@ -8,14 +8,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from storage.batch import Record, build_batch, check_batch, parse_header, read_records
-from storage.batch_walk import SealedSegment
-from storage.compaction import CompactionJob, compact
+from storage.batch.record_batch import Record, build_batch, check_batch, parse_header, read_records
+from storage.compaction.compaction import CompactionJob, compact
 from storage.errors import DiskFailure, OffsetOutOfRange
-from storage.log import Appended, Log
-from storage.producers import WINDOW_BATCHES
-from storage.recovery import open_log
-from storage.settings import LogSettings
+from storage.log.log import Appended, Log
+from storage.log.producers import WINDOW_BATCHES
+from storage.log.settings import LogSettings
+from storage.recovery.recovery import open_log
+from storage.segment.sealed_scan import SealedSegment
 from tests.support.batches import NOW_MS, LaterJobs, split_batches
 from tests.support.effort import examples
 from tests.support.rewriting import batches_of

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from storage.checkpoint import CheckpointFile
+from storage.data_directory.store import LogStore
 from storage.errors import DiskFailure, OffsetOutOfRange
-from storage.log import Log
-from storage.log_start import StartMove
-from storage.recovery import open_log
-from storage.settings import LogSettings
-from storage.store import LogStore
+from storage.log.log import Log
+from storage.log.settings import LogSettings
+from storage.log.start_offset import LogStartUpdate
+from storage.recovery.checkpoint import CheckpointFile
+from storage.recovery.recovery import open_log
 from tests.support.batches import BOOT_ID, LaterJobs, UnsyncedFiles, append, make_batch, make_log, run_now
 from tests.support.faulty_files import FaultyFiles
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
@@ -35,7 +35,7 @@ def start_on_file(directory: Path, files: FaultyFiles) -> int:
 def test_the_start_is_on_file_before_readers_see_it(tmp_path: Path) -> None:
     files, later = FaultyFiles(), LaterJobs()
     log = filled(tmp_path, files, later)
-    move = StartMove(log, 3)
+    move = LogStartUpdate(log, 3)
     assert (start_on_file(tmp_path, files), log.log_start_offset) == (0, 0)
     assert move.run() is True
     assert (start_on_file(tmp_path, files), log.log_start_offset) == (3, 0)
@@ -49,7 +49,7 @@ def test_the_start_is_on_file_before_readers_see_it(tmp_path: Path) -> None:
 def test_a_disk_that_does_not_take_it_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     files, later = FaultyFiles(), LaterJobs()
     log = filled(tmp_path, files, later)
-    move = StartMove(log, 3)
+    move = LogStartUpdate(log, 3)
     files.break_down("pwrite", errno.ENOSPC)
     with pytest.raises(DiskFailure):
         move.run()
@@ -57,7 +57,7 @@ def test_a_disk_that_does_not_take_it_leaves_the_log_as_it_was(tmp_path: Path) -
     files.repair()
     log.checkpoint()
     assert (start_on_file(tmp_path, files), log.log_start_offset) == (0, 0)
-    again = StartMove(log, 3)
+    again = LogStartUpdate(log, 3)
     assert again.run() is True
     again.finish()
     assert (start_on_file(tmp_path, files), log.log_start_offset) == (3, 3)
@@ -66,26 +66,26 @@ def test_a_disk_that_does_not_take_it_leaves_the_log_as_it_was(tmp_path: Path) -
 def test_one_that_fails_does_not_take_back_another(tmp_path: Path) -> None:
     files, later = FaultyFiles(), LaterJobs()
     log = filled(tmp_path, files, later)
-    first, second = StartMove(log, 2), StartMove(log, 4)
+    first, second = LogStartUpdate(log, 2), LogStartUpdate(log, 4)
     assert second.run() is True
     first.fail()
     log.checkpoint()
     assert start_on_file(tmp_path, files) == 4
     second.finish()
     assert log.log_start_offset == 4
-    third = StartMove(log, 4)  # the start it has
+    third = LogStartUpdate(log, 4)  # the start it has
     third.fail()
     assert log.log_start_offset == 4
     with pytest.raises(OffsetOutOfRange):
-        StartMove(log, 3)
+        LogStartUpdate(log, 3)
     with pytest.raises(OffsetOutOfRange):
-        StartMove(log, 6)
+        LogStartUpdate(log, 6)
 
 
 def test_a_closed_log_leaves_its_folder_alone(tmp_path: Path) -> None:
     files, later = FaultyFiles(), LaterJobs()
     log = filled(tmp_path, files, later)
-    move = StartMove(log, 3)
+    move = LogStartUpdate(log, 3)
     log.close()
     writes = files.calls["pwrite"]
     assert move.run() is False
@@ -106,7 +106,7 @@ def test_the_start_survives_a_power_cut(seed: int) -> None:
     for _ in range(6):
         append(log, make_batch(3, value=bytes(1000)))
     log.flush()
-    assert StartMove(log, 10).run() is True
+    assert LogStartUpdate(log, 10).run() is True
     again = opened(disk.after_power_cut(Random(seed)))
     assert (again.log_start_offset, again.log_end_offset) == (10, 18)
 

@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from storage.batch import parse_header
-from storage.checkpoint import CHECKPOINT_NAME, CheckpointFile, decode_checkpoint
+from storage.batch.record_batch import parse_header
 from storage.errors import DamagedLog, QuarantinedRange
-from storage.log import Log
-from storage.quarantine import QUARANTINE_NAME
-from storage.recovery import open_log
-from storage.segment import segment_name
-from storage.settings import LogSettings
+from storage.log.log import Log
+from storage.log.quarantine import QUARANTINE_NAME
+from storage.log.settings import LogSettings
+from storage.recovery.checkpoint import CHECKPOINT_NAME, CheckpointFile, decode_checkpoint
+from storage.recovery.recovery import open_log
+from storage.segment.segment import segment_name
 from tests.support.batches import BOOT_ID, UnsyncedFiles, append, make_batch, make_log, run_now, split_batches
 
 # Two batches of ten records for each segment.

@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from kwire.disk_lanes import DiskLanes
+from kwire.concurrency.disk_lanes import DiskLanes
+from storage.disk.files import Files
+from storage.disk.journal import salvage
+from storage.disk.mirrored_journal import MirroredJournal
 from storage.errors import DiskFailure, JournalDamaged, StorageFailed
-from storage.files import Files
-from storage.journal import salvage
-from storage.mirrored_journal import MirroredJournal
 from tests.support.batches import UnsyncedFiles
 from tests.support.simulated_disk import Crashed, SimulatedDisk, SimulatedFiles
 
@@ -86,7 +86,7 @@ def test_a_journal_without_a_copy_gets_one(tmp_path: Path) -> None:
     (tmp_path / "mirror").unlink()
     journal = opened(tmp_path)
     assert list(journal.replay()) == COMMITS
-    assert [repair.endswith("written anew from journal") for repair in journal.repairs] == [True]
+    assert [repair.endswith("rewritten from journal") for repair in journal.repairs] == [True]
     journal.close()
     assert opened(tmp_path).repairs == []
 

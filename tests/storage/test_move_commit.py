@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from storage.directories import LogDirectories
+from storage.data_directory.directories import LogDirectories
 from storage.errors import DiskFailure, StorageFailed
-from storage.log import Log
-from storage.moving import LogMove
+from storage.log.log import Log
+from storage.relocation.relocation import LogMove
 from tests.support.moving import (
     FOLDER,
     ID,
@@ -72,8 +72,8 @@ def test_a_file_that_goes_during_the_settlement_is_not_missed(disk: SimulatedDis
 
     _, move, _ = switched(disk, Seeing(disk))
     settle(move)
-    assert move.settlement is not None
-    assert move.settlement.is_done
+    assert move.commit is not None
+    assert move.commit.is_done
 
 
 # --- one move after the other
@@ -81,7 +81,7 @@ def test_a_file_that_goes_during_the_settlement_is_not_missed(disk: SimulatedDis
 
 def test_a_log_that_has_not_settled_does_not_move_again(disk: SimulatedDisk) -> None:
     directories, move, moved = switched(disk)
-    with pytest.raises(DiskFailure, match="has not settled"):
+    with pytest.raises(DiskFailure, match="is not committed yet"):
         directories.begin_move(FOLDER, ID, "/a")
     assert FOLDER in names(disk, "/a")  # it may still be the one that counts
     settle(move)

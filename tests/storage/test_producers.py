@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from storage.batch import BatchHeader, parse_header
+from storage.batch.format import MAX_SEQUENCE
+from storage.batch.record_batch import BatchHeader, parse_header
 from storage.errors import InvalidProducerEpoch, OutOfOrderSequence
-from storage.format import MAX_SEQUENCE
-from storage.producers import ProducerStates, add_sequence
+from storage.log.producers import ProducerStates, add_sequence
 from tests.support.batches import NOW_MS, make_batch
 
 TEMPLATE = parse_header(make_batch())

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.files import Files
-from storage.quarantine import QUARANTINE_NAME, Quarantine, add_range, read_quarantine, write_quarantine
+from storage.disk.files import Files
+from storage.log.quarantine import QUARANTINE_NAME, Quarantine, add_range, read_quarantine, write_quarantine
 from tests.support.faulty_files import FaultyFiles
 
-FIRST = Quarantine(0, 100, 50, 10, 12, "the CRC does not fit the bytes")
+FIRST = Quarantine(0, 100, 50, 10, 12, "the CRC does not match")
 SECOND = Quarantine(40, 0, 0, 40, 45, "records are missing")
 
 

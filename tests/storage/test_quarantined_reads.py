@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from storage.disk.files import Files
 from storage.errors import QuarantinedRange
-from storage.files import Files
-from storage.log import Log
-from storage.quarantine import Quarantine, read_quarantine
-from storage.recovery import open_log
-from storage.settings import LogSettings
+from storage.log.log import Log
+from storage.log.quarantine import Quarantine, read_quarantine
+from storage.log.settings import LogSettings
+from storage.recovery.recovery import open_log
 from tests.support.batches import BOOT_ID, NOW_MS, append, headers, make_batch, make_log, run_now
 
 SMALL = LogSettings(segment_bytes=700, index_interval_bytes=100)

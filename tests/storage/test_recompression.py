@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
 from msgspec.structs import replace
 
-from storage.batch import BatchHeader, Record, build_batch, check_batch, is_intact, parse_header, read_records
-from storage.compression import compress
-from storage.errors import BudgetExceeded, CorruptBatch, DecompressionFailed, InvalidBatch
-from storage.format import (
+from storage.batch.compression import compress
+from storage.batch.format import (
     CONTROL_BIT,
     CRC_START,
     GZIP,
@@ -25,7 +23,17 @@ from storage.format import (
     TRANSACTIONAL_BIT,
     ZSTD,
 )
-from storage.recompression import unfold
+from storage.batch.recompression import decompress_batch
+from storage.batch.record_batch import (
+    BatchHeader,
+    Record,
+    build_batch,
+    check_batch,
+    is_intact,
+    parse_header,
+    read_records,
+)
+from storage.errors import BudgetExceeded, CorruptBatch, DecompressionFailed, InvalidBatch
 from tests.support.batches import NOW_MS, make_batch
 from tests.support.effort import examples
 
@@ -47,14 +55,14 @@ codecs = st.sampled_from(CODECS)
 
 
 def recompressed(batch: memoryview, codec: int, level: int | None = None) -> tuple[memoryview, BatchHeader]:
-    whole = unfold(batch, parse_header(batch), budget_bytes=BUDGET_BYTES, record_bytes_max=ANY_BYTES)
-    return whole.fold(codec, level)
+    whole = decompress_batch(batch, parse_header(batch), budget_bytes=BUDGET_BYTES, record_bytes_max=ANY_BYTES)
+    return whole.compress_with(codec, level)
 
 
 def refused(body: bytes, count: int, codec: int = NONE, record_bytes_max: int = ANY_BYTES) -> str:
     batch = batch_of(body, count, codec)
     with pytest.raises(InvalidBatch) as caught:
-        unfold(batch, parse_header(batch), budget_bytes=BUDGET_BYTES, record_bytes_max=record_bytes_max)
+        decompress_batch(batch, parse_header(batch), budget_bytes=BUDGET_BYTES, record_bytes_max=record_bytes_max)
     return str(caught.value)
 
 
@@ -162,7 +170,7 @@ def test_attributes_beside_the_codec_stay() -> None:
 
 def test_an_unfolded_batch_can_be_looked_at_like_any_other() -> None:
     batch = make_batch(5, compression=LZ4)
-    whole = unfold(batch, parse_header(batch), budget_bytes=BUDGET_BYTES, record_bytes_max=ANY_BYTES)
+    whole = decompress_batch(batch, parse_header(batch), budget_bytes=BUDGET_BYTES, record_bytes_max=ANY_BYTES)
     view = whole.as_batch()
     assert whole.header == parse_header(view)
     assert [plain(one) for one in read_records(view, 0)] == [plain(one) for one in read_records(batch, BUDGET_BYTES)]
@@ -203,7 +211,9 @@ def test_attributes_of_a_record_are_cleared() -> None:
 def test_the_largest_timestamp_is_that_of_the_records(told: int) -> None:
     batch = memoryview(build_batch([Record(None, b"", NOW_MS + more) for more in (5, 90, 7)], compression=SNAPPY))
     header = replace(parse_header(batch), max_timestamp=told)
-    _, found = unfold(batch, header, budget_bytes=BUDGET_BYTES, record_bytes_max=ANY_BYTES).fold(NONE)
+    _, found = decompress_batch(batch, header, budget_bytes=BUDGET_BYTES, record_bytes_max=ANY_BYTES).compress_with(
+        NONE
+    )
     assert found.max_timestamp == NOW_MS + 90
     assert found.base_timestamp == NOW_MS + 5
 
@@ -280,17 +290,17 @@ def test_times_that_do_not_fit_in_64_bits_are_refused() -> None:
     batch = batch_of(record_bytes(timestamp_delta=2**63 - 1), 1)
     header = replace(parse_header(batch), base_timestamp=1)
     with pytest.raises(InvalidBatch, match="64 bits"):
-        unfold(batch, header, budget_bytes=BUDGET_BYTES, record_bytes_max=ANY_BYTES)
+        decompress_batch(batch, header, budget_bytes=BUDGET_BYTES, record_bytes_max=ANY_BYTES)
 
 
 @given(st.binary(max_size=120), st.integers(1, 4), codecs)
 def test_random_bytes_are_taken_whole_or_refused(body: bytes, count: int, codec: int) -> None:
     batch = batch_of(body, count, codec)
     try:
-        whole = unfold(batch, parse_header(batch), budget_bytes=BUDGET_BYTES, record_bytes_max=ANY_BYTES)
+        whole = decompress_batch(batch, parse_header(batch), budget_bytes=BUDGET_BYTES, record_bytes_max=ANY_BYTES)
     except InvalidBatch:
         return
-    assert len(DefaultRecordBatch(bytes(whole.fold(NONE)[0]))) == count
+    assert len(DefaultRecordBatch(bytes(whole.compress_with(NONE)[0]))) == count
 
 
 @given(record_lists, st.data())
@@ -317,7 +327,7 @@ def test_a_payload_that_is_not_compressed_is_refused(codec: int) -> None:
     batch = batch_of(record_bytes(), 1)
     header = replace(parse_header(batch), attributes=codec)
     with pytest.raises(DecompressionFailed):
-        unfold(batch, header, budget_bytes=BUDGET_BYTES, record_bytes_max=ANY_BYTES)
+        decompress_batch(batch, header, budget_bytes=BUDGET_BYTES, record_bytes_max=ANY_BYTES)
 
 
 @pytest.mark.parametrize("codec", CODECS[1:])
@@ -333,4 +343,4 @@ def test_the_bound_on_one_record_is_exact_and_is_for_compressed_batches(codec: i
     size = len(record_bytes(value=bytes(100))) - 2  # its length is written in two bytes
     assert "record 1 has" in refused(body, 2, codec, size - 1)
     for batch, limit in ((batch_of(body, 2, codec), size), (batch_of(body, 2), 0)):
-        unfold(batch, parse_header(batch), budget_bytes=BUDGET_BYTES, record_bytes_max=limit)
+        decompress_batch(batch, parse_header(batch), budget_bytes=BUDGET_BYTES, record_bytes_max=limit)

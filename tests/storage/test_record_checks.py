@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from storage.batch import Record, build_batch, check_batch, parse_header, read_records, set_max_timestamp
-from storage.batch import unfolded_records as unfolded
+from storage.batch.format import GZIP, HEADER, LZ4, NO_TIMESTAMP, NONE, SNAPPY, ZSTD
+from storage.batch.record_batch import Record, build_batch, check_batch, parse_header, read_records, set_max_timestamp
+from storage.batch.record_batch import decompress_records as unfolded
+from storage.batch.record_checks import RecordLimits, check_records
 from storage.errors import PROBLEMS_NAMED_MAX, CorruptBatch, InvalidBatch, InvalidTimestamp, StorageError
-from storage.format import GZIP, HEADER, LZ4, NO_TIMESTAMP, NONE, SNAPPY, ZSTD
-from storage.record_checks import RecordLimits, check_records
 from tests.storage.test_batch import BUDGET_BYTES, records, sealed
 from tests.support.batches import NOW_MS, make_batch
 from tests.support.effort import examples

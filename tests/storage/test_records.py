@@ -4,10 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.batch import Record, build_batch, parse_header, read_records
-from storage.errors import CorruptBatch
-from storage.format import HEADER_BYTES
-from storage.records import (
+from storage.batch.format import HEADER_BYTES
+from storage.batch.record_batch import Record, build_batch, parse_header, read_records
+from storage.batch.records import (
     INT_BYTES_MAX,
     LONG_BYTES_MAX,
     NULL,
@@ -18,6 +17,7 @@ from storage.records import (
     record_heads,
     varint,
 )
+from storage.errors import CorruptBatch
 from tests.storage.test_batch import BUDGET_BYTES, records
 from tests.support.batches import NOW_MS
 

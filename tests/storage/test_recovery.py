@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from storage import log as log_module
-from storage import walk as walk_module
-from storage.batch import parse_header
-from storage.checkpoint import CHECKPOINT_NAME
+from storage.batch.record_batch import parse_header
+from storage.disk.files import Files
 from storage.errors import DamagedLog
-from storage.files import Files
-from storage.log import Log
-from storage.recovery import open_log
-from storage.segment import segment_name
-from storage.settings import LogSettings
+from storage.log import log as log_module
+from storage.log.log import Log
+from storage.log.settings import LogSettings
+from storage.recovery.checkpoint import CHECKPOINT_NAME
+from storage.recovery.recovery import open_log
+from storage.segment import scan as walk_module
+from storage.segment.segment import segment_name
 from tests.support.batches import (
     BOOT_ID,
     NOW_MS,

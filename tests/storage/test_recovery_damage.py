@@ -7,14 +7,14 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from storage.batch import parse_header
-from storage.checkpoint import CHECKPOINT_NAME, CheckpointFile
+from storage.batch.record_batch import parse_header
 from storage.errors import DiskFailure, QuarantinedRange
-from storage.log import Log
-from storage.quarantine import QUARANTINE_NAME, Quarantine, read_quarantine
-from storage.recovery import open_log
-from storage.segment import index_name, segment_name
-from storage.settings import LogSettings
+from storage.log.log import Log
+from storage.log.quarantine import QUARANTINE_NAME, Quarantine, read_quarantine
+from storage.log.settings import LogSettings
+from storage.recovery.checkpoint import CHECKPOINT_NAME, CheckpointFile
+from storage.recovery.recovery import open_log
+from storage.segment.segment import index_name, segment_name
 from tests.support.batches import (
     BOOT_ID,
     NOW_MS,
@@ -491,7 +491,7 @@ def test_what_the_checkpoint_does_not_know_is_looked_at_before_it_goes(tmp_path:
     fill(log, 60, start=30)
     start = list(log.segments())[-1].base_offset
     # The start moved, and nothing else of this checkpoint is newer.
-    (tmp_path / CHECKPOINT_NAME).write_bytes(replace(checkpoint, log_start_offset=start, walk_from=0).encode())
+    (tmp_path / CHECKPOINT_NAME).write_bytes(replace(checkpoint, log_start_offset=start, scan_from=0).encode())
     again = reopen(tmp_path)
     assert again.log_start_offset == start
     state, expected = again.producers.get(7), log.producers.get(7)

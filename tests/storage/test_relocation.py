@@ -7,12 +7,15 @@ from random import Random
 
 import pytest
 
-from storage.directories import LogDirectories
+from storage.data_directory.directories import LogDirectories
 from storage.errors import DiskFailure, StorageFailed
-from storage.index import decode_sealed
-from storage.log import Log
-from storage.log_start import StartMove
-from storage.moving import (
+from storage.log.log import Log
+from storage.log.quarantine import Quarantine, read_quarantine
+from storage.log.settings import LogSettings
+from storage.log.start_offset import LogStartUpdate
+from storage.log.syncing import SYNC_FAILED_NAME
+from storage.log.transactions import AbortedTransaction
+from storage.relocation.relocation import (
     FUTURE_NOTE,
     FUTURE_SUFFIX,
     MOVED_NOTE,
@@ -22,10 +25,7 @@ from storage.moving import (
     MovedLog,
     can_switch,
 )
-from storage.quarantine import Quarantine, read_quarantine
-from storage.settings import LogSettings
-from storage.syncing import SYNC_FAILED_NAME
-from storage.transactions import AbortedTransaction
+from storage.segment.index import decode_sealed
 from tests.support.batches import LaterJobs, append, make_batch
 from tests.support.moving import (
     FOLDER,
@@ -160,7 +160,7 @@ def test_what_is_appended_meanwhile_is_copied_too(disk: SimulatedDisk) -> None:
                 put(log, number)
                 number += 1
     assert move.lag(log) > 0
-    assert not move.plan(log).is_rest(0)
+    assert not move.plan(log).is_small(0)
     copy_all(move, log)
     put(log, number)
     assert move.lag(log) > 0
@@ -176,10 +176,10 @@ def test_a_rest_is_small(disk: SimulatedDisk) -> None:
     append(log, make_batch(value=bytes(REST_BYTES_MAX)))
     move = directories.begin_move(FOLDER, ID, "/b")
     move.prepare()
-    assert not move.plan(log).is_rest()
+    assert not move.plan(log).is_small()
     assert move.lag(log) == 1
     copy_all(move, log)
-    assert move.plan(log).is_rest()
+    assert move.plan(log).is_small()
     assert move.lag(log) == 0
     assert move.copied_bytes == log.size_bytes
 
@@ -246,7 +246,7 @@ def test_what_went_is_not_in_the_copy_though_a_round_was_only_planned(disk: Simu
     old = list(log.segments())[:2]
     new = write_new_segment(log, files, old, lambda header: header.base_offset % 2 == 1)
     log.replace_segments(old, [new], old[-1].next_offset)
-    assert move.plan(log).is_rest()  # so it is left to the switch, which plans anew
+    assert move.plan(log).is_small()  # so it is left to the switch, which plans anew
     moved = switch(move, log)
     settle(move)
     kept = [number for number in range(20) if number % 2 == 1 or number >= old[-1].next_offset]
@@ -316,7 +316,7 @@ def test_damaged_ranges_move_along(disk: SimulatedDisk) -> None:
     move.prepare()
     copy_all(move, log)
     log.quarantine(hole)
-    assert not move.plan(log).is_rest()
+    assert not move.plan(log).is_small()
     copy_all(move, log)
     moved = switch(move, log)
     settle(move)
@@ -337,7 +337,7 @@ def test_slices_of_readers_stay_good(disk: SimulatedDisk) -> None:
 
 def test_a_partition_without_records_gets_its_folder_there(disk: SimulatedDisk) -> None:
     directories = start(Machine(disk))
-    directories.make_empty(FOLDER, ID, "/b")
+    directories.create_empty(FOLDER, ID, "/b")
     directories.sync_empty(FOLDER, "/b")
     disk = disk.after_power_cut(Random(1))
     directories = start(Machine(disk))
@@ -407,9 +407,9 @@ def test_a_deleted_topic_leaves_nothing_of_its_move(disk: SimulatedDisk) -> None
         if steps == 2:
             settle(move)
         directories.delete_log("t", 0)
-        settlement = move.settlement
-        if settlement is not None:
-            settlement.run()  # a thread that comes late
+        commit = move.commit
+        if commit is not None:
+            commit.run()  # a thread that comes late
         move.close_old()
         for data_dir in ("/a", "/b"):
             assert not [name for name in names(disk, data_dir) if name.startswith("t-0")], steps
@@ -480,11 +480,11 @@ def test_what_the_new_log_calls_durable_waits_for_the_settlement(disk: Simulated
 
 
 def is_settled(move: LogMove) -> bool:
-    return move.settlement is not None and move.settlement.is_done
+    return move.commit is not None and move.commit.is_done
 
 
 def make_start_durable(log: Log) -> None:
-    move = StartMove(log, 1)
+    move = LogStartUpdate(log, 1)
     move.run()
     move.finish()
 
@@ -532,14 +532,14 @@ def half_moved(disk: SimulatedDisk, *, is_settled: bool) -> None:
 def test_an_old_folder_is_not_served_when_the_new_one_is_not_there(disk: SimulatedDisk, is_settled: bool) -> None:
     half_moved(disk, is_settled=is_settled)
     directories = start(Machine(disk.restarted()), "/a")
-    with pytest.raises(DiskFailure, match="moved to another directory"):
+    with pytest.raises(DiskFailure, match="moved to another data directory"):
         open_log(directories)
 
 
 def test_a_new_folder_is_not_served_before_it_counts(disk: SimulatedDisk) -> None:
     half_moved(disk, is_settled=False)
     directories = start(Machine(disk.restarted()), "/b")
-    with pytest.raises(DiskFailure, match="came from another directory"):
+    with pytest.raises(DiskFailure, match="moved here from another data directory"):
         open_log(directories)
 
 

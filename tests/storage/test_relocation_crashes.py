@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from storage.errors import DiskFailure
-from storage.log import Log
+from storage.log.log import Log
 from tests.support.effort import repetitions
 from tests.support.moving import (
     FOLDER,
@@ -164,15 +164,15 @@ def test_a_second_crash_while_the_first_is_sorted_out_harms_nothing(is_power_cut
 
 
 def without_settlement(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.moving.Settlement.run", lambda self: setattr(self, "is_done", True))
+    monkeypatch.setattr("storage.relocation.relocation.MoveCommit.run", lambda self: setattr(self, "is_done", True))
 
 
 def with_every_note_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.moving.is_moving_in_boot", lambda path, boot_id, files: True)
+    monkeypatch.setattr("storage.relocation.relocation.is_moving_in_boot", lambda path, boot_id, files: True)
 
 
 def without_a_look_at_the_note(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("storage.moving.is_moving_in_boot", lambda path, boot_id, files: False)
+    monkeypatch.setattr("storage.relocation.relocation.is_moving_in_boot", lambda path, boot_id, files: False)
 
 
 def crash_everywhere(is_power_cut: bool) -> None:

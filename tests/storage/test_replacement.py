@@ -12,16 +12,16 @@ import pytest
 from crc32c import crc32c
 from msgspec.structs import replace
 
-from storage.batch import BatchHeader, parse_header
-from storage.checkpoint import CheckpointFile
+from storage.batch.format import CRC_POSITION, CRC_START, HEADER, LENGTH_OVERHEAD
+from storage.batch.record_batch import BatchHeader, parse_header
+from storage.disk.files import Files
 from storage.errors import DamagedLog, DiskFailure, LogClosed, StorageFailed
-from storage.files import Files
-from storage.format import CRC_POSITION, CRC_START, HEADER, LENGTH_OVERHEAD
-from storage.log import Log
-from storage.recovery import open_log
-from storage.replacement import REPLACEMENT_NAME, finish_replacement, new_index_path, new_log_path
-from storage.segment import segment_name
-from storage.settings import LogSettings
+from storage.log.log import Log
+from storage.log.segment_replacement import REPLACEMENT_NAME, finish_replacement, new_index_path, new_log_path
+from storage.log.settings import LogSettings
+from storage.recovery.checkpoint import CheckpointFile
+from storage.recovery.recovery import open_log
+from storage.segment.segment import segment_name
 from tests.support.batches import BOOT_ID, NOW_MS, LaterJobs, append, headers, make_batch, make_log, read_all, run_now
 from tests.support.faulty_files import FaultyFiles
 from tests.support.new_segments import write_new_segment
@@ -293,9 +293,9 @@ def test_only_what_fits_is_taken(tmp_path: Path) -> None:
         log.replace_segments([segments[0], segments[2]], [new], 0)
     with pytest.raises(ValueError, match="in use"):
         log.replace_segments(segments[-1:], [], 0)
-    with pytest.raises(ValueError, match="behind"):
+    with pytest.raises(ValueError, match="beyond"):
         log.replace_segments(segments[:1], [new], 0)
-    with pytest.raises(ValueError, match="no segments"):
+    with pytest.raises(ValueError, match="not in this log"):
         log.replace_segments([], [new], 0)
     log.roll(NOW_MS)
     with pytest.raises(ValueError, match="log end"):

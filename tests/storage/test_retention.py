@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.retention import (
+from storage.log.retention_rules import (
     NEVER,
     LogExtent,
     RetentionLimits,
-    hold_ring,
-    next_look_ms,
+    apply_message_limit,
+    message_limit_start,
+    next_check_ms,
     retained_start,
-    ring_start,
 )
 
 NOW_MS = 1_000_000
@@ -102,7 +102,7 @@ def test_what_lies_below_the_log_start_does_not_count_any_more() -> None:
 def test_s0_18_a_full_ring_drops_the_oldest_record_for_each_new_one() -> None:
     start = 0
     for watermark in range(50):
-        start = ring_start(start, watermark, 7)
+        start = message_limit_start(start, watermark, 7)
         assert start == max(0, watermark - 7)
 
 
@@ -122,11 +122,11 @@ def test_the_ring_is_held_in_memory_and_never_goes_back() -> None:
         log_start_offset = 5
 
     log = Start()
-    hold_ring(log, 10, 6)
+    apply_message_limit(log, 10, 6)
     assert log.log_start_offset == 5
-    hold_ring(log, 20, 6)
+    apply_message_limit(log, 20, 6)
     assert log.log_start_offset == 14
-    hold_ring(log, 21, 100)
+    apply_message_limit(log, 21, 100)
     assert log.log_start_offset == 14
 
 
@@ -143,7 +143,7 @@ def test_s0_61_the_tightest_limit_wins() -> None:
 
 def test_s0_62_without_limits_everything_stays_for_ever() -> None:
     assert kept_from(THREE, 2**62) == 0
-    assert next_look_ms(100, RetentionLimits()) == NEVER
+    assert next_check_ms(100, RetentionLimits()) == NEVER
 
 
 def test_s0_19_a_room_may_be_bounded_by_time_alone() -> None:
@@ -164,7 +164,7 @@ def test_age_and_size_do_not_count_where_the_policy_is_only_compact() -> None:
     limits = {"retention_ms": 0, "retention_bytes": 0, "is_deleted": False}
     assert kept_from(THREE, 2**62, **limits) == 0
     assert kept_from(THREE, 2**62, **limits, retention_messages=12) == 18
-    assert next_look_ms(100, RetentionLimits(retention_ms=5, is_deleted=False)) == NEVER
+    assert next_check_ms(100, RetentionLimits(retention_ms=5, is_deleted=False)) == NEVER
 
 
 def test_an_empty_log_stays_as_it_is() -> None:
@@ -174,7 +174,7 @@ def test_an_empty_log_stays_as_it_is() -> None:
 
 def test_the_next_look_is_when_the_oldest_segment_comes_of_age() -> None:
     limits = RetentionLimits(retention_ms=1000)
-    due_ms = next_look_ms(100, limits)
+    due_ms = next_check_ms(100, limits)
     assert kept_from(THREE, due_ms - 1, retention_ms=1000) == 0
     assert kept_from(THREE, due_ms, retention_ms=1000) == 10
 

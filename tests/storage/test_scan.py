@@ -4,11 +4,11 @@ from random import Random
 
 import pytest
 
-from storage.batch import BatchHeader, Record, build_batch, parse_header
-from storage.format import GZIP, HEADER, HEADER_BYTES, LENGTH_OVERHEAD
-from storage.index import SparseIndex
-from storage.quarantine import QUARANTINES_MAX, Quarantine
-from storage.walk import Ending, SegmentWalk, Walked, end_of_data, is_zero
+from storage.batch.format import GZIP, HEADER, HEADER_BYTES, LENGTH_OVERHEAD
+from storage.batch.record_batch import BatchHeader, Record, build_batch, parse_header
+from storage.log.quarantine import QUARANTINES_MAX, Quarantine
+from storage.segment.index import SparseIndex
+from storage.segment.scan import Ending, ScanResult, SegmentScan, end_of_data, is_zero
 from tests.support.batches import NOW_MS
 
 ROOM = 700
@@ -36,7 +36,7 @@ class Segment:
         self.data += batch
 
 
-def walk(
+def scan(
     data: bytes | bytearray,
     base: int = 100,
     *,
@@ -45,7 +45,7 @@ def walk(
     known: tuple[Quarantine, ...] = (),
     clean_upto: int = 0,
     synced_upto: int = 0,
-) -> tuple[Walked, list[BatchHeader]]:
+) -> tuple[ScanResult, list[BatchHeader]]:
     seen: list[BatchHeader] = []
     fetched = [0]
     view = memoryview(bytes(data))
@@ -55,7 +55,7 @@ def walk(
         assert start < end <= len(view)
         fetched[0] = end
 
-    walk = SegmentWalk(
+    scan = SegmentScan(
         view,
         base,
         index_interval_bytes=200,
@@ -66,13 +66,13 @@ def walk(
         known=known,
         fetch=fetch,
     )
-    walked = walk.run(lambda header, batch: seen.append(header))
-    check_index(walked, {header.base_offset for header in seen}, view)
-    return walked, seen
+    scanned = scan.run(lambda header, batch: seen.append(header))
+    check_index(scanned, {header.base_offset for header in seen}, view)
+    return scanned, seen
 
 
-def check_index(walked: Walked, offsets: set[int], view: memoryview) -> None:
-    index: SparseIndex = walked.index
+def check_index(scanned: ScanResult, offsets: set[int], view: memoryview) -> None:
+    index: SparseIndex = scanned.index
     for offset, position in zip(index.offsets, index.positions, strict=True):
         assert parse_header(view, position).base_offset == index.base_offset + offset
         assert index.base_offset + offset in offsets
@@ -85,15 +85,15 @@ def found_offsets(seen: list[BatchHeader]) -> list[int]:
 @pytest.mark.parametrize("room", [0, 1, HEADER_BYTES, ROOM, 3_000_000])
 def test_a_whole_segment_is_walked_to_its_end(room: int) -> None:
     segment = Segment([10, 300, 1, 70])
-    walked, seen = walk(segment.data + bytes(room))
-    assert (walked.position, walked.next_offset, walked.ending) == (
+    scanned, seen = scan(segment.data + bytes(room))
+    assert (scanned.position, scanned.next_offset, scanned.ending) == (
         len(segment.data),
         segment.next_offset,
         Ending.CLEAN,
     )
     assert found_offsets(seen) == [place[2] for place in segment.places]
-    assert (walked.quarantined, walked.torn_bytes, walked.batch_count) == ([], 0, 4)
-    assert walked.first_timestamp == parse_header(segment.data).max_timestamp
+    assert (scanned.quarantined, scanned.torn_bytes, scanned.batch_count) == ([], 0, 4)
+    assert scanned.first_timestamp == parse_header(segment.data).max_timestamp
 
 
 def test_batches_without_records_are_good() -> None:
@@ -106,15 +106,15 @@ def test_batches_without_records_are_good() -> None:
 
     values[4] = crc32c(empty[21:])
     HEADER.pack_into(empty, 0, *values)
-    walked, seen = walk(segment.data + empty + bytes(ROOM))
-    assert (walked.ending, len(seen), walked.next_offset) == (Ending.CLEAN, 2, segment.next_offset + 5)
+    scanned, seen = scan(segment.data + empty + bytes(ROOM))
+    assert (scanned.ending, len(seen), scanned.next_offset) == (Ending.CLEAN, 2, segment.next_offset + 5)
 
 
 def judge_flip(segment: Segment, at: int, bit: int, room: int, *, is_same_boot: bool, limit: int | None) -> None:
     """One flipped bit: its batch is set apart, or damage at the end; every other batch is found."""
     data = bytearray(segment.data) + bytes(room)
     data[at] ^= 1 << bit
-    walked, seen = walk(data, limit=limit, is_same_boot=is_same_boot)
+    scanned, seen = scan(data, limit=limit, is_same_boot=is_same_boot)
     number = next(
         (number for number, (start, end, _) in enumerate(segment.places) if start <= at < end), len(segment.places)
     )
@@ -125,21 +125,21 @@ def judge_flip(segment: Segment, at: int, bit: int, room: int, *, is_same_boot: 
         return
     start, end, offset = segment.places[number]
     if at - start in EPOCH:
-        assert (walked.ending, walked.quarantined) == (Ending.CLEAN, []), what
+        assert (scanned.ending, scanned.quarantined) == (Ending.CLEAN, []), what
         assert found_offsets(seen) == sorted([*others, offset]), what
         return
     assert found_offsets(seen) == others, what
     if number + 1 < len(segment.places):
-        (one,) = walked.quarantined
+        (one,) = scanned.quarantined
         assert (one.position, one.end_position) == (start, end), what
         assert (one.start_offset, one.end_offset) == (offset, segment.places[number + 1][2]), what
         assert one.reason, what
-        assert walked.ending is Ending.CLEAN, what
+        assert scanned.ending is Ending.CLEAN, what
     else:
-        assert (walked.position, walked.next_offset) == (start, offset), what
+        assert (scanned.position, scanned.next_offset) == (start, offset), what
         # Zeros at the end of a compressed batch may be its own or what a cut write left: that cannot be told.
         is_clear = not data[start + 22] & 7 and data[end - 2]
-        assert walked.ending in ((Ending.DAMAGED,) if is_clear else (Ending.DAMAGED, Ending.TORN)), what
+        assert scanned.ending in ((Ending.DAMAGED,) if is_clear else (Ending.DAMAGED, Ending.TORN)), what
 
 
 @pytest.mark.parametrize("is_same_boot", [True, False])
@@ -181,14 +181,14 @@ def test_several_damaged_places_are_several_ranges() -> None:
     for number in (0, 3, 4, 6, 8):
         data[segment.places[number][0] + 70] ^= 4
     data[segment.places[6][0] + 10] ^= 4  # this one lies about its length as well
-    walked, seen = walk(data)
+    scanned, seen = scan(data)
     numbers = {place[2]: number for number, place in enumerate(segment.places)}
     assert [numbers[offset] for offset in found_offsets(seen)] == [1, 2, 5, 7, 9, 10, 11]
-    assert [(one.position, one.end_position) for one in walked.quarantined] == [
+    assert [(one.position, one.end_position) for one in scanned.quarantined] == [
         (segment.places[first][0], segment.places[last][1]) for first, last in ((0, 0), (3, 4), (6, 6), (8, 8))
     ]
-    again, _ = walk(data, known=tuple(walked.quarantined))
-    assert again.quarantined == walked.quarantined
+    again, _ = scan(data, known=tuple(scanned.quarantined))
+    assert again.quarantined == scanned.quarantined
 
 
 def test_a_batch_inside_a_value_is_not_taken_for_one_of_the_log() -> None:
@@ -200,9 +200,9 @@ def test_a_batch_inside_a_value_is_not_taken_for_one_of_the_log() -> None:
     segment.put([Record(None, b"c" * 50, NOW_MS)], 103)
     data = bytearray(segment.data)
     data[segment.places[1][0] + 9] ^= 1  # its length is wrong, so what follows has to be searched for
-    walked, seen = walk(data)
+    scanned, seen = scan(data)
     assert found_offsets(seen) == [100, 102, 103]
-    assert [(one.start_offset, one.end_offset) for one in walked.quarantined] == [(101, 102)]
+    assert [(one.start_offset, one.end_offset) for one in scanned.quarantined] == [(101, 102)]
 
 
 def test_missing_bytes_in_the_middle_are_a_range() -> None:
@@ -210,35 +210,35 @@ def test_missing_bytes_in_the_middle_are_a_range() -> None:
     start, end, offset = segment.places[2]
     for lost in (bytes(end - start), b""):
         data = segment.data[:start] + lost + segment.data[end:]
-        walked, seen = walk(data)
+        scanned, seen = scan(data)
         assert found_offsets(seen) == [place[2] for place in segment.places if place[2] != offset]
-        (one,) = walked.quarantined
+        (one,) = scanned.quarantined
         assert (one.position, one.size_bytes) == (start, len(lost))
         assert (one.start_offset, one.end_offset) == (offset, segment.places[3][2])
-        assert walk(data, known=(one,))[0].quarantined == [one]
+        assert scan(data, known=(one,))[0].quarantined == [one]
 
 
 def test_gaps_are_normal_where_compaction_was() -> None:
     segment = Segment([40] * 6)
     data = segment.data[: segment.places[1][0]] + segment.data[segment.places[3][0] :]
-    walked, seen = walk(data, clean_upto=segment.places[3][2])
-    assert (walked.quarantined, len(seen), walked.ending) == ([], 4, Ending.CLEAN)
-    walked, _ = walk(data, clean_upto=segment.places[2][2])
-    assert [(one.start_offset, one.size_bytes) for one in walked.quarantined] == [(segment.places[1][2], 0)]
+    scanned, seen = scan(data, clean_upto=segment.places[3][2])
+    assert (scanned.quarantined, len(seen), scanned.ending) == ([], 4, Ending.CLEAN)
+    scanned, _ = scan(data, clean_upto=segment.places[2][2])
+    assert [(one.start_offset, one.size_bytes) for one in scanned.quarantined] == [(segment.places[1][2], 0)]
     # Also before the first batch, and before the last one.
     data = segment.data[segment.places[2][0] : segment.places[4][0]] + segment.data[segment.places[5][0] :]
-    walked, seen = walk(data, clean_upto=segment.next_offset)
-    assert (walked.quarantined, len(seen), walked.ending) == ([], 3, Ending.CLEAN)
+    scanned, seen = scan(data, clean_upto=segment.next_offset)
+    assert (scanned.quarantined, len(seen), scanned.ending) == ([], 3, Ending.CLEAN)
 
 
 def test_a_gap_before_the_last_batch_is_damage_where_no_compaction_was() -> None:
     segment = Segment([40] * 3)
     data = segment.data[: segment.places[1][0]] + segment.data[segment.places[2][0] :]
-    walked, _ = walk(data + bytes(ROOM))
-    assert (walked.ending, walked.next_offset) == (Ending.DAMAGED, segment.places[1][2])
+    scanned, _ = scan(data + bytes(ROOM))
+    assert (scanned.ending, scanned.next_offset) == (Ending.DAMAGED, segment.places[1][2])
     # The next segment bears witness.
-    walked, seen = walk(data, limit=segment.next_offset)
-    assert (walked.ending, len(seen), len(walked.quarantined)) == (Ending.CLEAN, 2, 1)
+    scanned, seen = scan(data, limit=segment.next_offset)
+    assert (scanned.ending, len(seen), len(scanned.quarantined)) == (Ending.CLEAN, 2, 1)
 
 
 @pytest.mark.parametrize("is_same_boot", [True, False])
@@ -249,23 +249,23 @@ def test_a_last_batch_torn_at_any_byte_is_torn(is_same_boot: bool, codec: int, r
     start, end, offset = segment.places[-1]
     for cut in range(start, end):
         data = segment.data[:cut] + (bytes(end - cut + room) if room else b"")
-        walked, seen = walk(data, is_same_boot=is_same_boot)
+        scanned, seen = scan(data, is_same_boot=is_same_boot)
         if len(seen) == 3:
             assert not any(segment.data[cut:]), cut
             continue
-        assert (walked.position, walked.next_offset) == (start, offset), cut
+        assert (scanned.position, scanned.next_offset) == (start, offset), cut
         if cut == end - 1 and room and cut % 512:
-            assert walked.ending is Ending.DAMAGED, cut  # a byte changed to zero: no write is cut there
+            assert scanned.ending is Ending.DAMAGED, cut  # a byte changed to zero: no write is cut there
             continue
         if not any(segment.data[start:cut]):
-            assert walked.ending is Ending.CLEAN, cut
+            assert scanned.ending is Ending.CLEAN, cut
             continue
         if is_same_boot and not room:
             # Space is reserved before a write, and a kill does not take it back: somebody cut the file.
-            assert (walked.ending, walked.torn_bytes) == (Ending.DAMAGED, 0), cut
+            assert (scanned.ending, scanned.torn_bytes) == (Ending.DAMAGED, 0), cut
             continue
-        assert walked.ending is Ending.TORN, cut
-        assert walked.torn_bytes == len(segment.data[start:cut].rstrip(b"\0")), cut
+        assert scanned.ending is Ending.TORN, cut
+        assert scanned.torn_bytes == len(segment.data[start:cut].rstrip(b"\0")), cut
 
 
 def lose_sectors(segment: Segment, first: int, chance: Random) -> bytearray:
@@ -286,18 +286,18 @@ def test_behind_a_sector_lost_in_a_power_cut_everything_is_the_tail(seed: int) -
         segment = Segment([chance.choice([1, 100, 500, 3000]) for _ in range(5)], chance=chance)
         first = chance.randrange(4)
         data = lose_sectors(segment, first, chance)
-        walked, seen = walk(data, is_same_boot=False)
+        scanned, seen = scan(data, is_same_boot=False)
         # Up to the first batch that lost something, whatever is good behind it.
         whole = next(number for number, place in enumerate([*segment.places, (0, 0, -1)]) if place[2] == -1 or (
             data[place[0] : place[1]] != segment.data[place[0] : place[1]]
         ))  # fmt: skip
         assert first <= whole
         assert len(seen) == whole
-        assert (walked.quarantined, walked.ending is Ending.DAMAGED) == ([], False)
+        assert (scanned.quarantined, scanned.ending is Ending.DAMAGED) == ([], False)
         if whole < len(segment.places):
-            assert (walked.position, walked.next_offset) == segment.places[whole][::2]
+            assert (scanned.position, scanned.next_offset) == segment.places[whole][::2]
             # What was synced cannot be lost: the same bytes are damage then.
-            synced, seen = walk(data, is_same_boot=False, synced_upto=segment.next_offset)
+            synced, seen = scan(data, is_same_boot=False, synced_upto=segment.next_offset)
             assert synced.quarantined or synced.ending is not Ending.TORN
             good = [
                 place[2] for place in segment.places if data[place[0] : place[1]] == segment.data[place[0] : place[1]]
@@ -308,14 +308,14 @@ def test_behind_a_sector_lost_in_a_power_cut_everything_is_the_tail(seed: int) -
 def test_bytes_after_empty_space_are_damage_after_a_kill() -> None:
     segment = Segment([40])
     data = segment.data + bytes(ROOM) + b"x"
-    assert walk(data)[0].ending is Ending.DAMAGED
-    assert walk(data, is_same_boot=False)[0].ending is Ending.TORN
+    assert scan(data)[0].ending is Ending.DAMAGED
+    assert scan(data, is_same_boot=False)[0].ending is Ending.TORN
 
 
 def test_a_batch_that_reaches_into_the_next_segment_is_bad() -> None:
     segment = Segment([40] * 3)
-    walked, seen = walk(segment.data, limit=segment.next_offset - 1)
-    assert (walked.ending, len(seen)) == (Ending.DAMAGED, 2)
+    scanned, seen = scan(segment.data, limit=segment.next_offset - 1)
+    assert (scanned.ending, len(seen)) == (Ending.DAMAGED, 2)
 
 
 def test_too_many_damaged_places_end_the_walk() -> None:
@@ -323,18 +323,18 @@ def test_too_many_damaged_places_end_the_walk() -> None:
     data = bytearray(segment.data)
     for start, _, _ in segment.places[::2]:
         data[start + 70] ^= 1
-    walked, _ = walk(data)
-    assert len(walked.quarantined) == QUARANTINES_MAX
-    assert walked.ending is Ending.DAMAGED
-    assert "places" in walked.reason
+    scanned, _ = scan(data)
+    assert len(scanned.quarantined) == QUARANTINES_MAX
+    assert scanned.ending is Ending.DAMAGED
+    assert "ranges" in scanned.reason
 
 
 def test_the_search_goes_over_many_chunks() -> None:
     first, last = Segment([50]), Segment([50], base=5000)
     for filler in (bytes(3_000_000), b"\2" * 2_500_000, Random(3).randbytes(2_200_000)):
-        walked, seen = walk(first.data + b"?" + filler + last.data)
+        scanned, seen = scan(first.data + b"?" + filler + last.data)
         assert found_offsets(seen) == [100, 5000]
-        assert walked.quarantined[0].size_bytes == len(filler) + 1
+        assert scanned.quarantined[0].size_bytes == len(filler) + 1
 
 
 def test_zeros_are_recognised_over_many_chunks() -> None:

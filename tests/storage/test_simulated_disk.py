@@ -9,14 +9,14 @@ from random import Random
 
 import pytest
 
-from storage.files import Files
+from storage.disk.files import Files
 from tests.support.simulated_disk import Crashed, SimulatedDisk, SimulatedFiles
 from tests.support.simulated_nodes import CUT_MARK, PAGE_BYTES
 
 # What the base class builds out of the other calls; the simulated disk takes these as they are.
 BUILT_OF_OTHERS = {"write_all", "read_file", "read_end", "replace_file"}
-# Kept in the object and not on the disk.
-REGISTERED = {"add_reserve", "remove_reserve", "make_way"}
+# KeptRecords in the object and not on the disk.
+REGISTERED = {"add_reserve", "remove_reserve", "free_reserve"}
 
 SEEDS = range(20)
 

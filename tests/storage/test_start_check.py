@@ -7,13 +7,13 @@ from random import Random
 
 import pytest
 
-from storage.directories import LogDirectories
+from storage.data_directory.directories import LogDirectories
+from storage.data_directory.folder_list import FolderList
+from storage.data_directory.partition_metadata import encode_metadata
+from storage.data_directory.start_check import DeletedTopic, StartReport
+from storage.disk.files import Files
 from storage.errors import PartitionOffline
-from storage.files import Files
-from storage.folder_list import FolderList
-from storage.partition_metadata import encode_metadata
-from storage.settings import LogSettings
-from storage.start_check import DeletedTopic, StartReport
+from storage.log.settings import LogSettings
 from tests.support.batches import LaterJobs, UnsyncedFiles, append, read_all, run_now
 from tests.support.moving import Machine
 from tests.support.simulated_disk import Crashed, SimulatedDisk
@@ -30,7 +30,7 @@ def start(
     directories.lock()
     check = directories.check(known, deleted)
     if not check.report.unknown:
-        check.settle(is_all_online=True)
+        check.update_folder_list(is_all_online=True)
     return directories, check.report
 
 
@@ -244,19 +244,19 @@ def test_of_two_folders_of_one_name_the_right_one_is_listed(tmp_path: Path) -> N
 def test_a_list_with_many_dead_lines_is_written_anew_off_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("storage.folder_list.SPARE_LINES_MAX", 10)
+    monkeypatch.setattr("storage.data_directory.folder_list.SPARE_LINES_MAX", 10)
     jobs = LaterJobs()
     listed = FolderList(str(tmp_path), Files(), jobs)
     listed.start("boot")
-    listed.note_new("kept-0", ID)
+    listed.record_new("kept-0", ID)
     for number in range(20):
-        listed.note_new(f"gone-{number}", ID)
+        listed.record_new(f"gone-{number}", ID)
         listed.forget(f"gone-{number}")
     assert len(jobs.jobs) == 1
-    listed.note_new("late-0", OTHER_ID)
+    listed.record_new("late-0", OTHER_ID)
     jobs.run()
-    listed.note_safe("kept-0")
-    listed.note_new("later-0", ID)
+    listed.record_durable("kept-0")
+    listed.record_new("later-0", ID)
     assert (tmp_path / "folders").read_bytes().count(b"\n") < 12
     listed.close()
     again = FolderList(str(tmp_path), Files(), jobs)

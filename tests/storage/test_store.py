@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 
+from storage.data_directory.folder_removal import FOLDERS_PER_JOB
+from storage.data_directory.partition_metadata import encode_topic_id, partition_folder
+from storage.data_directory.store import LogStore
+from storage.disk.files import Files
 from storage.errors import DataDirectoryLocked, DiskFailure, StorageError, StorageFailed
-from storage.files import Files
-from storage.folder_removal import FOLDERS_PER_JOB
-from storage.partition_metadata import encode_topic_id, partition_folder
-from storage.settings import LogSettings
-from storage.store import LogStore
+from storage.log.settings import LogSettings
 from tests.support.batches import LaterJobs, append, read_all, run_now
 from tests.support.faulty_files import FaultyFiles
 from tests.support.simulated_disk import Crashed, SimulatedDisk, SimulatedFiles
@@ -80,8 +80,8 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
     code = (
         "import sys\n"
         "from storage.errors import DataDirectoryLocked\n"
-        "from storage.files import Files\n"
-        "from storage.store import LogStore\n"
+        "from storage.disk.files import Files\n"
+        "from storage.data_directory.store import LogStore\n"
         "try:\n    LogStore(sys.argv[1], Files(), lambda job: job()).lock()\n"
         "except DataDirectoryLocked:\n    sys.exit(7)\n"
     )
@@ -170,7 +170,7 @@ def test_the_longest_topic_name_can_be_deleted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "../x", "ä", "t" * 250, "a\0"])
 def test_a_name_cannot_leave_the_directory(topic: str) -> None:
-    with pytest.raises(ValueError, match="no folder"):
+    with pytest.raises(ValueError, match="no valid folder name"):
         partition_folder(topic, 0)
 
 

@@ -6,14 +6,14 @@ from random import Random
 
 import pytest
 
+from storage.data_directory.store import LogStore
+from storage.disk.files import Files
+from storage.disk.journal import Journal
 from storage.errors import FileSystemFailed, StorageFailed
-from storage.files import Files
-from storage.journal import Journal
-from storage.log import Log
-from storage.recovery import open_log
-from storage.settings import LogSettings
-from storage.store import LogStore
-from storage.syncing import FILES_ONE_BY_ONE_MAX, SYNC_FAILED_NAME, sync_all
+from storage.log.log import Log
+from storage.log.settings import LogSettings
+from storage.log.syncing import FILES_ONE_BY_ONE_MAX, SYNC_FAILED_NAME, sync_all
+from storage.recovery.recovery import open_log
 from tests.support.batches import append, make_batch, read_all, run_now
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
@@ -175,10 +175,10 @@ def test_forgotten_pages_are_read_again(tmp_path: Path) -> None:
     fd = files.create(str(tmp_path / "file"))
     files.write_all(fd, b"x" * 10_000, 0)
     files.fsync(fd)
-    files.forget(fd, 5_000, 10_000)
+    files.drop_cached_pages(fd, 5_000, 10_000)
     assert files.pread(fd, 20_000, 0) == b"x" * 10_000
     files.write_all(fd, b"y", 3)
-    files.forget(fd, 0, 10_000)  # what waits to be written stays
+    files.drop_cached_pages(fd, 0, 10_000)  # what waits to be written stays
     assert files.pread(fd, 4, 0) == b"xxxy"
     files.close(fd)
 

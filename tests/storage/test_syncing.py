@@ -9,12 +9,12 @@ from random import Random
 
 import pytest
 
+from storage.disk.files import Files
 from storage.errors import DiskFailure, LogClosed, StorageFailed
-from storage.files import Files
-from storage.log import Log
-from storage.recovery import open_log
-from storage.settings import LogSettings
-from storage.syncing import FILES_ONE_BY_ONE_MAX, FILES_ONE_BY_ONE_MIN, UNWRITTEN_BYTES_MAX, LogSync, sync_all
+from storage.log.log import Log
+from storage.log.settings import LogSettings
+from storage.log.syncing import FILES_ONE_BY_ONE_MAX, FILES_ONE_BY_ONE_MIN, UNWRITTEN_BYTES_MAX, LogSync, sync_all
+from storage.recovery.recovery import open_log
 from tests.support.batches import BOOT_ID, LaterJobs, append, make_batch, make_log, read_all, run_now
 from tests.support.faulty_files import FaultyFiles
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
@@ -428,7 +428,7 @@ def test_a_sync_of_the_file_system_does_not_heal_a_log(tmp_path: Path) -> None:
     files = FaultyFiles()
     logs = many_logs(tmp_path, files, FILES_ONE_BY_ONE_MAX + 1)
     syncs = [begin(log) for log in logs]
-    logs[3].gate.shut(StorageFailed("a seal could not be synced"))
+    logs[3].gate.close_gate(StorageFailed("a seal could not be synced"))
     outcomes = sync_all(files, [str(tmp_path)], syncs)
     assert [outcome is not None for outcome in outcomes] == [number == 3 for number in range(len(logs))]
 

@@ -8,17 +8,17 @@ from random import Random
 
 import pytest
 
-import storage.log
-import storage.txn_index
-from storage.batch import Record, build_batch, parse_header
-from storage.batch_walk import SealedSegment
-from storage.compaction import CompactionJob, compact
-from storage.log import Log
-from storage.markers import build_marker
-from storage.recovery import open_log
-from storage.segment_reading import txn_index_name
-from storage.settings import LogSettings
-from storage.transactions import AbortedTransaction
+import storage.log.log
+import storage.segment.txn_index
+from storage.batch.markers import build_marker
+from storage.batch.record_batch import Record, build_batch, parse_header
+from storage.compaction.compaction import CompactionJob, compact
+from storage.log.log import Log
+from storage.log.settings import LogSettings
+from storage.log.transactions import AbortedTransaction
+from storage.recovery.recovery import open_log
+from storage.segment.reading import txn_index_name
+from storage.segment.sealed_scan import SealedSegment
 from tests.end_to_end.seeds import announced_seed
 from tests.support.batches import NOW_MS, LaterJobs
 from tests.support.effort import repetitions
@@ -356,8 +356,8 @@ class TransactionLife:
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a few kilobytes do what takes megabytes otherwise."""
-    monkeypatch.setattr(storage.log, "CHECKPOINT_INTERVAL_BYTES", 1_000)
-    monkeypatch.setattr(storage.txn_index, "ENTRIES_MAX", 3)
+    monkeypatch.setattr(storage.log.log, "CHECKPOINT_INTERVAL_BYTES", 1_000)
+    monkeypatch.setattr(storage.segment.txn_index, "ENTRIES_MAX", 3)
 
 
 @pytest.mark.parametrize("seed", KEPT_SEEDS)

@@ -5,15 +5,15 @@ from random import Random
 
 import pytest
 
-from storage.batch import parse_header, read_records
+from storage.batch.markers import Marker, build_marker, read_marker
+from storage.batch.record_batch import parse_header, read_records
 from storage.errors import CoordinatorFenced, InvalidBatch, InvalidProducerEpoch, InvalidTransactionState
-from storage.log import Log
-from storage.markers import Marker, build_marker, read_marker
-from storage.producers import ProducerStates
-from storage.recovery import open_log
-from storage.settings import LogSettings
-from storage.transactions import UNDECIDED_MAX, AbortedTransaction, UnstableTransactions
-from storage.txn_index import ENTRIES_MAX
+from storage.log.log import Log
+from storage.log.producers import ProducerStates
+from storage.log.settings import LogSettings
+from storage.log.transactions import UNDECIDED_MAX, AbortedTransaction, UnstableTransactions
+from storage.recovery.recovery import open_log
+from storage.segment.txn_index import ENTRIES_MAX
 from tests.support.batches import BOOT_ID, NOW_MS, LaterJobs, UnsyncedFiles, append, make_log, run_now
 from tests.support.faulty_files import FaultyFiles
 from tests.support.transactional import TransactionalProducer, committed_values, mark, write_history

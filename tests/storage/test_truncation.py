@@ -7,12 +7,12 @@ from random import Random
 
 import pytest
 
-from storage.batch import parse_header
+from storage.batch.record_batch import parse_header
+from storage.disk.files import Files
 from storage.errors import DiskFailure, LogClosed, OffsetOutOfRange, StorageFailed
-from storage.files import Files
-from storage.log import Log
-from storage.recovery import open_log
-from storage.settings import LogSettings
+from storage.log.log import Log
+from storage.log.settings import LogSettings
+from storage.recovery.recovery import open_log
 from tests.support.batches import (
     BOOT_ID,
     NOW_MS,

@@ -5,17 +5,17 @@ from random import Random
 
 import pytest
 
-from storage.batch import parse_header
-from storage.batch_walk import SealedSegment
-from storage.compaction import CompactionJob, compact
-from storage.log import Log
-from storage.producers import ProducerStates
-from storage.recovery import open_log
-from storage.settings import LogSettings
-from storage.transactions import AbortedTransaction
-from storage.txn_index import decode_file, encode_file, find_aborted
-from storage.verify import Finding, Kind, verify_segment
-from storage.verify_folder import plan_folder
+from storage.batch.record_batch import parse_header
+from storage.compaction.compaction import CompactionJob, compact
+from storage.log.log import Log
+from storage.log.producers import ProducerStates
+from storage.log.settings import LogSettings
+from storage.log.transactions import AbortedTransaction
+from storage.recovery.recovery import open_log
+from storage.recovery.verify import Finding, Kind, verify_segment
+from storage.recovery.verify_folder import plan_folder
+from storage.segment.sealed_scan import SealedSegment
+from storage.segment.txn_index import decode_file, encode_file, find_aborted
 from tests.support.batches import BOOT_ID, NOW_MS, UnsyncedFiles, append, make_log, read_all, run_now
 from tests.support.transactional import TransactionalProducer, committed_values, write_history
 

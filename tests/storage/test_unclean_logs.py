@@ -4,20 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from storage import written as written_module
-from storage.files import Files
-from storage.written import WRITTEN_NAME, WrittenList, decode_written
+from storage.data_directory import unclean_logs as written_module
+from storage.data_directory.unclean_logs import WRITTEN_NAME, UncleanList, decode_written
+from storage.disk.files import Files
 from tests.support.faulty_files import FaultyFiles
 
 
-def start(path: Path, names: set[str], *, files: Files | None = None) -> WrittenList:
-    written = WrittenList(str(path), files or Files())
+def start(path: Path, names: set[str], *, files: Files | None = None) -> UncleanList:
+    written = UncleanList(str(path), files or Files())
     written.start(names)
     return written
 
 
 def read(path: Path) -> set[str] | None:
-    found = WrittenList(str(path), Files()).read()
+    found = UncleanList(str(path), Files()).read()
     return None if found is None else set(found)
 
 
@@ -29,7 +29,7 @@ def test_names_are_found_again(tmp_path: Path) -> None:
     written = start(tmp_path, {"carried-0"})
     assert read(tmp_path) == {"carried-0"}
     for name in ("orders-0", "orders-1", "carried-0", "orders-0"):
-        written.note(name)
+        written.add(name)
     written.sync()
     written.close()
     assert read(tmp_path) == {"carried-0", "orders-0", "orders-1"}
@@ -39,10 +39,10 @@ def test_names_are_found_again(tmp_path: Path) -> None:
 
 def test_each_name_is_written_once(tmp_path: Path) -> None:
     written = start(tmp_path, set())
-    written.note("orders-0")
+    written.add("orders-0")
     size = (tmp_path / WRITTEN_NAME).stat().st_size
     for _ in range(10):
-        written.note("orders-0")
+        written.add("orders-0")
     assert (tmp_path / WRITTEN_NAME).stat().st_size == size
     written.close()
 
@@ -50,9 +50,9 @@ def test_each_name_is_written_once(tmp_path: Path) -> None:
 def test_a_list_cut_anywhere_holds_the_whole_lines(tmp_path: Path) -> None:
     written = start(tmp_path, {"a-0"})
     head_size = (tmp_path / WRITTEN_NAME).stat().st_size
-    written.note("b-0")
+    written.add("b-0")
     first_size = (tmp_path / WRITTEN_NAME).stat().st_size
-    written.note("c-0")
+    written.add("c-0")
     written.close()
     data = (tmp_path / WRITTEN_NAME).read_bytes()
     for cut in range(len(data) + 1):
@@ -84,12 +84,12 @@ def test_one_sync_serves_everybody_who_was_noted(tmp_path: Path) -> None:
     files = FaultyFiles()
     written = start(tmp_path, set(), files=files)
     for number in range(100):
-        written.note(f"orders-{number}")
+        written.add(f"orders-{number}")
     before = files.calls["fdatasync"]
     for _ in range(100):
         written.sync()
     assert files.calls["fdatasync"] == before + 1
-    written.note("one-more-0")
+    written.add("one-more-0")
     written.sync()
     assert files.calls["fdatasync"] == before + 2
     written.close()
@@ -98,7 +98,7 @@ def test_one_sync_serves_everybody_who_was_noted(tmp_path: Path) -> None:
 def test_after_a_failed_sync_no_other_is_believed(tmp_path: Path) -> None:
     files = FaultyFiles()
     written = start(tmp_path, set(), files=files)
-    written.note("orders-0")
+    written.add("orders-0")
     files.fail_next("fdatasync")
     for _ in range(3):
         with pytest.raises(OSError, match="output error"):
@@ -109,14 +109,14 @@ def test_after_a_failed_sync_no_other_is_believed(tmp_path: Path) -> None:
 def test_a_note_that_did_not_fit_is_made_when_there_is_room(tmp_path: Path) -> None:
     files = FaultyFiles()
     written = start(tmp_path, set(), files=files)
-    written.note("first-0")
+    written.add("first-0")
     files.tear_next_write(12)
     with pytest.raises(OSError, match="output error"):
-        written.note("the-name-of-a-topic-that-is-long-0")
+        written.add("the-name-of-a-topic-that-is-long-0")
     assert read(tmp_path) == {"first-0"}
-    written.note("b-0")
+    written.add("b-0")
     assert read(tmp_path) == {"first-0", "b-0"}
-    written.note("the-name-of-a-topic-that-is-long-0")
+    written.add("the-name-of-a-topic-that-is-long-0")
     assert read(tmp_path) == {"first-0", "b-0", "the-name-of-a-topic-that-is-long-0"}
     written.close()
 
@@ -127,10 +127,10 @@ def test_folders_that_come_and_go_do_not_make_the_list_grow(tmp_path: Path, monk
     written = start(tmp_path, {"kept-0"}, files=files)
     sizes = set()
     for number in range(500):
-        written.note(f"passing-{number}")
+        written.add(f"passing-{number}")
         if number % 7 == 0:
             written.sync()
-        written.forget(f"passing-{number}")
+        written.remove(f"passing-{number}")
         sizes.add((tmp_path / WRITTEN_NAME).stat().st_size)
         found = read(tmp_path)
         assert found is not None
@@ -148,9 +148,9 @@ def test_without_room_for_a_list_there_is_none(tmp_path: Path) -> None:
     files.break_down("pwrite")
     with pytest.raises(OSError, match="space"):
         written.start(set())
-    written.give_up()
+    written.disable()
     assert read(tmp_path) is None
-    written.note("orders-1")
+    written.add("orders-1")
     written.sync()
     written.close()
     assert not (tmp_path / WRITTEN_NAME).exists()

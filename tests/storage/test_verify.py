@@ -12,15 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from storage.batch import parse_header
-from storage.files import Files
-from storage.format import HEADER_BYTES
-from storage.index import ENTRY_BYTES
-from storage.log import Log
-from storage.quarantine import Quarantine, write_quarantine
-from storage.settings import LogSettings
-from storage.verify import FINDINGS_MAX, WINDOW_BYTES, Finding, Kind, SegmentReport, verify_segment
-from storage.verify_folder import FolderPlan, check_data_dir, plan_folder, plan_scrub
+from storage.batch.format import HEADER_BYTES
+from storage.batch.record_batch import parse_header
+from storage.disk.files import Files
+from storage.log.log import Log
+from storage.log.quarantine import Quarantine, write_quarantine
+from storage.log.settings import LogSettings
+from storage.recovery.verify import FINDINGS_MAX, WINDOW_BYTES, Finding, Kind, SegmentReport, verify_segment
+from storage.recovery.verify_folder import FolderPlan, check_data_dir, plan_folder, plan_scrub
+from storage.segment.index import ENTRY_BYTES
 from tests.support.batches import BOOT_ID, append, make_batch, make_log, split_batches
 
 SETTINGS = LogSettings(segment_bytes=4096, index_interval_bytes=200)
@@ -92,7 +92,7 @@ def test_a_closed_log_has_no_findings_and_everything_is_counted(folder: Path) ->
     log = fill(folder)
     plan = plan_folder(str(folder), BOOT_ID)
     assert len(plan.jobs) > 2
-    assert all(job.is_cut for job in plan.jobs)
+    assert all(job.is_truncated for job in plan.jobs)
     reports = walk(plan)
     assert plan.findings == []
     assert [report.findings for report in reports] == [[]] * len(reports)
@@ -107,7 +107,7 @@ def test_an_open_log_that_was_killed_is_sound(folder: Path) -> None:
         assert verify(folder, boot_id=boot_id) == []
     plan = plan_folder(str(folder), BOOT_ID)
     assert walk(plan)[-1].next_offset == log.log_end_offset
-    assert not plan.jobs[-1].is_cut
+    assert not plan.jobs[-1].is_truncated
 
 
 @pytest.fixture(scope="module")
@@ -208,7 +208,7 @@ def test_zeros_inside_a_closed_segment_are_damage(folder: Path) -> None:
     position, _ = batch_positions(path)[3]
     change(path, position, bytes(path.stat().st_size - position))
     (found,) = verify(folder)
-    assert (found.kind, found.position, found.reason) == (Kind.DAMAGE, position, "zeros, no batches")
+    assert (found.kind, found.position, found.reason) == (Kind.DAMAGE, position, "zeros instead of batches")
 
 
 def test_a_segment_cut_short_is_found(folder: Path) -> None:
@@ -362,7 +362,7 @@ def test_an_index_that_goes_on_behind_the_log_is_found(folder: Path) -> None:
         index.write(struct.pack("<IIq", 10_000, 1_000_000, 2**62))
     (found,) = verify(folder)
     assert (found.kind, found.is_sound) == (Kind.INDEX, True)
-    assert "behind the last batch" in found.reason
+    assert "beyond the last batch" in found.reason
 
 
 def test_a_changed_index_breaks_the_seal(folder: Path) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from storage.batch import Record, build_batch, check_batch
-from storage.batch_walk import SealedSegment
-from storage.compaction import CompactionJob, compact
-from storage.log import Log
-from storage.recovery import open_log
-from storage.settings import LogSettings
-from storage.verify import Finding, Kind, verify_segment
-from storage.verify_folder import plan_folder
+from storage.batch.record_batch import Record, build_batch, check_batch
+from storage.compaction.compaction import CompactionJob, compact
+from storage.log.log import Log
+from storage.log.settings import LogSettings
+from storage.recovery.recovery import open_log
+from storage.recovery.verify import Finding, Kind, verify_segment
+from storage.recovery.verify_folder import plan_folder
+from storage.segment.sealed_scan import SealedSegment
 from tests.support.batches import BOOT_ID, NOW_MS, UnsyncedFiles, read_all, run_now
 from tests.support.transactional import TransactionalProducer
 

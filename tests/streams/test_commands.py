@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker.rooms.settings import RoomOverrides
 from kwire.errors import ErrorCode, IdempotencyConflict, KafkaError, RoomNotFound, WrongExpectedVersion
 from kwire.streams.commands import Commands
 from kwire.streams.local_commands import local_commands
+from kwire.streams.rooms.settings import RoomOverrides
 from tests.support.event_store import draft, payloads_of
 from tests.support.node import in_loop
 from tests.support.rooms import RoomsNode

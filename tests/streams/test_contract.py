@@ -7,7 +7,7 @@ import pytest
 
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from kwire.streams.log import StreamLog
-from storage.batch_writing import batch_of_tails, record_tail
+from storage.batch.builder import build_batch_from_bodies, encode_record_body
 from tests.support.node import in_loop
 from tests.support.stream_worlds import (
     MAX_BATCH_BYTES,
@@ -116,7 +116,7 @@ async def test_a_batch_may_have_max_batch_bytes_and_no_more(world: StreamWorld) 
 
 
 def _batch(value: bytes) -> tuple[memoryview, object]:
-    return batch_of_tails([record_tail(None, value, 0, b"")], NOW_MS)
+    return build_batch_from_bodies([encode_record_body(None, value, 0, b"")], NOW_MS)
 
 
 @in_loop
@@ -145,9 +145,9 @@ async def test_an_append_may_be_made_when_another_completes(world: StreamWorld) 
     def again(outcome: int | KafkaError) -> None:
         offsets.append(outcome)
         if len(offsets) < 5:
-            log.append(*batch_of_tails([record_tail(None, b"x", 0, b"")], NOW_MS), again)
+            log.append(*build_batch_from_bodies([encode_record_body(None, b"x", 0, b"")], NOW_MS), again)
 
-    log.append(*batch_of_tails([record_tail(None, b"x", 0, b"")], NOW_MS), again)
+    log.append(*build_batch_from_bodies([encode_record_body(None, b"x", 0, b"")], NOW_MS), again)
     assert offsets == [0, 1, 2, 3, 4]
     assert len(await read_values(log)) == 5
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker.cold_reads import ColdReads
-from kwire.disk_lanes import DiskLanes, LaneClosed
+from kwire.broker.fetch.cold_reads import ColdReads
+from kwire.concurrency.disk_lanes import DiskLanes, LaneClosed
 from kwire.errors import ErrorCode, KafkaError
 from kwire.streams.local import LocalLog
 from storage.errors import StorageError

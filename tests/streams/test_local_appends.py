@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker.batch_validation import SLOWLY_RECOMPRESSED_HERE_BYTES_MAX, Validated, validate
+from kwire.broker.batch_validation import SLOWLY_RECOMPRESSED_ON_LOOP_BYTES_MAX, Validated, validate
 from kwire.broker.partition import Partition
+from kwire.config.resources.topic import TopicSettings
 from kwire.errors import ErrorCode, KafkaError
 from kwire.streams import local_appends
 from kwire.streams.local_appends import LocalAppends
-from kwire.topic_config import TopicSettings
-from storage.batch import BatchHeader, check_batch
+from storage.batch.record_batch import BatchHeader, check_batch
 from storage.errors import CorruptBatch
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop
@@ -53,7 +53,7 @@ class World:
                 await asyncio.sleep(0)
 
 
-LARGE, SMALL = 4 * SLOWLY_RECOMPRESSED_HERE_BYTES_MAX, 100
+LARGE, SMALL = 4 * SLOWLY_RECOMPRESSED_ON_LOOP_BYTES_MAX, 100
 
 
 @in_loop

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from storage.batch import BatchHeader, Record, build_batch, check_batch, parse_header
-from storage.files import Files
-from storage.log import Appended, Log
-from storage.settings import Background, LogSettings
+from storage.batch.record_batch import BatchHeader, Record, build_batch, check_batch, parse_header
+from storage.disk.files import Files
+from storage.log.log import Appended, Log
+from storage.log.settings import Background, LogSettings
 
 NOW_MS = 1_800_000_000_000
 BOOT_ID = "00000000-0000-0000-0000-000000000001"

@@ -5,16 +5,16 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from storage.batch import BatchHeader, Record, build_batch, parse_header, read_records
-from storage.batch_walk import SealedSegment
-from storage.compaction import Compacted, CompactionJob, compact
-from storage.files import Files
-from storage.format import COMMIT
-from storage.index import decode_sealed
-from storage.markers import marker_record
-from storage.producers import ProducerStates
-from storage.replacement import new_index_path, new_log_path
-from storage.segment import index_name, segment_name
+from storage.batch.format import COMMIT
+from storage.batch.markers import marker_record
+from storage.batch.record_batch import BatchHeader, Record, build_batch, parse_header, read_records
+from storage.compaction.compaction import CompactionJob, CompactionResult, compact
+from storage.disk.files import Files
+from storage.log.producers import ProducerStates
+from storage.log.segment_replacement import new_index_path, new_log_path
+from storage.segment.index import decode_sealed
+from storage.segment.sealed_scan import SealedSegment
+from storage.segment.segment import index_name, segment_name
 from tests.support.batches import NOW_MS, UnsyncedFiles, split_batches
 
 BUDGET_BYTES = 1024 * 1024
@@ -108,13 +108,13 @@ class CompactableFolder:
         )
         return replace(job, **changes)
 
-    def compact(self, **changes: int | bytes | tuple[SealedSegment, ...]) -> Compacted:
+    def compact(self, **changes: int | bytes | tuple[SealedSegment, ...]) -> CompactionResult:
         """Compact and swap, as a log would."""
         result = compact(self.job(**changes), None, self.files)
         self.swap(result)
         return result
 
-    def swap(self, result: Compacted) -> None:
+    def swap(self, result: CompactionResult) -> None:
         for group in result.groups:
             at = self.segments.index(group.removed[0])
             assert self.segments[at : at + len(group.removed)] == list(group.removed)

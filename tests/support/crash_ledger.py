@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from storage.batch import check_batch, parse_header
+from storage.batch.markers import read_marker
+from storage.batch.record_batch import check_batch, parse_header
 from storage.errors import DamagedLog, QuarantinedRange
-from storage.log import Log
-from storage.markers import read_marker
-from storage.producers import WINDOW_BATCHES
+from storage.log.log import Log
+from storage.log.producers import WINDOW_BATCHES
 from tests.support.batches import NOW_MS, split_batches
 
 READ_BYTES_MAX = 1024 * 1024

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from storage.batch import check_batch, parse_header
+from storage.batch.markers import build_marker
+from storage.batch.record_batch import check_batch, parse_header
+from storage.data_directory.store import LOCK_NAME, LogStore
 from storage.errors import DiskFailure, FileSystemFailed, StorageFailed, disk_errors
-from storage.log import Log
-from storage.markers import build_marker
-from storage.producers import WINDOW_BATCHES
-from storage.segment import LogSegment
-from storage.settings import LogSettings
-from storage.store import LOCK_NAME, LogStore
-from storage.syncing import SYNC_FAILED_NAME, sync_all
+from storage.log.log import Log
+from storage.log.producers import WINDOW_BATCHES
+from storage.log.settings import LogSettings
+from storage.log.syncing import SYNC_FAILED_NAME, sync_all
+from storage.segment.segment import LogSegment
 from tests.support.batches import NOW_MS, make_batch
 from tests.support.crash_ledger import Ledger, Sent, SimulatedProducer
 from tests.support.rewriting import batches_of, write_replacement

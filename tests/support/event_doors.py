@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
 from kwire.node import Node
 from tests.support.http import Http
 

@@ -5,10 +5,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kwire.broker.store.files.layout import FileEvent, event_path
-from kwire.broker.store.files.reading import Problem, events_in
-from kwire.broker.store.files.sink import EventFiles
-from storage.files import Files
+from kwire.streams.event_store.files.layout import FileEvent, event_path
+from kwire.streams.event_store.files.reader import Problem, events_in
+from kwire.streams.event_store.files.sink import EventFiles
+from storage.disk.files import Files
 from tests.support.batches import UnsyncedFiles
 from tests.support.event_store import events_of
 from tests.support.node import QuietNode

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from kwire.broker.store.files.layout import FileEvent, event_path, event_text, gone_name, parse_config
-from kwire.broker.store.files.reading import topics_in
-from kwire.broker.store.files.sink import EventFiles, file_events
-from kwire.broker.store.files.writing import read_position
+from kwire.streams.event_store.files.layout import FileEvent, deleted_name, event_path, event_text, parse_config
+from kwire.streams.event_store.files.reader import topics_in
+from kwire.streams.event_store.files.sink import EventFiles, file_events
+from kwire.streams.event_store.files.writer import read_position
 from tests.support.event_files import found_events, sink_of
 from tests.support.event_store import draft, events_of
 from tests.support.node import QuietNode
@@ -100,7 +100,7 @@ class FilesWorld:
         with suppress(asyncio.CancelledError, Crashed):
             await sink._task
         for cursor in sink._cursors.values():
-            cursor.log.unwatch(sink._rose)
+            cursor.log.unwatch(sink._on_new_events)
 
     def crash(self, *, is_power_cut: bool) -> None:
         self.crash_count += 1
@@ -189,7 +189,7 @@ class FilesWorld:
             events = self.ledger.get(position.topic_id, [])
             assert position.next_offset <= len(events), f"{name} says it has more than there was"
             # A deletion that was interrupted has moved them.
-            gone = f"{ROOT}/data/{gone_name(name, position.topic_id)}"
+            gone = f"{ROOT}/data/{deleted_name(name, position.topic_id)}"
             if self.node.topics.catalogue.name_of(bytes.fromhex(position.topic_id)) is None and files.exists(gone):
                 continue
             whole = {event_path(name, event): event_text(name, event) for event in events}

@@ -3,11 +3,11 @@
 import json
 from collections.abc import Sequence
 
-from kwire.broker.events.event import Event
-from kwire.broker.events.reading import EventReader
 from kwire.broker.partition import Partition
-from kwire.broker.store.event_store import EventDraft, EventStore
-from kwire.broker.topics import Topic, Topics
+from kwire.broker.topics.topics import Topic, Topics
+from kwire.streams.event_store.event_store import EventDraft, EventStore
+from kwire.streams.events.event import Event
+from kwire.streams.events.reading import EventReader
 from kwire.streams.log import NotReady
 from tests.support.events import stream_of, wait_here
 

@@ -17,20 +17,20 @@ from random import Random
 from typing import Any
 
 from kwire.broker.partition import Partition
-from kwire.broker.store.commit import Outcome, Stored
-from kwire.broker.store.event_store import EventDraft, EventStore
-from kwire.broker.topics import EVENTS_TOPIC, NewTopic, Topic, Topics
+from kwire.broker.topics.topics import EVENTS_TOPIC, NewTopic, Topic, Topics
+from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.config import load
-from kwire.disk_lanes import DiskLanes
 from kwire.errors import KafkaError, StreamError
 from kwire.metastore import EmbeddedMetaStore
+from kwire.streams.event_store.event_store import EventDraft, EventStore
+from kwire.streams.event_store.pending_commit import Outcome, StoredCommit
 from kwire.streams.local import LocalLog
-from storage.batch import Record, build_batch, check_batch
-from storage.directories import LogDirectories
+from storage.batch.record_batch import Record, build_batch, check_batch
+from storage.data_directory.directories import LogDirectories
+from storage.disk.journal import Journal
 from storage.errors import StorageError
-from storage.journal import Journal
-from storage.segment import LogSegment
-from storage.syncing import sync_all
+from storage.log.syncing import sync_all
+from storage.segment.segment import LogSegment
 from tests.support.clock import ManualClock
 from tests.support.event_store import all_events, events_of
 from tests.support.events import ReadsHere, validate_now
@@ -117,7 +117,7 @@ class EventWorld:
         self.serial = 0
         self.life = 0
         self.is_last = False
-        self.crash_count = self.call_count = self.repaired_count = 0
+        self.crash_count = self.call_count = self.recovered_count = 0
         self.problems: list[BaseException] = []
 
     # --- lives
@@ -178,7 +178,7 @@ class EventWorld:
         )
         check = self.store.check(self.topics.catalogue.folder_ids(), self.topics.deletion_notes.all())
         assert not check.report.unknown
-        check.settle(is_all_online=True)
+        check.update_folder_list(is_all_online=True)
         assert not check.report.lost
         for folder in sorted(self.store.unclean_folders):
             topic = self.topics.get(folder.rpartition("-")[0])
@@ -190,8 +190,8 @@ class EventWorld:
             self.syncs.run(list(self.syncs.waiting))
             await asyncio.sleep(0)
         await opening
-        self.repaired_count += self.events.committing.repaired_count
-        assert not self.events.committing._broken, self.events.committing._broken
+        self.recovered_count += self.events.pipeline.recovered_count
+        assert not self.events.pipeline._incomplete, self.events.pipeline._incomplete
         self.check()
         self.note_seen()
         for name in NAMES:
@@ -240,9 +240,9 @@ class EventWorld:
         while self.jobs:
             self.jobs.pop(0)()
         self.disk = self.disk.after_power_cut(self.chance)
-        repaired = self.repaired_count
+        repaired = self.recovered_count
         await self.start()
-        assert self.repaired_count == repaired, "a clean stop left something to repair"
+        assert self.recovered_count == repaired, "a clean stop left something to repair"
 
     # --- one step
 
@@ -268,8 +268,8 @@ class EventWorld:
             self.disk.write_back(self.chance)
         elif kind == "fill":
             self.disk.free_bytes = self.chance.choice([None, 0, 4096, 20_000])
-        elif kind == "again" and self.events.committing._behind:
-            self.events.committing._try_again()
+        elif kind == "again" and self.events.pipeline._unapplied:
+            self.events.pipeline._retry_unapplied()
         elif topic is not None:
             self.upkeep(kind, topic)
 
@@ -288,7 +288,7 @@ class EventWorld:
                 end = partition.high_watermark
                 if topic.name == EVENTS_TOPIC:
                     # As retention does; the mark is where a group of commits ends.
-                    end = self.topics.held_from[EVENTS_TOPIC]()
+                    end = self.topics.retained_from[EVENTS_TOPIC]()
                     if end <= log.log_start_offset:
                         return
                     start = end
@@ -387,7 +387,7 @@ class EventWorld:
         self.sequences[place] = sequence + count
 
         def done(outcome: Outcome) -> None:
-            asked.is_acknowledged = isinstance(outcome, Stored)
+            asked.is_acknowledged = isinstance(outcome, StoredCommit)
 
         try:
             self.events.produce(topic, batch, check_batch(batch), done)

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from kwire.broker.topics import Topics
+from kwire.broker.topics.topics import Topics
 from kwire.config import load
 from kwire.node import Node
 from tests.support.event_store import draft

@@ -4,20 +4,20 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from kwire.broker.batch_validation import Validated, validate
-from kwire.broker.cold_reads import ColdReads
-from kwire.broker.events.event import Event, NewEvent
-from kwire.broker.events.publishing import Outcome, Published, Publisher
-from kwire.broker.events.reading import EventReader
+from kwire.broker.fetch.cold_reads import ColdReads
 from kwire.broker.partition import Partition, Syncs
+from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.config import load
-from kwire.disk_lanes import DiskLanes
+from kwire.config.resources.topic import TopicSettings, settings_for
+from kwire.streams.events.event import Event, NewEvent
+from kwire.streams.events.publishing import Outcome, Published, Publisher
+from kwire.streams.events.reading import EventReader
 from kwire.streams.local import LocalLog
 from kwire.streams.log import NotReady, StreamLog
-from kwire.topic_config import TopicSettings, settings_for
-from storage.batch import BatchHeader, check_batch
-from storage.files import Files
-from storage.settings import LogSettings
-from storage.syncing import sync_all
+from storage.batch.record_batch import BatchHeader, check_batch
+from storage.disk.files import Files
+from storage.log.settings import LogSettings
+from storage.log.syncing import sync_all
 from tests.support.batches import UnsyncedFiles, make_log
 from tests.support.clock import ManualClock
 

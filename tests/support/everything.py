@@ -4,10 +4,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from kwire.broker.store.event_store import EventStore
-from kwire.broker.subscriptions import FROM_OLDEST, Start, SubscribeOptions, Subscription
-from kwire.broker.subscriptions.readers import OpenReader
-from kwire.broker.topics import EVENTS_TOPIC, Topic
+from kwire.broker.topics.topics import EVENTS_TOPIC, Topic
+from kwire.streams.event_store.event_store import EventStore
+from kwire.streams.subscriptions import FROM_OLDEST, Start, SubscribeOptions, Subscription
+from kwire.streams.subscriptions.event_reader import OpenReader
 from tests.support.event_store import draft
 from tests.support.subscribing import Listening, RecordingSink
 

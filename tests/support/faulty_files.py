@@ -1,4 +1,4 @@
-"""The twin of :class:`storage.files.Files` on which everything can go wrong.
+"""The twin of :class:`storage.disk.files.Files` on which everything can go wrong.
 
 Calls fail when they are told to, writes are torn, and a power cut forgets what was not synced.
 """
@@ -7,7 +7,7 @@ import errno
 import os
 from collections import defaultdict
 
-from storage.files import BytesLike, Files
+from storage.disk.files import BytesLike, Files
 
 
 class FaultyFiles(Files):

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kwire.broker.catalogue import AUDIT_TOPIC
-from kwire.broker.events.publishing import Publisher
-from kwire.broker.webhooks.audit import AuditTopic
-from kwire.broker.webhooks.consumer import Consumer
-from kwire.broker.webhooks.definition import parse_webhook
-from kwire.broker.webhooks.sending import Request, Response
-from kwire.broker.webhooks.webhooks import Webhooks
+from kwire.broker.topics.catalogue import AUDIT_TOPIC
+from kwire.streams.events.publishing import Publisher
+from kwire.streams.webhooks.audit import AuditTopic
+from kwire.streams.webhooks.consumer import Consumer
+from kwire.streams.webhooks.definition import parse_webhook
+from kwire.streams.webhooks.delivery.sender import Request, Response
+from kwire.streams.webhooks.webhooks import Webhooks
 from tests.support.event_store import events_of
 from tests.support.node import QuietNode
 
@@ -93,8 +93,8 @@ class Hooked:
         """The process is gone: nothing more is sent or written by what is left of it."""
         for dispatcher in self.webhooks.dispatchers.values():
             dispatcher.close()
-        self.webhooks._delivering._is_closed = True
-        for task in self.webhooks._delivering._tasks:
+        self.webhooks._workers._is_closed = True
+        for task in self.webhooks._workers._tasks:
             task.cancel()
         state = self.webhooks._state
         timer = getattr(state, "_timer", None)

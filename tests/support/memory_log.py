@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from kwire.streams.log import Appended, Bounds, Completed, NotReady, StreamLog, StreamRead, Usage, Watcher
-from storage.batch import BatchHeader, parse_header, read_records
-from storage.markers import build_marker
-from storage.transactions import AbortedTransaction
+from storage.batch.markers import build_marker
+from storage.batch.record_batch import BatchHeader, parse_header, read_records
+from storage.log.transactions import AbortedTransaction
 
 UNFOLDED_BYTES_MAX = 64 * 1024 * 1024
 BASE_OFFSET_BYTES = 8

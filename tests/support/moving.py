@@ -1,10 +1,10 @@
 """Two data directories on a simulated disk and one log that moves between them, step by step."""
 
-from storage.directories import LogDirectories
-from storage.files import Files
-from storage.log import Log
-from storage.moving import LogMove, can_switch
-from storage.settings import LogSettings
+from storage.data_directory.directories import LogDirectories
+from storage.disk.files import Files
+from storage.log.log import Log
+from storage.log.settings import LogSettings
+from storage.relocation.relocation import LogMove, can_switch
 from tests.support.batches import append, make_batch, read_all, run_now
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 
@@ -48,13 +48,13 @@ def copy_all(move: LogMove, log: Log) -> None:
 def switch(move: LogMove, log: Log) -> Log:
     assert can_switch(log)
     rest = move.plan(log)
-    assert rest.is_rest()
+    assert rest.is_small()
     return move.switch(log, rest)
 
 
 def settle(move: LogMove) -> None:
-    assert move.settlement is not None
-    move.settlement.run()
+    assert move.commit is not None
+    move.commit.run()
 
 
 def move_whole(directories: LogDirectories, log: Log, data_dir: str = "/b") -> Log:

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Sequence
 
-from storage.batch import BatchHeader, parse_header
-from storage.files import Files
-from storage.index import NO_MAX_TIMESTAMP, SparseIndex
-from storage.log import Log
-from storage.replacement import NewSegment, new_index_path, new_log_path
-from storage.segment import LogSegment
+from storage.batch.record_batch import BatchHeader, parse_header
+from storage.disk.files import Files
+from storage.log.log import Log
+from storage.log.segment_replacement import NewSegment, new_index_path, new_log_path
+from storage.segment.index import NO_MAX_TIMESTAMP, SparseIndex
+from storage.segment.segment import LogSegment
 
 INDEX_INTERVAL_BYTES = 100
 
 
-def as_it_is(_: BatchHeader, batch: memoryview) -> bytes:
+def unchanged(_: BatchHeader, batch: memoryview) -> bytes:
     return bytes(batch)
 
 
@@ -21,7 +21,7 @@ def write_new_segment(
     files: Files,
     segments: Sequence[LogSegment],
     is_kept: Callable[[BatchHeader], bool],
-    rewrite: Callable[[BatchHeader, memoryview], bytes] = as_it_is,
+    rewrite: Callable[[BatchHeader, memoryview], bytes] = unchanged,
 ) -> NewSegment:
     """One segment with the batches of ``segments`` that are kept, as synced ``.new`` files."""
     base = segments[0].base_offset

@@ -20,48 +20,48 @@ from typing import Any, ParamSpec, Self
 import pytest
 import uvloop
 
+from kwire.broker.admin.dynamic_configs import DynamicConfigs
+from kwire.broker.admin.features import TRANSACTION_VERSION, Features
+from kwire.broker.admin.log_dirs import LogDirs
+from kwire.broker.admin.metadata_log import MetadataLog
+from kwire.broker.admin.producer_ids import ProducerIds
 from kwire.broker.batch_validation import ValidationWorker
-from kwire.broker.cold_reads import ColdReads
-from kwire.broker.coordinator_log import CoordinatorLog
-from kwire.broker.dynamic_configs import DynamicConfigs
-from kwire.broker.features import TRANSACTION_VERSION, Features
-from kwire.broker.fetch_sessions import FetchSessions
-from kwire.broker.log_dirs import LogDirs
-from kwire.broker.metadata_log import MetadataLog
-from kwire.broker.moves import Moves
+from kwire.broker.fetch.cold_reads import ColdReads
+from kwire.broker.fetch.sessions import FetchSessions
+from kwire.broker.maintenance.relocation import Relocations
 from kwire.broker.partition import Partition, Syncs
-from kwire.broker.producer_ids import ProducerIds
-from kwire.broker.store.committing import CheckedBatch
-from kwire.broker.store.event_store import EventDraft, EventStore
-from kwire.broker.store.event_topics import EventTopics
-from kwire.broker.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, NewTopic, Topic, Topics
-from kwire.broker.work_allowance import WorkAllowance
+from kwire.broker.topics.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, NewTopic, Topic, Topics
+from kwire.concurrency.disk_lanes import DiskLanes, Lane
+from kwire.concurrency.work_allowance import WorkAllowance
 from kwire.config import load
-from kwire.coordinator.group.consumer.configured import ConfiguredGroups
+from kwire.config.resources.topic import TopicSettings
+from kwire.coordinator.group.consumer.configured_settings import ConfiguredGroupSettings
 from kwire.coordinator.group.coordinator import GroupCoordinator
-from kwire.coordinator.group.definitions import DefinedGroups, GroupDefinitions
+from kwire.coordinator.group.definitions import DefinedGroupSettings, GroupDefinitions
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.topics_view import CatalogueView
-from kwire.coordinator.transaction.admissions import Admissions
+from kwire.coordinator.internal_topic_log import InternalTopicLog
+from kwire.coordinator.transaction.admission import TransactionAdmission
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
-from kwire.coordinator.transaction.marker_writing import Markers
+from kwire.coordinator.transaction.marker_appender import MarkerAppender
 from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.coordinator.web_groups import WebGroups
-from kwire.disk_lanes import DiskLanes, Lane
 from kwire.handlers import HANDLERS
-from kwire.handlers.context import Context, Held, NodeFacts, Services
+from kwire.handlers.shared.context import BlockingContinuation, Context, NodeFacts, Services
 from kwire.metastore import EmbeddedMetaStore
 from kwire.node import Node
+from kwire.streams.event_store.commit_pipeline import CheckedBatch
+from kwire.streams.event_store.event_store import EventDraft, EventStore
+from kwire.streams.event_store.event_topics import EventTopics
 from kwire.streams.local import LocalLog
-from kwire.topic_config import TopicSettings
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.frame import FrameReader, ReceiveMemory
 from kwire.wire.schema import Api, message_of
-from storage.batch import BatchHeader
-from storage.directories import LogDirectories
-from storage.files import Files
-from storage.journal import Journal
-from storage.syncing import sync_all
+from storage.batch.record_batch import BatchHeader
+from storage.data_directory.directories import LogDirectories
+from storage.disk.files import Files
+from storage.disk.journal import Journal
+from storage.log.syncing import sync_all
 from tests.support.batches import UnsyncedFiles, run_now
 from tests.support.clock import ManualClock
 
@@ -113,8 +113,8 @@ class FakePeer:
     def __init__(self, memory: ReceiveMemory | None = None) -> None:
         self.reader = FrameReader(memory or ReceiveMemory(MEMORY_BYTES), MEMORY_BYTES)
 
-    def hold(self, size_bytes: int) -> bool:
-        return self.reader.hold(size_bytes)
+    def reserve(self, size_bytes: int) -> bool:
+        return self.reader.reserve(size_bytes)
 
     def release(self, size_bytes: int) -> None:
         self.reader.release(size_bytes)
@@ -207,18 +207,18 @@ class QuietNode:
         self.configs.listen(self.topics.reconfigure)
         self.definitions = GroupDefinitions(self.metastore)
         self.groups = GroupCoordinator(
-            log=CoordinatorLog(self.topics, OFFSETS_TOPIC),
+            log=InternalTopicLog(self.topics, OFFSETS_TOPIC),
             clock=self.clock,
             call_later=lambda seconds, call: asyncio.get_running_loop().call_later(seconds, call),
             call_soon=lambda call: asyncio.get_running_loop().call_soon(call),
             settings=GroupSettings(offsets_topic_num_partitions=self.config.groups.offsets_partition_count),
             topics=CatalogueView(self.topics.catalogue),
-            consumer_settings=DefinedGroups(self.definitions, ConfiguredGroups(self.configs)),
+            consumer_settings=DefinedGroupSettings(self.definitions, ConfiguredGroupSettings(self.configs)),
         )
         features = Features(self.metastore, HANDLERS)
-        self.markers = Markers(self.topics, self.groups, lambda call: asyncio.get_running_loop().call_soon(call))
+        self.markers = MarkerAppender(self.topics, self.groups, lambda call: asyncio.get_running_loop().call_soon(call))
         self.transactions = TransactionCoordinator(
-            log=CoordinatorLog(self.topics, TRANSACTIONS_TOPIC),
+            log=InternalTopicLog(self.topics, TRANSACTIONS_TOPIC),
             clock=self.clock,
             call_later=lambda seconds, call: asyncio.get_running_loop().call_later(seconds, call),
             settings=TransactionSettings(
@@ -231,7 +231,7 @@ class QuietNode:
         )
         self.web_groups = WebGroups(self.groups, self.definitions, self.topics, self.clock)
         self.store.cordoned_dirs = self.configs.config.log.cordoned_dirs
-        self.moves = Moves(self.topics, self.store, self.configs.config.log.move_bytes_per_second_max)
+        self.relocations = Relocations(self.topics, self.store, self.configs.config.log.move_bytes_per_second_max)
         self.services = Services(
             apis={key: handler.api for key, handler in HANDLERS.items()},
             node=NodeFacts(NODE_ID, CLUSTER_ID, self.config.rack),
@@ -243,12 +243,12 @@ class QuietNode:
             metadata_log=MetadataLog(self.metastore, self._starts, DIRECTORY_ID),
             groups=self.groups,
             transactions=self.transactions,
-            admissions=Admissions(self.transactions),
+            transaction_admission=TransactionAdmission(self.transactions),
             markers=self.markers,
             cold_reads=self.cold_reads,
             fetch_sessions=FetchSessions(self.clock, self.config.network.fetch_session_slots),
-            moves=self.moves,
-            log_dirs=LogDirs(self.topics, self.store, self.moves, self.files),
+            relocations=self.relocations,
+            log_dirs=LogDirs(self.topics, self.store, self.relocations, self.files),
             event_store=self._new_event_store(),
             validation=ValidationWorker(run_here),
             work_allowance=WorkAllowance(ANY_WEIGHT),
@@ -301,7 +301,7 @@ class QuietNode:
     async def ask(self, request: Any, version: int) -> Any:
         """What a client gets that sends this request in this version; None if it gets nothing."""
         answer = self.start(request, version)
-        if isinstance(answer, Held):
+        if isinstance(answer, BlockingContinuation):
             answer = await answer.rest
         if inspect.isawaitable(answer):
             answer = await answer
@@ -337,7 +337,7 @@ async def running_node(directory: Path, *settings: str) -> AsyncIterator[Node]:
 
 def _put_down(node: Node) -> None:
     """End what would keep the loop going when a test failed in the middle of a stop."""
-    for ending in (node._sweep, node._stalls, node._keepers.upkeep, node._keepers.retention):
+    for ending in (node._sweep, node._stalls, node._maintenance.idle_logs, node._maintenance.retention):
         ending.close()
     for connection in tuple(node._shared.connections):
         connection.abort()

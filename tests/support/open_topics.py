@@ -3,8 +3,8 @@
 import uuid
 from collections.abc import Mapping
 
-from kwire.broker.catalogue import SCHEMAS_PREFIX
-from kwire.broker.topics import NewTopic, Topic, Topics
+from kwire.broker.topics.catalogue import SCHEMAS_PREFIX
+from kwire.broker.topics.topics import NewTopic, Topic, Topics
 from kwire.metastore import Change
 from kwire.metastore.interface import ABSENT
 

@@ -3,9 +3,9 @@
 import pytest
 
 from kwire.broker.partition import Partition
-from kwire.topic_config import TopicSettings
+from kwire.config.resources.topic import TopicSettings
 from storage.errors import DiskFailure
-from storage.log import Log
+from storage.log.log import Log
 
 
 def log_of(partition: Partition) -> Log:

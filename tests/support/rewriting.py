@@ -3,12 +3,12 @@
 import os
 from collections.abc import Sequence
 
-from storage.batch import parse_header
-from storage.files import Files
-from storage.index import NO_MAX_TIMESTAMP, SparseIndex
-from storage.replacement import NewSegment, write_new_aborted
-from storage.segment import LogSegment, index_name, segment_name
-from storage.txn_index import AbortedEntry
+from storage.batch.record_batch import parse_header
+from storage.disk.files import Files
+from storage.log.segment_replacement import NewSegment, write_new_aborted
+from storage.segment.index import NO_MAX_TIMESTAMP, SparseIndex
+from storage.segment.segment import LogSegment, index_name, segment_name
+from storage.segment.txn_index import AbortedEntry
 from tests.support.batches import split_batches
 
 

@@ -4,10 +4,10 @@ import asyncio
 from collections import Counter
 from pathlib import Path
 
-from kwire.broker.rooms.cleanup import RoomCleanup
-from kwire.broker.rooms.rooms import Room, Rooms
 from kwire.streams.log import StreamLog
-from storage.batch import check_batch
+from kwire.streams.rooms.cleanup import RoomCleanup
+from kwire.streams.rooms.rooms import Room, Rooms
+from storage.batch.record_batch import check_batch
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode
 

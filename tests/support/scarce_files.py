@@ -1,9 +1,9 @@
-"""The twin of :class:`storage.files.Files` of a process that runs out of file descriptors."""
+"""The twin of :class:`storage.disk.files.Files` of a process that runs out of file descriptors."""
 
 import errno
 import os
 
-from storage.files import Files
+from storage.disk.files import Files
 
 
 class ScarceFiles(Files):

@@ -1,4 +1,4 @@
-"""A disk in memory behind :class:`storage.files.Files`, which loses what a real one may lose.
+"""A disk in memory behind :class:`storage.disk.files.Files`, which loses what a real one may lose.
 
 Written bytes are in the page cache; a sync moves a file's bytes to the platter; a new, renamed or removed name is
 durable only after a sync of its folder. A kill keeps the cache. A power cut keeps each page that was not synced, or
@@ -16,7 +16,7 @@ from functools import lru_cache, partial
 from random import Random
 from typing import Final
 
-from storage.files import BytesLike, Files
+from storage.disk.files import BytesLike, Files
 from tests.support.simulated_nodes import (
     PAGE_BYTES,
     MetadataJournal,
@@ -464,8 +464,8 @@ class SimulatedFiles(Files):
         folder = self.disk.folder(path)
         self.disk.journal.commit(folder)
 
-    def forget(self, fd: int, start: int, end: int) -> None:
-        self.disk.enter("forget")
+    def drop_cached_pages(self, fd: int, start: int, end: int) -> None:
+        self.disk.enter("drop_cached_pages")
         self._file(fd).evict_lost(pages_of(start, end))
 
     def syncfs(self, path: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from kwire.cli import main
-from storage.files import Files
+from storage.disk.files import Files
 
 SYNC_CALLS = ("fsync", "fdatasync", "syncfs")
 CALLS = (*SYNC_CALLS, "fallocate", "truncate", "unlink", "rmdir", "rename")

@@ -6,14 +6,14 @@ One world per implementation. A new implementation joins by a world of its own i
 from abc import ABC, abstractmethod
 from pathlib import Path
 
-from kwire.broker.cold_reads import ColdReads
+from kwire.broker.fetch.cold_reads import ColdReads
 from kwire.broker.partition import Partition
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
 from kwire.streams.log import NotReady, StreamLog, StreamRead
-from storage.batch import Record, build_batch, parse_header, read_records
-from storage.batch_writing import batch_of_tails, record_tail
-from storage.files import Files
-from storage.format import CONTROL_BIT, TRANSACTIONAL_BIT
+from storage.batch.builder import build_batch_from_bodies, encode_record_body
+from storage.batch.format import CONTROL_BIT, TRANSACTIONAL_BIT
+from storage.batch.record_batch import Record, build_batch, parse_header, read_records
+from storage.disk.files import Files
 from tests.support.batches import UnsyncedFiles
 from tests.support.events import SyncLater
 from tests.support.memory_log import MemoryLog
@@ -182,7 +182,9 @@ class Appends(list[object]):
 
     def send(self, log: StreamLog, *values: bytes, at_ms: int = NOW_MS) -> None:
         """Append one batch."""
-        log.append(*batch_of_tails([record_tail(None, value, 0, b"") for value in values], at_ms), self.append)
+        log.append(
+            *build_batch_from_bodies([encode_record_body(None, value, 0, b"") for value in values], at_ms), self.append
+        )
 
 
 async def read_once(log: StreamLog, offset: int, max_bytes: int = 1024 * 1024) -> StreamRead:

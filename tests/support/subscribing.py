@@ -6,19 +6,19 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 
-from kwire.broker.cold_reads import ColdReads
-from kwire.broker.events.event import Event, NewEvent, record_of
+from kwire.broker.fetch.cold_reads import ColdReads
 from kwire.broker.partition import Partition
-from kwire.broker.subscriptions import Subscriptions
-from kwire.broker.subscriptions.marks import Closed, Mark
-from kwire.broker.subscriptions.portions import Portion
-from kwire.broker.subscriptions.start import FROM_NEWEST, Start
-from kwire.broker.subscriptions.subscription import SubscribeOptions, Subscription
-from kwire.broker.subscriptions.turns import Timer
-from kwire.broker.topics import Topic
-from kwire.config.bridge import RoomsConfig
-from kwire.disk_lanes import DiskLanes
-from storage.batch import build_batch, check_batch
+from kwire.broker.topics.topics import Topic
+from kwire.concurrency.disk_lanes import DiskLanes
+from kwire.config.http_api import RoomsConfig
+from kwire.streams.events.event import Event, NewEvent, record_of
+from kwire.streams.subscriptions import Subscriptions
+from kwire.streams.subscriptions.control_messages import Closed, ControlMessage
+from kwire.streams.subscriptions.delivery_scheduler import Timer
+from kwire.streams.subscriptions.event_batches import EventBatch
+from kwire.streams.subscriptions.start import FROM_NEWEST, Start
+from kwire.streams.subscriptions.subscription import SubscribeOptions, Subscription
+from storage.batch.record_batch import build_batch, check_batch
 from tests.support.clock import ManualClock
 from tests.support.node import QuietNode
 
@@ -102,23 +102,23 @@ class RecordingSink:
 
     def __init__(self, room: int = 1_000_000) -> None:
         self.room = room
-        self.messages: list[Event | Mark] = []
-        self.portions: list[Portion] = []
+        self.messages: list[Event | ControlMessage] = []
+        self.batches: list[EventBatch] = []
         self._held = 0
 
     def is_writable(self) -> bool:
         return self._held < self.room
 
-    def send_events(self, subscription: Subscription, portion: Portion) -> None:
+    def send_events(self, subscription: Subscription, batch: EventBatch) -> None:
         assert self.is_writable(), "events came although the sink is full"
-        assert portion.events, "a portion without events"
-        assert portion.events[0].offset >= subscription.position, "the position moves after the events"
-        self._held += len(portion.events)
-        self.portions.append(portion)
-        self.messages += portion.events
+        assert batch.events, "a batch without events"
+        assert batch.events[0].offset >= subscription.position, "the position moves after the events"
+        self._held += len(batch.events)
+        self.batches.append(batch)
+        self.messages += batch.events
 
-    def send_mark(self, subscription: Subscription, mark: Mark) -> None:
-        self.messages.append(mark)
+    def send_control(self, subscription: Subscription, message: ControlMessage) -> None:
+        self.messages.append(message)
 
     def take(self) -> None:
         """The reader has read everything."""
@@ -129,7 +129,7 @@ class RecordingSink:
         return [message.offset for message in self.messages if isinstance(message, Event)]
 
     @property
-    def marks(self) -> list[Mark]:
+    def control_messages(self) -> list[ControlMessage]:
         return [message for message in self.messages if not isinstance(message, Event)]
 
     @property

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from storage.batch import Record, build_batch, parse_header, read_records
-from storage.log import Appended, Log
-from storage.markers import build_marker, read_marker
-from storage.transactions import AbortedTransaction
+from storage.batch.markers import build_marker, read_marker
+from storage.batch.record_batch import Record, build_batch, parse_header, read_records
+from storage.log.log import Appended, Log
+from storage.log.transactions import AbortedTransaction
 from tests.support.batches import NOW_MS, split_batches
 
 BUDGET_BYTES = 1 << 20

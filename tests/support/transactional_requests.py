@@ -2,13 +2,13 @@
 
 from typing import Any, Final, NamedTuple
 
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode
 from kwire.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnTopic
 from kwire.wire.messages.end_txn import EndTxnRequest
 from kwire.wire.messages.init_producer_id import InitProducerIdRequest
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from storage.batch import Record, build_batch
+from storage.batch.record_batch import Record, build_batch
 from tests.support.node import QuietNode
 
 # Produce of the first generation of transactions, and of the second.

@@ -1,8 +1,8 @@
 """A transactional producer in one partition, without a coordinator: the test says how its transactions end."""
 
-from kwire.broker.events.event import NewEvent, record_of
 from kwire.broker.partition import Partition
-from storage.batch import Record, build_batch, check_batch
+from kwire.streams.events.event import NewEvent, record_of
+from storage.batch.record_batch import Record, build_batch, check_batch
 from tests.support.batches import make_batch
 
 

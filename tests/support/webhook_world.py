@@ -11,13 +11,13 @@ from __future__ import annotations
 from random import Random
 from typing import Any, NamedTuple
 
-from kwire.broker.events.event import Event
-from kwire.broker.webhooks.consumer import Consumer, ConsumerRules, Key, Outcome
-from kwire.broker.webhooks.cursor import Delivery, TopicCursor
-from kwire.broker.webhooks.definition import Definition, TopicStart
-from kwire.broker.webhooks.schedule import Schedule
-from kwire.broker.webhooks.sending import Response
-from kwire.broker.webhooks.signing import SigningSecrets
+from kwire.streams.events.event import Event
+from kwire.streams.webhooks.consumer import Consumer, ConsumerRules, Key, Outcome
+from kwire.streams.webhooks.cursor import Delivery, TopicCursor
+from kwire.streams.webhooks.definition import Definition, TopicStart
+from kwire.streams.webhooks.delivery.retry_schedule import Schedule
+from kwire.streams.webhooks.delivery.sender import Response
+from kwire.streams.webhooks.delivery.signing import SigningSecrets
 
 TOPIC = "orders"
 TOPIC_ID = b"t" * 16
@@ -110,15 +110,18 @@ class WebhookWorld:
         if delivery is None:
             return
         event = self.log[delivery.offset]
-        assert self.wants(event) or delivery.is_aside
+        assert self.wants(event) or delivery.is_from_retry_queue
         assert delivery.attempt >= 1
-        if not delivery.is_aside and self.definition.is_ordered:
+        if not delivery.is_from_retry_queue and self.definition.is_ordered:
             self.check_order(delivery.offset)
         self.in_flight.append(InFlight(delivery, event, self.topic_id))
         self.sent_count += 1
         if self.definition.is_ordered:
             # Also of those that were begun before the mode changed.
-            assert sum(one.delivery.is_aside == delivery.is_aside for one in self.in_flight_here) == 1
+            assert (
+                sum(one.delivery.is_from_retry_queue == delivery.is_from_retry_queue for one in self.in_flight_here)
+                == 1
+            )
         else:
             assert len(self.in_flight_here) <= self.definition.parallel
 
@@ -127,7 +130,7 @@ class WebhookWorld:
             return
         one = self.in_flight.pop(self.chance.randrange(len(self.in_flight)))
         if self.chance.random() < 0.05:
-            self.consumer.put_back(one.delivery)
+            self.consumer.release(one.delivery)
             return
         response = self.response()
         verdict = self.consumer.finish(TOPIC, one.delivery, one.event, response, self.now_ms)
@@ -206,7 +209,7 @@ class WebhookWorld:
     def check_bounds(self) -> None:
         cursor = self.cursor
         assert 0 <= cursor.position <= cursor.read_to <= len(self.log)
-        assert cursor.flying == len(self.in_flight_here)
+        assert cursor.in_flight_count == len(self.in_flight_here)
         assert len(self.consumer.attempts) <= 7
 
     def check_order(self, offset: int) -> None:
@@ -217,7 +220,7 @@ class WebhookWorld:
 
     def is_accounted_for(self, offset: int) -> bool:
         dead = (TOPIC, offset) in self.consumer.dead
-        return dead or offset in self.delivered or offset in self.excused or offset in self.cursor.aside
+        return dead or offset in self.delivered or offset in self.excused or offset in self.cursor.retry_queue
 
     def check_written(self) -> None:
         """Whatever happens from now on, a start from what is written down loses nothing."""
@@ -234,7 +237,7 @@ class WebhookWorld:
         restored = Consumer(self.definition, self.rules)
         restored.restore(self.written)
         cursor, again = self.cursor, restored.cursors[TOPIC]
-        assert (again.position, again.head, again.aside) == (cursor.position, cursor.head, cursor.aside)
+        assert (again.position, again.head, again.retry_queue) == (cursor.position, cursor.head, cursor.retry_queue)
         assert (restored.dead, restored.attempts) == (self.consumer.dead, self.consumer.attempts)
         assert restored.not_before_ms == self.consumer.not_before_ms
         assert not restored.has_changes
@@ -249,7 +252,7 @@ class WebhookWorld:
             self.end()
             if not self.in_flight:
                 self.now_ms += 10_000
-                is_done = self.cursor.position == len(self.log) and not self.cursor.aside
+                is_done = self.cursor.position == len(self.log) and not self.cursor.retry_queue
                 if is_done:
                     break
         else:

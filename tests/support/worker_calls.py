@@ -1,9 +1,11 @@
 """What tests let a worker process do; imports no more than a worker should."""
 
+import gc
 import os
 import signal
 import sys
 import time
+import weakref
 from pathlib import Path
 
 from storage.errors import DamagedLog, DiskFailure
@@ -35,7 +37,7 @@ def raise_full_disk() -> None:
 
 
 def facts() -> tuple[int, int, list[str]]:
-    return os.getpid(), os.nice(0), [name for name in ("asyncio", "kwire.broker.topics") if name in sys.modules]
+    return os.getpid(), os.nice(0), [name for name in ("asyncio", "kwire.broker.topics.topics") if name in sys.modules]
 
 
 def print_something() -> str:
@@ -45,3 +47,26 @@ def print_something() -> str:
 
 def unsendable() -> object:
     return lambda: None
+
+
+def kinds_and_sizes(*args: bytes | str) -> list[tuple[str, int]]:
+    return [(type(arg).__name__, len(arg)) for arg in args]
+
+
+# Values that a worker process still holds after a call, counted by `kept_arguments`.
+_kept: "weakref.WeakSet[_Kept]" = weakref.WeakSet()
+
+
+class _Kept:
+    """A value that the garbage collector has not freed."""
+
+
+def raise_with_argument(data: bytes) -> None:
+    gc.disable()
+    kept = _Kept()
+    _kept.add(kept)
+    raise ValueError(f"{len(data)} bytes")
+
+
+def kept_arguments() -> int:
+    return len(_kept)

@@ -7,7 +7,7 @@ import aiohttp
 
 from kwire.config import load
 from kwire.node import Node
-from kwire.web.socket_frames import GOING_AWAY
+from kwire.web.streaming.websocket_frames import GOING_AWAY
 from tests.server.frames import HOST, Client
 from tests.support.node import in_uvloop, running_node
 from tests.support.room_sockets import port_of, raw_socket
@@ -58,6 +58,6 @@ async def test_node_without_an_http_port_serves_kafka(tmp_path: Path) -> None:
     node = Node(config)
     await node.start()
     assert node.http is None
-    async with await Client.connect(node.doors[0].port):
+    async with await Client.connect(node.kafka_listeners[0].port):
         pass
     await node.stop()

@@ -6,8 +6,8 @@ import pytest
 from aiohttp import hdrs
 from aiohttp.test_utils import make_mocked_request
 
-from kwire.web.errors import Forbidden
-from kwire.web.safety import Guard
+from kwire.web.answers.errors import Forbidden
+from kwire.web.requests.origin_policy import OriginPolicy
 from tests.support.http import http_node
 from tests.support.node import in_loop
 
@@ -49,16 +49,16 @@ FOREIGN = [
 
 @pytest.mark.parametrize("host", OURS)
 def test_hosts_that_are_ours(host: str) -> None:
-    Guard(frozenset({LISTED, "null"}), is_loopback=True).check(
+    OriginPolicy(frozenset({LISTED, "null"}), is_loopback=True).check(
         make_mocked_request("GET", "/rooms", headers={hdrs.HOST: host})
     )
 
 
 @pytest.mark.parametrize("host", FOREIGN)
 def test_hosts_that_are_not(host: str) -> None:
-    guard = Guard(frozenset({LISTED, "null"}), is_loopback=True)
+    policy = OriginPolicy(frozenset({LISTED, "null"}), is_loopback=True)
     with pytest.raises(Forbidden) as refused:
-        guard.check(make_mocked_request("GET", "/rooms", headers={hdrs.HOST: host}))
+        policy.check(make_mocked_request("GET", "/rooms", headers={hdrs.HOST: host}))
     assert refused.value.code == "HostNotAllowed"
 
 

@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kwire.web.large_answers import PART_BYTES, PIECE_BYTES
-from kwire.web.memory import HttpMemory
+from kwire.web.answers.large_answers import PART_BYTES, PIECE_BYTES
+from kwire.web.requests.memory import HttpMemory
 from tests.support.http import Http, http_node
 from tests.support.node import in_uvloop
 from tests.support.room_sockets import WAIT_S, raw_connection, raw_socket, room_socket, text

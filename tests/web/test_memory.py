@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from kwire.web import memory as module
-from kwire.web.memory import SMALL_BYTES, HttpMemory, Lease, MemoryExhausted
+from kwire.web.requests import memory as module
+from kwire.web.requests.memory import SMALL_BYTES, HttpMemory, Lease, MemoryExhausted
 from tests.support.node import in_loop
 
 LARGE = SMALL_BYTES + 1
@@ -122,13 +122,13 @@ async def test_a_grant_to_somebody_who_has_just_left_is_given_back() -> None:
 @in_loop
 async def test_those_who_receive_are_hurried_when_somebody_begins_to_wait() -> None:
     memory = room_for(1)
-    hurried: list[str] = []
+    notified: list[str] = []
     await memory.lease().hold(LARGE)
-    with memory.hurrying(lambda: hurried.append("a")), memory.hurrying(lambda: hurried.append("b")):
+    with memory.on_shortage(lambda: notified.append("a")), memory.on_shortage(lambda: notified.append("b")):
         task = await waiting(memory.lease())
-        assert sorted(hurried) == ["a", "b"]
+        assert sorted(notified) == ["a", "b"]
     other = await waiting(memory.lease())
-    assert len(hurried) == 2
+    assert len(notified) == 2
     for one in (task, other):
         one.cancel()
     await asyncio.gather(task, other, return_exceptions=True)

@@ -10,41 +10,39 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from kwire.broker.cleaning import Cleaning
-from kwire.broker.events.partitioning import Partitioner
-from kwire.broker.events.publishing import Publisher
-from kwire.broker.fetch_sessions import EVICTION_MS_MIN
-from kwire.broker.keepers import Keepers
-from kwire.broker.lag import Lags
+from kwire.broker.admin.lag import Lags
+from kwire.broker.fetch.sessions import EVICTION_MS_MIN
+from kwire.broker.maintenance.compaction import LogCleaner
+from kwire.broker.maintenance.idle_logs import IdleLogs
+from kwire.broker.maintenance.retention import Retention
+from kwire.broker.maintenance.scrub import Scrub
+from kwire.broker.maintenance.services import MaintenanceServices
 from kwire.broker.partition.sync_rounds import SyncRounds
-from kwire.broker.retention import Retention
-from kwire.broker.rooms.rooms import Rooms
-from kwire.broker.scrub import Scrub
-from kwire.broker.stored_sizes import StoredSizes
-from kwire.broker.subscriptions import Subscriptions
-from kwire.broker.topics import Topics
-from kwire.broker.upkeep import Upkeep
-from kwire.broker.worker_process import WorkerProcess
-from kwire.coordinator.group.definitions import GroupDefinitions
-from kwire.coordinator.web_groups import WebGroups
+from kwire.broker.topics.stored_sizes import StoredSizes
+from kwire.broker.topics.topics import Topics
+from kwire.concurrency.worker_process import WorkerProcess
 from kwire.descriptors import Descriptors, current_limit
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
 from kwire.metrics import LATENCY_BOUNDS, HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.node import Node
-from kwire.server.takeover import TakeOvers
-from kwire.streams.local_commands import local_commands
-from kwire.web import metrics as page
+from kwire.server.stream_connections import StreamConnections
+from kwire.streams.events.publishing import Publisher
+from kwire.streams.local_commands import LocalRooms
+from kwire.streams.rooms.rooms import Rooms
+from kwire.streams.subscriptions import Subscriptions
+from kwire.web.answers.page_scheduler import PageScheduler
 from kwire.web.groups.reports import GroupReports
-from kwire.web.memory import HttpMemory
-from kwire.web.metrics import NodeCollector
-from kwire.web.page_turns import PageTurns
-from kwire.web.services import WebServices
-from kwire.web.storage_metrics import OTHER_TOPICS
+from kwire.web.monitoring import metrics as page
+from kwire.web.monitoring.metrics import NodeCollector
+from kwire.web.monitoring.storage_metrics import OTHER_TOPICS
+from kwire.web.requests.body_checks import BodyChecks
+from kwire.web.requests.memory import HttpMemory
+from kwire.web.services import MonitoringServices, PortServices, RoomServices, StorageServices
 from kwire.wire.messages.api_versions import ApiVersionsRequest
 from kwire.wire.messages.delete_topics import DeleteTopicsRequest
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from storage.batch import check_batch
+from storage.batch.record_batch import check_batch
 from tests.server.frames import HOST, Client
 from tests.support.batches import make_batch, run_now
 from tests.support.node import QuietNode, in_loop, in_uvloop, running_node
@@ -91,7 +89,7 @@ async def scrape(node: Node) -> Scrape:
 
 @asynccontextmanager
 async def node_and_client(directory: Path) -> AsyncIterator[tuple[Node, Client]]:
-    async with running_node(directory) as node, await Client.connect(node.doors[0].port) as client:
+    async with running_node(directory) as node, await Client.connect(node.kafka_listeners[0].port) as client:
         yield node, client
 
 
@@ -131,7 +129,7 @@ async def test_requests_are_counted_by_api(tmp_path: Path) -> None:
 async def test_connections_are_counted(tmp_path: Path) -> None:
     async with node_and_client(tmp_path) as (node, client):
         await client.ask(API_VERSIONS, 3)
-        async with await Client.connect(node.doors[0].port) as rude:
+        async with await Client.connect(node.kafka_listeners[0].port) as rude:
             rude.writer.write(b"\xff\xff\xff\xff")
             await rude.ended()
         answer = await scrape(node)
@@ -183,7 +181,7 @@ async def test_sizes_are_known_after_a_restart_before_anybody_opened_a_log(tmp_p
     sizes = []
     async with running_node(tmp_path) as node:
         topic = await topics_of(node).get_or_create("t")
-        await topics_of(node).widen(topic, 3)
+        await topics_of(node).create_partitions(topic, 3)
         for partition in topic.partitions[:2]:
             batch = make_batch(timestamp_ms=0)
             sizes.append(len(batch))
@@ -208,61 +206,58 @@ def sizes_of(node: QuietNode) -> StoredSizes:
 async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None) -> dict[str, Metric]:
     server_metrics = server_metrics or ServerMetrics({key: handler.api.name for key, handler in HANDLERS.items()})
     stored = sizes_of(node)
-    keepers = keepers_of(node)
+    maintenance = maintenance_of(node)
     sessions = node.services.fetch_sessions
     groups = GroupReports(node.groups, Lags(node.topics, node.store, node.files, node.cold_reads, node.clock))
     loop, stream_metrics = asyncio.get_running_loop(), StreamMetrics()
     subscriptions = Subscriptions(node.clock, loop.call_soon, loop.call_later, node.config.rooms)
     rooms = Rooms(node.topics, node.config.rooms, subscriptions)
-    services = WebServices(
-        node.topics,
-        groups,
-        server_metrics,
-        LoopMetrics(),
-        lambda: True,
-        lambda: 0,
-        lambda: 0,
-        stored,
-        keepers,
-        sessions,
-        node.config,
-        WebGroups(node.groups, GroupDefinitions(node.metastore), node.topics, node.clock),
-        node.clock,
-        rooms,
-        Publisher(node.clock, loop.call_soon),
-        subscriptions,
-        Partitioner(),
-        stream_metrics,
-        TakeOvers(stream_metrics, node.config.network.send_timeout_ms, node.config.web.socket_idle_timeout_ms),
+    web, network = node.config.web, node.config.network
+    streams = StreamConnections(stream_metrics, network.send_timeout_ms, web.socket_idle_timeout_ms)
+    port = PortServices(
+        config=node.config,
+        clock=node.clock,
+        memory=HttpMemory(web.memory_bytes_max, web.memory_wait_ms),
+        page_scheduler=PageScheduler(),
+        body_checks=BodyChecks(),
+        serve_stream=streams,
+        stream_metrics=stream_metrics,
         http_metrics=HttpMetrics(),
-        memory=HttpMemory(node.config.web.memory_bytes_max, node.config.web.memory_wait_ms),
-        page_turns=PageTurns(),
+    )
+    services = MonitoringServices(
+        port=port,
+        storage=StorageServices(node.topics, stored, maintenance, cold_reads=lambda: 0, offline_directories=lambda: 0),
+        rooms=RoomServices(
+            port, rooms, LocalRooms(rooms), Publisher(node.clock, loop.call_soon), subscriptions=subscriptions
+        ),
+        reports=groups,
+        is_ready=lambda: True,
+        server_metrics=server_metrics,
+        loop_metrics=LoopMetrics(),
+        fetch_sessions=sessions,
         transactions=node.transactions,
-        event_store=node.event_store,
-        event_topics=node.event_topics,
-        commands=local_commands(node.topics, node.event_store, node.event_topics, rooms, None),
+        descriptors=Descriptors(current_limit(), node.config.log.open_max),
         webhook_statistics=None,
         event_files=None,
-        descriptors=Descriptors(current_limit(), node.config.log.open_max),
     )
     try:
         collector = NodeCollector(services, *await stored.by_topic(page.TOPIC_SERIES_MAX))
         return {family.name: family for family in collector.collect()}
     finally:
-        await keepers.close()
+        await maintenance.close()
 
 
-def keepers_of(node: QuietNode) -> Keepers:
+def maintenance_of(node: QuietNode) -> MaintenanceServices:
     config, worker = node.config.log, WorkerProcess()
-    return Keepers(
+    return MaintenanceServices(
         syncs=SyncRounds(node.files, node.store.data_dirs, node.lanes.sync),
-        upkeep=Upkeep(node.topics, node.clock, config.producer_id_expiration_ms, config.open_max),
+        idle_logs=IdleLogs(node.topics, node.clock, config.producer_id_expiration_ms, config.open_max),
         retention=Retention(
             node.topics, node.clock, run_now, config.retention_check_interval_ms, node.store, node.files
         ),
-        cleaning=Cleaning(node.topics, node.clock, worker, config, node.files),
+        log_cleaner=LogCleaner(node.topics, node.clock, worker, config, node.files),
         scrub=Scrub(node.topics, node.clock, worker, config),
-        moves=node.moves,
+        relocations=node.relocations,
         worker=worker,
     )
 

@@ -12,11 +12,10 @@ import pytest
 from aiohttp import web
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 
-from kwire.web.errors import KAFKA_STATUSES, STREAM_STATUSES, Refusal, error_answer, error_body, status_of
-from kwire.web.openapi import document
+from kwire.web.answers.errors import KAFKA_STATUSES, STREAM_STATUSES, Refusal, error_answer, error_body, status_of
+from kwire.web.documentation.openapi import document
 from kwire.web.route import Route
 from kwire.web.routes import ROUTES
-from kwire.web.services import WebServices
 from tests.support.effort import repetitions
 from tests.support.http import http_node
 from tests.support.node import in_loop
@@ -102,7 +101,7 @@ def test_a_route_is_described_by_what_it_decodes() -> None:
         count: int
         name: str | None = None
 
-    async def handle(services: WebServices, request: web.Request) -> web.Response:
+    async def handle(services: object, request: web.Request) -> web.Response:
         return web.Response()
 
     route = Route("POST", "/things/{thing}", handle, request=Wanted, query=Wanted, answers={201: Wanted})

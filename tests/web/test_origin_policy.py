@@ -8,9 +8,9 @@ from aiohttp import hdrs
 from aiohttp.test_utils import make_mocked_request
 
 from kwire.errors import InvalidName
-from kwire.web.errors import Forbidden, Refusal, UnsupportedMediaType
+from kwire.web.answers.errors import Forbidden, Refusal, UnsupportedMediaType
+from kwire.web.requests.origin_policy import OriginPolicy, check_name, is_loopback
 from kwire.web.routes import ROUTES
-from kwire.web.safety import Guard, check_name, is_loopback
 from tests.support.http import Http, http_node
 from tests.support.node import in_loop
 
@@ -19,99 +19,102 @@ LISTED = "https://app.example"
 
 
 def refusal(
-    guard: Guard, method: str = "GET", host: str | None = "127.0.0.1:8082", **headers: str
+    policy: OriginPolicy, method: str = "GET", host: str | None = "127.0.0.1:8082", **headers: str
 ) -> type[Exception] | None:
     sent = {name.replace("_", "-"): value for name, value in headers.items()}
     if host is not None:
         sent[hdrs.HOST] = host
     try:
-        guard.check(make_mocked_request(method, "/rooms/r", headers=sent))
+        policy.check(make_mocked_request(method, "/rooms/r", headers=sent))
     except Refusal as error:
         return type(error)
     return None
 
 
 def test_who_is_no_browser_is_not_held_up() -> None:
-    guard = Guard(frozenset(), is_loopback=True)
-    assert refusal(guard) is None
-    assert refusal(guard, host=None) is None
-    assert refusal(guard, "POST", Content_Type="application/json") is None
-    assert refusal(guard, "POST") is None
+    policy = OriginPolicy(frozenset(), is_loopback=True)
+    assert refusal(policy) is None
+    assert refusal(policy, host=None) is None
+    assert refusal(policy, "POST", Content_Type="application/json") is None
+    assert refusal(policy, "POST") is None
 
 
 def test_pages_of_other_origins_are_refused() -> None:
-    guard = Guard(frozenset({LISTED}), is_loopback=True)
-    assert refusal(guard, Origin="http://127.0.0.1:8082") is None
-    assert refusal(guard, host="LOCALHOST:8082", Origin="http://localhost:8082") is None
-    assert refusal(guard, Origin=LISTED) is None
-    assert refusal(guard, Origin=LISTED.upper()) is None
+    policy = OriginPolicy(frozenset({LISTED}), is_loopback=True)
+    assert refusal(policy, Origin="http://127.0.0.1:8082") is None
+    assert refusal(policy, host="LOCALHOST:8082", Origin="http://localhost:8082") is None
+    assert refusal(policy, Origin=LISTED) is None
+    assert refusal(policy, Origin=LISTED.upper()) is None
     for origin in ("http://evil.example", "http://127.0.0.1:8083", "null", "", "https://app.example.evil.example"):
-        assert refusal(guard, Origin=origin) is Forbidden, origin
-        assert refusal(guard, "POST", Origin=origin) is Forbidden, origin
-        assert refusal(guard, Origin=origin, Upgrade="websocket", Connection="Upgrade") is Forbidden, origin
-    assert refusal(Guard(frozenset({"*"}), is_loopback=True), Origin="http://evil.example", host="evil.example") is None
+        assert refusal(policy, Origin=origin) is Forbidden, origin
+        assert refusal(policy, "POST", Origin=origin) is Forbidden, origin
+        assert refusal(policy, Origin=origin, Upgrade="websocket", Connection="Upgrade") is Forbidden, origin
+    assert (
+        refusal(OriginPolicy(frozenset({"*"}), is_loopback=True), Origin="http://evil.example", host="evil.example")
+        is None
+    )
 
 
 def test_a_page_of_ours_behind_a_proxy_is_known_by_what_the_browser_says() -> None:
     """A proxy that asks under the name of the container changes the Host; the page's origin is the proxy's."""
-    behind = Guard(frozenset(), is_loopback=False)
+    behind = OriginPolicy(frozenset(), is_loopback=False)
     page = {"Origin": "https://kwire.example", "host": "kwire:8082"}
     assert refusal(behind, "POST", Sec_Fetch_Site="same-origin", **page) is None
     for site in ("same-site", "cross-site", "none", "Same-Origin", ""):
         assert refusal(behind, "POST", Sec_Fetch_Site=site, **page) is Forbidden
     assert refusal(behind, "POST", **page) is Forbidden
     # It has no say in who we are.
-    made_up = Guard(frozenset(), is_loopback=True)
+    made_up = OriginPolicy(frozenset(), is_loopback=True)
     assert (
         refusal(made_up, Origin="http://evil.example", host="evil.example", Sec_Fetch_Site="same-origin") is Forbidden
     )
 
 
 def test_a_port_for_others_answers_to_any_name_but_to_no_strange_page() -> None:
-    guard = Guard(frozenset(), is_loopback=False)
+    policy = OriginPolicy(frozenset(), is_loopback=False)
     for host in ("kwire", "kwire:8082", "kwire.default.svc.cluster.local:8082", "192.0.2.7", "proxy.example"):
-        assert refusal(guard, host=host) is None, host
-        assert refusal(guard, "POST", host=host, Origin=f"http://{host}") is None, host
+        assert refusal(policy, host=host) is None, host
+        assert refusal(policy, "POST", host=host, Origin=f"http://{host}") is None, host
         for origin in ("null", "file://", f"http://evil.{host}", f"http://{host}.evil.example", f"http://evil@{host}"):
-            assert refusal(guard, "POST", host=host, Origin=origin) is Forbidden, origin
+            assert refusal(policy, "POST", host=host, Origin=origin) is Forbidden, origin
 
 
 def test_requests_of_other_sites_without_an_origin_are_refused() -> None:
-    guard = Guard(frozenset(), is_loopback=True)
+    policy = OriginPolicy(frozenset(), is_loopback=True)
     for site in ("cross-site", "same-site"):
-        assert refusal(guard, Sec_Fetch_Site=site, Sec_Fetch_Mode="no-cors", Sec_Fetch_Dest="image") is Forbidden
-        assert refusal(guard, Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate", Sec_Fetch_Dest="iframe") is Forbidden
+        assert refusal(policy, Sec_Fetch_Site=site, Sec_Fetch_Mode="no-cors", Sec_Fetch_Dest="image") is Forbidden
+        assert refusal(policy, Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate", Sec_Fetch_Dest="iframe") is Forbidden
         # Somebody follows a link.
-        assert refusal(guard, Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate", Sec_Fetch_Dest="document") is None
-    assert refusal(guard, Sec_Fetch_Site="same-origin") is None
-    assert refusal(guard, Sec_Fetch_Site="none") is None
+        assert refusal(policy, Sec_Fetch_Site=site, Sec_Fetch_Mode="navigate", Sec_Fetch_Dest="document") is None
+    assert refusal(policy, Sec_Fetch_Site="same-origin") is None
+    assert refusal(policy, Sec_Fetch_Site="none") is None
 
 
 def test_forms_and_plain_text_are_refused_unless_the_origin_is_listed() -> None:
-    guard = Guard(frozenset({LISTED}), is_loopback=True)
+    policy = OriginPolicy(frozenset({LISTED}), is_loopback=True)
     for kind in ("application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain", "Text/Plain"):
         for method in ("POST", "PUT", "DELETE", "PATCH"):
-            assert refusal(guard, method, Content_Type=kind) is UnsupportedMediaType
-        assert refusal(guard, "POST", Content_Type=kind, Origin="http://127.0.0.1:8082") is UnsupportedMediaType
-        assert refusal(guard, "POST", Content_Type=kind, Origin=LISTED) is None
+            assert refusal(policy, method, Content_Type=kind) is UnsupportedMediaType
+        assert refusal(policy, "POST", Content_Type=kind, Origin="http://127.0.0.1:8082") is UnsupportedMediaType
+        assert refusal(policy, "POST", Content_Type=kind, Origin=LISTED) is None
 
 
 def test_a_loopback_port_answers_to_its_own_names_only() -> None:
-    guard = Guard(frozenset({LISTED}), is_loopback=True)
+    policy = OriginPolicy(frozenset({LISTED}), is_loopback=True)
     for host in ("localhost", "localhost:1", "a.localhost", "127.0.0.1", "[::1]:8082", "192.0.2.7:80", "app.example"):
-        assert refusal(guard, host=host) is None, host
+        assert refusal(policy, host=host) is None, host
     for host in ("evil.example", "localhost.evil.example:8082", "127.0.0.1.evil.example", ""):
-        assert refusal(guard, host=host) is Forbidden, host
+        assert refusal(policy, host=host) is Forbidden, host
         # It has the same origin as we, and that does not help it.
-        assert refusal(guard, host=host, Origin=f"http://{host}") is Forbidden, host
-    assert refusal(Guard(frozenset(), is_loopback=False), host="broker.example") is None
+        assert refusal(policy, host=host, Origin=f"http://{host}") is Forbidden, host
+    assert refusal(OriginPolicy(frozenset(), is_loopback=False), host="broker.example") is None
 
 
 def test_the_hosts_that_are_remembered_are_bounded() -> None:
-    guard = Guard(frozenset(), is_loopback=True)
+    policy = OriginPolicy(frozenset(), is_loopback=True)
     for port in range(1000):
-        assert refusal(guard, host=f"localhost:{port}") is None
-    assert len(guard._known_hosts) <= 64
+        assert refusal(policy, host=f"localhost:{port}") is None
+    assert len(policy._known_hosts) <= 64
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from websockets.frames import Close, CloseCode, Frame, Opcode
 from websockets.protocol import Protocol, Side, State
 from websockets.utils import accept_key
 
-from kwire.web import socket_frames
-from kwire.web.socket_frames import (
+from kwire.web.streaming import websocket_frames as socket_frames
+from kwire.web.streaming.websocket_frames import (
     BAD_DATA,
     BINARY,
     CLOSE,
-    FRAMES_AT_ONCE,
+    FRAMES_PER_CHUNK,
     NO_CODE,
     PARTS_MAX,
     PING,
@@ -29,9 +29,9 @@ from kwire.web.socket_frames import (
     close_frame,
     frame,
     text_frame,
-    trusted_mask,
     unmasked,
-    unmasked_slowly,
+    unmasked_in_python,
+    verified_mask,
 )
 from tests.support.effort import examples
 
@@ -59,7 +59,7 @@ def read(data: bytes, sizes: Iterable[int] = (), bytes_max: int = BOUND) -> tupl
         found += reader.feed(data[position : position + size])
         position += size
     found += reader.feed(data[position:])
-    while reader.is_behind:
+    while reader.has_more:
         found += reader.feed(b"")
     return [(opcode, bytes(payload)) for opcode, payload in found], reader
 
@@ -138,16 +138,16 @@ def test_a_broken_rule_has_its_close_code_and_what_came_before_counts(data: byte
 
 
 def test_so_many_frames_are_taken_at_once_and_the_rest_later() -> None:
-    count = FRAMES_AT_ONCE * 2 + 1
+    count = FRAMES_PER_CHUNK * 2 + 1
     reader = FrameReader(BOUND)
     found = reader.feed(b"".join(sent(TEXT, b"%d" % number) for number in range(count)) + sent(TEXT, b"half")[:-1])
     portions = [len(found)]
     for more in (sent(TEXT, b"half")[-1:] + sent(TEXT, b"late"), b""):
-        assert reader.is_behind
+        assert reader.has_more
         found += reader.feed(more)
         portions.append(len(found))
-    assert not reader.is_behind
-    assert portions == [FRAMES_AT_ONCE, FRAMES_AT_ONCE * 2, count + 2]
+    assert not reader.has_more
+    assert portions == [FRAMES_PER_CHUNK, FRAMES_PER_CHUNK * 2, count + 2]
     assert [bytes(payload) for _, payload in found] == [*(b"%d" % number for number in range(count)), b"half", b"late"]
 
 
@@ -162,7 +162,7 @@ def test_a_message_in_crumbs_does_not_pile_up_as_crumbs() -> None:
 
 def test_a_compiled_mask_is_used_only_if_it_does_what_ours_does() -> None:
     def good(mask: bytes, payload: bytearray) -> None:
-        payload[:] = unmasked_slowly(mask, payload)
+        payload[:] = unmasked_in_python(mask, payload)
 
     def does_nothing(mask: bytes, payload: bytearray) -> None:
         pass
@@ -170,10 +170,10 @@ def test_a_compiled_mask_is_used_only_if_it_does_what_ours_does() -> None:
     def wants_more(mask: bytes, payload: bytearray) -> None:
         raise TypeError("three arguments are wanted")
 
-    assert trusted_mask(good) is good
-    assert trusted_mask(does_nothing) is None
-    assert trusted_mask(wants_more) is None
-    assert trusted_mask(None) is None
+    assert verified_mask(good) is good
+    assert verified_mask(does_nothing) is None
+    assert verified_mask(wants_more) is None
+    assert verified_mask(None) is None
 
 
 def test_a_frame_that_is_too_large_is_refused_before_its_payload_has_come() -> None:
@@ -243,7 +243,7 @@ def test_what_is_framed_here_is_read_by_the_websockets_package(size: int, opcode
 def test_both_ways_to_unmask_agree(payload: bytes, mask: bytes) -> None:
     expected = bytes(byte ^ mask[index % 4] for index, byte in enumerate(payload))
     assert unmasked(mask, bytearray(payload)) == expected
-    assert unmasked_slowly(mask, bytearray(payload)) == expected
+    assert unmasked_in_python(mask, bytearray(payload)) == expected
 
 
 def test_the_fast_way_to_unmask_is_there() -> None:

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kwire.wire.errors import FrameTooLarge
-from kwire.wire.frame import SCRATCH_BYTES, SMALL_STEP_BYTES, FrameReader, ReceiveMemory
+from kwire.wire.frame import (
+    LARGE_FRAME_READ_BYTES,
+    POOLED_STEP_BYTES,
+    SCRATCH_BYTES,
+    SMALL_STEP_BYTES,
+    Account,
+    FrameReader,
+    ReceiveMemory,
+)
 
 LARGEST = 8 * 1024 * 1024
 
@@ -29,6 +37,7 @@ def feed(frames: FrameReader, data: bytes) -> list[bytes]:
         count = min(len(room), len(data))
         room[:count] = data[:count]
         data = data[count:]
+        del room
         frames.received(count)
         while (frame := frames.next_frame()) is not None:
             out.append(bytes(frame))
@@ -100,6 +109,44 @@ def test_memory_grows_with_the_bytes_that_came_not_with_those_announced() -> Non
     assert memory.used_bytes <= 4 * SCRATCH_BYTES
 
 
+def test_memory_grows_only_when_it_is_full() -> None:
+    frames = reader()
+    feed(frames, framed(bytes(LARGEST))[: SCRATCH_BYTES + 1])
+    held = frames.held_bytes
+    while frames.received_bytes < held - 1:
+        feed(frames, bytes(min(100_000, held - 1 - frames.received_bytes)))
+        assert frames.held_bytes == held
+    feed(frames, bytes(1))
+    assert frames.held_bytes == 2 * held
+
+
+@pytest.mark.parametrize("is_referred_to", [False, True])
+def test_a_large_frame_grows_in_place_unless_something_refers_to_its_memory(is_referred_to: bool) -> None:
+    memory = ReceiveMemory(64 * 1024 * 1024)
+    frames = FrameReader(memory, LARGEST)
+    body = bytes(range(256)) * (LARGEST // 256)
+    data = framed(body)
+    feed(frames, data[:POOLED_STEP_BYTES])
+    mapped = frames.buffer().obj
+    kept = frames.buffer()[:1] if is_referred_to else None
+    feed(frames, data[POOLED_STEP_BYTES : LARGEST // 2])
+    assert (frames.buffer().obj is mapped) is not is_referred_to
+    assert memory.used_bytes == frames.held_bytes == LARGEST
+    assert len(frames.buffer()) == LARGE_FRAME_READ_BYTES
+    del kept
+    assert feed(frames, data[LARGEST // 2 :]) == [body]
+    assert memory.used_bytes == 0
+
+
+def test_memory_that_was_to_grow_is_given_back_with_the_rest() -> None:
+    memory = ReceiveMemory(64 * 1024 * 1024)
+    frames = FrameReader(memory, LARGEST)
+    feed(frames, framed(bytes(LARGEST))[:POOLED_STEP_BYTES])
+    assert memory.used_bytes == frames.held_bytes == 2 * POOLED_STEP_BYTES
+    frames.close()
+    assert memory.used_bytes == frames.held_bytes == 0
+
+
 def test_an_idle_connection_holds_no_memory() -> None:
     memory = ReceiveMemory(64 * 1024 * 1024)
     frames = FrameReader(memory, LARGEST)
@@ -142,13 +189,59 @@ def test_a_copy_takes_the_place_of_the_frame_it_was_made_of() -> None:
         frame = one.next_frame()
         one.settle() if frame is None else None
     assert frame is not None
-    assert one.hold(size)
+    assert one.reserve(size)
     # Beyond the frame there is no room, and none for others.
-    assert not one.hold(5)
-    assert not other.hold(1)
+    assert not one.reserve(5)
+    assert not other.reserve(1)
     one.settle()
     assert memory.used_bytes == one.account.used_bytes == size
     one.close()
     one.release(size)
     assert memory.used_bytes == one.account.used_bytes == 0
-    assert other.hold(1)
+    assert other.reserve(1)
+
+
+def test_a_large_frame_that_arrives_is_not_copied_into_larger_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    overdraw = ReceiveMemory.overdraw
+
+    def counting_overdraw(memory: ReceiveMemory, size: int, account: Account) -> memoryview:
+        taken.append(size)
+        return overdraw(memory, size, account)
+
+    monkeypatch.setattr(ReceiveMemory, "overdraw", counting_overdraw)
+    frames = reader()
+    body = bytes(range(256)) * (LARGEST // 256)
+    assert feed(frames, framed(body, b"next")) == [body, b"next"]
+    assert max(taken) <= POOLED_STEP_BYTES
+    assert frames.account.used_bytes == 0
+
+
+def test_memory_that_something_refers_to_is_copied_into_larger_memory() -> None:
+    frames = reader()
+    body = bytes(range(256)) * (LARGEST // 256)
+    data = framed(body)
+    assert feed(frames, data[: 3 * POOLED_STEP_BYTES]) == []
+    kept = frames.buffer()[:0]
+    assert feed(frames, data[3 * POOLED_STEP_BYTES :]) == [body]
+    assert len(kept) == 0
+    assert frames.account.used_bytes == 0
+
+
+def test_memory_does_not_grow_beyond_the_bound() -> None:
+    memory = ReceiveMemory(4 * POOLED_STEP_BYTES)
+    frames = FrameReader(memory, LARGEST)
+    feed(frames, framed(bytes(LARGEST))[: 2 * POOLED_STEP_BYTES])
+    while not frames.is_starved:
+        frames.received(len(frames.buffer()))
+        frames.settle()
+    assert memory.used_bytes <= memory.limit_bytes
+
+
+def test_little_of_a_large_frame_is_read_at_once() -> None:
+    frames = reader()
+    feed(frames, framed(bytes(LARGEST))[: 3 * POOLED_STEP_BYTES])
+    assert len(frames.buffer()) == LARGE_FRAME_READ_BYTES
+    frames.close()
+    feed(frames, framed(bytes(POOLED_STEP_BYTES - 4))[: SMALL_STEP_BYTES + 1])
+    assert len(frames.buffer()) == POOLED_STEP_BYTES - SMALL_STEP_BYTES - 1

@@ -24,11 +24,11 @@ from kwire.wire.errors import WireError
 from kwire.wire.frame import ReceiveMemory
 from kwire.wire.schema import Api
 from kwire.wire.spec import from_plain, spec
-from storage.batch import Record, build_batch, check_batch, read_records, unfolded_records
-from storage.compression import decompress
+from storage.batch.compression import decompress
+from storage.batch.format import CRC_POSITION, CRC_START, GZIP, LZ4, NONE, SNAPPY, ZSTD
+from storage.batch.record_batch import Record, build_batch, check_batch, decompress_records, read_records
+from storage.batch.record_checks import RecordLimits, check_records
 from storage.errors import StorageError
-from storage.format import CRC_POSITION, CRC_START, GZIP, LZ4, NONE, SNAPPY, ZSTD
-from storage.record_checks import RecordLimits, check_records
 from tests.support.effort import examples
 from tests.wire.cases import CASES, sample
 from tests.wire.strategies import FEW, instances
@@ -199,7 +199,7 @@ def test_a_spoilt_batch_is_read_or_refused_by_everyone_who_looks_at_it(codec: in
 
     def check(limits: RecordLimits) -> None:
         header = check_batch(view)
-        check_records(unfolded_records(view, header, BUDGET_BYTES), header, limits)
+        check_records(decompress_records(view, header, BUDGET_BYTES), header, limits)
 
     for look in (
         lambda: check(RecordLimits(earliest_ms=0, latest_ms=2**62)),

@@ -135,7 +135,7 @@ def _refuse_without_making_room(version: int, encoded: bytearray) -> None:
 def test_a_count_is_measured_against_the_smallest_element(version: int) -> None:
     encoded = encode_message(DeleteTopicsRequest(topic_names=[""] * 100, timeout_ms=1), version)
     # Behind the names stand four bytes of timeout, and in version 4 one of tags.
-    with pytest.raises(WireError, match="topic_names claims 100"):
+    with pytest.raises(WireError, match="topic_names has the count or length 100"):
         decode_message(DeleteTopicsRequest, version, encoded[: -len(encoded) // 10])
 
 

@@ -10,8 +10,8 @@ from msgspec.structs import asdict
 
 from kwire.wire.record_batch_spec import ControlKeySpec, RecordBatchSpec, RecordSpec, Varint, checksum, records_spec
 from kwire.wire.spec import BatchHeaderSpec
-from storage.batch import Record, build_batch, parse_header, read_records
-from storage.compression import compress, decompress
+from storage.batch.compression import compress, decompress
+from storage.batch.record_batch import Record, build_batch, parse_header, read_records
 from storage.errors import CorruptBatch
 
 BUDGET_BYTES = 1024 * 1024

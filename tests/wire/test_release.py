@@ -1,7 +1,7 @@
 """Giving up a large message in chunks."""
 
+from kwire.wire.chunked_release import ELEMENTS_PER_CHUNK, release
 from kwire.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from kwire.wire.release import ELEMENTS_PER_CHUNK, release
 
 COUNT = 3 * ELEMENTS_PER_CHUNK
 

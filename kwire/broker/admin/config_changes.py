@@ -1,6 +1,7 @@
-"""Changes of settings, of whatever resource: judged one by one, durable before they are told.
+"""Changes of the settings of topics, brokers, groups, client metrics and loggers.
 
-A change is a list of edits to what was set on a resource before, or (in Kafka's older API) all that is to be set on it.
+A change is a list of edits to a resource's settings. In Kafka's older API AlterConfigs, it replaces all settings of the
+resource. Changes are durable before the request is answered, except log levels, which are only in memory.
 """
 
 import asyncio
@@ -9,28 +10,28 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from kwire import topic_config
-from kwire.broker import log_levels
-from kwire.broker.catalogue import EVENTS_CONFIG
-from kwire.broker.chunking import next_turn, spread
-from kwire.broker.dynamic_configs import DynamicConfigs
-from kwire.broker.topic_names import check_name
-from kwire.broker.topics import Topic, Topics
-from kwire.client_metrics_config import CLIENT_METRICS_SETTINGS
+from kwire.broker.admin import log_levels
+from kwire.broker.admin.dynamic_configs import DynamicConfigs
+from kwire.broker.topics.catalogue import EVENTS_CONFIG
+from kwire.broker.topics.names import check_name
+from kwire.broker.topics.topics import Topic, Topics
+from kwire.concurrency.chunking import spread, yield_to_loop
 from kwire.config import SETTINGS, Config, InvalidConfig, Kind, Setting
 from kwire.config.description import ResourceType
+from kwire.config.resources import topic as topic_config
+from kwire.config.resources.client_metrics import CLIENT_METRICS_SETTINGS
+from kwire.config.resources.group import GROUP_SETTINGS
 from kwire.config.setting import format_value
 from kwire.errors import ErrorCode, KafkaError
-from kwire.group_config import GROUP_SETTINGS
 
-# To judge a change takes some hundred microseconds; after this many the loop gets its turn.
-CHANGES_PER_TURN = 20
-# More settings than any resource has.
+# Checking a change takes some hundred microseconds. After this many changes, the event loop runs other work.
+CHANGES_PER_CHUNK = 20
+# The maximum number of edits in a change. No resource has that many settings.
 EDITS_MAX = 1_000
 
 
 class Operation(IntEnum):
-    """What an edit does, numbered as on the wire. Append and subtract are for lists."""
+    """The operation of an edit, numbered as in Kafka's protocol. APPEND and SUBTRACT are for lists."""
 
     SET = 0
     DELETE = 1
@@ -39,7 +40,7 @@ class Operation(IntEnum):
 
 
 class Edit(NamedTuple):
-    """`operation` and `value` as they came; they are judged with the rest."""
+    """One edit as the client sent it. `operation` and `value` may be invalid."""
 
     operation: int
     name: str
@@ -47,7 +48,7 @@ class Edit(NamedTuple):
 
 
 class ResourceChange(NamedTuple):
-    """`is_whole` says that what is not named goes; else it stays as it is."""
+    """The change of one resource. With `is_whole`, settings without an edit are removed. Otherwise they stay."""
 
     kind: int
     name: str
@@ -56,14 +57,17 @@ class ResourceChange(NamedTuple):
 
 
 class ConfigChanges:
-    """The one door for changes of settings by clients."""
+    """Applies the changes of settings that clients request."""
 
     def __init__(self, topics: Topics, configs: DynamicConfigs) -> None:
         self._topics = topics
         self._configs = configs
 
-    async def make(self, changes: Sequence[ResourceChange], validate_only: bool) -> list[KafkaError | None]:
-        """Make each change, or just judge it; for each in its place what is wrong with it, if anything."""
+    async def apply(self, changes: Sequence[ResourceChange], validate_only: bool) -> list[KafkaError | None]:
+        """Apply each change.
+
+        With `validate_only`, only check it. Returns the error or None for each change, in order.
+        """
         times: Counter[tuple[int, str]] = Counter()
         async for change in spread(changes):
             times[change.kind, change.name] += 1
@@ -73,17 +77,17 @@ class ConfigChanges:
                 if times[change.kind, change.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
                 _check_form(change)
-                # What has begun is finished, even if whoever asked for it goes away.
-                await asyncio.shield(asyncio.ensure_future(self._make(change, validate_only)))
+                # A change that has begun is completed, even if the request is cancelled.
+                await asyncio.shield(asyncio.ensure_future(self._apply(change, validate_only)))
                 errors.append(None)
             except KafkaError as error:
                 errors.append(error)
-            if number % CHANGES_PER_TURN == 0:
-                await next_turn()
+            if number % CHANGES_PER_CHUNK == 0:
+                await yield_to_loop()
         return errors
 
-    async def _make(self, change: ResourceChange, validate_only: bool) -> None:
-        async with self._configs.turn:
+    async def _apply(self, change: ResourceChange, validate_only: bool) -> None:
+        async with self._configs.change_lock:
             match change.kind:
                 case ResourceType.TOPIC:
                     await self._change_topic(change, validate_only)
@@ -107,7 +111,8 @@ class ConfigChanges:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Default topic resources are not allowed.")
         check_name(change.name)
         config = self._configs.config
-        # Settings that no topic can have are told before a topic that is not there, as in Kafka.
+        # As in Kafka, the settings are checked first: for an unknown topic with an invalid setting, the error is
+        # INVALID_CONFIG.
         facts = self._topics.catalogue.find(change.name)
         before = facts.configs if facts is not None else {}
         in_force = {
@@ -115,7 +120,7 @@ class ConfigChanges:
             for one in change.edits
             if one.name in topic_config.TOPIC_SETTINGS
         }
-        overrides = _edited(change, before, in_force, topic_config.TOPIC_SETTINGS)
+        overrides = _apply_edits(change, before, in_force, topic_config.TOPIC_SETTINGS)
         try:
             topic_config.validate(overrides)
         except InvalidConfig as error:
@@ -125,7 +130,7 @@ class ConfigChanges:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{change.name}' does not exist.")
         if topic.is_hidden:
             raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"The topic '{change.name}' is the server's own.")
-        _keep_kind(topic, change, overrides, config)
+        _check_event_topic(topic, change, overrides, config)
         if not validate_only and overrides != dict(topic.configs):
             await self._topics.configure(topic, overrides)
 
@@ -143,9 +148,9 @@ class ConfigChanges:
             unset = {one.name: values[one.name].text or "" for one in change.edits if one.name in settings}
         else:
             unset = {name: format_value(setting.default) or "" for name, setting in settings.items()}
-        overrides = _edited(change, before, {**unset, **before}, settings)
+        overrides = _apply_edits(change, before, {**unset, **before}, settings)
         if kind is ResourceType.CLIENT_METRICS:
-            # What clients are matched with are expressions, and hostile ones take long to be read.
+            # These settings contain regular expressions. Compiling a hostile one takes long, so a thread does it.
             await asyncio.to_thread(self._configs.check, kind, name, overrides)
         else:
             self._configs.check(kind, name, overrides)
@@ -166,7 +171,7 @@ class ConfigChanges:
             log_levels.change(levels)
 
     def _this_broker(self, name: str, refusal: str) -> str:
-        """The name under which this node's settings are kept."""
+        """Check that `name` is this node's id, and return the name under which the node's settings are stored."""
         try:
             number = int(name)
         except ValueError:
@@ -177,8 +182,11 @@ class ConfigChanges:
         return here
 
 
-def _keep_kind(topic: Topic, change: ResourceChange, overrides: dict[str, str], config: Config) -> None:
-    """A topic is one of the event store for ever, or never; what sets all settings anew need not say so."""
+def _check_event_topic(topic: Topic, change: ResourceChange, overrides: dict[str, str], config: Config) -> None:
+    """Raise KafkaError if the change would set `kwire.events` to another value.
+
+    A complete replacement may omit the setting. In that case this function adds the current value to `overrides`.
+    """
     if topic.settings.is_event_topic and all(edit.name != EVENTS_CONFIG for edit in change.edits):
         overrides[EVENTS_CONFIG] = topic.configs[EVENTS_CONFIG]
     try:
@@ -186,7 +194,7 @@ def _keep_kind(topic: Topic, change: ResourceChange, overrides: dict[str, str], 
     except InvalidConfig as error:
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
     if topic_config.settings_for(overrides, config).is_event_topic != topic.settings.is_event_topic:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, "kwire.events is set by POST /topics only, and never changed.")
+        raise KafkaError(ErrorCode.INVALID_CONFIG, "kwire.events can only be set by POST /topics, and never changed.")
 
 
 def _check_form(change: ResourceChange) -> None:
@@ -203,19 +211,19 @@ def _check_form(change: ResourceChange) -> None:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {edit.operation}")
 
 
-def _edited(
+def _apply_edits(
     change: ResourceChange,
     before: Mapping[str, str],
     in_force: Mapping[str, str],
     settings: Mapping[str, Setting],
 ) -> dict[str, str]:
-    """What is set on the resource afterwards. A list that is not set grows and shrinks from what is in force."""
+    """Return the overrides of the resource after the edits. APPEND and SUBTRACT change the value of `in_force`."""
     overrides = {} if change.is_whole else dict(before)
     for edit in change.edits:
         if edit.operation == Operation.DELETE:
             overrides.pop(edit.name, None)
             continue
-        assert edit.value is not None  # the form has been checked
+        assert edit.value is not None  # checked by _check_form
         if edit.operation == Operation.SET:
             overrides[edit.name] = edit.value
             continue
@@ -225,7 +233,7 @@ def _edited(
                 ErrorCode.INVALID_CONFIG,
                 f"Can't {Operation(edit.operation).name} to key {edit.name} because its type is not LIST.",
             )
-        # Tables, because a list may have ten thousand items.
+        # Dictionaries keep the order and find an item quickly. A list setting may have ten thousand items.
         items, given = dict.fromkeys(_items(in_force[edit.name])), dict.fromkeys(_items(edit.value))
         kept = [*(items | given)] if edit.operation == Operation.APPEND else [one for one in items if one not in given]
         overrides[edit.name] = ",".join(kept)

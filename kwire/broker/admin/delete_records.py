@@ -1,8 +1,7 @@
-"""Deleting the records at the beginning of partitions because somebody asked for it: the log start moves.
+"""DeleteRecords: deletes the records at the beginning of partitions by raising the log start offset.
 
-The new start is put on the disk first, then readers are kept away from the records, then the request is answered. So a
-record that was gone for anybody does not come back. Files wholly below the start are removed by the next round of
-retention.
+The new log start offset is first made durable. Then readers get it, and then the request is answered. So a record that
+was reported as deleted never reappears. The next round of retention removes the segments that end below the offset.
 """
 
 import asyncio
@@ -11,33 +10,36 @@ from functools import partial
 from typing import NamedTuple
 
 from kwire.broker.partition import LogMaintenance, Partition, code_of
-from kwire.disk_lanes import Lane
+from kwire.concurrency.disk_lanes import Lane
 from kwire.errors import ErrorCode, KafkaError, as_value
 from storage.errors import LogClosed, StorageError
-from storage.log_start import StartMove
+from storage.log.start_offset import LogStartUpdate
 
 HIGH_WATERMARK = -1
-# A log that is put away, or moved, while its start is being written is looked at again; that often is no chance.
+# If a log is parked or relocated while its start offset is being written, the write is repeated. This is the maximum
+# number of writes.
 TRIES_MAX = 3
 
 
 class Deletion(NamedTuple):
-    """Records below `offset` are to go; -1 is everything that can be read."""
+    """A request to delete the records below `offset`. The offset -1 stands for the high watermark."""
 
     partition: Partition
     offset: int
 
 
-class _Begun(NamedTuple):
-    place: int
+class _StartedUpdate(NamedTuple):
+    """An update of a log start offset that has begun. `number` is the index of its request in `wanted`."""
+
+    number: int
     log: LogMaintenance
-    move: StartMove
+    update: LogStartUpdate
 
 
 async def delete_records(wanted: Sequence[Deletion], timeout_seconds: float, lane: Lane) -> list[int | KafkaError]:
-    """The log start of each partition, durable, or why it is not known to be. Opens logs: a few at a time.
+    """Delete records. Returns the new, durable log start offset or the error for each request.
 
-    `lane` waits for the disk.
+    All logs are opened without a pause, so callers pass only a few requests at a time. `lane` runs the disk writes.
     """
     outcomes: list[int | KafkaError] = [0] * len(wanted)
     loop = asyncio.get_running_loop()
@@ -47,76 +49,87 @@ async def delete_records(wanted: Sequence[Deletion], timeout_seconds: float, lan
         begun = _begin(wanted, left, outcomes)
         if not begun:
             return outcomes
-        # Not cancelled with the wait: a thread that hangs in the disk cannot be.
-        work = lane.run(_run, [one.move for one in begun])
-        # Even if no caller waits any longer, and before the callers that do are answered.
+        work = lane.run(_run, [one.update for one in begun])
+        # As a callback, `_end` runs before the request is answered, and also if the writes end after the timeout. The
+        # timeout does not cancel the writes, because a thread that waits for the disk cannot be cancelled.
         work.add_done_callback(partial(_end, begun))
         try:
             done = await asyncio.wait_for(asyncio.shield(work), max(deadline - loop.time(), 0))
         except TimeoutError:
-            late = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the disk has not taken the new log start in time")
+            late = KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, "the new log start offset was not written within the request's timeout"
+            )
             done = [late] * len(begun)
         left = []
         for one, outcome in zip(begun, done, strict=True):
             if isinstance(outcome, KafkaError):
-                outcomes[one.place] = outcome
+                outcomes[one.number] = outcome
             elif outcome:
-                outcomes[one.place] = one.move.offset
+                outcomes[one.number] = one.update.offset
             else:
-                outcomes[one.place] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the log is being put away, try again")
-                left.append(one.place)
+                outcomes[one.number] = KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the log is being closed, try again")
+                left.append(one.number)
     return outcomes
 
 
-def _begin(wanted: Sequence[Deletion], places: Sequence[int], outcomes: list[int | KafkaError]) -> list[_Begun]:
-    """The moves that a thread has to run."""
+def _begin(
+    wanted: Sequence[Deletion], numbers: Sequence[int], outcomes: list[int | KafkaError]
+) -> list[_StartedUpdate]:
+    """Check the requests, and return the updates that a thread has to run.
+
+    The results of requests that need no update are stored in `outcomes`.
+    """
     begun = []
-    for place in places:
-        partition = wanted[place].partition
+    for number in numbers:
+        partition = wanted[number].partition
         try:
-            start = _new_start(partition, wanted[place].offset)
-            outcomes[place] = start
-            if start > 0:  # where every log starts
+            start = _new_start(partition, wanted[number].offset)
+            outcomes[number] = start
+            if start > 0:  # 0 deletes nothing
                 log = partition.maintenance()
-                begun.append(_Begun(place, log, log.begin_start_move(start)))
+                begun.append(_StartedUpdate(number, log, log.begin_start_update(start)))
         except KafkaError as error:
-            outcomes[place] = as_value(error)
+            outcomes[number] = as_value(error)
         except StorageError as error:
-            outcomes[place] = KafkaError(code_of(error), str(error))
+            outcomes[number] = KafkaError(code_of(error), str(error))
     return begun
 
 
-def _end(begun: Sequence[_Begun], work: "asyncio.Future[list[bool | KafkaError]]") -> None:
+def _end(begun: Sequence[_StartedUpdate], work: "asyncio.Future[list[bool | KafkaError]]") -> None:
     outcomes = [False] * len(begun) if work.cancelled() or work.exception() is not None else work.result()
     for one, outcome in zip(begun, outcomes, strict=True):
         if outcome is True and one.log.is_current:
-            one.move.finish()
+            one.update.finish()
         else:
-            one.move.fail()
+            one.update.fail()
 
 
 def _new_start(partition: Partition, offset: int) -> int:
-    if not partition.settings.is_deleted:
+    if not partition.settings.has_delete_policy:
         raise KafkaError(
-            ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {partition.topic_name} does not let records be deleted"
+            ErrorCode.POLICY_VIOLATION, f"cleanup.policy of {partition.topic_name} does not allow deleting records"
         )
-    partition.open()  # the high watermark is known then
+    partition.open()  # the high watermark is not known before the log is open
     upto = partition.high_watermark if offset == HIGH_WATERMARK else offset
     if not 0 <= upto <= partition.high_watermark:
-        raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not from 0 to {partition.high_watermark}")
+        raise KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE, f"offset {offset} is not between 0 and {partition.high_watermark}"
+        )
     if partition.is_closed:
         raise LogClosed("the topic is deleted")
     if not partition.is_writable:
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the log is damaged or failed, and is left as it is")
+        raise KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR, "the log is damaged or has failed, so its records cannot be deleted"
+        )
     return max(upto, partition.log_start_offset)
 
 
-def _run(moves: Sequence[StartMove]) -> list[bool | KafkaError]:
-    """In a thread."""
+def _run(updates: Sequence[LogStartUpdate]) -> list[bool | KafkaError]:
+    """Run the updates, and return the result or error of each. Runs in a thread."""
     outcomes: list[bool | KafkaError] = []
-    for move in moves:
+    for update in updates:
         try:
-            outcomes.append(move.run())
+            outcomes.append(update.run())
         except StorageError as error:
             outcomes.append(KafkaError(code_of(error), str(error)))
     return outcomes

@@ -1,8 +1,9 @@
-"""What was changed while the server ran, and lives on: settings of brokers, groups and client metrics.
+"""Dynamic configuration: settings of brokers, groups and client metrics that were changed while the server ran.
 
-Each resource's overrides are one entry of the metadata store, `config/<type>/<name>`; topics keep theirs in the
-catalogue. A change is judged, durable, then in force: the configuration of this node is made anew, and who listens is
-told. Everybody who wants the configuration in force asks `config`, and keeps nothing of it.
+The overrides of each resource are one entry of the metadata store, `config/<type>/<name>`. The overrides of topics are
+in the catalogue instead. A change is checked, then made durable, then applied. A change of broker settings creates a
+new configuration of this node, and the listeners are called with it. Code that needs the current configuration reads
+`config` each time and does not keep a copy.
 """
 
 import asyncio
@@ -10,10 +11,11 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
-from kwire import client_metrics_config, group_config
 from kwire.config import SETTINGS, Config, InvalidConfig, Setting
 from kwire.config.description import ResourceType
-from kwire.config.tree import changed
+from kwire.config.resources import client_metrics as client_metrics_config
+from kwire.config.resources import group as group_config
+from kwire.config.tree import with_dynamic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, Conflict, MetaStore
 from kwire.metastore.interface import ABSENT
@@ -22,7 +24,7 @@ from storage.errors import StorageError
 log = logging.getLogger("kwire.broker")
 
 KEY_PREFIX = "config/"
-# The name of the resource that stands for all brokers.
+# The name of the resource with the default settings of all brokers.
 ALL_BROKERS = ""
 
 _FOLDERS = {
@@ -37,7 +39,7 @@ _SETTINGS: Mapping[ResourceType, Mapping[str, Setting]] = {
     ResourceType.GROUP: group_config.GROUP_SETTINGS,
 }
 
-Listener = Callable[[Config], Awaitable[None] | None]
+ConfigListener = Callable[[Config], Awaitable[None] | None]
 
 
 class _Stored(NamedTuple):
@@ -49,39 +51,43 @@ _NOTHING = _Stored({}, ABSENT)
 
 
 class DynamicConfigs:
-    """Reading is plain dictionary work; changing is async and durable.
+    """The dynamic settings of all resources except topics. Lookups read only memory. Changes are async and durable.
 
-    Who changes takes `turn` first, from the look at what there is to the end: changes come one after the other.
+    A caller that changes settings acquires `change_lock` before it reads the old settings, and holds it until the
+    change is complete.
     """
 
     def __init__(self, metastore: MetaStore, config: Config) -> None:
         self._metastore = metastore
-        self._listeners: list[Listener] = []
+        self._listeners: list[ConfigListener] = []
         self._stored: dict[ResourceType, dict[str, _Stored]] = {kind: {} for kind in _FOLDERS}
         for kind, folder in _FOLDERS.items():
             prefix = f"{KEY_PREFIX}{folder}/"
             for key, entry in metastore.entries(prefix):
                 self._stored[kind][key.removeprefix(prefix)] = _Stored(
-                    _possible(kind, key, entry.value), entry.revision
+                    _known_overrides(kind, key, entry.value), entry.revision
                 )
         self.broker_name = str(config.node_id)
-        self.turn = asyncio.Lock()
-        self.config = self._at_start(config)
+        self.change_lock = asyncio.Lock()
+        self.config = self._initial_config(config)
 
     def overrides(self, kind: ResourceType, name: str) -> Mapping[str, str]:
-        """Only what was set on this resource; nothing for one that nobody configured."""
+        """Return the settings that were set on this resource itself."""
         return self._stored[kind].get(name, _NOTHING).overrides
 
     def names(self, kind: ResourceType) -> list[str]:
-        """The resources that somebody configured."""
+        """Return the names of the resources of this type on which settings were set."""
         return list(self._stored[kind])
 
-    def listen(self, listener: Listener) -> None:
-        """Have it called with every new configuration of this node, one after the other."""
+    def listen(self, listener: ConfigListener) -> None:
+        """Register `listener`. It is called with every new configuration of this node.
+
+        The listeners are called one after the other.
+        """
         self._listeners.append(listener)
 
     def check(self, kind: ResourceType, name: str, overrides: Mapping[str, str]) -> None:
-        """Raise KafkaError, with the words and the code of Kafka, if the resource may not have these settings."""
+        """Raise KafkaError, with Kafka's code and message, if the resource may not have these settings."""
         try:
             if kind is ResourceType.GROUP:
                 if not name:
@@ -92,33 +98,36 @@ class DynamicConfigs:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Subscription name can't be empty")
                 client_metrics_config.validate(overrides)
             else:
-                self._changed(name, overrides)
+                self._config_with(name, overrides)
         except InvalidConfig as error:
             raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
     async def replace(self, kind: ResourceType, name: str, overrides: Mapping[str, str]) -> None:
-        """Let the resource have these settings and no others. The caller has checked them and holds `turn`."""
+        """Replace all settings of the resource. The caller has checked them and holds `change_lock`."""
         stored = self._stored[kind].get(name, _NOTHING)
-        # An unchanged one is not written, and of one without settings nothing is left, also if a start left all out.
+        # Unchanged settings are not written. If there are no overrides, a stored entry is removed, even if all of its
+        # settings were ignored at the start.
         if dict(stored.overrides) == dict(overrides) and (overrides or stored.revision == ABSENT):
             return
-        config = self._changed(name, overrides) if kind is ResourceType.BROKER else None
+        config = self._config_with(name, overrides) if kind is ResourceType.BROKER else None
         change = Change(f"{KEY_PREFIX}{_FOLDERS[kind]}/{name}", dict(overrides) or None, stored.revision)
         try:
             revision = await self._metastore.commit([change])
         except Conflict as conflict:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "somebody else changed it, try again") from conflict
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, "the settings were changed at the same time, try again"
+            ) from conflict
         except StorageError as error:
-            log.exception("a change of settings could not be written")
+            log.exception("a change of dynamic settings could not be written")
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change could not be stored.") from error
         if overrides:
             self._stored[kind][name] = _Stored(dict(overrides), revision)
         else:
             self._stored[kind].pop(name, None)
         if config is not None:
-            await self._take(config)
+            await self._apply(config)
 
-    async def _take(self, config: Config) -> None:
+    async def _apply(self, config: Config) -> None:
         self.config = config
         for listener in self._listeners:
             try:
@@ -126,13 +135,16 @@ class DynamicConfigs:
                 if waiting is not None:
                     await waiting
             except Exception:
-                # It is durable and in force; one who cannot follow does not keep it from the others.
-                log.exception("a change of settings was not taken up everywhere")
+                # The change is durable and in force. If one listener fails, the others are still called.
+                log.exception("a change of dynamic settings could not be applied everywhere")
 
-    # --- the broker's own
+    # --- settings of the broker
 
-    def _changed(self, name: str, overrides: Mapping[str, str]) -> Config:
-        """The configuration of this node if one of its two resources had these settings; KafkaError if it may not."""
+    def _config_with(self, name: str, overrides: Mapping[str, str]) -> Config:
+        """Return this node's configuration with `overrides` set on the resource `name`. Raises KafkaError.
+
+        `name` is this broker or ALL_BROKERS. The overrides of the other one stay.
+        """
         unknown = [one for one in overrides if one not in SETTINGS]
         if unknown:
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown broker config name: {', '.join(unknown)}")
@@ -162,15 +174,16 @@ class DynamicConfigs:
         else:
             of_broker = overrides
         try:
-            return changed(self.config, of_broker, of_all)
+            return with_dynamic(self.config, of_broker, of_all)
         except InvalidConfig as error:
-            # Kafka has this code for brokers, where other resources get INVALID_CONFIG.
+            # Kafka's error is INVALID_REQUEST for brokers, and INVALID_CONFIG for other resources.
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from error
 
-    def _at_start(self, config: Config) -> Config:
-        """The configuration with what was changed earlier, without what is not possible any more: that is not fatal.
+    def _initial_config(self, config: Config) -> Config:
+        """Return the configuration with the stored overrides.
 
-        One by one, because what has nothing to do with it must stay: retention, for one, keeps what it kept.
+        Overrides that are no longer valid are logged and ignored. They are checked one by one, so that one invalid
+        override does not disable the others.
         """
         resources = self._stored[ResourceType.BROKER]
         good: dict[str, dict[str, str]] = {ALL_BROKERS: {}, self.broker_name: {}}
@@ -179,27 +192,27 @@ class DynamicConfigs:
             for setting, text in stored.overrides.items():
                 kept[setting] = text
                 try:
-                    changed(config, good[self.broker_name], good[ALL_BROKERS])
+                    with_dynamic(config, good[self.broker_name], good[ALL_BROKERS])
                 except InvalidConfig as error:
                     del kept[setting]
-                    log.error("%s was changed while the server ran and is left out: %s", setting, error)
+                    log.error("the dynamic setting %s is ignored: %s", setting, error)
             if name in resources:
                 resources[name] = _Stored(kept, stored.revision)
-        return changed(config, good[self.broker_name], good[ALL_BROKERS])
+        return with_dynamic(config, good[self.broker_name], good[ALL_BROKERS])
 
 
-def _possible(kind: ResourceType, key: str, overrides: Mapping[str, str]) -> dict[str, str]:
-    """What of the stored settings this version knows and allows; the rest is told, and gone with the next change."""
+def _known_overrides(kind: ResourceType, key: str, overrides: Mapping[str, str]) -> dict[str, str]:
+    """Return the stored overrides that this version supports. Others are logged. The next change removes them."""
     settings, good = _SETTINGS[kind], {}
     for name, text in overrides.items():
         setting = settings.get(name)
         if setting is None or (kind is ResourceType.BROKER and not setting.is_dynamic):
-            log.error("%s: %s cannot be set any more, it is left out", key, name)
+            log.error("%s: %s is ignored because it is no longer a dynamic setting", key, name)
             continue
         try:
             setting.parse(text)
         except InvalidConfig as error:
-            log.error("%s: left out: %s", key, error)
+            log.error("%s: a setting is ignored: %s", key, error)
             continue
         good[name] = text
     return good

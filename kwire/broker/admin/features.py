@@ -1,8 +1,8 @@
-"""Feature levels (KIP-584): what this server could do, and the level that the cluster has agreed on.
+"""Feature levels (KIP-584): the levels that this server supports, and the finalized level of each feature.
 
-A row stands in the table only with levels that mean something here, and counts only when the APIs behind it are served:
-clients choose their behaviour by what is finalised. The agreed levels are one entry of the metadata store; its revision
-is the epoch, so an epoch never stands for two different sets of levels.
+Clients choose their behaviour by the finalized levels. So a feature is supported only if the server serves its APIs.
+The finalized levels are one entry of the metadata store. The revision of that entry is the epoch of the levels. So two
+different sets of levels never have the same epoch.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -15,12 +15,12 @@ from kwire.metastore.interface import ABSENT
 from storage.errors import StorageError
 
 KEY = "features"
-# Each failed attempt means that somebody else changed the levels, so a few are plenty.
+# An attempt fails if another request changes the levels at the same time.
 UPDATE_ATTEMPTS_MAX = 10
 
 
 class Feature(NamedTuple):
-    """A feature, the levels that can be chosen, and the API keys without which it means nothing."""
+    """A feature, its levels, and the keys of the APIs that it requires."""
 
     name: str
     first_level: int
@@ -28,8 +28,11 @@ class Feature(NamedTuple):
     api_keys: Sequence[int] = ()
 
     def fitted(self, stored: Mapping[str, int]) -> int:
-        """Its level where these were agreed on: one that is new begins at its last level, and a level that is gone
-        becomes the nearest there is."""
+        """Return the level of this feature, given the stored levels of all features.
+
+        If no level is stored, it is the last level. If the stored level is not supported, it is the nearest supported
+        level.
+        """
         return min(max(stored.get(self.name, self.last_level), self.first_level), self.last_level)
 
     @property
@@ -39,19 +42,19 @@ class Feature(NamedTuple):
 
 TRANSACTION_VERSION = "transaction.version"
 
-# Level 0 of a feature switches it off: whoever serves its APIs asks for the level.
+# Level 0 disables a feature. The handlers of the feature's APIs check the level.
 FEATURES = (
-    # The level of Kafka 4.4. What is on disk here is not Kafka's metadata, so there is nothing to lower it to.
+    # This is the level of Kafka 4.4. kwire does not store Kafka's metadata records, so no lower level is supported.
     Feature("metadata.version", 33, 33),
-    # 1: the consumer group protocol of KIP-848.
+    # Level 1 is the consumer group protocol of KIP-848.
     Feature("group.version", 0, 1, (68, 69)),
-    # 1: tagged fields in the transaction log. 2: transactions as of KIP-890.
+    # Level 1 has tagged fields in the transaction log. Level 2 has the transactions of KIP-890.
     Feature(TRANSACTION_VERSION, 0, 2, (24, 25, 26, 28)),
 )
 
 
 class UpgradeType(IntEnum):
-    """What a caller means to do to a level, by Kafka's codes."""
+    """The kind of an update, by Kafka's codes."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2
@@ -59,21 +62,21 @@ class UpgradeType(IntEnum):
 
 
 class FeatureUpdate(NamedTuple):
-    """A level asked for; `upgrade_type` is as it came and may be none that exists."""
+    """A requested level. `upgrade_type` is the value that the client sent, and may be invalid."""
 
     level: int
     upgrade_type: int
 
 
 class Finalized(NamedTuple):
-    """The level of every supported feature, and the epoch of these levels."""
+    """The finalized level of every supported feature, and the epoch of these levels."""
 
     levels: Mapping[str, int]
     epoch: int
 
 
 class Features:
-    """Those of this server. The store has the truth; nothing is kept beside it."""
+    """The features of this server. Levels are always read from the metadata store."""
 
     def __init__(self, metastore: MetaStore, served_keys: Collection[int], table: Sequence[Feature] = FEATURES) -> None:
         self._metastore = metastore
@@ -86,20 +89,23 @@ class Features:
         return Finalized(self._fitted(stored), entry.revision if entry else ABSENT)
 
     def level(self, name: str) -> int:
-        """The agreed level; 0 for what is not supported."""
+        """Return the finalized level of a feature, or 0 if the feature is not supported."""
         feature = self.supported.get(name)
         entry = self._metastore.get(KEY)
         return feature.fitted(entry.value if entry else {}) if feature else 0
 
     async def register(self) -> None:
-        """Write down what this version of the server makes of the levels: other levels need another epoch."""
+        """Store the finalized levels if they differ from the stored ones, so that they get a new epoch.
+
+        They differ at the first start, and if this version of the server supports other levels than the last one.
+        """
         entry = self._metastore.get(KEY)
         if entry is None or entry.value != self.finalized.levels:
             revision = entry.revision if entry else ABSENT
             await self._metastore.commit([Change(KEY, self.finalized.levels, revision)])
 
     async def update(self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool) -> None:
-        """Set all of these levels, or raise a KafkaError and set none. They are durable when this returns."""
+        """Set all of these levels durably, or raise KafkaError and set none. With `validate_only`, only check them."""
         for attempts_left in reversed(range(UPDATE_ATTEMPTS_MAX)):
             levels, epoch = self.finalized
             for name, asked in updates.items():
@@ -110,9 +116,11 @@ class Features:
             try:
                 await self._metastore.commit([Change(KEY, after, epoch)])
             except Conflict as conflict:
-                # The levels are others than those judged: judge again.
+                # The levels have changed since they were checked, so they have to be checked again.
                 if not attempts_left:
-                    raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "others keep changing the features") from conflict
+                    raise KafkaError(
+                        ErrorCode.REQUEST_TIMED_OUT, "the feature levels keep being changed by other requests"
+                    ) from conflict
             except StorageError as error:
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
             else:
@@ -132,15 +140,15 @@ class Features:
         level, kind = asked
         feature = self.supported.get(name)
         if kind not in UpgradeType.__members__.values():
-            return f"{kind} is no upgrade type."
+            return f"{kind} is not a valid upgrade type."
         if level < 0:
-            return "A level is not below 0."
+            return "A level must not be negative."
         if feature is None:
             return "This server does not have that feature."
         if not feature.first_level <= level <= feature.last_level:
-            return f"This server has {feature.levels}."
+            return f"This server supports {feature.levels}."
         if level < now and kind == UpgradeType.UPGRADE:
-            return f"It is at {now}, and lowering it has to be asked for as a downgrade."
+            return f"It is at {now}; to lower it, request a downgrade."
         if level > now and kind != UpgradeType.UPGRADE:
             return f"It is at {now}, so this would not be a downgrade."
         return None

@@ -1,16 +1,17 @@
-"""How far behind a reader is that stands at some offset: in offsets, and in seconds.
+"""Consumer lag: the distance of a reader from the end of the log, in offsets and in seconds.
 
-In offsets it is what lies between the reader and the last stable offset, which is the high watermark unless a
-transaction is open: what is not decided yet keeps nobody waiting but itself. In seconds it is how long ago the first
-record was appended that the reader has not passed yet, as far as the log can tell: by the record's own time, which is
-the producer's clock unless the topic has `message.timestamp.type=LogAppendTime`. Nothing to read is 0.
+The lag in offsets is the distance to the last stable offset. Records of open transactions are therefore not counted.
+The lag in seconds is the age of the first record that the reader has not read yet. The age is computed from the
+record's timestamp. Unless the topic has `message.timestamp.type=LogAppendTime`, that is a time of the producer's clock.
+A reader that has read everything has a lag of 0.
 
-Many readers are asked about at once and often (each scrape of `/metrics`), so:
-- of a record only the header of its batch is looked at, and the time found is remembered; a reader that stands still
-  costs nothing any more;
-- a log that is not open is asked by its checkpoint, in a thread, and what that says holds until the log is used again;
-- what has to be opened, or fetched from a cold disk, is bounded for each round. What is over the bound has no answer
-  this time and its turn in a later round.
+Each scrape of `/metrics` measures the lag of many readers. The cost is limited as follows:
+- Only the header of a record's batch is read. The timestamp is cached, so a reader whose offset does not change needs
+  no further read.
+- A closed log is not opened if its checkpoint contains the offsets. A thread reads the checkpoint. The offsets are
+  cached until the log is used again.
+- Each round opens a limited number of logs and makes a limited number of cold reads. Readers above these limits have an
+  incomplete result or none, and are measured in a later round.
 """
 
 import asyncio
@@ -18,32 +19,33 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
-from kwire.broker.catalogue import TopicFacts
-from kwire.broker.cold_reads import ColdReads
+from kwire.broker.chunked_answers import open_in_chunks
+from kwire.broker.fetch.cold_reads import ColdReads
 from kwire.broker.partition import Partition
-from kwire.broker.topics import Topics
-from kwire.broker.turns import open_in_turns
+from kwire.broker.topics.catalogue import TopicFacts
+from kwire.broker.topics.topics import Topics
 from kwire.clock import Clock
-from storage.batch import BatchHeader, parse_header
-from storage.checkpoint import CheckpointFile
-from storage.directories import LogDirectories
+from storage.batch.format import LOG_APPEND_TIME
+from storage.batch.record_batch import BatchHeader, parse_header
+from storage.data_directory.directories import LogDirectories
+from storage.data_directory.store import LogStore
+from storage.disk.files import Files
 from storage.errors import StorageError
-from storage.files import Files
-from storage.format import LOG_APPEND_TIME
-from storage.producers import has_transactions
-from storage.store import LogStore
+from storage.log.producers import has_transactions
+from storage.recovery.checkpoint import CheckpointFile
 
 NO_TOPIC_ID = bytes(16)
-# To look a reader up takes some microseconds, to find a header a hundred; after so many the loop gets its turn.
-READERS_PER_TURN = 500
-HEADERS_PER_TURN = 20
-# What one round may do at most. A checkpoint is one small file; to open a log takes a third of a millisecond.
+# Looking up a reader takes a few microseconds, and finding a batch header about a hundred. After this many, the event
+# loop runs other work.
+READERS_PER_CHUNK = 500
+HEADERS_PER_CHUNK = 20
+# The limits of one round. A checkpoint is one small file. Opening a log takes a third of a millisecond.
 CHECKPOINTS_PER_ROUND = 2000
 OPENS_PER_ROUND = 100
 COLD_READS_PER_ROUND = 200
-# Cold reads that are under way at the same time.
+# The maximum number of concurrent cold reads.
 COLD_READS_AT_ONCE = 20
-# Remembered: times of records, and where logs that are not open begin and end.
+# The maximum number of entries in the two caches: timestamps of records, and extents of logs.
 TIMES_MAX = 50_000
 EXTENTS_MAX = 50_000
 
@@ -52,7 +54,10 @@ V = TypeVar("V")
 
 
 class Reader(NamedTuple):
-    """Whoever goes on at `offset`. A topic id that is not that of the topic says that it was of an earlier one."""
+    """A consumer whose next record is at `offset`.
+
+    `topic_id` may be the id of a deleted topic with the same name. The lag of such a reader is None.
+    """
 
     topic: str
     partition: int
@@ -61,7 +66,10 @@ class Reader(NamedTuple):
 
 
 class Lag(NamedTuple):
-    """`seconds` is None when nobody knows: no time in the record, damage, or its turn has not come yet."""
+    """The lag of a reader.
+
+    `seconds` is None if the record has no timestamp, if it is damaged, or if it has not been read yet.
+    """
 
     log_start_offset: int
     high_watermark: int
@@ -69,8 +77,8 @@ class Lag(NamedTuple):
     seconds: float | None
 
 
-class _Place(NamedTuple):
-    """A partition that is the same for as long as its topic is not deleted."""
+class _PartitionKey(NamedTuple):
+    """Identifies a partition. A topic that is deleted and created again has another topic id."""
 
     topic_id: bytes
     topic: str
@@ -82,9 +90,9 @@ class _Place(NamedTuple):
 
 
 class _Extent(NamedTuple):
-    """Of a log that has so many bytes: one that is closed with another size has been used meanwhile.
+    """The offsets of a log when it had `size_bytes`. If a closed log has another size, the extent is outdated.
 
-    Where only the start was moved, by DeleteRecords, that is seen when the log is next found open.
+    DeleteRecords changes the log start offset, but not the size. The new offset is found when the log is open again.
     """
 
     log_start_offset: int
@@ -94,7 +102,7 @@ class _Extent(NamedTuple):
 
 
 class Lags:
-    """Measures readers, one round at a time. Called from the event loop."""
+    """Measures the lag of readers, one round at a time. Use it only in the event loop's thread."""
 
     def __init__(
         self, topics: Topics, store: LogStore | LogDirectories, files: Files, cold_reads: ColdReads, clock: Clock
@@ -104,112 +112,111 @@ class Lags:
         self._files = files
         self._cold_reads = cold_reads
         self._clock = clock
-        self._times: _Memory[tuple[_Place, int], int] = _Memory(TIMES_MAX)
-        self._extents: _Memory[_Place, _Extent] = _Memory(EXTENTS_MAX)
+        self._times: _LruCache[tuple[_PartitionKey, int], int] = _LruCache(TIMES_MAX)
+        self._extents: _LruCache[_PartitionKey, _Extent] = _LruCache(EXTENTS_MAX)
         self._measuring = asyncio.Lock()
 
     async def measure(self, readers: Sequence[Reader]) -> list[Lag | None]:
-        """The lag of each, in order; None where there is no such partition or its log cannot tell."""
+        """Return the lag of each reader, in order. None if the partition does not exist or its offsets are unknown."""
         async with self._measuring:
             return await self._measure(readers)
 
     async def _measure(self, readers: Sequence[Reader]) -> list[Lag | None]:
         opened = {(one.topic_name, one.index): one for one in self._topics.open_partitions if one.is_open}
-        places = await self._places(readers)
-        extents = await self._find_extents(places, opened)
-        await self._find_times(await self._unknown_times(readers, places, extents), opened)
+        keys = await self._keys(readers)
+        extents = await self._find_extents(keys, opened)
+        await self._find_times(await self._unknown_times(readers, keys, extents), opened)
         now_ms = self._clock.now_ms()
         lags: list[Lag | None] = []
-        for number, (reader, place) in enumerate(zip(readers, places, strict=True), start=1):
-            extent = extents.get(place) if place is not None else None
-            if place is None or extent is None:
+        for number, (reader, key) in enumerate(zip(readers, keys, strict=True), start=1):
+            extent = extents.get(key) if key is not None else None
+            if key is None or extent is None:
                 lags.append(None)
             else:
-                lags.append(self._lag(reader.offset, place, extent, now_ms))
-            if number % READERS_PER_TURN == 0:
+                lags.append(self._lag(reader.offset, key, extent, now_ms))
+            if number % READERS_PER_CHUNK == 0:
                 await asyncio.sleep(0)
         return lags
 
-    def _lag(self, offset: int, place: _Place, extent: _Extent, now_ms: int) -> Lag:
+    def _lag(self, offset: int, key: _PartitionKey, extent: _Extent, now_ms: int) -> Lag:
         start, high_watermark, end, _ = extent
         if offset >= end:
             return Lag(start, high_watermark, 0, 0.0)
         first_unread = max(offset, start)
         if first_unread == end:
-            # What it missed is gone; there is nothing it could be waiting to read.
+            # All records that the reader has not read are deleted, so there is no record left to read.
             return Lag(start, high_watermark, end - offset, 0.0)
-        time_ms = self._times.get((place, first_unread))
-        # A record may come from a clock that is ahead of ours.
+        time_ms = self._times.get((key, first_unread))
+        # The producer's clock may be ahead of this server's clock.
         seconds = None if time_ms is None else max(0, now_ms - time_ms) / 1000
         return Lag(start, high_watermark, end - offset, seconds)
 
-    async def _places(self, readers: Sequence[Reader]) -> list[_Place | None]:
+    async def _keys(self, readers: Sequence[Reader]) -> list[_PartitionKey | None]:
         known: dict[str, TopicFacts | None] = {}
-        places: list[_Place | None] = []
+        keys: list[_PartitionKey | None] = []
         for number, reader in enumerate(readers, start=1):
             if reader.topic not in known:
                 known[reader.topic] = self._topics.catalogue.find(reader.topic)
-            places.append(_place(reader, known[reader.topic]))
-            if number % READERS_PER_TURN == 0:
+            keys.append(_key_of(reader, known[reader.topic]))
+            if number % READERS_PER_CHUNK == 0:
                 await asyncio.sleep(0)
-        return places
+        return keys
 
     # --- where logs begin and end
 
     async def _find_extents(
-        self, places: Sequence[_Place | None], opened: dict[tuple[str, int], Partition]
-    ) -> dict[_Place, _Extent]:
-        found: dict[_Place, _Extent] = {}
-        unknown: list[_Place] = []
-        for number, place in enumerate(dict.fromkeys(places), start=1):
-            if place is not None:
-                extent = self._known_extent(place, opened.get((place.topic, place.partition)))
+        self, keys: Sequence[_PartitionKey | None], opened: dict[tuple[str, int], Partition]
+    ) -> dict[_PartitionKey, _Extent]:
+        found: dict[_PartitionKey, _Extent] = {}
+        unknown: list[_PartitionKey] = []
+        for number, key in enumerate(dict.fromkeys(keys), start=1):
+            if key is not None:
+                extent = self._known_extent(key, opened.get((key.topic, key.partition)))
                 if extent is not None:
-                    found[place] = extent
+                    found[key] = extent
                 elif len(unknown) < CHECKPOINTS_PER_ROUND:
-                    unknown.append(place)
-            if number % READERS_PER_TURN == 0:
+                    unknown.append(key)
+            if number % READERS_PER_CHUNK == 0:
                 await asyncio.sleep(0)
         if unknown:
-            found |= await self._look_at_closed(unknown)
+            found |= await self._read_closed_extents(unknown)
         return found
 
-    def _known_extent(self, place: _Place, partition: Partition | None) -> _Extent | None:
+    def _known_extent(self, key: _PartitionKey, partition: Partition | None) -> _Extent | None:
         if partition is not None and partition.is_open:
             stable_offset = partition.last_stable_offset
             extent = _Extent(partition.log_start_offset, partition.high_watermark, stable_offset, partition.size_bytes)
-            self._extents.put(place, extent)
+            self._extents.put(key, extent)
             return extent
-        known = self._extents.get(place)
-        return known if known is not None and known.size_bytes == self._stored_bytes(place) else None
+        known = self._extents.get(key)
+        return known if known is not None and known.size_bytes == self._stored_bytes(key) else None
 
-    def _stored_bytes(self, place: _Place) -> int | None:
-        """What the files of a closed log hold; None as long as nobody has measured them."""
-        return self._topics.stored_bytes.get(place.folder)
+    def _stored_bytes(self, key: _PartitionKey) -> int | None:
+        """Return the size of a closed log's files, or None if it has not been measured."""
+        return self._topics.stored_bytes.get(key.folder)
 
-    async def _look_at_closed(self, places: Sequence[_Place]) -> dict[_Place, _Extent]:
-        found: dict[_Place, _Extent] = {}
-        sizes = [self._stored_bytes(place) for place in places]
-        paths = [self._store.path_of(place.folder) for place in places]
-        # A log without a folder has never been written to, unless the folder may be where nobody can look.
+    async def _read_closed_extents(self, keys: Sequence[_PartitionKey]) -> dict[_PartitionKey, _Extent]:
+        found: dict[_PartitionKey, _Extent] = {}
+        sizes = [self._stored_bytes(key) for key in keys]
+        paths = [self._store.path_of(key.folder) for key in keys]
+        # A log without a folder is empty, unless a data directory is offline: the folder may be there.
         without_folder = None if _is_incomplete(self._store) else (0, 0)
         ends = await self._topics.lanes.survey.run(
             lambda: [without_folder if path is None else self._read_ends(path) for path in paths]
         )
-        puzzling: list[_Place] = []
-        for place, size_bytes, ends_of_one in zip(places, sizes, ends, strict=True):
-            if ends_of_one is None or size_bytes != self._stored_bytes(place):
-                puzzling.append(place)
+        uncertain: list[_PartitionKey] = []
+        for key, size_bytes, ends_of_one in zip(keys, sizes, ends, strict=True):
+            if ends_of_one is None or size_bytes != self._stored_bytes(key):
+                uncertain.append(key)
             else:
                 start, end = ends_of_one
-                found[place] = _Extent(start, end, end, size_bytes)
-                self._extents.put(place, found[place])
-        # An empty log, one that was used meanwhile or has transactions, or one that is not as it should be: opening it
-        # will tell.
-        for place, partition in await self._open(puzzling[:OPENS_PER_ROUND]):
-            extent = self._known_extent(place, partition)
+                found[key] = _Extent(start, end, end, size_bytes)
+                self._extents.put(key, found[key])
+        # These logs have to be opened, because they have no usable checkpoint or were used in the meantime.
+        for key, partition in await self._open(uncertain[:OPENS_PER_ROUND]):
+            extent = self._known_extent(key, partition)
             if extent is not None:
-                found[place] = extent
+                found[key] = extent
         return found
 
     def _read_ends(self, path: str) -> tuple[int, int] | None:
@@ -221,61 +228,63 @@ class Lags:
             return None
         return checkpoint.log_start_offset, checkpoint.offset
 
-    async def _open(self, places: Sequence[_Place]) -> list[tuple[_Place, Partition]]:
-        """Those of them that are still there."""
+    async def _open(self, keys: Sequence[_PartitionKey]) -> list[tuple[_PartitionKey, Partition]]:
+        """Open the logs of the partitions that still exist, and return the partitions whose log is open."""
         found = []
-        for place in places:
-            topic = self._topics.get_by_id(place.topic_id)
-            partition = topic.partition(place.partition) if topic is not None else None
+        for key in keys:
+            topic = self._topics.get_by_id(key.topic_id)
+            partition = topic.partition(key.partition) if topic is not None else None
             if partition is not None:
-                found.append((place, partition))
-        await open_in_turns(partition for _, partition in found)
-        return [(place, partition) for place, partition in found if partition.is_open]
+                found.append((key, partition))
+        await open_in_chunks(partition for _, partition in found)
+        return [(key, partition) for key, partition in found if partition.is_open]
 
     # --- times of records
 
     async def _unknown_times(
-        self, readers: Sequence[Reader], places: Sequence[_Place | None], extents: dict[_Place, _Extent]
-    ) -> dict[_Place, set[int]]:
-        """The offsets at which somebody is behind and whose time is not remembered."""
-        wanted: dict[_Place, set[int]] = {}
-        for number, (reader, place) in enumerate(zip(readers, places, strict=True), start=1):
-            extent = extents.get(place) if place is not None else None
-            if place is not None and extent is not None:
+        self, readers: Sequence[Reader], keys: Sequence[_PartitionKey | None], extents: dict[_PartitionKey, _Extent]
+    ) -> dict[_PartitionKey, set[int]]:
+        """Return the offsets of the first unread records whose timestamps are not cached, by partition."""
+        wanted: dict[_PartitionKey, set[int]] = {}
+        for number, (reader, key) in enumerate(zip(readers, keys, strict=True), start=1):
+            extent = extents.get(key) if key is not None else None
+            if key is not None and extent is not None:
                 offset = max(reader.offset, extent.log_start_offset)
-                if offset < extent.last_stable_offset and self._times.get((place, offset)) is None:
-                    wanted.setdefault(place, set()).add(offset)
-            if number % READERS_PER_TURN == 0:
+                if offset < extent.last_stable_offset and self._times.get((key, offset)) is None:
+                    wanted.setdefault(key, set()).add(offset)
+            if number % READERS_PER_CHUNK == 0:
                 await asyncio.sleep(0)
         return wanted
 
-    async def _find_times(self, wanted: dict[_Place, set[int]], opened: dict[tuple[str, int], Partition]) -> None:
-        found = [(place, opened.get((place.topic, place.partition))) for place in wanted]
-        usable = [(place, partition) for place, partition in found if partition is not None and partition.is_open]
-        closed = [place for place, partition in found if partition is None or not partition.is_open]
+    async def _find_times(
+        self, wanted: dict[_PartitionKey, set[int]], opened: dict[tuple[str, int], Partition]
+    ) -> None:
+        found = [(key, opened.get((key.topic, key.partition))) for key in wanted]
+        usable = [(key, partition) for key, partition in found if partition is not None and partition.is_open]
+        closed = [key for key, partition in found if partition is None or not partition.is_open]
         usable += await self._open(closed[:OPENS_PER_ROUND])
-        cold: list[tuple[_Place, int, Partition]] = []
+        cold: list[tuple[_PartitionKey, int, Partition]] = []
         number = 0
-        for place, partition in usable:
-            for offset in sorted(wanted[place]):
-                if partition.is_open and not self._look_at_warm(place, offset, partition):
-                    cold.append((place, offset, partition))
+        for key, partition in usable:
+            for offset in sorted(wanted[key]):
+                if partition.is_open and not self._find_warm_time(key, offset, partition):
+                    cold.append((key, offset, partition))
                 number += 1
-                if number % HEADERS_PER_TURN == 0:
+                if number % HEADERS_PER_CHUNK == 0:
                     await asyncio.sleep(0)
-        await self._look_at_cold(cold[:COLD_READS_PER_ROUND])
+        await self._find_cold_times(cold[:COLD_READS_PER_ROUND])
 
-    def _look_at_warm(self, place: _Place, offset: int, partition: Partition) -> bool:
-        """False if that would wait for the disk."""
+    def _find_warm_time(self, key: _PartitionKey, offset: int, partition: Partition) -> bool:
+        """Find the timestamp of a record if it is in memory. Returns False if the disk would have to be read."""
         try:
             if partition.cold_start(offset) is not None:
                 return False
-            self._remember_time(place, offset, partition)
+            self._remember_time(key, offset, partition)
         except StorageError:
-            pass  # gone, or damaged: there is nothing to be known about it
+            pass  # the record is deleted or damaged, so its timestamp stays unknown
         return True
 
-    async def _look_at_cold(self, cold: Sequence[tuple[_Place, int, Partition]]) -> None:
+    async def _find_cold_times(self, cold: Sequence[tuple[_PartitionKey, int, Partition]]) -> None:
         for first in range(0, len(cold), COLD_READS_AT_ONCE):
             some = cold[first : first + COLD_READS_AT_ONCE]
             warm_ups = []
@@ -285,29 +294,29 @@ class Lags:
                     if warm_up is not None:
                         warm_ups.append(warm_up)
             await self._cold_reads.find(warm_ups)
-            for place, offset, partition in some:
+            for key, offset, partition in some:
                 if partition.is_open:
                     with suppress(StorageError):
-                        self._remember_time(place, offset, partition)
+                        self._remember_time(key, offset, partition)
 
-    def _remember_time(self, place: _Place, offset: int, partition: Partition) -> None:
+    def _remember_time(self, key: _PartitionKey, offset: int, partition: Partition) -> None:
         view = partition.read(offset, 1).view
         time_ms = time_of(parse_header(view), offset) if view else None
         if time_ms is not None:
-            self._times.put((place, offset), time_ms)
+            self._times.put((key, offset), time_ms)
 
 
 def time_of(header: BatchHeader, offset: int) -> int | None:
-    """When the record at `offset` was made, or appended, as near as the header of its batch tells.
+    """Return the timestamp of the record at `offset`, estimated from the header of its batch.
 
-    Exact for the first record of a batch, mostly for the last, and in between as if they had come evenly.
+    The result is exact for the first record of a batch, and mostly exact for the last. Others are interpolated.
     """
     first_ms, last_ms = header.base_timestamp, header.max_timestamp
     if last_ms < 0:
         return None
     if header.timestamp_type == LOG_APPEND_TIME or not 0 <= first_ms < last_ms:
         return last_ms
-    # Behind a gap that compaction left, the batch begins after the offset.
+    # If compaction removed the record, the batch begins after the offset.
     passed = max(0, offset - header.base_offset)
     return first_ms + (last_ms - first_ms) * passed // max(1, header.last_offset_delta)
 
@@ -316,16 +325,16 @@ def _is_incomplete(store: LogStore | LogDirectories) -> bool:
     return isinstance(store, LogDirectories) and bool(store.offline_dirs)
 
 
-def _place(reader: Reader, facts: TopicFacts | None) -> _Place | None:
+def _key_of(reader: Reader, facts: TopicFacts | None) -> _PartitionKey | None:
     if facts is None or not 0 <= reader.partition < facts.partition_count:
         return None
     if reader.topic_id not in (NO_TOPIC_ID, facts.topic_id):
         return None
-    return _Place(facts.topic_id, reader.topic, reader.partition)
+    return _PartitionKey(facts.topic_id, reader.topic, reader.partition)
 
 
-class _Memory(Generic[K, V]):
-    """The values that were used last, so many at most."""
+class _LruCache(Generic[K, V]):
+    """A cache that keeps the `count_max` most recently used values."""
 
     __slots__ = ("_count_max", "_values")
 

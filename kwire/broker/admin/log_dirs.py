@@ -1,7 +1,7 @@
-"""The data directories as an operator sees them: which partitions are where, how large, and how full the volumes are.
+"""Describes the log directories for DescribeLogDirs: partitions and their sizes, and the space of the volumes.
 
-A log that is open, or was since the start, knows its size. Others are measured here, by a thread and a few at a time;
-what was found is kept where all sizes are (`Topics.stored_bytes`).
+The sizes of logs that are open, or were open since the start, are in memory. The sizes of other logs are measured here
+and stored in `Topics.stored_bytes`. A thread measures at most FOLDERS_PER_JOB folders at a time.
 """
 
 import asyncio
@@ -11,22 +11,27 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from kwire.broker.moves import Moves
-from kwire.broker.topics import Topics
-from storage.directories import LogDirectories
+from kwire.broker.maintenance.relocation import Relocations
+from kwire.broker.topics.topics import Topics
+from storage.data_directory.directories import LogDirectories
+from storage.data_directory.partition_metadata import partition_folder
+from storage.disk.files import Files
 from storage.errors import StorageError
-from storage.files import Files
-from storage.partition_metadata import partition_folder
 
 LOG_SUFFIX = ".log"
-# To find a partition's place and size takes two microseconds when it need not be measured.
-PARTITIONS_PER_TURN = 500
-# A folder takes some twenty microseconds when the system has it in memory.
+# Finding the directory and size of a partition takes two microseconds if the size is in memory. After this many
+# partitions, the event loop runs other work.
+PARTITIONS_PER_CHUNK = 500
+# Measuring a folder takes about twenty microseconds if the operating system has it in memory.
 FOLDERS_PER_JOB = 500
 
 
 class ReplicaFacts(NamedTuple):
-    """`offset_lag` counts from the log end of the partition for a copy in the making, and is 0 for the log itself."""
+    """A replica in a log directory.
+
+    For a future replica, `offset_lag` is the number of offsets up to the log end offset that are not copied yet.
+    Otherwise it is 0.
+    """
 
     partition_index: int
     size_bytes: int
@@ -35,7 +40,7 @@ class ReplicaFacts(NamedTuple):
 
 
 class LogDirFacts(Struct):
-    """`error` says why it is offline."""
+    """A log directory. If it is offline, `error` is the reason."""
 
     path: str
     error: str | None = None
@@ -46,28 +51,28 @@ class LogDirFacts(Struct):
 
 
 class LogDirs:
-    """Called from the event loop."""
+    """Describes the log directories. Use it only in the event loop's thread."""
 
-    def __init__(self, topics: Topics, store: LogDirectories, moves: Moves, files: Files) -> None:
+    def __init__(self, topics: Topics, store: LogDirectories, relocations: Relocations, files: Files) -> None:
         self._topics = topics
         self._store = store
-        self._moves = moves
+        self._relocations = relocations
         self._files = files
 
     async def describe(self, wanted: Mapping[str, Collection[int]] | None) -> list[LogDirFacts]:
-        """All directories with the partitions that are wanted; with all of them for None."""
+        """Return all directories with the wanted partitions. If `wanted` is None, all partitions are included."""
         found = {path: self._directory(path) for path in self._store.configured_dirs}
-        await self._topics.lanes.survey.run(self._look_at_volumes, list(found.values()))
+        await self._topics.lanes.survey.run(self._measure_volumes, list(found.values()))
         opened = {partition_folder(one.topic_name, one.index): one.size_bytes for one in self._topics.open_partitions}
         unknown: list[tuple[str, str, int, str]] = []
         for number, (name, topic_id, index) in enumerate(self._partitions(wanted), start=1):
-            if number % PARTITIONS_PER_TURN == 0:
+            if number % PARTITIONS_PER_CHUNK == 0:
                 await asyncio.sleep(0)
             folder = partition_folder(name, index)
             try:
-                place = self._store.place(folder, topic_id)
+                place = self._store.assign_directory(folder, topic_id)
             except StorageError:
-                continue  # it may be in a directory that is offline, of which nothing is known
+                continue  # the partition may be in an offline directory
             size_bytes = opened[folder] if folder in opened else self._known_size(folder)
             if size_bytes is None:
                 unknown.append((place, name, index, folder))
@@ -75,7 +80,7 @@ class LogDirs:
                 found[place].topics.setdefault(name, []).append(ReplicaFacts(index, size_bytes))
         for at in range(0, len(unknown), FOLDERS_PER_JOB):
             await self._measure(unknown[at : at + FOLDERS_PER_JOB], found)
-        for future in self._moves.futures():
+        for future in self._relocations.futures():
             name, index = future.topic_name, future.partition_index
             if wanted is None or index in wanted.get(name, ()):
                 facts = ReplicaFacts(index, future.size_bytes, future.offset_lag, is_future=True)
@@ -87,8 +92,8 @@ class LogDirs:
         is_cordoned = path in self._store.cordoned_dirs
         return LogDirFacts(path, None if error is None else str(error), is_cordoned=is_cordoned)
 
-    def _look_at_volumes(self, directories: list[LogDirFacts]) -> None:
-        """In a thread."""
+    def _measure_volumes(self, directories: list[LogDirFacts]) -> None:
+        """Set the total and usable bytes of each directory's volume. Runs in a thread."""
         for one in directories:
             if one.error is None:
                 try:
@@ -97,7 +102,7 @@ class LogDirs:
                     one.error = str(error)
 
     def _partitions(self, wanted: Mapping[str, Collection[int]] | None) -> Iterator[tuple[str, bytes, int]]:
-        """Those that exist; a topic that is deleted meanwhile is left out."""
+        """Yield the wanted partitions that exist. Topics that are deleted during the iteration are skipped."""
         names = self._topics.catalogue.names() if wanted is None else wanted
         for name in names:
             facts = self._topics.catalogue.find(name)
@@ -121,9 +126,9 @@ class LogDirs:
                 found[place].topics.setdefault(name, []).append(ReplicaFacts(index, size_bytes))
 
     def _size(self, path: str) -> int:
-        """In a thread."""
+        """Return the size of the segment files in a folder. Runs in a thread."""
         try:
             names = self._files.listdir(path)
             return sum(self._files.size_of(os.path.join(path, name)) for name in names if name.endswith(LOG_SUFFIX))
         except OSError:
-            return 0  # deleted or moved meanwhile
+            return 0  # the folder was deleted or moved

@@ -1,4 +1,4 @@
-"""The levels of this process's loggers, by Kafka's names for levels; they last until the process ends, as in Kafka."""
+"""The log levels of this process's loggers, by Kafka's names. Changes last until the process ends, as in Kafka."""
 
 import logging
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from kwire.errors import ErrorCode, KafkaError
 log = logging.getLogger("kwire.broker")
 
 ROOT = "root"
-# Python has no level below DEBUG of its own.
+# Python has no level below DEBUG, so TRACE is 5.
 LEVELS = {
     "FATAL": logging.CRITICAL,
     "ERROR": logging.ERROR,
@@ -20,14 +20,14 @@ LEVELS = {
 
 
 def levels() -> dict[str, str]:
-    """The level in force of every logger, in order of name; one that has none of its own follows those above it."""
+    """Return the effective level of every logger, sorted by name. A logger without a level has its parent's level."""
     loggers = logging.root.manager.loggerDict
     named = {name: logger for name, logger in sorted(loggers.items()) if isinstance(logger, logging.Logger)}
     return {ROOT: _shown(logging.root), **{name: _shown(logger) for name, logger in named.items()}}
 
 
 def check(changes: Mapping[str, str | None]) -> None:
-    """Raise KafkaError, with the words and the code of Kafka, if the levels cannot be these; None takes one away."""
+    """Raise KafkaError, with Kafka's code and message, if the levels cannot be set. None removes a logger's level."""
     known = levels()
     for name, level in changes.items():
         if name not in known:

@@ -1,7 +1,7 @@
-"""The journal of the metadata store as Kafka's admins know it: partition 0 of `__cluster_metadata`, led by this node.
+"""The journal of the metadata store, shown to Kafka admin clients as partition 0 of `__cluster_metadata`.
 
-Each commit is one record, so the end offset is the number of commits ever made. A commit is durable before anybody sees
-it, so the high watermark is the end.
+Each commit is shown as one record, so the log end offset is the number of commits ever made. A commit is durable before
+it becomes visible, so the high watermark equals the log end offset. This node is the leader.
 """
 
 from kwire.metastore import MetaStore
@@ -10,7 +10,7 @@ METADATA_TOPIC = "__cluster_metadata"
 
 
 class MetadataLog:
-    """One voter, this node; `directory_id` is that of the directory which holds the journal."""
+    """A quorum with one voter, this node. `directory_id` is the id of the directory with the journal."""
 
     def __init__(self, metastore: MetaStore, leader_epoch: int, directory_id: bytes) -> None:
         self._metastore = metastore

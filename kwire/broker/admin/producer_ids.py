@@ -1,6 +1,6 @@
-"""Identities for idempotent producers: handed out from blocks, each block reserved in the metadata store first.
+"""Producer ids, assigned from blocks that are reserved in the metadata store.
 
-An id is never given twice, not even after a crash: what is left of a reserved block is thrown away on restart.
+An id is never assigned twice, not even after a crash. After a restart, the unused ids of a reserved block are not used.
 """
 
 import asyncio
@@ -9,11 +9,13 @@ from kwire.metastore import Change, Conflict, MetaStore
 
 KEY = "producer_ids"
 BLOCK_SIZE = 1000
-# Each failed attempt means that somebody else got a block, so a few are plenty.
+# An attempt fails if another commit reserves the same block.
 RESERVE_ATTEMPTS_MAX = 10
 
 
 class ProducerIds:
+    """Assigns producer ids."""
+
     def __init__(self, metastore: MetaStore) -> None:
         self._metastore = metastore
         self._next = 0
@@ -37,7 +39,7 @@ class ProducerIds:
             try:
                 await self._metastore.commit([Change(KEY, after, entry.revision if entry else 0)])
             except Conflict:
-                # Somebody, perhaps a caller of ours who then went away, reserved this block: the next one is free.
+                # Another commit reserved this block, perhaps for a caller that was cancelled. Try the next block.
                 if not attempts_left:
                     raise
             else:

@@ -1,36 +1,38 @@
-"""Reads that may have to wait for the disk, made in the read lane so that the loop does not wait.
+"""Cold reads: reads that may have to wait for the disk. They run in the read lane, so the event loop does not wait.
 
-Pages are fetched into memory before the loop touches them; searches are made whole in a thread, on objects of its own.
+A thread loads pages into memory before the event loop accesses them. Searches run completely in a thread, and share no
+objects with the event loop.
 
-Without this, one consumer that reads old data would stop every other client at each page fault. A read has two parts
-that can be cold: its start (the index, the headers where it begins) and the bytes that will be sent.
+Without cold reads, a consumer of old records would block all other clients at each page fault. Two parts of a read can
+be cold. The first is the start of the read: the index, and the batch headers at the start. The second is the bytes that
+will be sent.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from kwire.disk_lanes import Lane, LaneClosed
+from kwire.concurrency.disk_lanes import Lane, LaneClosed
 from storage.errors import LogClosed, StorageError
 
 R = TypeVar("R")
 
 
 class ColdReads:
-    """Reads in the read lane. `count` counts them."""
+    """Runs cold reads in the read lane. `count` is the number of cold reads since the start."""
 
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self.count = 0
 
     async def do(self, warm_ups: Iterable[Callable[[], None]]) -> None:
-        """Run what fetches pages; returns when all of them are in memory, except those of a log deleted meanwhile."""
+        """Load pages into memory, and wait until all are loaded. A log that is deleted in the meantime is ignored."""
         for outcome in await self._outcomes(warm_ups):
             if isinstance(outcome, BaseException) and not isinstance(outcome, LogClosed):
                 raise outcome
 
     async def find(self, searches: Iterable[Callable[[], R]]) -> list[R | StorageError]:
-        """Run searches that share nothing with the loop; returns the result of each, or the error of the disk."""
+        """Run searches that share no objects with the event loop. Returns the result or StorageError of each."""
         found: list[R | StorageError] = []
         for outcome in await self._outcomes(searches):
             if isinstance(outcome, BaseException) and not isinstance(outcome, StorageError):
@@ -44,10 +46,10 @@ class ColdReads:
         return await asyncio.gather(*waits, return_exceptions=True)
 
     def begin(self, warm_up: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        """The same as `do` without a task: `done` is called in a later loop turn, with the error if there is one.
+        """Load pages into memory, like `do`, but call `done` with the error or None instead of being awaited.
 
-        A log that was deleted meanwhile is not an error: the next read reports it. When the server stops first, `done`
-        is not called.
+        `done` is called in a later loop iteration. If the log is deleted in the meantime, `done` gets None, because the
+        next read reports the deletion. If the server stops first, `done` is not called.
         """
         self.count += 1
 
@@ -58,5 +60,5 @@ class ColdReads:
         self._lane.begin(warm_up, end)
 
     def close(self) -> None:
-        """Drop the reads that have not begun."""
+        """Close the read lane, and discard the reads that have not begun."""
         self._lane.close(0.0, drops=True)

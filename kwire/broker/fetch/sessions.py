@@ -1,12 +1,13 @@
-"""Fetch sessions (KIP-227): what readers fetch and what they were told last, so that neither side repeats it.
+"""Fetch sessions (KIP-227). The server caches the partitions of a reader, so requests and responses are incremental.
 
-A reader that names all its partitions may get a session. From then on it names only what it changes, and is told only
-what has changed. Sessions are few, and a node remembers them in memory only: whoever lost one starts again with all.
+A reader that sends a full fetch request may get a session. Its later requests contain only the partitions that it adds,
+changes or removes, and the responses contain only partitions that have changed. The number of sessions is limited.
+Sessions are only in memory. A reader whose session no longer exists sends a full request again.
 
-Who gets a place when all are taken is Kafka's rule. A session that nobody used for a while gives way to any other.
-Else a new one displaces the smallest of those that are older than that, if it is larger itself. A client that opens a
-session per poll so cannot drive out those that use theirs. Kafka also has privileged sessions for followers; here no
-follower exists, and a client that claims to be one (`replica_id`) gets the session of a consumer.
+When all slots are in use, Kafka's eviction rule applies. A session that was not used for `eviction_ms` is evicted for
+any new session. Otherwise a new session evicts the smallest session that is older than `eviction_ms`, if the new
+session is larger. So a client that opens a session for each poll cannot evict sessions in use. Kafka also has
+privileged sessions for followers. kwire has no followers: a client that sends a `replica_id` gets a consumer's session.
 """
 
 import secrets
@@ -19,25 +20,28 @@ from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError
 
 NO_SESSION = 0
-# The epochs of requests that name all they want: the last one of a session, or one that asks for a session.
+# The epochs of full fetch requests. FINAL_EPOCH closes the session. INITIAL_EPOCH requests a new session.
 FINAL_EPOCH, INITIAL_EPOCH = -1, 0
 EPOCH_MAX = SESSION_ID_MAX = 2**31 - 1
 
-# Unused for so long, a session is stale; younger than that, it is not displaced for its size. Kafka's figure.
+# A session that was not used for this long can be evicted by any new session. A session younger than this is not
+# evicted by a larger session. Kafka has the same value.
 EVICTION_MS_MIN = 120_000
-# Partitions of all sessions together, some 450 bytes each. Kafka bounds only the number of sessions.
+# The maximum number of partitions in all sessions together. Each needs about 450 bytes. Kafka limits only the number of
+# sessions.
 PARTITIONS_MAX = 250_000
 
-# Nothing was told of a partition yet, or an error: whatever it is next, it is news.
-UNTOLD = -1
+# The cached offsets of a partition whose last response was an error, or that had no response yet. The next response
+# always contains the partition.
+NOT_ANSWERED = -1
 
 _HEAP_SLACK = 64
 
 TopicKey = str | bytes
 
 
-class Asked(Protocol):
-    """What a reader says of one partition, in the words of the Fetch request."""
+class RequestedPartition(Protocol):
+    """One partition of a Fetch request."""
 
     @property
     def partition(self) -> int: ...
@@ -52,10 +56,10 @@ class Asked(Protocol):
 
 
 class CachedPartition:
-    """One partition of a session: what the reader asked last, and what it was told last.
+    """One partition of a session, with the values of the last request and the last response.
 
-    `topic` is the topic's name or its id, as in the requests of the session. `live` is the partition itself once it was
-    looked up. There may be many of these, so they are small.
+    `topic` is the topic's name or its id, as in the requests of the session. `live` is the `Partition` object, or None
+    until it has been looked up. The objects are small, because there may be many of them.
     """
 
     __slots__ = (
@@ -71,26 +75,29 @@ class CachedPartition:
         "topic",
     )
 
-    def __init__(self, topic: TopicKey, asked: Asked) -> None:
+    def __init__(self, topic: TopicKey, asked: RequestedPartition) -> None:
         self.topic = topic
         self.partition = asked.partition
         self.live: Partition | None = None
-        self.ask(asked)
-        self.tell(UNTOLD, UNTOLD, UNTOLD)
+        self.request(asked)
+        self.record_answer(NOT_ANSWERED, NOT_ANSWERED, NOT_ANSWERED)
 
-    def ask(self, asked: Asked) -> None:
+    def request(self, asked: RequestedPartition) -> None:
         self.current_leader_epoch = asked.current_leader_epoch
         self.fetch_offset = asked.fetch_offset
         self.last_fetched_epoch = asked.last_fetched_epoch
         self.partition_max_bytes = asked.partition_max_bytes
 
-    def tell(self, high_watermark: int, last_stable_offset: int, log_start_offset: int) -> None:
-        """Remember an answer. That of an error is (UNTOLD, UNTOLD, UNTOLD), so that its end is told too."""
+    def record_answer(self, high_watermark: int, last_stable_offset: int, log_start_offset: int) -> None:
+        """Store the offsets of a response.
+
+        After an error, callers pass NOT_ANSWERED, so that the next response contains the partition in any case.
+        """
         self.high_watermark = high_watermark
         self.last_stable_offset = last_stable_offset
         self.log_start_offset = log_start_offset
 
-    def is_told(self, high_watermark: int, last_stable_offset: int, log_start_offset: int) -> bool:
+    def is_unchanged(self, high_watermark: int, last_stable_offset: int, log_start_offset: int) -> bool:
         return (
             self.high_watermark == high_watermark
             and self.last_stable_offset == last_stable_offset
@@ -98,29 +105,30 @@ class CachedPartition:
         )
 
 
-class Worth(NamedTuple):
-    """What a session is worth against others; the id makes it unique."""
+class EvictionKey(NamedTuple):
+    """The sort key for evictions: smaller sessions are evicted first. The id makes the key unique."""
 
     size: int
     session_id: int
 
 
 class FetchSession:
-    """The partitions of one reader, those that had no records for longest first.
+    """The session of one reader.
 
-    `epoch` is that of the next request. `uses_topic_ids` says what the topics are called by, for its whole life.
+    `partitions` are in the order in which they last had records in a response, oldest first. `epoch` is the expected
+    epoch of the next request. `uses_topic_ids` says whether requests identify topics by id. It never changes.
     """
 
     __slots__ = (
         "_deletion_count",
         "created",
         "epoch",
+        "eviction_key",
         "is_evictable",
         "last_used",
         "partitions",
         "session_id",
         "uses_topic_ids",
-        "worth",
     )
 
     def __init__(self, session_id: int, uses_topic_ids: bool, now: float) -> None:
@@ -128,14 +136,14 @@ class FetchSession:
         self.uses_topic_ids = uses_topic_ids
         self.created = self.last_used = now
         self.epoch = INITIAL_EPOCH + 1
-        # What it was worth when it was used last, and whether it was old enough then to be displaced by any other.
-        self.worth = Worth(0, session_id)
+        # The eviction key when the session was last used, and whether the session was older than `eviction_ms` then.
+        self.eviction_key = EvictionKey(0, session_id)
         self.is_evictable = False
         self.partitions: dict[tuple[TopicKey, int], CachedPartition] = {}
         self._deletion_count = 0
 
-    def ask(self, topic: TopicKey, asked: Iterable[Asked]) -> None:
-        """Add partitions of a topic, or change what is asked of them."""
+    def request(self, topic: TopicKey, asked: Iterable[RequestedPartition]) -> None:
+        """Add partitions of a topic, or update their request values."""
         partitions = self.partitions
         for one in asked:
             key = topic, one.partition
@@ -143,21 +151,21 @@ class FetchSession:
             if cached is None:
                 partitions[key] = CachedPartition(topic, one)
             else:
-                cached.ask(one)
+                cached.request(one)
 
     def forget(self, topic: TopicKey, indexes: Iterable[int]) -> None:
         for index in indexes:
             self.partitions.pop((topic, index), None)
 
     def move_to_end(self, cached: CachedPartition) -> None:
-        """It had its share: when an answer is full, it should be others that are in it."""
+        """Move a partition that had records in the response to the end, so that others come first in the next one."""
         key = cached.topic, cached.partition
-        # It may have been forgotten while the answer was made.
+        # The partition may have been removed from the session while the response was built.
         if self.partitions.pop(key, None) is not None:
             self.partitions[key] = cached
 
     def look_up_again(self, deletion_count: int) -> None:
-        """Let no partition of a topic be taken for live that was deleted since the last time."""
+        """Clear the cached `live` partitions if a topic was deleted since the last call."""
         if self._deletion_count != deletion_count:
             self._deletion_count = deletion_count
             for cached in self.partitions.values():
@@ -165,7 +173,7 @@ class FetchSession:
 
 
 class FetchSessions:
-    """All sessions of this node, the one that was used last at the end."""
+    """All fetch sessions of this node, in the order of their last use."""
 
     def __init__(
         self,
@@ -179,7 +187,7 @@ class FetchSessions:
         self._eviction_s = eviction_ms / 1000
         self._partitions_max = partitions_max
         self._sessions: dict[int, FetchSession] = {}
-        self._evictable = _LeastFirst(self._sessions)
+        self._evictable = _EvictionQueue(self._sessions)
         self.partition_count = 0
         self.eviction_count = 0
 
@@ -187,12 +195,18 @@ class FetchSessions:
         return len(self._sessions)
 
     def begin(self, size: int, *, uses_topic_ids: bool) -> FetchSession | None:
-        """A new session, for the caller to fill with `size` partitions and to add; None if all places are taken."""
+        """Return a new session, or None if there is no space for one with `size` partitions.
+
+        The caller adds the partitions to the session and then calls `add`.
+        """
         now = self._clock.monotonic()
         return FetchSession(self._new_id(), uses_topic_ids, now) if self._make_room(size, now) else None
 
     def add(self, session: FetchSession) -> int:
-        """Open a session that has been filled; its id, or NO_SESSION if its place was taken meanwhile."""
+        """Open a session that `begin` returned.
+
+        Returns its id, or NO_SESSION if the space for it is used up meanwhile.
+        """
         now = self._clock.monotonic()
         if session.session_id in self._sessions or not self._make_room(len(session.partitions), now):
             return NO_SESSION
@@ -201,7 +215,10 @@ class FetchSessions:
         return session.session_id
 
     def find(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession:
-        """The session that a request goes on with; KafkaError if it has none, or not this way."""
+        """Return the session of a request.
+
+        Raises KafkaError if there is no such session, or if its epoch or `uses_topic_ids` differs from the request.
+        """
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -212,32 +229,35 @@ class FetchSessions:
         return session
 
     def advance(self, session: FetchSession) -> None:
-        """A request has been taken into it: the next one has the next epoch. It is over when nothing is left in it."""
-        added = len(session.partitions) - session.worth.size
+        """Increment the session's epoch, after a request was applied. Close the session if it has no partitions.
+
+        Raises KafkaError, and closes the session, if all sessions together would have too many partitions.
+        """
+        added = len(session.partitions) - session.eviction_key.size
         if not session.partitions:
             self.close(session.session_id)
         elif added > 0 and self.partition_count + added > self._partitions_max:
-            # The reader names all its partitions then, and is answered without a session.
+            # After this error, the reader sends a full request. It gets a response without a session.
             self.close(session.session_id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         else:
             session.epoch = 1 if session.epoch == EPOCH_MAX else session.epoch + 1
-            # To the end: those that were not used for longest come first.
+            # Move the session to the end. The least recently used session is the first.
             self._sessions[session.session_id] = self._sessions.pop(session.session_id)
             self._use(session, self._clock.monotonic())
 
     def close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)
         if session is not None:
-            self.partition_count -= session.worth.size
+            self.partition_count -= session.eviction_key.size
 
     def _use(self, session: FetchSession, now: float, *, is_new: bool = False) -> None:
         session.last_used = now
         size = len(session.partitions)
-        is_changed = is_new or session.worth.size != size
+        is_changed = is_new or session.eviction_key.size != size
         if is_changed:
-            self.partition_count += size - session.worth.size
-            session.worth = Worth(size, session.session_id)
+            self.partition_count += size - session.eviction_key.size
+            session.eviction_key = EvictionKey(size, session.session_id)
         is_old = now - session.created > self._eviction_s
         if is_old and (is_changed or not session.is_evictable):
             self._evictable.add(session)
@@ -247,7 +267,7 @@ class FetchSessions:
         if size > self._partitions_max:
             return False
         if len(self._sessions) >= self._slots and not (
-            self._evict_stale(now) or self._evict_lesser(Worth(size, NO_SESSION))
+            self._evict_stale(now) or self._evict_smaller(EvictionKey(size, NO_SESSION))
         ):
             return False
         while self.partition_count + size > self._partitions_max:
@@ -262,9 +282,9 @@ class FetchSessions:
         self._evict(session)
         return True
 
-    def _evict_lesser(self, worth: Worth) -> bool:
+    def _evict_smaller(self, eviction_key: EvictionKey) -> bool:
         session = self._evictable.first()
-        if session is None or worth < session.worth:
+        if session is None or eviction_key < session.eviction_key:
             return False
         self._evict(session)
         return True
@@ -274,27 +294,30 @@ class FetchSessions:
         self.eviction_count += 1
 
     def _new_id(self) -> int:
-        """Not to be guessed: whoever knows it can spoil the session."""
+        """Return a random id that cannot be guessed. A client with the id of another session could disturb it."""
         while True:
             session_id = secrets.randbelow(SESSION_ID_MAX) + 1
             if session_id not in self._sessions:
                 return session_id
 
 
-class _LeastFirst:
-    """Sessions by worth. Entries of sessions that ended or changed stay until they come up, or are too many."""
+class _EvictionQueue:
+    """A heap of sessions by eviction key.
+
+    An outdated entry is removed when it becomes the first entry, or when there are too many entries.
+    """
 
     __slots__ = ("_heap", "_sessions")
 
     def __init__(self, sessions: dict[int, FetchSession]) -> None:
         self._sessions = sessions
-        self._heap: list[Worth] = []
+        self._heap: list[EvictionKey] = []
 
     def add(self, session: FetchSession) -> None:
-        """With its worth of now; a session that was added before has to be added again when that changes."""
-        heappush(self._heap, session.worth)
+        """Add a session with its current key. When the key changes, the session has to be added again."""
+        heappush(self._heap, session.eviction_key)
         if len(self._heap) > 2 * len(self._sessions) + _HEAP_SLACK:
-            self._heap = list({worth for worth in self._heap if self._session(worth) is not None})
+            self._heap = list({eviction_key for eviction_key in self._heap if self._session(eviction_key) is not None})
             heapify(self._heap)
 
     def first(self) -> FetchSession | None:
@@ -306,6 +329,6 @@ class _LeastFirst:
             heappop(heap)
         return None
 
-    def _session(self, worth: Worth) -> FetchSession | None:
-        session = self._sessions.get(worth.session_id)
-        return session if session is not None and session.worth == worth else None
+    def _session(self, eviction_key: EvictionKey) -> FetchSession | None:
+        session = self._sessions.get(eviction_key.session_id)
+        return session if session is not None and session.eviction_key == eviction_key else None

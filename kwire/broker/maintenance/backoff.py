@@ -1,8 +1,8 @@
-"""The pause before work that has failed is tried again: longer each time, up to a bound."""
+"""Exponential backoff: the pause before failed work is tried again, doubled each time up to a bound."""
 
 
 class Backoff:
-    """`seconds` is the pause in force. Times are those of a clock that only goes forward."""
+    """An exponential backoff. `seconds` is the current pause. Times are from a monotonic clock."""
 
     def __init__(self, first_seconds: float, seconds_max: float) -> None:
         self._first_seconds = first_seconds
@@ -11,7 +11,7 @@ class Backoff:
         self.seconds = 0.0
 
     def begin(self, now: float) -> None:
-        """The work has failed. Further failures before the pause is over do not make it longer."""
+        """Start a pause, because the work has failed. Further failures during the pause do not extend it."""
         if now >= self._over_at:
             self.seconds = min(self.seconds * 2, self._seconds_max) or self._first_seconds
             self._over_at = now + self.seconds
@@ -20,6 +20,6 @@ class Backoff:
         return now >= self._over_at
 
     def reset(self) -> None:
-        """It has worked: the next pause is the first one again."""
+        """End the pause, because the work has succeeded. The next pause is `first_seconds` long again."""
         self.seconds = 0.0
         self._over_at = 0.0

@@ -1,24 +1,27 @@
-"""How dirty a log is: what compaction may look at, what it has not looked at yet, and when that can change by itself.
+"""Selects the segments of a log that compaction may clean, by Kafka's rules, and computes the log's dirty ratio.
 
-Kafka's rules. Dirty is what lies above the part that was compacted. Never cleaned: a segment that takes appends, what
-is not safe yet (above the high watermark) or not decided yet (from the first open transaction on), what is younger than
-`min.compaction.lag.ms`, and here also everything from a quarantined range on, so that no bytes that somebody may still
-repair are dropped. A log is cleaned when more than `min.cleanable.dirty.ratio` of it is dirty, or when its oldest dirty
-record is older than `max.compaction.lag.ms`.
+The dirty part of a log is the part that has not been compacted yet. The following records are not cleaned: records in
+the active segment, above the high watermark, from the first open transaction on, or younger than
+`min.compaction.lag.ms`. kwire also does not clean from the first quarantined range on, because an operator may still
+repair its bytes. A log is cleaned if its dirty ratio exceeds `min.cleanable.dirty.ratio`, or if its oldest dirty record
+is older than `max.compaction.lag.ms`.
 """
 
 from typing import NamedTuple
 
 from kwire.broker.partition import Partition
-from kwire.topic_config import TopicSettings
-from storage.batch_walk import SealedSegment
-from storage.segment import LogSegment
+from kwire.config.resources.topic import TopicSettings
+from storage.segment.sealed_scan import SealedSegment
+from storage.segment.segment import LogSegment
 
 NEVER_MS = 2**63 - 1
 
 
-class Dirt(NamedTuple):
-    """`segments` may be cleaned, the first ones of the log and without a hole; `due_ms` is when to look again."""
+class CleanableRange(NamedTuple):
+    """The cleanable segments of a log: consecutive segments from the start of the log on.
+
+    `due_ms` is the time at which a further segment becomes older than `min.compaction.lag.ms`.
+    """
 
     segments: tuple[LogSegment, ...]
     first_dirty_offset: int
@@ -28,17 +31,20 @@ class Dirt(NamedTuple):
     due_ms: int
 
     @property
-    def ratio(self) -> float:
+    def dirty_ratio(self) -> float:
         total_bytes = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total_bytes if total_bytes else 0.0
 
     def sealed(self) -> tuple[SealedSegment, ...]:
-        """What a worker needs to know of the segments."""
+        """Return descriptions of the segments. They can be sent to the worker process."""
         return tuple(SealedSegment(one.base_offset, one.next_offset, one.size_bytes) for one in self.segments)
 
 
-def find_dirt(partition: Partition, now_ms: int) -> Dirt:
-    """Look at an open log. Quick, except that the newest time of a segment may have to be read from its index file."""
+def find_cleanable(partition: Partition, now_ms: int) -> CleanableRange:
+    """Return the cleanable range of an open log.
+
+    This may read the largest timestamp of a segment from its index file.
+    """
     log, settings = partition.maintenance(), partition.settings
     first_dirty = max(log.clean_upto, log.log_start_offset)
     uncleanable = _uncleanable_offset(partition)
@@ -57,20 +63,20 @@ def find_dirt(partition: Partition, now_ms: int) -> Dirt:
         else:
             clean_bytes += segment.size_bytes
         chosen.append(segment)
-    return Dirt(tuple(chosen), first_dirty, uncleanable, clean_bytes, dirty_bytes, due_ms)
+    return CleanableRange(tuple(chosen), first_dirty, uncleanable, clean_bytes, dirty_bytes, due_ms)
 
 
 def _uncleanable_offset(partition: Partition) -> int:
-    # What is above the log's synced offset may be cleaned: a segment with a finished seal was synced with it.
+    # The synced offset need not be checked, because only sealed segments are cleaned, and sealing syncs a segment.
     return min([partition.last_stable_offset, *(one.start_offset for one in partition.quarantined)])
 
 
-def is_bounded(settings: TopicSettings) -> bool:
-    """Whether records of the topic have to be looked at after some time."""
+def has_lag_limit(settings: TopicSettings) -> bool:
+    """Whether the topic has a `max.compaction.lag.ms`."""
     return settings.compaction_lag_max_ms < NEVER_MS
 
 
 def dirty_since(segments: list[LogSegment], first_dirty_offset: int) -> int:
-    """The time of the oldest dirty segment's first records; `NEVER_MS` if none has a time."""
+    """Return the smallest first timestamp of the dirty segments, or `NEVER_MS` if none of them has a timestamp."""
     dirty = [segment for segment in segments if segment.next_offset > first_dirty_offset]
     return min((segment.first_timestamp for segment in dirty if segment.first_timestamp > 0), default=NEVER_MS)

@@ -1,12 +1,14 @@
-"""Compaction of the node's logs: which one, when, and that its result is swapped in safely.
+"""The log cleaner: chooses logs for compaction, and swaps in the cleaned segments.
 
-One log at a time, the dirtiest first. The work itself is `storage.compaction.compact`, done in a worker process at a
-bounded pace; the loop only chooses the log, asks for the swap, and drops a result that no longer fits because the log
-was deleted, cut, parked or lost segments to retention meanwhile.
+One log is compacted at a time, the log with the highest dirty ratio first. A worker process runs
+`storage.compaction.compaction.compact` at a limited rate. The event loop only chooses the log and swaps in the result.
+It discards a result if the log was deleted, truncated or parked since it was chosen. Results for segments that
+retention has removed are skipped.
 
-Which logs are looked at: those that are open. A log that is not open takes no appends, so it gets no dirtier; one that
-was dirty when it was parked, or will have to be cleaned when some time has passed, is remembered and opened for it.
-After a start a log is looked at from its first use on.
+The cleaner checks all open logs. A closed log gets no appends, so it is checked only if it was dirty at its last check
+or
+becomes due at a later time. The cleaner keeps a list of these logs and opens them when they are due. After a start of
+the server, a log is not checked before its first use.
 """
 
 import asyncio
@@ -15,56 +17,59 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
-from kwire.broker.deletions import Deletions
-from kwire.broker.dirt import NEVER_MS, Dirt, dirty_since, find_dirt, is_bounded
-from kwire.broker.pace import Pace
+from kwire.broker.maintenance.cleanable import NEVER_MS, CleanableRange, dirty_since, find_cleanable, has_lag_limit
+from kwire.broker.maintenance.disk_throttle import DiskThrottle
+from kwire.broker.maintenance.file_removal import FileRemover
 from kwire.broker.partition import LogMaintenance, Partition
-from kwire.broker.topics import Topic, Topics
-from kwire.broker.worker_process import WorkerDied, WorkerProcess
+from kwire.broker.topics.topics import Topic, Topics
 from kwire.clock import Clock
+from kwire.concurrency.worker_process import WorkerDied, WorkerProcess
 from kwire.config.tree import LogConfig
-from storage.batch_walk import first_timestamp
-from storage.cleaned_segment import discard_new, is_whole
-from storage.compaction import GROUP_SEGMENTS_MAX, Compacted, CompactionJob, SegmentGroup, compact
+from storage.compaction.cleaned_segment import has_new_files, remove_new_files
+from storage.compaction.compaction import GROUP_SEGMENTS_MAX, CompactionJob, CompactionResult, SegmentGroup, compact
+from storage.disk.files import Files
 from storage.errors import CorruptBatch, DamagedLog, DiskFailure, StorageError, StorageFailed
-from storage.files import Files
-from storage.segment import LogSegment
+from storage.segment.sealed_scan import first_timestamp
+from storage.segment.segment import LogSegment
 
 log = logging.getLogger("kwire.broker")
 
 V = TypeVar("V")
 
-# To look at one log takes some ten microseconds; after this many the loop gets its turn.
-LOGS_PER_TURN = 100
-# To open a log takes half a millisecond; those not looked at for longest come first.
-CLOSED_PER_LOOK = 10
-# Logs that are not open and remembered for later; of more, the ones longest known are forgotten until they are opened.
+# Checking a log takes about ten microseconds. After this many logs, the event loop runs other work.
+LOGS_PER_CHUNK = 100
+# One check opens at most this many closed logs. It begins with the logs whose last check is the longest ago. Opening a
+# log takes half a millisecond.
+CLOSED_PER_ROUND = 10
+# The maximum number of entries in each table by partition. If a table is full, its oldest entry is removed. A closed
+# log without an entry is not checked before it is opened again.
 REMEMBERED_MAX = 10_000
-# Partitions whose trouble is kept in words.
+# The maximum number of partitions whose last error is kept.
 ERRORS_MAX = 100
-# After a failure a log is left alone for this long, so that others get their turn.
-REST_MS = 60_000
-# A log that kills its worker this often in a row is not tried again.
+# After a failure, a log is not compacted for this long, so that other logs are compacted first.
+RETRY_DELAY_MS = 60_000
+# If the worker process dies this many times in a row while it compacts a log, the log is not compacted again.
 WORKER_DEATHS_MAX = 3
-# While a worker is at it, its log is not idle.
+# The interval at which a log is touched while it is compacted, so that it is not parked as idle.
 TOUCH_SECONDS = 5.0
 
-# Old segments stay open for readers that have just found them, at most this many for more than a moment.
+# Replaced segments stay open for `file.delete.delay.ms`, because readers may still use them. If more than
+# OLD_SEGMENTS_MAX segments are waiting, further segments stay open for at most OLD_SEGMENT_MS.
 OLD_SEGMENTS_MAX = 256
 OLD_SEGMENT_MS = 1000
 
-# Topic id and number of the partition: a topic made anew under the same name is another one.
-Place = tuple[bytes, int]
+# Topic id and partition index. A topic that is deleted and created again has another id.
+PartitionKey = tuple[bytes, int]
 
 
-class _Choice(NamedTuple):
+class _LogToClean(NamedTuple):
     topic: Topic
     partition: Partition
     log: LogMaintenance
-    dirt: Dirt
+    cleanable: CleanableRange
 
     @property
-    def place(self) -> Place:
+    def key(self) -> PartitionKey:
         return self.topic.topic_id, self.partition.index
 
     @property
@@ -72,10 +77,11 @@ class _Choice(NamedTuple):
         return f"{self.partition.topic_name}-{self.partition.index}"
 
 
-class Cleaning:
-    """Called from the event loop. Counters tell what was done since the start; `dirtiest_ratio` is of the last look.
+class LogCleaner:
+    """Compacts logs in the background. Use it only in the event loop's thread.
 
-    `uncleanable` says of each damaged partition why it is left alone, until the next start; `last_errors` what failed.
+    The counters start at 0 when the server starts. `dirtiest_ratio` is the highest dirty ratio of the last check.
+    `last_errors` contains the last errors by partition.
     """
 
     def __init__(
@@ -86,15 +92,16 @@ class Cleaning:
         self._worker = worker
         self._config = config
         self._files = files or Files()
-        self._due: dict[Place, int] = {}
-        self._resting: dict[Place, int] = {}
-        self._deaths: dict[Place, int] = {}
-        # Where the closed segments of a log ended when a round could not get on: it is tried again when there are more.
-        self._stuck: dict[Place, int] = {}
-        self._uncleanable: dict[Place, str] = {}
+        self._due: dict[PartitionKey, int] = {}
+        self._retry_at: dict[PartitionKey, int] = {}
+        self._deaths: dict[PartitionKey, int] = {}
+        # The end offset of the last cleanable segment when a compaction made no progress. The log is compacted again
+        # when there are more cleanable segments.
+        self._no_progress_at: dict[PartitionKey, int] = {}
+        self._uncleanable: dict[PartitionKey, str] = {}
         self._swapping: asyncio.Future[bool] | None = None
         self._loop = asyncio.get_running_loop()
-        self._deletions = Deletions(clock, topics.lanes.delete)
+        self._file_remover = FileRemover(clock, topics.lanes.delete)
         self.last_errors: dict[str, str] = {}
         self.cleaned_count = 0
         self.read_bytes = 0
@@ -110,7 +117,7 @@ class Cleaning:
 
     @property
     def uncleanable(self) -> dict[str, str]:
-        """By name of the partition."""
+        """The reasons why partitions are not compacted until the next start, by partition name."""
         named = {}
         for (topic_id, index), reason in self._uncleanable.items():
             name = self._topics.catalogue.name_of(topic_id)
@@ -119,18 +126,18 @@ class Cleaning:
         return named
 
     def reconfigure(self, config: LogConfig) -> None:
-        """Go by this from the next look or compaction on."""
+        """Replace the configuration. The next check and the next compaction use it."""
         self._config = config
 
     async def close(self) -> None:
-        """Stop. What the worker is at comes to nothing; a swap that has begun is finished."""
+        """Stop the cleaner. The result of a running compaction is discarded. A swap that has begun is completed."""
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
         if self._swapping is not None:
             with suppress(StorageError):
                 await self._swapping
-        self._deletions.close()
+        self._file_remover.close()
 
     async def _repeat(self) -> None:
         while True:
@@ -145,106 +152,112 @@ class Cleaning:
                 log.exception("a round of compaction failed")
 
     async def clean_one(self) -> bool:
-        """Clean the dirtiest log that needs it. Whether there was one and it got on: then the next may follow."""
+        """Compact the log with the highest dirty ratio, if one is due. Returns whether the compaction was completed."""
         choice = await self._choose()
         return choice is not None and await self._clean(choice)
 
     # --- choosing
 
-    async def _choose(self) -> _Choice | None:
+    async def _choose(self) -> _LogToClean | None:
         now_ms = self._clock.now_ms()
-        best: _Choice | None = None
+        best: _LogToClean | None = None
         self.dirtiest_ratio = 0.0
         for number, partition in enumerate(self._candidates(now_ms), start=1):
-            if number % LOGS_PER_TURN == 0:
+            if number % LOGS_PER_CHUNK == 0:
                 await asyncio.sleep(0)
             topic = self._topics.get(partition.topic_name)
             if topic is None or topic.partition(partition.index) is not partition:
                 continue
-            place = (topic.topic_id, partition.index)
-            if place in self._uncleanable or self._resting.get(place, 0) > now_ms:
+            key = (topic.topic_id, partition.index)
+            if key in self._uncleanable or self._retry_at.get(key, 0) > now_ms:
                 continue
             try:
-                choice = await self._look(topic, partition, now_ms)
+                choice = await self._check(topic, partition, now_ms)
             except StorageError as error:
-                self._fail(place, f"{partition.topic_name}-{partition.index}", error)
+                self._fail(key, f"{partition.topic_name}-{partition.index}", error)
                 continue
-            if choice is not None and (best is None or choice.dirt.ratio > best.dirt.ratio):
+            if choice is not None and (best is None or choice.cleanable.dirty_ratio > best.cleanable.dirty_ratio):
                 best = choice
         return best
 
     def _candidates(self, now_ms: int) -> list[Partition]:
         opened = [one for one in self._topics.open_partitions if one.settings.is_compacted]
         closed_count = 0
-        for place in [place for place, due_ms in self._due.items() if due_ms <= now_ms]:
-            topic = self._topics.get_by_id(place[0])
-            partition = topic.partition(place[1]) if topic is not None else None
+        for key in [key for key, due_ms in self._due.items() if due_ms <= now_ms]:
+            topic = self._topics.get_by_id(key[0])
+            partition = topic.partition(key[1]) if topic is not None else None
             if partition is None or not partition.settings.is_compacted:
-                del self._due[place]
-            elif not partition.is_open and self._resting.get(place, 0) <= now_ms:
+                del self._due[key]
+            elif not partition.is_open and self._retry_at.get(key, 0) <= now_ms:
                 opened.append(partition)
                 closed_count += 1
-                if closed_count == CLOSED_PER_LOOK:
+                if closed_count == CLOSED_PER_ROUND:
                     break
         return opened
 
-    async def _look(self, topic: Topic, partition: Partition, now_ms: int) -> _Choice | None:
-        """The log if it is to be cleaned; when that may change without anybody appending is written down."""
-        place = (topic.topic_id, partition.index)
+    async def _check(self, topic: Topic, partition: Partition, now_ms: int) -> _LogToClean | None:
+        """Return the log if it has to be compacted now.
+
+        Also record the time at which the log may become due without further appends.
+        """
+        key = (topic.topic_id, partition.index)
         found = partition.maintenance()
         if not found.is_writable:
             return None
-        dirt = find_dirt(partition, now_ms)
-        due_ms = dirt.due_ms
+        cleanable = find_cleanable(partition, now_ms)
+        due_ms = cleanable.due_ms
         is_overdue = False
-        if is_bounded(partition.settings):
-            since_ms = await self._dirty_since(found, dirt)
+        if has_lag_limit(partition.settings):
+            since_ms = await self._dirty_since(found, cleanable)
             overdue_ms = since_ms + partition.settings.compaction_lag_max_ms if since_ms != NEVER_MS else NEVER_MS
             is_overdue = overdue_ms < now_ms
             due_ms = min(due_ms, overdue_ms)
             if is_overdue:
                 self._roll_if_old(partition, found, now_ms)
-        self.dirtiest_ratio = max(self.dirtiest_ratio, dirt.ratio)
-        is_dirty = dirt.dirty_bytes > 0 and (is_overdue or dirt.ratio > partition.settings.cleanable_ratio_min)
-        if is_dirty and self._stuck.get(place) == dirt.segments[-1].next_offset:
+        self.dirtiest_ratio = max(self.dirtiest_ratio, cleanable.dirty_ratio)
+        is_dirty = cleanable.dirty_bytes > 0 and (
+            is_overdue or cleanable.dirty_ratio > partition.settings.cleanable_ratio_min
+        )
+        if is_dirty and self._no_progress_at.get(key) == cleanable.segments[-1].next_offset:
             is_dirty = False
         if is_dirty:
             due_ms = now_ms
         elif is_overdue:
-            due_ms = now_ms + REST_MS  # something is in the way: it is looked at again, opened if need be
-        self._remember(place, due_ms)
-        return _Choice(topic, partition, found, dirt) if is_dirty else None
+            due_ms = now_ms + RETRY_DELAY_MS  # the log cannot be compacted now, so it is checked again later
+        self._remember(key, due_ms)
+        return _LogToClean(topic, partition, found, cleanable) if is_dirty else None
 
-    async def _dirty_since(self, found: LogMaintenance, dirt: Dirt) -> int:
+    async def _dirty_since(self, found: LogMaintenance, cleanable: CleanableRange) -> int:
         segments = list(found.segments())
         unknown = [
             one
             for one in segments
-            if one.first_timestamp < 0 and one.is_sealed and one.next_offset > dirt.first_dirty_offset
+            if one.first_timestamp < 0 and one.is_sealed and one.next_offset > cleanable.first_dirty_offset
         ]
         if unknown:
-            # Those of an earlier run: their first batch tells.
+            # The first timestamps of segments from an earlier run are not in memory. They are read from the first
+            # batch.
             times = await self._topics.lanes.maintenance.run(_first_timestamps, unknown, self._files)
             for segment, timestamp in zip(unknown, times, strict=True):
                 segment.first_timestamp = timestamp
-        return dirty_since(segments, dirt.first_dirty_offset)
+        return dirty_since(segments, cleanable.first_dirty_offset)
 
     def _roll_if_old(self, partition: Partition, found: LogMaintenance, now_ms: int) -> None:
-        """What is too old is still in the segment that takes appends: close it, so that the next look can take it."""
+        """Seal the active segment if its first record is older than `max.compaction.lag.ms`. Then it can be cleaned."""
         *_, last = found.segments()
         limit_ms = now_ms - partition.settings.compaction_lag_max_ms
         if not last.is_sealed and last.size_bytes and 0 <= last.first_timestamp < limit_ms:
             found.roll(now_ms)
 
-    def _remember(self, place: Place, due_ms: int) -> None:
+    def _remember(self, key: PartitionKey, due_ms: int) -> None:
         if due_ms < NEVER_MS:
-            _put(self._due, place, due_ms)
+            _put(self._due, key, due_ms)
         else:
-            self._due.pop(place, None)
+            self._due.pop(key, None)
 
     # --- cleaning
 
-    async def _clean(self, choice: _Choice) -> bool:
+    async def _clean(self, choice: _LogToClean) -> bool:
         job = self._job(choice)
         try:
             result = await self._compacted(choice, job)
@@ -259,15 +272,15 @@ class Cleaning:
         except Exception as error:
             await self._topics.lanes.delete.run(_discard, job, self._files)
             if self._is_current(choice):
-                self._fail(choice.place, choice.name, error)
+                self._fail(choice.key, choice.name, error)
             return False
-        self._deaths.pop(choice.place, None)
+        self._deaths.pop(choice.key, None)
         self.read_bytes += result.read_bytes
         self.written_bytes += result.written_bytes
         if not result.groups:
-            _put(self._stuck, choice.place, job.segments[-1].next_offset)
+            _put(self._no_progress_at, choice.key, job.segments[-1].next_offset)
             return False
-        self._stuck.pop(choice.place, None)
+        self._no_progress_at.pop(choice.key, None)
         self._swapping = asyncio.ensure_future(self._swap(choice, job, result))
         try:
             return await asyncio.shield(self._swapping)
@@ -275,13 +288,13 @@ class Cleaning:
             if self._swapping.done():
                 self._swapping = None
 
-    def _job(self, choice: _Choice) -> CompactionJob:
-        settings, dirt = choice.partition.settings, choice.dirt
+    def _job(self, choice: _LogToClean) -> CompactionJob:
+        settings, cleanable = choice.partition.settings, choice.cleanable
         return CompactionJob(
             directory=choice.log.directory,
-            segments=dirt.sealed(),
-            clean_upto=dirt.first_dirty_offset,
-            uncleanable_offset=dirt.uncleanable_offset,
+            segments=cleanable.sealed(),
+            clean_upto=cleanable.first_dirty_offset,
+            uncleanable_offset=cleanable.uncleanable_offset,
             producers=choice.log.encoded_producers(),
             now_ms=self._clock.now_ms(),
             delete_retention_ms=settings.delete_retention_ms,
@@ -290,28 +303,33 @@ class Cleaning:
             index_interval_bytes=settings.index_interval_bytes,
         )
 
-    async def _compacted(self, choice: _Choice, job: CompactionJob) -> Compacted:
-        work = asyncio.ensure_future(self._worker.run(compact, job, Pace(self._config.cleaner_bytes_per_second_max)))
+    async def _compacted(self, choice: _LogToClean, job: CompactionJob) -> CompactionResult:
+        work = asyncio.ensure_future(
+            self._worker.run(compact, job, DiskThrottle(self._config.cleaner_bytes_per_second_max))
+        )
         try:
             while not work.done():
-                # A parked log would remove the new files when it is opened again.
+                # If the log were parked, the next opening would delete the new files.
                 self._topics.touch(choice.partition)
                 await asyncio.wait([work], timeout=TOUCH_SECONDS)
             return work.result()
         finally:
             work.cancel()
 
-    async def _swap(self, choice: _Choice, job: CompactionJob, result: Compacted) -> bool:
-        """Some groups at a time, from the log's start on: wherever it ends, what was swapped is right and stays."""
+    async def _swap(self, choice: _LogToClean, job: CompactionJob, result: CompactionResult) -> bool:
+        """Swap in the cleaned segments, some groups at a time, from the start of the log on.
+
+        The log is consistent after each group. If a swap fails, the groups that were already swapped in stay.
+        """
         is_done = True
         try:
-            for groups in _portions(result.groups):
+            for groups in _swap_batches(result.groups):
                 is_done = is_done and await self._swap_groups(choice, job, groups)
         except (StorageError, ValueError) as error:
             if self._is_current(choice):
-                self._fail(choice.place, choice.name, error)
+                self._fail(choice.key, choice.name, error)
             if isinstance(error, StorageFailed):
-                return False  # the swap may be decided on disk: then these files are the log
+                return False  # the swap may be durable, so the new files may be part of the log and are not deleted
             is_done = False
         await self._topics.lanes.delete.run(_discard, job, self._files)
         if not is_done:
@@ -324,13 +342,13 @@ class Cleaning:
         self.last_errors.pop(choice.name, None)
         return True
 
-    async def _swap_groups(self, choice: _Choice, job: CompactionJob, groups: list[SegmentGroup]) -> bool:
+    async def _swap_groups(self, choice: _LogToClean, job: CompactionJob, groups: list[SegmentGroup]) -> bool:
         removed = self._still_there(choice, groups)
         if not removed:
             return removed is not None
-        # Opened on the loop, so what has to be read for it is read before.
+        # The event loop opens the new segments. A thread reads the data for that into memory first.
         if not await self._topics.lanes.maintenance.run(_prepare, removed, job, groups, self._files):
-            raise DiskFailure(f"a new segment of {job.directory} is not there")
+            raise DiskFailure(f"a new segment of {job.directory} is missing or incomplete")
         removed = self._still_there(choice, groups)
         if not removed:
             return removed is not None
@@ -345,21 +363,21 @@ class Cleaning:
             raise
         old = swap.finish()
         delay_ms = choice.partition.settings.file_delete_delay_ms
-        if len(self._deletions) > OLD_SEGMENTS_MAX:
+        if len(self._file_remover) > OLD_SEGMENTS_MAX:
             delay_ms = min(delay_ms, OLD_SEGMENT_MS)
-        # Their files have lost their names; what is to be closed, and with that given back, is done by a thread.
-        self._deletions.add(old, delay_ms)
+        # The files of the old segments have been unlinked or replaced. Closing them, in a thread, frees the disk space.
+        self._file_remover.add(old, delay_ms)
         self.removed_bytes += sum(one.size_bytes for one in old) - sum(one.size_bytes for one in added)
         return True
 
-    def _is_current(self, choice: _Choice) -> bool:
-        """Whether the log is still the one that was chosen: neither deleted nor parked since."""
+    def _is_current(self, choice: _LogToClean) -> bool:
+        """Whether the chosen log is still the open log of its partition, so it was neither deleted nor parked."""
         return choice.log.is_current and self._topics.get(choice.partition.topic_name) is choice.topic
 
-    def _still_there(self, choice: _Choice, groups: list[SegmentGroup]) -> list[LogSegment] | None:
-        """The log's segments that are to be replaced, without groups that retention took meanwhile, if any are left.
+    def _still_there(self, choice: _LogToClean, groups: list[SegmentGroup]) -> list[LogSegment] | None:
+        """Return the segments that `groups` replace, without groups whose segments retention has removed.
 
-        None when they are not what they were: then the result is worth nothing.
+        Returns None if the log or one of the segments has changed. The result must then be discarded.
         """
         if not self._is_current(choice):
             return None
@@ -376,28 +394,28 @@ class Cleaning:
                 removed.append(segment)
         return removed
 
-    # --- trouble
+    # --- failures
 
-    def _fail(self, place: Place, name: str, error: Exception) -> None:
+    def _fail(self, key: PartitionKey, name: str, error: Exception) -> None:
         self.failures += 1
-        _put(self._resting, place, self._clock.now_ms() + REST_MS)
+        _put(self._retry_at, key, self._clock.now_ms() + RETRY_DELAY_MS)
         self._note_error(name, error)
         log.warning("compaction of %s failed, it is tried again later: %s", name, error)
 
-    def _note_death(self, choice: _Choice, error: WorkerDied) -> None:
-        deaths = self._deaths.pop(choice.place, 0) + 1
-        _put(self._deaths, choice.place, deaths)
+    def _note_death(self, choice: _LogToClean, error: WorkerDied) -> None:
+        deaths = self._deaths.pop(choice.key, 0) + 1
+        _put(self._deaths, choice.key, deaths)
         if deaths < WORKER_DEATHS_MAX:
-            self._fail(choice.place, choice.name, error)
+            self._fail(choice.key, choice.name, error)
         else:
             self._give_up(choice, error)
 
-    def _give_up(self, choice: _Choice, error: Exception) -> None:
+    def _give_up(self, choice: _LogToClean, error: Exception) -> None:
         self.failures += 1
-        _put(self._uncleanable, choice.place, str(error))
-        self._due.pop(choice.place, None)
+        _put(self._uncleanable, choice.key, str(error))
+        self._due.pop(choice.key, None)
         self._note_error(choice.name, error)
-        log.error("%s is not compacted any more until the next start: %s", choice.name, error)
+        log.error("%s is not compacted until the next start: %s", choice.name, error)
 
     def _note_error(self, name: str, error: Exception) -> None:
         self.last_errors.pop(name, None)
@@ -406,39 +424,39 @@ class Cleaning:
         self.last_errors[name] = str(error)
 
 
-def _put(places: dict[Place, V], place: Place, value: V) -> None:
-    """Into a dictionary that forgets the one longest known when it is full."""
-    places.pop(place, None)
-    if len(places) >= REMEMBERED_MAX:
-        del places[next(iter(places))]
-    places[place] = value
+def _put(values: dict[PartitionKey, V], key: PartitionKey, value: V) -> None:
+    """Set the entry of `key`, as the newest entry. If the dictionary is full, remove its oldest entry."""
+    values.pop(key, None)
+    if len(values) >= REMEMBERED_MAX:
+        del values[next(iter(values))]
+    values[key] = value
 
 
 def _discard(job: CompactionJob, files: Files) -> None:
-    """In a thread: what a compaction wrote that came to nothing."""
+    """Delete new files of a compaction that were not swapped in. Runs in a thread."""
     for segment in job.segments:
-        discard_new(job.directory, segment.base_offset, files)
+        remove_new_files(job.directory, segment.base_offset, files)
 
 
-def _portions(groups: list[SegmentGroup]) -> Iterator[list[SegmentGroup]]:
-    """Neighbours that are swapped as one: each swap asks the disk to sync half a dozen times, whatever its size."""
-    portion: list[SegmentGroup] = []
+def _swap_batches(groups: list[SegmentGroup]) -> Iterator[list[SegmentGroup]]:
+    """Yield lists of adjacent groups to swap together, because each swap takes half a dozen disk syncs."""
+    batch: list[SegmentGroup] = []
     for group in groups:
-        if portion and sum(len(one.removed) for one in (*portion, group)) > GROUP_SEGMENTS_MAX:
-            yield portion
-            portion = []
-        portion.append(group)
-    if portion:
-        yield portion
+        if batch and sum(len(one.removed) for one in (*batch, group)) > GROUP_SEGMENTS_MAX:
+            yield batch
+            batch = []
+        batch.append(group)
+    if batch:
+        yield batch
 
 
 def _prepare(removed: list[LogSegment], job: CompactionJob, groups: list[SegmentGroup], files: Files) -> bool:
-    """In a thread: open what the swap needs, and see that the new files are there as they were written."""
+    """Open the files that the swap needs, and return whether the new files are complete. Runs in a thread."""
     for segment in removed:
-        segment.open_ahead()
-    return all(is_whole(job.directory, group.added, files) for group in groups)
+        segment.preopen()
+    return all(has_new_files(job.directory, group.added, files) for group in groups)
 
 
 def _first_timestamps(segments: list[LogSegment], files: Files) -> list[int]:
-    """In a thread."""
+    """Return the first timestamp of each segment. Runs in a thread."""
     return [max(first_timestamp(segment.path, files), 0) for segment in segments]

@@ -1,21 +1,21 @@
-"""Log lines about damaged batches that readers have met."""
+"""Log messages about damaged batches that readers have found."""
 
 import logging
 
 log = logging.getLogger("kwire.broker")
 
-# Damaged places that are remembered as logged. Beyond this number all are forgotten, and may be logged again.
-PLACES_KEPT_MAX = 1000
+# The size of the set of batches that were logged. When the set is full, it is cleared, and batches may be logged again.
+REPORTED_MAX = 1000
 
 _reported: set[tuple[str, int, int]] = set()
 
 
 def report_unreadable(topic: str, partition: int, offset: int, reason: str) -> None:
-    """Log that a reader met a damaged batch, once for each place: readers come back to it."""
-    place = topic, partition, offset
-    if place in _reported:
+    """Log that a reader found a damaged batch. Each offset is logged only once, although readers retry."""
+    damaged = topic, partition, offset
+    if damaged in _reported:
         return
-    if len(_reported) >= PLACES_KEPT_MAX:
+    if len(_reported) >= REPORTED_MAX:
         _reported.clear()
-    _reported.add(place)
+    _reported.add(damaged)
     log.error("%s-%d: the records at offset %d cannot be read: %s", topic, partition, offset, reason)

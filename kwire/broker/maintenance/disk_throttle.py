@@ -1,15 +1,18 @@
-"""How fast work on files may go, so that what clients wait for has the disk."""
+"""A throttle for the disk throughput of background work, so that requests of clients are not delayed."""
 
 import time
 
-# Shorter waits are saved up: they would cost more than they give.
+# Shorter pauses are added up to a longer one, because each sleep has a fixed cost.
 PAUSE_SECONDS_MIN = 0.01
-# No single wait is longer: who works at a pace still looks at the world now and then.
+# A longer pause is divided into several sleeps.
 PAUSE_SECONDS_MAX = 1.0
 
 
-class Pace:
-    """Told of bytes read or written, it sleeps whenever they came faster than allowed. Goes to a worker by pickling."""
+class DiskThrottle:
+    """A callable that limits a rate in bytes per second. It can be pickled, so a worker process can use it.
+
+    Call it with the number of bytes that were read or written. It sleeps if they exceed the rate.
+    """
 
     def __init__(self, bytes_per_second_max: float) -> None:
         self._bytes_per_second_max = bytes_per_second_max

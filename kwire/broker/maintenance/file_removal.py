@@ -1,8 +1,9 @@
-"""Files of removed segments, which stay for `file.delete.delay.ms` and then go, in a thread and a few at a time.
+"""Deletes the files of removed segments after `file.delete.delay.ms`, in a thread and at most FILES_PER_JOB at a time.
 
-Nobody can read them any more; who reads just now has a map of them and needs no file. The list is in memory only: what
-a stop leaves behind lies below the log start and is removed when the log is opened again. A log that was closed or
-deleted meanwhile leaves its folder alone, so the files of a new topic of that name are safe.
+The segments are no longer part of their log. A reader of such a segment has the file mapped into memory, so the file
+can be deleted. The list of files is only in memory. If the server stops before files are deleted, the next opening of
+their log deletes them, because they are below the log start offset. If the log was closed or deleted in the meantime,
+no file in its folder is deleted here. So the files of a new topic of the same name are safe.
 """
 
 import asyncio
@@ -14,18 +15,19 @@ from itertools import count
 from typing import NamedTuple
 
 from kwire.clock import Clock
-from kwire.disk_lanes import LaneFull
+from kwire.concurrency.disk_lanes import LaneFull
 from storage.errors import StorageError
-from storage.segment import LogSegment
-from storage.settings import Background
+from storage.log.settings import Background
+from storage.segment.segment import LogSegment
 
 log = logging.getLogger("kwire.broker")
 
-# To remove a large file takes tens of milliseconds; between the portions other work gets the thread.
+# Deleting a large file takes tens of milliseconds. Between two jobs, the thread can run other jobs.
 FILES_PER_JOB = 8
-# Beyond this the oldest ones do not wait for their time, and one that cannot be deleted is left to the next start.
+# If more segments are waiting, the oldest are deleted before their delay has passed. A segment that cannot be deleted
+# is then not retried: the next start deletes it.
 PENDING_MAX = 10_000
-# A file that cannot be removed is tried again after the first pause, then after twice as long, up to the second.
+# A failed deletion is retried after RETRY_SECONDS. The pause doubles after each failure, up to RETRY_SECONDS_MAX.
 RETRY_SECONDS = 1.0
 RETRY_SECONDS_MAX = 60.0
 
@@ -34,12 +36,15 @@ class _Pending(NamedTuple):
     due: float
     number: int
     segment: LogSegment
-    # How long it waited for this try, if an earlier one has failed.
+    # The pause before this attempt. 0 if no earlier attempt has failed.
     pause_seconds: float
 
 
-class Deletions:
-    """Called from the event loop. `deleted_files` counts the segments whose files are gone, `failures` failed tries."""
+class FileRemover:
+    """Deletes the files of removed segments. Use it only in the event loop's thread.
+
+    `deleted_files` is the number of segments whose files were deleted. `failures` is the number of failed attempts.
+    """
 
     def __init__(self, clock: Clock, background: Background) -> None:
         self._clock = clock
@@ -71,7 +76,7 @@ class Deletions:
         heapq.heappush(self._pending, _Pending(due, next(self._numbers), segment, pause_seconds))
 
     def delete_due(self) -> None:
-        """Delete what is due, or set the timer for what will be. The timer calls it."""
+        """Begin to delete the files that are due. If none are due, set a timer, which calls this method again."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -86,7 +91,7 @@ class Deletions:
 
         def delete() -> None:
             failed = [(one, error) for one in some if (error := delete_files(one.segment)) is not None]
-            with suppress(RuntimeError):  # the loop is gone: the next start removes them
+            with suppress(RuntimeError):  # the event loop is closed: the next start deletes the other files
                 self._loop.call_soon_threadsafe(self._deleted, len(some) - len(failed), failed)
 
         try:
@@ -96,7 +101,7 @@ class Deletions:
             for one in some:
                 self._push(one.segment, one.due, one.pause_seconds)
             self._timer = self._loop.call_later(RETRY_SECONDS, self.delete_due)
-        except RuntimeError:  # no thread any more: the server is stopping
+        except RuntimeError:  # the lane is closed: the server is stopping
             self._is_closed = True
 
     def _take_due(self) -> list[_Pending]:
@@ -129,7 +134,7 @@ class Deletions:
 
 
 def delete_files(segment: LogSegment) -> StorageError | None:
-    """Delete the files of a segment; the error if they are still there. In a thread."""
+    """Delete the files of a segment. Returns the error if that failed. Runs in a thread."""
     try:
         segment.delete_files()
     except StorageError as error:

@@ -1,34 +1,35 @@
-"""What has to be done now and then on every open log, a little at a time, and how many logs stay open.
+"""Periodic maintenance of all open logs, and the limit on the number of open logs.
 
-Logs beyond the bound are parked: those that were opened longest ago first, except that one that was written to since
-it was last in turn gets another round, as a page does in a cache with a clock.
+If more logs are open than the limit allows, logs are parked: they are closed until they are used again. The logs that
+were opened longest ago are parked first. A log that was written to since it was last considered is skipped once, as in
+the CLOCK algorithm of page caches.
 """
 
 import asyncio
 from collections.abc import Callable
 
 from kwire.broker.partition import Partition
-from kwire.broker.topics import Topics
+from kwire.broker.topics.topics import Topics
 from kwire.clock import Clock
 
 ROUND_SECONDS = 60.0
-# One log takes microseconds; after this many the loop gets its turn.
-LOGS_PER_TURN = 200
-# How often somebody looks whether too many logs are open; that takes no longer for many than for few.
+# The maintenance of one log takes microseconds. After this many logs, the event loop runs other work.
+LOGS_PER_CHUNK = 200
+# The interval of the check whether too many logs are open. The check takes constant time.
 COUNT_SECONDS = 1.0
-# To park a log takes a few system calls, to pass one by takes a microsecond. Who opens many in a turn brings as much
-# parking: otherwise the number would rise without a bound.
-PARKS_PER_TURN = 4
+# Parking a log takes a few system calls. Skipping a log takes a microsecond. For each log that was opened since the
+# last chunk, PARKS_PER_OPENED logs are parked. Otherwise the number of open logs would have no bound.
+PARKS_PER_CHUNK = 4
 PARKS_PER_OPENED = 2
 TRIES_PER_PARK = 25
 NO_BOUND = 2**63
 
 
-class Upkeep:
-    """A round over all open logs every minute: forgets silent producers, gives back what idle segments hold.
+class IdleLogs:
+    """Periodically expires producers and releases idle segments in all open logs, and parks logs above a limit.
 
-    `open_max` bounds how many logs are open; `producer_id_expiration_ms` may be changed at any time.
-    `parked_count` counts the logs that were put away for it.
+    `open_max` is the limit on open logs. `producer_id_expiration_ms` may be changed at any time. `parked_count` is the
+    number of logs that were parked since the start.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Upkeep:
         open_max: int = NO_BOUND,
         is_short_of_descriptors: Callable[[], bool] = lambda: False,
     ) -> None:
-        """While ``is_short_of_descriptors``, idle segments give theirs back every second instead of every minute."""
+        """While `is_short_of_descriptors` returns True, idle segments are released every second, not every minute."""
         self._topics = topics
         self._is_short_of_descriptors = is_short_of_descriptors
         self._clock = clock
@@ -49,12 +50,12 @@ class Upkeep:
         self._timer: asyncio.Handle = self._loop.call_later(ROUND_SECONDS, self.begin_round)
         self._parking: asyncio.Handle = self._loop.call_later(COUNT_SECONDS, self._park_some)
         self._is_parking = False
-        # What had been appended to a partition when it was last in turn to be parked.
-        self._marks: dict[Partition, int] = {}
-        self._passed_count = 0
+        # The value of `appended_bytes` of each partition when it was last considered for parking.
+        self._bytes_when_tried: dict[Partition, int] = {}
+        self._skipped_count = 0
         self._opened_count = 0
         self.parked_count = 0
-        topics.on_opened = self.opened
+        topics.on_opened = self.on_log_opened
 
     def close(self) -> None:
         self._timer.cancel()
@@ -63,23 +64,23 @@ class Upkeep:
     # --- rounds
 
     def begin_round(self) -> None:
-        self._go_on(list(self._topics.open_partitions))
+        self._continue_round(list(self._topics.open_partitions))
 
-    def _go_on(self, left: list[Partition]) -> None:
+    def _continue_round(self, left: list[Partition]) -> None:
         now_ms = self._clock.now_ms()
-        for partition in left[:LOGS_PER_TURN]:
-            if partition.is_open:  # it may have been parked since the round began
+        for partition in left[:LOGS_PER_CHUNK]:
+            if partition.is_open:  # the log may have been parked since the round began
                 partition.maintenance().tidy(now_ms, self.producer_id_expiration_ms)
-        rest = left[LOGS_PER_TURN:]
+        rest = left[LOGS_PER_CHUNK:]
         if rest:
-            self._timer = self._loop.call_soon(self._go_on, rest)
+            self._timer = self._loop.call_soon(self._continue_round, rest)
         else:
             self._timer = self._loop.call_later(ROUND_SECONDS, self.begin_round)
 
-    # --- the bound
+    # --- the limit on open logs
 
-    def opened(self) -> None:
-        """A log has been opened: begin to park at once if they are too many."""
+    def on_log_opened(self) -> None:
+        """Begin to park logs if too many are open. Called when a log has been opened or touched."""
         self._opened_count += 1
         if not self._is_parking and len(self._topics.open_partitions) > self._open_max:
             self._parking.cancel()
@@ -87,38 +88,43 @@ class Upkeep:
             self._parking = self._loop.call_soon(self._park_some)
 
     def _park_some(self) -> None:
-        """One turn of it; the next one comes soon while there are too many, and later when all are in use."""
+        """Park a chunk of logs. While too many logs are open, the next loop iteration parks the next chunk.
+
+        If all logs are in use, the next chunk follows after COUNT_SECONDS.
+        """
         opened = self._topics.open_partitions
         excess = len(opened) - self._open_max
         if excess > 0:
-            self._try_to_park(min(excess, max(PARKS_PER_TURN, PARKS_PER_OPENED * self._opened_count)))
+            self._try_to_park(min(excess, max(PARKS_PER_CHUNK, PARKS_PER_OPENED * self._opened_count)))
         self._opened_count = 0
-        self._is_parking = len(opened) > self._open_max and self._passed_count < len(opened)
+        self._is_parking = len(opened) > self._open_max and self._skipped_count < len(opened)
         if self._is_parking:
             self._parking = self._loop.call_soon(self._park_some)
             return
         if self._is_short_of_descriptors():
             self._timer.cancel()
             self.begin_round()
-        self._passed_count = 0
-        self._marks = {partition: mark for partition, mark in self._marks.items() if partition in opened}
+        self._skipped_count = 0
+        self._bytes_when_tried = {
+            partition: size for partition, size in self._bytes_when_tried.items() if partition in opened
+        }
         self._parking = self._loop.call_later(COUNT_SECONDS, self._park_some)
 
     def _try_to_park(self, wanted: int) -> None:
-        """Go on at the partition that is next in turn; those that cannot be parked go to the end of the queue."""
+        """Try to park `wanted` logs, oldest first. Logs that cannot be parked are moved to the end of the queue."""
         opened = self._topics.open_partitions
         for _ in range(wanted * TRIES_PER_PARK):
             partition = next(iter(opened), None)
             if partition is None:
                 return
             appended_bytes = partition.appended_bytes
-            if self._marks.get(partition, 0) != appended_bytes or not self._topics.park(partition):
-                self._marks[partition] = appended_bytes
+            if self._bytes_when_tried.get(partition, 0) != appended_bytes or not self._topics.park(partition):
+                self._bytes_when_tried[partition] = appended_bytes
                 self._topics.touch(partition)
-                self._passed_count += 1
+                self._skipped_count += 1
                 continue
-            self._marks.pop(partition, None)
-            self._passed_count = 0
+            self._bytes_when_tried.pop(partition, None)
+            self._skipped_count = 0
             self.parked_count += 1
             wanted -= 1
             if not wanted:

@@ -1,11 +1,11 @@
-"""Partitions that move from one data directory to another, while they are read and written.
+"""Relocation moves partitions from one data directory to another while clients read and write them.
 
-How a log gets there safely is the business of `storage/moving.py`. Here it is decided who moves, a few at a time and at
-a bounded pace, and the switch is made at a moment when no sync of the log is under way: between two rounds of the
-partition, if need be in the very callback in which one ends, so that producers and readers notice nothing.
+`storage/relocation/relocation.py` copies one log. This module runs at most MOVES_AT_ONCE_MAX moves at a time, at a
+limited rate. It switches a partition to the copy when no sync of the log is running. If sync rounds follow each other
+without a pause, it switches in the callback at the end of a round. Requests of clients are not interrupted.
 
-A partition that loses segments to retention, or has them replaced by compaction, is copied again where it has changed;
-whoever works on the old log finds that the partition has another one and drops what it has.
+If retention removes segments of the log during the move, or compaction replaces them, the changed part is copied again.
+Maintenance work on the old log detects after the switch that the partition has another log, and discards its result.
 """
 
 import asyncio
@@ -15,33 +15,35 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.topics import Topic, Topics
+from kwire.broker.topics.topics import Topic, Topics
 from kwire.errors import ErrorCode, KafkaError
-from storage.directories import LogDirectories
+from storage.data_directory.directories import LogDirectories
+from storage.data_directory.partition_metadata import partition_folder
 from storage.errors import DiskFailure, StorageError
-from storage.moving import HASTY_REST_BYTES_MAX, REST_BYTES_MAX, CopyRound, LogMove
-from storage.partition_metadata import partition_folder
+from storage.relocation.relocation import LARGE_REST_BYTES_MAX, REST_BYTES_MAX, CopyRound, LogMove
 
 log = logging.getLogger("kwire.broker")
 
-# Each of them reads one disk and writes another.
+# The maximum number of moves that run at the same time. Each move reads one disk and writes another.
 MOVES_AT_ONCE_MAX = 2
-# Those that wait their turn have a folder already.
+# The maximum number of requested moves, including waiting ones. The target folder of a waiting move exists already.
 MOVES_MAX = 10_000
-# Copying comes closer to the log end with each round; where it does not any more, the last step may be a longer one.
+# Each round of copying leaves fewer bytes for the last step, which copies the rest while it blocks the event loop.
+# After this many rounds, the last step may copy more bytes.
 PATIENT_ROUNDS_MAX = 10
-# How long a switch waits for the end of a sync before the rest is looked at again.
+# The maximum time that a switch waits for the end of a sync. Afterwards the remaining bytes are computed again.
 SWITCH_WAIT_SECONDS = 1.0
-# Files go under the hands of a copy when retention or compaction is at work; then it looks again what there is.
+# Retention or compaction may delete files while they are copied. The copy is then planned again, at most this many
+# times per move.
 MISSING_FILES_MAX = 10
-# No single wait is longer.
+# A longer pause of the rate limit is divided into several pauses.
 PAUSE_SECONDS_MAX = 1.0
-# Partitions whose trouble is kept in words.
+# The maximum number of partitions whose last error is kept.
 ERRORS_MAX = 100
 
 
 class FutureReplica(NamedTuple):
-    """A copy in the making, as DescribeLogDirs shows it."""
+    """An incomplete copy of a log. DescribeLogDirs reports it as a future replica."""
 
     topic_name: str
     partition_index: int
@@ -50,8 +52,8 @@ class FutureReplica(NamedTuple):
     offset_lag: int
 
 
-class _Entry:
-    """One move that was asked for. `stop` is set when it is not wanted any more."""
+class _Relocation:
+    """One requested move. `stop` is set when the move is cancelled or the server stops."""
 
     def __init__(self, topic: Topic, partition: Partition, move: LogMove) -> None:
         self.topic = topic
@@ -59,31 +61,34 @@ class _Entry:
         self.move = move
         self.stop = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
-        # Its folder is made, so it may begin.
+        # Whether the target folder exists, so that copying may begin.
         self.is_prepared = False
         self.missing_files = 0
         self.rounds = 0
 
     @property
     def rest_bytes_max(self) -> int:
-        return REST_BYTES_MAX if self.rounds < PATIENT_ROUNDS_MAX else HASTY_REST_BYTES_MAX
+        return REST_BYTES_MAX if self.rounds < PATIENT_ROUNDS_MAX else LARGE_REST_BYTES_MAX
 
     @property
     def name(self) -> str:
         return f"{self.partition.topic_name}-{self.partition.index} to {self.move.target.data_dir}"
 
 
-class Moves:
-    """Called from the event loop. Counters tell what was done since the start, `last_errors` what failed and why."""
+class Relocations:
+    """Moves partitions between data directories. Use it only in the event loop's thread.
+
+    The counters start at 0 when the server starts. `last_errors` contains the last error of each move that failed.
+    """
 
     def __init__(self, topics: Topics, store: LogDirectories, bytes_per_second_max: float) -> None:
         self._topics = topics
         self._store = store
         self.bytes_per_second_max = bytes_per_second_max
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _Relocation] = {}
         self._running = 0
-        self._beginning = asyncio.Lock()
-        self._beginnings: set[asyncio.Task[None]] = set()
+        self._begin_lock = asyncio.Lock()
+        self._begin_tasks: set[asyncio.Task[None]] = set()
         self._removals: dict[str, asyncio.TimerHandle] = {}
         self._resuming: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -92,10 +97,10 @@ class Moves:
         self.failures = 0
         self.last_errors: dict[str, str] = {}
 
-    # --- asked for
+    # --- requests
 
     def check_directory(self, path: str) -> None:
-        """Raise KafkaError if nothing can move there."""
+        """Raise KafkaError if no partition can be moved to this directory."""
         if path not in self._store.configured_dirs:
             raise KafkaError(ErrorCode.LOG_DIR_NOT_FOUND, f"Log dir {path} is not found in the config.")
         if path in self._store.offline_dirs:
@@ -104,17 +109,21 @@ class Moves:
             raise KafkaError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"Log directory {path} is cordoned")
 
     async def begin(self, topic: Topic, partition: Partition, data_dir: str) -> None:
-        """Let a partition move to a directory, or stay if it is there; durable when this returns. Raises KafkaError."""
+        """Begin to move a partition to a directory. Raises KafkaError.
+
+        If the partition is already in this directory, only cancel its move to another directory. The request is durable
+        when this method returns.
+        """
         self.check_directory(data_dir)
-        # In a task of its own: a client that goes away meanwhile must not leave half a beginning.
-        task = asyncio.get_running_loop().create_task(self._begin_in_turn(topic, partition, data_dir))
-        self._beginnings.add(task)
-        task.add_done_callback(self._beginnings.discard)
+        # This runs in its own task, so that it is completed even if the client's request is cancelled.
+        task = asyncio.get_running_loop().create_task(self._begin_locked(topic, partition, data_dir))
+        self._begin_tasks.add(task)
+        task.add_done_callback(self._begin_tasks.discard)
         await asyncio.shield(task)
 
-    async def _begin_in_turn(self, topic: Topic, partition: Partition, data_dir: str) -> None:
-        # One after the other: what is asked for twice is done once.
-        async with self._beginning:
+    async def _begin_locked(self, topic: Topic, partition: Partition, data_dir: str) -> None:
+        # One request at a time, so that a move that is requested twice is begun only once.
+        async with self._begin_lock:
             try:
                 await self._begin(topic, partition, data_dir)
             except StorageError as error:
@@ -132,19 +141,19 @@ class Moves:
         if here == data_dir or entry is not None:
             return
         if self._store.offline_dirs:
-            # As Kafka: a copy could be in one of those already.
-            raise DiskFailure("nothing moves while a log directory is offline")
-        await self._settle_first(partition)
+            # As in Kafka, because the offline directory may already contain a copy of the log.
+            raise DiskFailure("no partition can be moved while a log directory is offline")
+        await self._settle_earlier_move(partition)
         self._check_current(topic, partition)
         if self._store.path_of(folder) is None:
             await self._place_empty(topic, partition, folder, data_dir)
             return
         if not partition.is_writable or partition.damage is not None:
-            raise DiskFailure(f"the log of {folder} is damaged or failed, and stays where it is")
+            raise DiskFailure(f"the log of {folder} is damaged or has failed, so it cannot be moved")
         if len(self._entries) >= MOVES_MAX:
-            raise DiskFailure(f"{MOVES_MAX} partitions are moving already")
+            raise DiskFailure(f"{MOVES_MAX} partitions are already being moved, which is the limit")
         self._forget_removal(folder)
-        entry = self._entries[folder] = _Entry(
+        entry = self._entries[folder] = _Relocation(
             topic, partition, self._store.begin_move(folder, topic.topic_id, data_dir)
         )
         try:
@@ -155,23 +164,23 @@ class Moves:
             self._check_current(topic, partition)
             raise
         entry.is_prepared = True
-        self._start_some()
+        self._start_next()
 
-    async def _settle_first(self, partition: Partition) -> None:
-        """Where an earlier move could not be settled, the folder that it came from is still needed."""
+    async def _settle_earlier_move(self, partition: Partition) -> None:
+        """Commit an earlier move of the log, if it is not committed. Until then the log's old folder is needed."""
         opened = partition.maintenance() if partition.is_open else None
-        if opened is not None and not opened.is_settled:
-            await self._topics.lanes.maintenance.run(opened.settle)
+        if opened is not None and not opened.is_move_committed:
+            await self._topics.lanes.maintenance.run(opened.commit_move)
 
     async def _place_empty(self, topic: Topic, partition: Partition, folder: str, data_dir: str) -> None:
-        """It has no record, so nothing is to be copied: the folder is made where the first one is to go."""
+        """Create the folder of a partition that has no folder yet in the new directory. No records are copied."""
         if not self._topics.park(partition):
-            raise DiskFailure(f"{folder} is in use just now")
-        self._store.make_empty(folder, topic.topic_id, data_dir)
+            raise DiskFailure(f"the log of {folder} is in use, try again")
+        self._store.create_empty(folder, topic.topic_id, data_dir)
         await self._topics.lanes.maintenance.run(self._store.sync_empty, folder, data_dir)
 
     async def resume(self) -> None:
-        """Go on with what the last run did not finish."""
+        """Begin the moves again that the last run of the server did not complete."""
         for folder, data_dir in list(self._store.unfinished_moves.items()):
             name, _, index = folder.rpartition("-")
             topic = self._topics.get(name)
@@ -204,19 +213,19 @@ class Moves:
         return self._store.cordoned_dirs
 
     async def idle(self) -> None:
-        """Wait until nothing moves."""
+        """Wait until no move is running or waiting."""
         while self._entries:
             await asyncio.wait([entry.task for entry in self._entries.values() if entry.task is not None])
 
     async def close(self) -> None:
-        """Stop. What is being copied is begun anew after the next start; a switch that was made is settled."""
+        """Stop all moves. The next start begins incomplete copies again. A move that was switched is committed."""
         self._is_closed = True
         if self._resuming is not None:
             self._resuming.cancel()
             with suppress(asyncio.CancelledError):
                 await self._resuming
-        if self._beginnings:
-            await asyncio.wait(self._beginnings)
+        if self._begin_tasks:
+            await asyncio.wait(self._begin_tasks)
         for entry in self._entries.values():
             entry.stop.set()
         tasks = [entry.task for entry in self._entries.values() if entry.task is not None]
@@ -227,7 +236,7 @@ class Moves:
 
     # --- one move
 
-    def _start_some(self) -> None:
+    def _start_next(self) -> None:
         for entry in self._entries.values():
             if self._running >= MOVES_AT_ONCE_MAX or self._is_closed:
                 return
@@ -235,8 +244,8 @@ class Moves:
                 self._running += 1
                 entry.task = asyncio.get_running_loop().create_task(self._run(entry))
 
-    async def _end(self, entry: _Entry) -> None:
-        """It is to go elsewhere, or to stay."""
+    async def _end(self, entry: _Relocation) -> None:
+        """Cancel a move, because a request names another directory for the partition, or the topic was deleted."""
         entry.stop.set()
         if entry.task is not None:
             await asyncio.wait([entry.task])
@@ -246,12 +255,12 @@ class Moves:
             entry.move.abandon()
             await self._topics.lanes.maintenance.run(entry.move.target.sync_names)
 
-    async def _run(self, entry: _Entry) -> None:
+    async def _run(self, entry: _Relocation) -> None:
         try:
             if await self._copy(entry):
                 await self._settle(entry)
             elif not self._is_current(entry.topic, entry.partition):
-                self._abandon(entry)  # deleted
+                self._abandon(entry)  # the topic was deleted
         except (StorageError, OSError) as error:
             self._abandon(entry)
             self._note_failure(entry.name, error)
@@ -260,21 +269,21 @@ class Moves:
             self._abandon(entry)
             self._note_failure(entry.name, error)
         finally:
-            await self._topics.lanes.maintenance.run(entry.move.end_old_work)
+            await self._topics.lanes.maintenance.run(entry.move.stop_old_work)
             entry.move.close_old()
             self._running -= 1
             self._entries.pop(entry.move.folder, None)
-            self._start_some()
+            self._start_next()
 
-    async def _copy(self, entry: _Entry) -> bool:
-        """Copy until the switch is made; False when it is not wanted any more."""
+    async def _copy(self, entry: _Relocation) -> bool:
+        """Copy the log and switch to the copy. Returns False if the move was cancelled before the switch."""
         while self._is_wanted(entry):
             opened = entry.partition.maintenance()
             if not opened.is_writable or opened.damage is not None:
-                raise DiskFailure(f"the log of {entry.name} is damaged or failed")
+                raise DiskFailure(f"the log of {entry.name} is damaged or has failed")
             rest = opened.plan_copy(entry.move)
-            if rest.is_rest(entry.rest_bytes_max):
-                if await self._switched(entry):
+            if rest.is_small(entry.rest_bytes_max):
+                if await self._wait_for_switch(entry):
                     return True
                 continue
             entry.rounds += 1
@@ -286,17 +295,17 @@ class Moves:
                     raise
         return False
 
-    async def _run_jobs(self, entry: _Entry, copying: CopyRound) -> None:
+    async def _run_jobs(self, entry: _Relocation, copying: CopyRound) -> None:
         for job in copying.jobs():
             if not self._is_wanted(entry):
                 return
             size_bytes = await self._topics.lanes.maintenance.run(job)
             self.copied_bytes += size_bytes
-            # A log that is put away and opened again would have to be copied from its beginning.
+            # If the log were parked, it would have to be copied from its beginning again.
             self._topics.touch(entry.partition)
             await self._pause(entry, size_bytes)
 
-    async def _pause(self, entry: _Entry, size_bytes: int) -> None:
+    async def _pause(self, entry: _Relocation, size_bytes: int) -> None:
         left = size_bytes / self.bytes_per_second_max
         while left > 0 and self._is_wanted(entry):
             pause = min(left, PAUSE_SECONDS_MAX)
@@ -304,10 +313,11 @@ class Moves:
                 await asyncio.wait_for(entry.stop.wait(), pause)
             left -= pause
 
-    async def _switched(self, entry: _Entry) -> bool:
+    async def _wait_for_switch(self, entry: _Relocation) -> bool:
         if self._switch(entry):
             return True
-        # A sync is under way, and when it ends the next one may begin at once: in between is the moment.
+        # A sync is running, and the next sync may begin immediately after it. The switch has to be made between the
+        # two.
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
         def on_rise(_: Partition) -> None:
@@ -323,27 +333,27 @@ class Moves:
         try:
             return await asyncio.wait_for(asyncio.shield(done), SWITCH_WAIT_SECONDS)
         except TimeoutError:
-            return entry.move.is_switched  # it may have been made in the turn in which the time was up
+            return entry.move.is_switched  # the switch may have been made in the loop iteration of the timeout
         finally:
             entry.partition.unwatch(on_rise)
             if not done.done():
                 done.cancel()
 
-    def _switch(self, entry: _Entry) -> bool:
-        """In one turn, without waiting for the disk; False if this is not the moment."""
+    def _switch(self, entry: _Relocation) -> bool:
+        """Switch to the copy without waiting for the disk. Returns False if that is not possible now."""
         partition = entry.partition
         if not self._is_wanted(entry) or not partition.is_open:
             return False
         return partition.maintenance().switch(entry.move, entry.rest_bytes_max)
 
-    async def _settle(self, entry: _Entry) -> None:
+    async def _settle(self, entry: _Relocation) -> None:
         move, partition = entry.move, entry.partition
-        assert move.settlement is not None
-        await self._topics.lanes.maintenance.run(move.settlement.run)
+        assert move.commit is not None
+        await self._topics.lanes.maintenance.run(move.commit.run)
         self.moved_count += 1
         self.last_errors.pop(entry.name, None)
-        log.info("%s-%d is in %s now", partition.topic_name, partition.index, move.target.data_dir)
-        # Those who have just found the old files by name may read them to the end.
+        log.info("%s-%d was moved to %s", partition.topic_name, partition.index, move.target.data_dir)
+        # The old files are deleted after a delay, because readers may still use them.
         delay_seconds = partition.settings.file_delete_delay_ms / 1000
         loop = asyncio.get_running_loop()
         self._removals[move.folder] = loop.call_later(delay_seconds, self._remove_old, move)
@@ -352,7 +362,7 @@ class Moves:
         self._removals.pop(move.folder, None)
         try:
             move.remove_old()
-        except StorageError as error:  # the next start does it
+        except StorageError as error:  # the next start removes the old folder
             self._note_failure(move.folder, error)
 
     def _forget_removal(self, folder: str) -> None:
@@ -360,13 +370,13 @@ class Moves:
         if removal is not None:
             removal.cancel()
 
-    def _abandon(self, entry: _Entry) -> None:
+    def _abandon(self, entry: _Relocation) -> None:
         try:
             entry.move.abandon()
-        except StorageError as error:  # the next start removes it
-            log.warning("the copy in %s stays for now: %s", entry.move.path, error)
+        except StorageError as error:
+            log.warning("the copy in %s could not be removed, the next start removes it: %s", entry.move.path, error)
 
-    def _is_wanted(self, entry: _Entry) -> bool:
+    def _is_wanted(self, entry: _Relocation) -> bool:
         return not entry.stop.is_set() and self._is_current(entry.topic, entry.partition)
 
     def _is_current(self, topic: Topic, partition: Partition) -> bool:

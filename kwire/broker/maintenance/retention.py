@@ -1,14 +1,17 @@
-"""Letting old records go: a round over all logs now and then, a few of them per loop turn.
+"""Retention: periodically deletes old records from all logs, at most LOGS_PER_CHUNK logs at a time.
 
-What may go is decided by `storage/retention.py`. Here the logs are asked for their facts, the new log start is made
-durable and then shown to readers, the segments below it are taken out of the log, and their files are handed to
-`deletions.py`. Where the disk does not take the new start, the log stays as it is and is looked at again after a pause.
+`storage/log/retention_rules.py` computes the new log start offset of a log from the sizes and ages of its segments.
+This module makes the new offset durable and then applies it to the log, so that readers get it. It removes the segments
+below the offset from the log, and passes their files to `file_removal.py`. If the new offset cannot be written, the log
+stays unchanged, and is retried after a pause.
 
-- An open log is judged from what it has in memory; only the times of closed segments are read, by a thread.
-- A log that is not open does not change: a thread looks at its folder once, and again when its oldest segment comes of
-  age or its topic's settings change. It is opened only if something is to go, and put away again.
-- The ring of `kwire.retention.messages` is held by the partition at each append; a start finds the same place by the
-  same rule. A round of its own follows every few seconds and takes the segments out.
+- An open log is checked in memory. Timestamps that are not in memory are read from disk by a thread.
+- A closed log does not change. A thread reads its folder once, and again when the oldest segment reaches the retention
+  time or the settings of the topic change. The log is opened only if records have to be deleted, and is parked
+  afterwards.
+- With `kwire.retention.messages`, a partition is a ring: it raises its log start offset when its high watermark rises.
+  The offset is not written at each append, because the next start computes it again. A short round every
+  RING_ROUND_SECONDS removes the segments.
 """
 
 import asyncio
@@ -18,42 +21,44 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple, Protocol, TypeVar
 
-from kwire.broker.backoff import Backoff
-from kwire.broker.deletions import Deletions, delete_files
+from kwire.broker.maintenance.backoff import Backoff
+from kwire.broker.maintenance.file_removal import FileRemover, delete_files
 from kwire.broker.partition import LogMaintenance, Partition
-from kwire.broker.topics import Topics
+from kwire.broker.topics.topics import Topics
 from kwire.clock import Clock
-from kwire.topic_config import TopicSettings
-from storage.disk_reserve import DiskReserve
+from kwire.config.resources.topic import TopicSettings
+from storage.data_directory.disk_reserve import DiskReserve
+from storage.disk.files import Files
 from storage.errors import StorageError
-from storage.files import Files
-from storage.log_ages import AgingLog, Verdict, age_closed_log
-from storage.log_start import StartMove
-from storage.retention import RetentionLimits, ring_start
-from storage.segment import LogSegment
-from storage.settings import Background, LogSettings
+from storage.log.retention_rules import RetentionLimits, message_limit_start
+from storage.log.segment_ages import LogAges, RetentionResult, closed_log_ages
+from storage.log.settings import Background, LogSettings
+from storage.log.start_offset import LogStartUpdate
+from storage.segment.segment import LogSegment
 
 R = TypeVar("R")
 
 log = logging.getLogger("kwire.broker")
 
 RING_ROUND_SECONDS = 5.0
-# What could not be removed is tried again after the first pause, then after twice as long, up to the second.
+# A failed removal is retried after RETRY_SECONDS. The pause doubles after each failure, up to RETRY_SECONDS_MAX.
 RETRY_SECONDS = 5.0
 RETRY_SECONDS_MAX = 300.0
-# Of the logs that a round could not deal with, at most this many are named in the server's log.
+# The maximum number of failed partitions that are named in the server's log at a time.
 FAILURES_SHOWN_MAX = 10
-# To look at an open log takes some ten microseconds, to drop segments a hundred; then the loop gets its turn.
-LOGS_PER_TURN = 50
-# Folders are looked at in portions with a pause between them: a node can have a hundred thousand, and is in no hurry.
-FOLDERS_PER_PORTION = 20
-PORTION_PAUSE_SECONDS = 0.1
-# To see that a folder needs no look takes a few microseconds.
-NAMES_PER_TURN = 200
+# Checking an open log takes about ten microseconds, and dropping segments about a hundred. After this many logs, the
+# event loop runs other work.
+LOGS_PER_CHUNK = 50
+# Folders are read in chunks, with a pause after each chunk. A node can have a hundred thousand folders, and the work is
+# not urgent.
+FOLDERS_PER_CHUNK = 20
+CHUNK_PAUSE_SECONDS = 0.1
+# Skipping a folder that need not be read takes a few microseconds. After this many, the event loop runs other work.
+NAMES_PER_CHUNK = 200
 
 
-class Stored(Protocol):
-    """Where logs are, open or not, and what is left of deleted ones: the store."""
+class LogFolders(Protocol):
+    """The part of the log store that retention uses: paths of folders, failed removals, and disk reserves."""
 
     def path_of(self, folder: str) -> str | None: ...
 
@@ -66,16 +71,19 @@ class Stored(Protocol):
     def reserves(self) -> Sequence[DiskReserve]: ...
 
 
-class _Wanted(NamedTuple):
-    """A log that is to begin at `start`."""
+class _NewStart(NamedTuple):
+    """A log, and the log start offset that it should get."""
 
     partition: Partition
     opened: LogMaintenance
     start: int
 
 
-class _Look(NamedTuple):
-    """When a log that is not open has to be looked at again, if it is still what it was."""
+class _NextCheck(NamedTuple):
+    """The time of the next check of a closed log.
+
+    The time is valid as long as the topic's catalogue entry has this `revision`, and the log has these `stored_bytes`.
+    """
 
     due_ms: int
     revision: int
@@ -83,7 +91,7 @@ class _Look(NamedTuple):
 
 
 class _Closed(NamedTuple):
-    """A folder to be looked at."""
+    """A closed log whose folder is to be read."""
 
     folder: str
     path: str
@@ -95,7 +103,7 @@ class _Closed(NamedTuple):
 
 
 class Retention:
-    """Called from the event loop. The counters tell what has been taken out of logs since the start."""
+    """Deletes old records. Use it only in the event loop's thread. The counters start at 0 when the server starts."""
 
     def __init__(
         self,
@@ -103,7 +111,7 @@ class Retention:
         clock: Clock,
         background: Background,
         check_interval_ms: int,
-        stored: Stored,
+        stored: LogFolders,
         files: Files,
     ) -> None:
         self._topics = topics
@@ -112,17 +120,17 @@ class Retention:
         self._in_thread = topics.lanes.maintenance.run
         self._files = files
         self._loop = asyncio.get_running_loop()
-        self._looks: dict[str, _Look] = {}
-        self.deletions = Deletions(clock, background)
+        self._next_checks: dict[str, _NextCheck] = {}
+        self.file_remover = FileRemover(clock, background)
         self.deleted_segments = 0
         self.deleted_bytes = 0
         self.failures = 0
-        # Logs whose new start the disk did not take.
+        # Logs whose new log start offset could not be written.
         self._failed: dict[Partition, None] = {}
         self._failed_folders: Collection[str] = ()
         self._backoff = Backoff(RETRY_SECONDS, RETRY_SECONDS_MAX)
         self._were_reserves_whole = True
-        # When a round over all logs ended last; None before the first.
+        # The time at which the last round over all logs ended. None before the end of the first round.
         self.last_round_ms: int | None = None
         self._tasks = [
             self._loop.create_task(self._repeat(self.round, check_interval_ms / 1000)),
@@ -136,7 +144,7 @@ class Retention:
     def close(self) -> None:
         for task in self._tasks:
             task.cancel()
-        self.deletions.close()
+        self.file_remover.close()
 
     async def _repeat(self, do: Callable[[], Awaitable[None]], pause_seconds: float) -> None:
         while True:
@@ -150,19 +158,19 @@ class Retention:
     # --- rounds
 
     async def round(self) -> None:
-        """Look at every log once."""
-        for some in _portions(self._topics.open_partitions, LOGS_PER_TURN):
-            for partition, dropped in await self._judge_open(some):
+        """Apply retention to every log."""
+        for some in _chunks(self._topics.open_partitions, LOGS_PER_CHUNK):
+            for partition, dropped in await self._apply_to_open(some):
                 self._delete_later(partition, dropped)
             await asyncio.sleep(0)
         await self._round_of_closed()
         self.last_round_ms = self._clock.now_ms()
 
     async def short_round(self) -> None:
-        """Take out the segments that a ring has left behind, and try again what has failed before."""
+        """Remove the segments below the log start offset of rings, retry failed work, and restore disk reserves."""
         rings = [one for one in self._topics.open_partitions if one.settings.retention_messages >= 0]
-        for some in _portions(rings, LOGS_PER_TURN):
-            wanted = [_Wanted(one, one.maintenance(), _ring_start(one)) for one in some if _may_lose(one)]
+        for some in _chunks(rings, LOGS_PER_CHUNK):
+            wanted = [_NewStart(one, one.maintenance(), _ring_start(one)) for one in some if _may_delete_from(one)]
             for partition, dropped in await self._drop_all(wanted):
                 self._delete_later(partition, dropped)
             await asyncio.sleep(0)
@@ -178,8 +186,8 @@ class Retention:
             return
         self._backoff.begin(self._clock.monotonic())
         failed, self._failed = self._failed, {}
-        for some in _portions(failed, LOGS_PER_TURN):
-            for partition, dropped in await self._judge_open(some):
+        for some in _chunks(failed, LOGS_PER_CHUNK):
+            for partition, dropped in await self._apply_to_open(some):
                 self._delete_later(partition, dropped)
             await asyncio.sleep(0)
         for path in islice((path for path in folders if path not in self._failed_folders), FAILURES_SHOWN_MAX):
@@ -191,58 +199,61 @@ class Retention:
         reserves = [one for one in self._stored.reserves if not one.is_whole]
         if reserves and self._were_reserves_whole:
             log.warning(
-                "the disk is full: the space reserved in %s was given up so that old records and deleted topics can go",
+                "the disk is full: the space reserved in %s was released so that old records and topics can be deleted",
                 ", ".join(one.data_dir for one in reserves),
             )
         is_whole = not reserves or all(await self._in_thread(lambda: [one.restore() for one in reserves]))
         if is_whole and not self._were_reserves_whole:
-            log.info("the disk has space again: the reserve is whole")
+            log.info("the disk has space again: the reserve is restored")
         self._were_reserves_whole = is_whole
 
     # --- open logs
 
-    async def _judge_open(self, partitions: Sequence[Partition]) -> list[tuple[Partition, list[LogSegment]]]:
-        """Takes out of these logs what is to go, and returns it."""
+    async def _apply_to_open(self, partitions: Sequence[Partition]) -> list[tuple[Partition, list[LogSegment]]]:
+        """Apply retention to open logs. Returns the segments that were removed from each log."""
         now_ms = self._clock.now_ms()
-        wanted: list[_Wanted] = []
-        looks: list[tuple[Partition, LogMaintenance, AgingLog, RetentionLimits]] = []
+        wanted: list[_NewStart] = []
+        unread: list[tuple[Partition, LogMaintenance, LogAges, RetentionLimits]] = []
         for partition in partitions:
-            if not _may_lose(partition):
+            if not _may_delete_from(partition):
                 continue
             opened = partition.maintenance()
-            aging = opened.ages(self._files)
+            ages = opened.ages(self._files)
             limits = _limits(partition.settings, partition.high_watermark - partition.last_stable_offset)
-            if aging.is_known(limits):
-                start = aging.judge(limits, now_ms).log_start_offset
-                wanted.append(_Wanted(partition, opened, start))
+            if ages.is_known(limits):
+                start = ages.apply(limits, now_ms).log_start_offset
+                wanted.append(_NewStart(partition, opened, start))
             else:
-                looks.append((partition, opened, aging, limits))
-        if looks:
-            verdicts = await self._in_thread(lambda: [aging.judge(limits, now_ms) for *_, aging, limits in looks])
-            for (partition, opened, *_), verdict in zip(looks, verdicts, strict=True):
-                wanted.append(_Wanted(partition, opened, verdict.log_start_offset))
+                unread.append((partition, opened, ages, limits))
+        if unread:
+            results = await self._in_thread(lambda: [ages.apply(limits, now_ms) for *_, ages, limits in unread])
+            for (partition, opened, *_), result in zip(unread, results, strict=True):
+                wanted.append(_NewStart(partition, opened, result.log_start_offset))
         return await self._drop_all(wanted)
 
-    async def _drop_all(self, wanted: Sequence[_Wanted]) -> list[tuple[Partition, list[LogSegment]]]:
-        """Move the log starts, each once it is durable, and take the segments below them out of the logs."""
-        moves: dict[_Wanted, StartMove] = {}
-        failures: dict[_Wanted, StorageError] = {}
+    async def _drop_all(self, wanted: Sequence[_NewStart]) -> list[tuple[Partition, list[LogSegment]]]:
+        """Raise each log start offset after it was made durable, and remove the segments below it from the log.
+
+        Returns the removed segments of each log.
+        """
+        updates: dict[_NewStart, LogStartUpdate] = {}
+        failures: dict[_NewStart, StorageError] = {}
         for one in wanted:
             if not _is_current(one):
                 continue
             start = self._start_of(one)
             try:
                 if start > one.opened.log_start_offset:
-                    moves[one] = one.opened.begin_start_move(start)
+                    updates[one] = one.opened.begin_start_update(start)
             except StorageError as error:
                 failures[one] = error
-        if moves:
-            outcomes = await self._in_thread(lambda: [_outcome(move) for move in moves.values()])
-            for (one, move), outcome in zip(moves.items(), outcomes, strict=True):
+        if updates:
+            outcomes = await self._in_thread(lambda: [_outcome(update) for update in updates.values()])
+            for (one, update), outcome in zip(updates.items(), outcomes, strict=True):
                 if outcome is True and _is_current(one):
-                    move.finish()
+                    update.finish()
                 else:
-                    move.fail()
+                    update.fail()
                 if isinstance(outcome, StorageError):
                     failures[one] = outcome
         dropped: list[tuple[Partition, list[LogSegment]]] = []
@@ -255,13 +266,13 @@ class Retention:
         self._note_failures(failures)
         return dropped
 
-    def _start_of(self, wanted: _Wanted) -> int:
+    def _start_of(self, wanted: _NewStart) -> int:
         start = min(wanted.start, wanted.partition.high_watermark)
-        if wanted.partition.topic_name in self._topics.held_from:
-            start = min(start, self._topics.held_from[wanted.partition.topic_name]())
+        if wanted.partition.topic_name in self._topics.retained_from:
+            start = min(start, self._topics.retained_from[wanted.partition.topic_name]())
         return start
 
-    def _note_failures(self, failures: Mapping[_Wanted, StorageError]) -> None:
+    def _note_failures(self, failures: Mapping[_NewStart, StorageError]) -> None:
         if not failures:
             return
         self.failures += len(failures)
@@ -269,7 +280,7 @@ class Retention:
         self._backoff.begin(self._clock.monotonic())
         for one, error in islice(failures.items(), FAILURES_SHOWN_MAX):
             log.warning(
-                "old records of %s-%d stay, the next try is in %d s: %s",
+                "old records of %s-%d could not be deleted, the next try is in %d s: %s",
                 one.partition.topic_name,
                 one.partition.index,
                 self._backoff.seconds,
@@ -284,33 +295,33 @@ class Retention:
 
     def _delete_later(self, partition: Partition, dropped: Sequence[LogSegment]) -> None:
         if dropped:
-            self.deletions.add(dropped, partition.settings.file_delete_delay_ms)
+            self.file_remover.add(dropped, partition.settings.file_delete_delay_ms)
 
-    # --- logs that are not open
+    # --- closed logs
 
     async def _round_of_closed(self) -> None:
-        # Taken over name by name, so that what is known of deleted topics goes without a look at everything.
-        before, self._looks = self._looks, {}
+        # Only entries of existing partitions are copied, so the entries of deleted topics are dropped.
+        before, self._next_checks = self._next_checks, {}
         counts = self._topics.catalogue.partition_counts()
         folders = (f"{name}-{index}" for name, count in counts for index in range(count))
-        # What is opened meanwhile is told apart later, by the partition itself.
+        # `_open_and_apply` skips logs that are opened later.
         opened = {f"{one.topic_name}-{one.index}" for one in self._topics.open_partitions}
-        portion: list[_Closed] = []
-        while some := list(islice(folders, NAMES_PER_TURN)):
+        chunk: list[_Closed] = []
+        while some := list(islice(folders, NAMES_PER_CHUNK)):
             for folder in some:
                 if folder in opened:
                     continue
                 if (known := before.get(folder)) is not None:
-                    self._looks[folder] = known
+                    self._next_checks[folder] = known
                 if (closed := self._due(folder)) is not None:
-                    portion.append(closed)
-                if len(portion) == FOLDERS_PER_PORTION:
-                    await self._judge_closed(portion)
-                    portion = []
-                    await asyncio.sleep(PORTION_PAUSE_SECONDS)
+                    chunk.append(closed)
+                if len(chunk) == FOLDERS_PER_CHUNK:
+                    await self._apply_to_closed(chunk)
+                    chunk = []
+                    await asyncio.sleep(CHUNK_PAUSE_SECONDS)
             await asyncio.sleep(0)
-        if portion:
-            await self._judge_closed(portion)
+        if chunk:
+            await self._apply_to_closed(chunk)
 
     def _due(self, folder: str) -> _Closed | None:
         name, _, number = folder.rpartition("-")
@@ -318,7 +329,7 @@ class Retention:
         if facts is None or int(number) >= facts.partition_count:
             return None
         stored_bytes = self._topics.stored_bytes.get(folder)
-        known = self._looks.get(folder)
+        known = self._next_checks.get(folder)
         if (
             known is not None
             and known.due_ms > self._clock.now_ms()
@@ -331,85 +342,95 @@ class Retention:
             return None
         return _Closed(folder, path, name, int(number), facts.revision, stored_bytes, topic.settings)
 
-    async def _judge_closed(self, portion: Sequence[_Closed]) -> None:
+    async def _apply_to_closed(self, chunk: Sequence[_Closed]) -> None:
         now_ms = self._clock.now_ms()
-        verdicts = await self._in_thread(lambda: [_judge_folder(one, self._files, now_ms) for one in portion])
-        for closed, verdict in zip(portion, verdicts, strict=True):
-            if isinstance(verdict, Verdict):
-                self._looks[closed.folder] = _Look(verdict.next_look_ms, closed.revision, closed.stored_bytes)
+        results = await self._in_thread(lambda: [_check_folder(one, self._files, now_ms) for one in chunk])
+        for closed, result in zip(chunk, results, strict=True):
+            if isinstance(result, RetentionResult):
+                self._next_checks[closed.folder] = _NextCheck(
+                    result.next_check_ms, closed.revision, closed.stored_bytes
+                )
             else:
-                await self._open_and_judge(closed)
+                await self._open_and_apply(closed)
 
-    async def _open_and_judge(self, closed: _Closed) -> None:
-        """Something is to go, or nobody can tell: open it as anybody would, and put it away again.
+    async def _open_and_apply(self, closed: _Closed) -> None:
+        """Open a closed log, apply retention to it and park it again.
 
-        Nobody has been reading here, so the files need not stay for a while: the log could not be put away so long.
+        Called if records have to be deleted, or if only the opened log shows it. The files are deleted without a delay:
+        a closed log has no readers, and the log could not be parked before its files are deleted.
         """
-        self._looks.pop(closed.folder, None)
+        self._next_checks.pop(closed.folder, None)
         partition = self._topics.find_partition(closed.topic_name, closed.partition_index)
         if partition is None or partition.is_open:
-            return  # the next round sees to it
+            return  # the topic was deleted, or the log was opened: the next round checks an open log
         try:
             partition.open()
         except StorageError as error:
             self.failures += 1
-            log.warning("%s cannot be opened to let old records go: %s", closed.folder, error)
+            log.warning("%s cannot be opened to delete old records: %s", closed.folder, error)
             return
-        for _, dropped in await self._judge_open([partition]):
+        for _, dropped in await self._apply_to_open([partition]):
             self._delete_later(partition, await self._in_thread(partial(_delete, dropped)))
         self._topics.park(partition)
 
 
-def _may_lose(partition: Partition) -> bool:
-    """A log that is damaged, failed, or deleted is left as it is."""
+def _may_delete_from(partition: Partition) -> bool:
+    """Whether the log is open, and is neither damaged nor failed nor deleted."""
     return partition.is_open and partition.is_writable and partition.damage is None
 
 
-def _is_current(wanted: _Wanted) -> bool:
-    return wanted.opened.is_current and _may_lose(wanted.partition)
+def _is_current(wanted: _NewStart) -> bool:
+    return wanted.opened.is_current and _may_delete_from(wanted.partition)
 
 
-def _outcome(move: StartMove) -> bool | StorageError:
-    """In the thread."""
+def _outcome(update: LogStartUpdate) -> bool | StorageError:
+    """Run an update and return its result or its error. Runs in a thread."""
     try:
-        return move.run()
+        return update.run()
     except StorageError as error:
         return error
 
 
 def _ring_start(partition: Partition) -> int:
     messages = partition.settings.retention_messages
-    return ring_start(partition.log_start_offset, partition.last_stable_offset, messages)
+    return message_limit_start(partition.log_start_offset, partition.last_stable_offset, messages)
 
 
 def _limits(settings: TopicSettings, undecided: int = 0) -> RetentionLimits:
-    """A ring counts what can be read: so many offsets at the end are in, or behind, open transactions."""
+    """Return the retention limits of a topic.
+
+    `undecided` is the number of offsets between the last stable offset and the high watermark. They are not counted
+    against `kwire.retention.messages`, because their records may not be readable yet.
+    """
     messages = settings.retention_messages
     if messages >= 0:
         messages += undecided
-    return RetentionLimits(settings.retention_ms, settings.retention_bytes, messages, settings.is_deleted)
+    return RetentionLimits(settings.retention_ms, settings.retention_bytes, messages, settings.has_delete_policy)
 
 
-def _judge_folder(one: _Closed, files: Files, now_ms: int) -> Verdict | None:
-    """In the thread. None: it has to be opened, because something is to go or because its folder does not tell."""
+def _check_folder(one: _Closed, files: Files, now_ms: int) -> RetentionResult | None:
+    """Return the retention result of a closed log, or None if the log has to be opened. Runs in a thread.
+
+    The log has to be opened if records or leftover files have to be deleted, or if its folder does not show its extent.
+    """
     settings = LogSettings(segment_ms=one.settings.segment_ms, index_interval_bytes=one.settings.index_interval_bytes)
     try:
-        aging = age_closed_log(one.path, files, settings)
+        ages = closed_log_ages(one.path, files, settings)
     except StorageError:
-        return Verdict(0, False, now_ms)  # deleted meanwhile, or a disk in trouble: the next round looks again
-    if aging is None:
+        return RetentionResult(0, False, now_ms)  # the topic was deleted, or the disk failed: retry in the next round
+    if ages is None:
         return None
-    verdict = aging.judge(_limits(one.settings), now_ms)
-    return None if verdict.has_leftovers or verdict.log_start_offset > aging.extent.log_start_offset else verdict
+    result = ages.apply(_limits(one.settings), now_ms)
+    return None if result.has_leftovers or result.log_start_offset > ages.extent.log_start_offset else result
 
 
 def _delete(segments: Sequence[LogSegment]) -> list[LogSegment]:
-    """In the thread. Returns those that are still there."""
+    """Delete the files of segments. Returns the segments whose files could not be deleted. Runs in a thread."""
     return [segment for segment in segments if delete_files(segment) is not None]
 
 
-def _portions(items: Iterable[R], size: int) -> Iterator[list[R]]:
-    """The items of this moment, some at a time."""
+def _chunks(items: Iterable[R], size: int) -> Iterator[list[R]]:
+    """Copy the items, and yield lists of up to `size` of them."""
     whole = list(items)
     for first in range(0, len(whole), size):
         yield whole[first : first + size]

@@ -1,14 +1,13 @@
-"""Reads what nobody reads: every closed segment now and then, to find damage while there may be a copy elsewhere.
+"""The scrub periodically reads and checks every closed segment, to find damage while an intact copy may still exist.
 
-When a partition's turn comes is told by its name and the time of day: the interval is cut into slots, a partition
-belongs to the slot its name's hash says. So reading is spread evenly, nothing has to be remembered over a restart, and
-a server that is started again goes on where the clock stands. Slots that passed while no server ran are not made up
-for; they come again after one interval.
+The interval is divided into slots of time. The hash of a partition's name selects the partition's slot. So the load is
+spread evenly, and no state has to be stored: a restarted server continues with the slot of the current time. If the
+server did not run during a slot, the partitions of that slot are checked in the next interval.
 
-Bytes are read and checked in the worker process, a piece at a time; the pauses between the pieces are made here, so the
-worker is free for others meanwhile. No log is opened for it: folders are read as they are, and only closed segments,
-which never change. What looks damaged is read a second time, because a segment may be replaced while it is read; what
-is found twice becomes a quarantine of the log.
+The worker process reads and checks the bytes, one piece at a time. The event loop makes the pauses between the pieces,
+so that the worker can do other work. No log is opened. The worker reads the folders directly, and only closed segments,
+because they do not change. A segment that seems damaged is read a second time, because compaction may have replaced
+its file during the first read. Damage that is found twice is quarantined.
 """
 
 import asyncio
@@ -21,45 +20,45 @@ from typing import ParamSpec, Protocol, TypeVar
 from crc32c import crc32c
 
 from kwire.broker.partition import Partition
-from kwire.broker.topics import Topics
+from kwire.broker.topics.topics import Topics
 from kwire.clock import Clock
 from kwire.config.tree import LogConfig
+from storage.data_directory.partition_metadata import partition_folder
 from storage.errors import StorageError
-from storage.partition_metadata import partition_folder
-from storage.quarantine import Quarantine
-from storage.segment import LogSegment
-from storage.verify import Finding, Kind, SegmentJob, SegmentReport, verify_segment
-from storage.verify_folder import FolderPlan, partition_of, plan_scrub
+from storage.log.quarantine import Quarantine
+from storage.recovery.verify import Finding, Kind, SegmentJob, SegmentReport, verify_segment
+from storage.recovery.verify_folder import FolderPlan, partition_of, plan_scrub
+from storage.segment.segment import LogSegment
 
-log = logging.getLogger("kwire.broker.scrub")
+log = logging.getLogger("kwire.broker.maintenance.scrub")
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# A start has better things to do.
+# The scrub begins after this delay, so that it does not slow down the start of the server.
 START_DELAY_SECONDS = 30.0
 SLOTS_MAX = 1024
 SLOT_MS_MIN = 60_000
-# The clock may be set, so nobody sleeps long by it.
+# The longest sleep between two looks at the wall clock. Longer sleeps would not notice that the clock was changed.
 SLEEP_SECONDS_MAX = 60.0
-# Names are looked through in turns with the loop: a million hashes would hold it up.
-NAMES_PER_TURN = 1000
+# After hashing this many names, the event loop runs other work.
+NAMES_PER_CHUNK = 1000
 FOLDERS_PER_CALL = 100
 PIECE_BYTES_MIN = 64 * 1024
 PIECE_BYTES_MAX = 4 * 1024 * 1024
 PIECES_PER_SECOND = 4
-# Findings that cannot be put into quarantine are told once; so many are remembered.
-TOLD_MAX = 1000
+# The maximum size of the set of findings that were logged. A finding in the set is not logged again.
+REPORTED_MAX = 1000
 
 
 class Worker(Protocol):
-    """Runs a function of a module in another process."""
+    """Runs a module-level function in another process."""
 
     async def run(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
 
 
 class Scrub:
-    """One task for the whole node; its state is the number of the last slot. Counters only grow."""
+    """The scrub task of the node. Its counters start at 0 when the server starts."""
 
     def __init__(self, topics: Topics, clock: Clock, worker: Worker, config: LogConfig) -> None:
         self._topics = topics
@@ -70,14 +69,14 @@ class Scrub:
         self._bytes_per_second_max = config.scrub_bytes_per_second_max
         self._piece_bytes = min(max(self._bytes_per_second_max // PIECES_PER_SECOND, PIECE_BYTES_MIN), PIECE_BYTES_MAX)
         self._slot_count = min(max(self._interval_ms // SLOT_MS_MIN, 1), SLOTS_MAX)
-        self._told: set[tuple[str, Kind, int | None]] = set()
+        self._reported: set[tuple[str, Kind, int | None]] = set()
         self.scrubbed_bytes = 0
         self.scrubbed_segments = 0
         self.findings = 0
         self._done_slot = self._slot() - 1
         self._task: asyncio.Task[None] | None = None
         if self._interval_ms > 0:
-            self._task = asyncio.get_running_loop().create_task(self._go_on())
+            self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def close(self) -> None:
         task, self._task = self._task, None
@@ -87,21 +86,24 @@ class Scrub:
                 await task
 
     def _slot(self) -> int:
-        """Slots are counted from 1970 on, so that every run of the server counts the same way."""
+        """Return the number of the current slot. Slots are counted from 1970 on, not from the start of the server."""
         return self._clock.now_ms() * self._slot_count // max(self._interval_ms, 1)
 
-    async def _go_on(self) -> None:
+    async def _run(self) -> None:
         await asyncio.sleep(START_DELAY_SECONDS)
         while True:
             try:
                 await self.catch_up()
             except Exception:
-                log.exception("the check of closed segments failed; it goes on with the next slot")
+                log.exception("the scrub of closed segments failed; it continues with the next slot")
             slot_seconds = self._interval_ms / self._slot_count / 1000
             await asyncio.sleep(min(slot_seconds, SLEEP_SECONDS_MAX))
 
     async def catch_up(self) -> None:
-        """Do the slots that have begun; more than one interval behind, nothing is done twice."""
+        """Scrub the slots that have begun since the last call.
+
+        If more than one interval has passed, scrub one interval.
+        """
         now = self._slot()
         if now < self._done_slot:  # the clock was set back
             self._done_slot = now
@@ -119,11 +121,11 @@ class Scrub:
                 await self._scrub_folder(plan)
 
     async def _folders(self, slot: int) -> list[str]:
-        """The partitions whose turn it is, in the order of their names' hashes."""
+        """Return the folder names of the partitions in a slot, in the order of the hashes of the names."""
         found: list[tuple[int, str]] = []
         names = _folder_names(self._topics.catalogue.partition_counts())
-        while turn := list(islice(names, NAMES_PER_TURN)):
-            for folder in turn:
+        while chunk := list(islice(names, NAMES_PER_CHUNK)):
+            for folder in chunk:
                 number = crc32c(folder.encode())
                 if number % self._slot_count == slot:
                     found.append((number, folder))
@@ -134,7 +136,7 @@ class Scrub:
 
     async def _scrub_folder(self, plan: FolderPlan) -> None:
         for finding in plan.findings:
-            self._tell(finding)
+            self._report(finding)
         for job in plan.jobs:
             report = await self._read(job)
             if any(not finding.is_sound for finding in report.findings):
@@ -142,7 +144,7 @@ class Scrub:
             self.scrubbed_segments += not report.is_gone
             for finding in report.findings:
                 if not finding.is_sound:
-                    self._take(job, finding)
+                    self._quarantine(job, finding)
 
     async def _read(self, job: SegmentJob) -> SegmentReport:
         report: SegmentReport | None = None
@@ -155,7 +157,7 @@ class Scrub:
         return report
 
     async def _read_again(self, job: SegmentJob) -> tuple[SegmentJob, SegmentReport]:
-        """The segment of that name as it is now; gone, if there is none any more."""
+        """Read the segment that has the same base offset now. If there is none, the report has `is_gone`."""
         data_dir, folder = job.directory.rsplit("/", 1)
         for plan in await self._worker.run(plan_scrub, [data_dir], [folder]):
             for again in plan.jobs:
@@ -163,13 +165,13 @@ class Scrub:
                     return again, await self._read(again)
         return job, SegmentReport(0, job.base_offset, is_done=True, is_gone=True)
 
-    # --- what is found
+    # --- findings
 
-    def _take(self, job: SegmentJob, finding: Finding) -> None:
-        """Set the range apart, if it is one; tell everything else."""
+    def _quarantine(self, job: SegmentJob, finding: Finding) -> None:
+        """Quarantine the damaged range of a finding. A finding without a range is only logged."""
         is_range = finding.kind in (Kind.DAMAGE, Kind.MISSING)
         if not is_range or finding.position is None or finding.offset is None or finding.end_offset is None:
-            self._tell(finding)
+            self._report(finding)
             return
         partition = self._partition(job)
         if partition is None:
@@ -179,24 +181,24 @@ class Scrub:
         )
         try:
             stored = partition.maintenance()
-            is_elsewhere = stored.directory != job.directory  # moved to another data directory since
-            if is_elsewhere or not _is_of(stored.segments(), job) or quarantine in stored.quarantined:
+            is_elsewhere = stored.directory != job.directory  # the log was moved to another data directory
+            if is_elsewhere or not _has_segment(stored.segments(), job) or quarantine in stored.quarantined:
                 return
-            self._tell(finding)
+            self._report(finding)
             stored.quarantine(quarantine)
         except StorageError:
-            log.exception("%s: the damage could not be written down", job.path)
+            log.exception("%s: the damaged range could not be quarantined", job.path)
 
     def _partition(self, job: SegmentJob) -> Partition | None:
         place = partition_of(job.directory.rsplit("/", 1)[1])
         return self._topics.find_partition(*place) if place is not None else None
 
-    def _tell(self, finding: Finding) -> None:
+    def _report(self, finding: Finding) -> None:
         key = (finding.path, finding.kind, finding.position)
-        if finding.is_sound or key in self._told:
+        if finding.is_sound or key in self._reported:
             return
-        if len(self._told) < TOLD_MAX:
-            self._told.add(key)
+        if len(self._reported) < REPORTED_MAX:
+            self._reported.add(key)
         self.findings += 1
         log.error(
             "%s: %s at position %s, offsets %s to %s: %s",
@@ -210,6 +212,6 @@ def _folder_names(counts: Iterable[tuple[str, int]]) -> Iterator[str]:
             yield partition_folder(name, index)
 
 
-def _is_of(segments: Iterator[LogSegment], job: SegmentJob) -> bool:
-    """Whether the log still has the segment that was read; the last one may have grown since."""
+def _has_segment(segments: Iterator[LogSegment], job: SegmentJob) -> bool:
+    """Whether the log still has the segment that was read. The last segment may have become larger since."""
     return any(one.base_offset == job.base_offset and one.size_bytes >= job.size_bytes for one in segments)

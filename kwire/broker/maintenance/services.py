@@ -1,33 +1,33 @@
-"""Everybody who looks after the logs while the server runs, together: they are stopped in one order, and counted."""
+"""The background maintenance services of the logs, grouped so that they can be stopped together."""
 
 from msgspec import Struct
 
-from kwire.broker.cleaning import Cleaning
-from kwire.broker.moves import Moves
+from kwire.broker.maintenance.compaction import LogCleaner
+from kwire.broker.maintenance.idle_logs import IdleLogs
+from kwire.broker.maintenance.relocation import Relocations
+from kwire.broker.maintenance.retention import Retention
+from kwire.broker.maintenance.scrub import Scrub
 from kwire.broker.partition.sync_rounds import SyncRounds
-from kwire.broker.retention import Retention
-from kwire.broker.scrub import Scrub
-from kwire.broker.upkeep import Upkeep
-from kwire.broker.worker_process import WorkerProcess
+from kwire.concurrency.worker_process import WorkerProcess
 
 
-class Keepers(Struct, frozen=True):
-    """`worker` is the process that cleaning and scrub have their work done in."""
+class MaintenanceServices(Struct, frozen=True):
+    """The background maintenance services. The log cleaner and the scrub run work in the process `worker`."""
 
     syncs: SyncRounds
-    upkeep: Upkeep
+    idle_logs: IdleLogs
     retention: Retention
-    cleaning: Cleaning
+    log_cleaner: LogCleaner
     scrub: Scrub
-    moves: Moves
+    relocations: Relocations
     worker: WorkerProcess
 
     async def close(self) -> None:
-        """Leave the logs alone; those that others wait for come last."""
-        self.upkeep.close()
+        """Stop all services. Services that others depend on are stopped last."""
+        self.idle_logs.close()
         self.retention.close()
-        await self.moves.close()
+        await self.relocations.close()
         await self.scrub.close()
-        await self.cleaning.close()
+        await self.log_cleaner.close()
         await self.worker.close()
         self.syncs.close()

@@ -1,6 +1,6 @@
-"""A partition: one ordered log, when its records may be read and acknowledged, and the requests that wait for that.
+"""A partition: its log, the rules that say when records are committed, and the calls that wait for commits.
 
-Code outside this package uses `Partition`, and `LogMaintenance` for work on the files; the log behind them is private.
+Code outside this package uses `Partition`. For work on the files it uses `LogMaintenance`. The log itself is private.
 """
 
 from kwire.broker.partition.commit_policy import NEVER_MS, Syncs

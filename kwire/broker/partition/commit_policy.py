@@ -1,13 +1,14 @@
-"""Commit policies: when appended records are committed, and when a sync is requested for them.
+"""Commit policies decide when appended records are committed, and when a sync is requested for them.
 
-Committed records lie below the high watermark: they can be read, and `acks=all` is answered for them. A partition asks
-its policy after an append, after a sync and when its log is opened; it gets a new policy when the settings of its
-topic change. A policy that waits for replicas keeps its own state and calls `advance` when they have answered.
+Committed records are below the high watermark. They can be read, and produce requests with `acks=all` are answered for
+them. A partition calls its policy after an append, after a sync and when its log is opened. The partition gets a new
+policy when the settings of its topic change. A policy that waits for replicas would keep its own state, and call the
+partition's `advance` when the replicas have answered.
 """
 
 from typing import TYPE_CHECKING, Protocol
 
-from kwire.topic_config import TopicSettings
+from kwire.config.resources.topic import TopicSettings
 
 if TYPE_CHECKING:
     from kwire.broker.partition.partition import Partition
@@ -17,41 +18,43 @@ NO_LIMIT = 2**63 - 1
 
 
 class Syncs(Protocol):
-    """Makes appended records durable, off the event loop: `sync_rounds.py`."""
+    """Makes appended records durable without blocking the event loop: `sync_rounds.py`."""
 
     def add(self, partition: "Partition") -> None:
-        """Sync everything appended to it so far, soon; then its `end_sync` is called."""
+        """Sync everything appended to the partition so far, in the next round. Then call the partition's `end_sync`."""
         ...
 
     def add_within(self, partition: "Partition", delay_ms: int) -> None:
-        """The same after `delay_ms`."""
+        """Call `add` for the partition after `delay_ms`."""
         ...
 
 
 class CommitPolicy(Protocol):
+    """Decides when appended records are committed."""
+
     @property
     def is_immediate(self) -> bool:
-        """Whether each append is committed at once and needs nothing else: then `appended` is not called."""
+        """Whether every append is committed immediately. If so, the partition does not call `appended`."""
         ...
 
     def appended(self, partition: "Partition", log_end_offset: int, synced_offset: int) -> None:
-        """Records have been appended: commit them, or request what has to come first."""
+        """Commit the appended records, or request the sync that they need first. Called after each append."""
         ...
 
     def committed_offset(self, log_end_offset: int, synced_offset: int) -> int:
-        """Up to which offset records are committed after a sync."""
+        """The offset up to which records are committed after a sync."""
         ...
 
     def recovered_offset(self, log_end_offset: int, synced_offset: int) -> int:
-        """Up to which offset records are committed in a log that was opened just now."""
+        """The offset up to which records are committed in a log that has just been opened."""
         ...
 
 
 class PageCache:
-    """Records are committed when the operating system has them: `kwire.log.sync=os`.
+    """Records are committed when they are in the page cache of the operating system: `kwire.log.sync=os`.
 
-    With `flush.messages` an append that leaves this many records unsynced waits for a sync. With `flush.ms` a sync
-    follows within this time.
+    With `flush.messages`, an append after which at least this many records are not synced is committed by a sync. With
+    `flush.ms`, a sync is requested this long after an append.
     """
 
     __slots__ = ("_flush_messages", "_flush_ms", "_syncs", "is_immediate")
@@ -78,7 +81,7 @@ class PageCache:
 
 
 class SyncRound:
-    """Records are committed when a sync round has put them on disk: `kwire.log.sync=group`."""
+    """Records are committed when a sync round has written them to disk: `kwire.log.sync=group`."""
 
     __slots__ = ("_syncs",)
 
@@ -94,12 +97,12 @@ class SyncRound:
         return synced_offset
 
     def recovered_offset(self, log_end_offset: int, synced_offset: int) -> int:
-        # A killed server left records in the page cache that a power cut could still take back.
+        # If the server was killed, its last records may be only in the page cache. A power failure could lose them.
         return synced_offset
 
 
 def commit_policy(settings: TopicSettings, syncs: Syncs) -> CommitPolicy:
-    """The policy that a topic's settings ask for."""
+    """The commit policy for a topic's settings."""
     if settings.is_group_synced:
         return SyncRound(syncs)
     return PageCache(syncs, settings.unsynced_messages_max, settings.flush_ms)

@@ -1,4 +1,4 @@
-"""The errors a client gets for what happens in a partition's log."""
+"""Maps errors of a partition's log to Kafka's error codes."""
 
 from kwire.errors import ErrorCode, KafkaError
 from storage.errors import (
@@ -18,7 +18,7 @@ from storage.errors import (
     UnsupportedCompression,
 )
 
-# The nearest class of an error's family counts.
+# An error that is not listed has the code of its nearest listed base class.
 _CODES: dict[type, ErrorCode] = {
     CorruptBatch: ErrorCode.CORRUPT_MESSAGE,
     InvalidBatch: ErrorCode.INVALID_RECORD,
@@ -38,7 +38,7 @@ _CODES: dict[type, ErrorCode] = {
 
 
 def code_of(error: StorageError) -> ErrorCode:
-    """The error code that a client gets; the one for a failed disk can be retried."""
+    """Return the Kafka error code for a storage error. The code for a disk failure is retriable."""
     return next(_CODES[family] for family in type(error).__mro__ if family in _CODES)
 
 
@@ -49,9 +49,10 @@ def batch_too_large(size_bytes: int, max_message_bytes: int) -> KafkaError:
 
 
 def topic_is_being_deleted() -> KafkaError:
-    # Producers refresh their metadata and retry: by then the topic is gone, or stays because the deletion failed.
+    # With this code, producers refresh their metadata and retry. By then the topic is deleted, or its deletion has
+    # failed.
     return KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the topic is being deleted")
 
 
-def log_takes_no_records() -> KafkaError:
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the log takes no more records")
+def log_not_writable() -> KafkaError:
+    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the log accepts no more records")

@@ -1,8 +1,8 @@
-"""The settings of a log, taken from those of its topic."""
+"""The settings of a log, derived from the settings of its topic."""
 
-from kwire.topic_config import TopicSettings
-from storage.format import CREATE_TIME, LOG_APPEND_TIME
-from storage.settings import LogSettings
+from kwire.config.resources.topic import TopicSettings
+from storage.batch.format import CREATE_TIME, LOG_APPEND_TIME
+from storage.log.settings import LogSettings
 
 
 def log_settings(settings: TopicSettings) -> LogSettings:

@@ -3,25 +3,25 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from storage.disk.files import Files
 from storage.errors import StorageFailed
-from storage.files import Files
-from storage.log import Damage, Log
-from storage.log_ages import AgingLog, age_open_log
-from storage.log_start import StartMove
-from storage.moving import CopyRound, LogMove, MovedLog, can_switch
-from storage.quarantine import Quarantine
-from storage.replacement import NewSegment, SegmentSwap
-from storage.segment import LogSegment
+from storage.log.log import Damage, Log
+from storage.log.quarantine import Quarantine
+from storage.log.segment_ages import LogAges, open_log_ages
+from storage.log.segment_replacement import NewSegment, SegmentReplacement
+from storage.log.start_offset import LogStartUpdate
+from storage.relocation.relocation import CopyRound, LogMove, MovedLog, can_switch
+from storage.segment.segment import LogSegment
 
 if TYPE_CHECKING:
     from kwire.broker.partition.partition import Partition
 
 
 class LogMaintenance:
-    """The handle for one opened log of a partition. Called from the event loop, except where a method says otherwise.
+    """The maintenance operations of one opened log of a partition.
 
-    A partition that is parked, moved to another data directory or deleted leaves its log: `is_current` is False from
-    then on, and results of work on the old log have to be dropped.
+    Methods are called in the event loop's thread, unless their docstring says otherwise. When the log is parked, moved
+    to another data directory or deleted, `is_current` becomes False. Results of work on the log must then be discarded.
     """
 
     __slots__ = ("_log", "_partition")
@@ -32,7 +32,7 @@ class LogMaintenance:
 
     @property
     def is_current(self) -> bool:
-        """Whether the partition still has this log."""
+        """Whether this is still the open log of the partition."""
         return self._partition._log is self._log
 
     # --- facts
@@ -59,7 +59,7 @@ class LogMaintenance:
 
     @property
     def torn_bytes(self) -> int:
-        """Bytes of unfinished writes that were cut off when the log was opened."""
+        """The bytes of an incomplete write that were truncated when the log was opened."""
         return self._log.torn_bytes
 
     @property
@@ -67,26 +67,26 @@ class LogMaintenance:
         return self._log.segment_count
 
     def segments(self) -> Iterator[LogSegment]:
-        """In the order of their offsets; the last one takes the appends, unless it is sealed."""
+        """All segments in the order of their offsets. The last one is the active segment, unless it is sealed."""
         return self._log.segments()
 
-    # --- every open log, now and then
+    # --- periodic maintenance of open logs
 
     def tidy(self, now_ms: int, producer_id_expiration_ms: int) -> None:
-        """Forget expired producers, release what idle segments hold, and retry seals that have failed."""
+        """Remove expired producers, release the resources of idle segments, and retry seals that have failed."""
         self._log.producers.expire(now_ms, producer_id_expiration_ms)
         self._log.release()
         self._log.retry_seals()
 
     def park(self) -> bool:
-        """Close an idle log until it is needed again; False if it is in use just now."""
+        """Close an idle log until it is used again. Returns False if the log is in use, not synced or damaged."""
         partition, log = self._partition, self._log
         is_in_use = partition.is_syncing or partition.has_waiting
         if not is_in_use and log.is_writable and log.synced_offset < log.log_end_offset:
-            # With `os` nothing else requests the sync, and a log that is not synced cannot be parked.
+            # A log can be parked only if it is synced. With `kwire.log.sync=os` no other code requests the sync.
             partition._syncs.add(partition)
             return False
-        # A damaged log stays open, so that the metrics continue to report it.
+        # A damaged log stays open, so that the metrics continue to report the damage.
         if is_in_use or log.quarantined or log.damage is not None or not log.park():
             return False
         partition.stored_bytes = log.size_bytes
@@ -95,25 +95,31 @@ class LogMaintenance:
         return True
 
     def end_background_work(self) -> None:
-        """In any thread: wait until no job works on the files of a log that is about to be deleted, and start none."""
+        """Wait for the background jobs of a log that is about to be deleted. No other jobs start after this call.
+
+        May be called in any thread.
+        """
         self._log.end_background_work()
 
     def fail(self, failure: StorageFailed) -> None:
-        """Take no more records: pages of the log may be lost."""
+        """Make the log refuse further records, because a failed sync may have lost some of its pages."""
         self._log.poison(failure)
 
     # --- the log start: retention and DeleteRecords
 
-    def ages(self, files: Files) -> AgingLog:
-        """The extent and the segments of the log as retention judges them; reads nothing from the disk."""
-        return age_open_log(self._log, self._partition.high_watermark, files)
+    def ages(self, files: Files) -> LogAges:
+        """Return the sizes, offsets and ages of the segments, for retention. This reads nothing from the disk."""
+        return open_log_ages(self._log, self._partition.high_watermark, files)
 
-    def begin_start_move(self, offset: int) -> StartMove:
-        """Let the log start at `offset`, durably: run the move in a thread, then finish it, or fail it, here."""
-        return StartMove(self._log, offset)
+    def begin_start_update(self, offset: int) -> LogStartUpdate:
+        """Begin to raise the log start offset durably.
+
+        The caller runs the update in a thread, and then calls its `finish` or `fail` in the event loop's thread.
+        """
+        return LogStartUpdate(self._log, offset)
 
     def drop_segments(self) -> list[LogSegment]:
-        """Take out the segments that lie wholly below the log start; their files stay for now."""
+        """Remove segments that end at or below the log start offset from the log. Their files are not deleted."""
         first = next(self._log.segments(), None)
         if first is None or first.next_offset > self._log.log_start_offset:
             return []
@@ -123,63 +129,66 @@ class LogMaintenance:
 
     @property
     def clean_upto(self) -> int:
-        """Compaction has cleaned everything below this offset."""
+        """The offset below which compaction has cleaned the log."""
         return self._log.clean_upto
 
     def encoded_producers(self) -> bytes:
         return self._log.producers.encode()
 
     def roll(self, now_ms: int) -> None:
-        """Seal the segment that takes the appends."""
+        """Seal the active segment."""
         self._log.roll(now_ms)
 
     def begin_replacement(
         self, removed: Sequence[LogSegment], added: Sequence[NewSegment], clean_upto: int
-    ) -> SegmentSwap:
-        """Replace segments by cleaned ones: run the swap in a thread, then finish it, or fail it, here."""
+    ) -> SegmentReplacement:
+        """Begin to replace segments by cleaned segments.
+
+        The caller runs the replacement in a thread, and then calls its `finish` or `fail` in the event loop's thread.
+        """
         return self._log.begin_replacement(removed, added, clean_upto)
 
     # --- damage
 
     def quarantine(self, found: Quarantine) -> None:
-        """Keep readers away from damaged bytes, also after a restart."""
+        """Quarantine a range of damaged bytes. Reads in the range fail, also after a restart."""
         self._log.quarantine(found)
 
     def truncate(self, offset: int) -> None:
-        """Remove everything from `offset` on; waits for the disk."""
+        """Remove all records from `offset` on. This blocks until the disk has finished."""
         self._log.truncate(offset)
 
     # --- relocation
 
     @property
-    def is_settled(self) -> bool:
-        """Whether no earlier move of this log still needs the folder that it came from."""
-        return not isinstance(self._log, MovedLog) or self._log.is_settled
+    def is_move_committed(self) -> bool:
+        """Whether the last move of this log is committed, so that the log's old folder is no longer needed."""
+        return not isinstance(self._log, MovedLog) or self._log.is_move_committed
 
-    def settle(self) -> None:
-        """In any thread: make an earlier move final."""
+    def commit_move(self) -> None:
+        """Commit the last move of this log. May be called in any thread."""
         if isinstance(self._log, MovedLog):
-            self._log.settle()
+            self._log.commit_move()
 
     def move_lag(self, move: LogMove) -> int:
-        """Offsets that the copy does not have yet."""
+        """Return the number of offsets that are not in the copy yet."""
         return move.lag(self._log)
 
     def plan_copy(self, move: LogMove) -> CopyRound:
-        """What is to be copied now."""
+        """Plan the next round of copying."""
         return move.plan(self._log)
 
     def switch(self, move: LogMove, rest_bytes_max: int) -> bool:
-        """Continue in the other data directory, in this loop turn; False if this is not the moment for it.
+        """Switch the partition to the copy. Returns False if that is not possible now.
 
-        The rest, at most `rest_bytes_max`, is copied here. Committed records stay readable, and waiting callers
-        continue to wait.
+        This call copies the remaining bytes. If there are more than `rest_bytes_max`, it returns False. Committed
+        records stay readable, and waiting calls continue to wait.
         """
         partition, log = self._partition, self._log
         if partition.is_syncing or not self.is_current or not can_switch(log):
             return False
         rest = move.plan(log)
-        if not rest.is_rest(rest_bytes_max):
+        if not rest.is_small(rest_bytes_max):
             return False
         partition._log = move.switch(log, rest)
         return True

@@ -1,4 +1,4 @@
-"""Opens the logs of partitions, and reports in the server's log what the opening has found."""
+"""Opens the logs of partitions, and writes a message to the server's log for each damage that is found."""
 
 import logging
 import os
@@ -6,22 +6,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from kwire.broker.partition.log_settings import log_settings
-from kwire.topic_config import TopicSettings
-from storage.directories import LogDirectories
+from kwire.config.resources.topic import TopicSettings
+from storage.data_directory.directories import LogDirectories
 from storage.errors import PartitionOffline
-from storage.log import Log
+from storage.log.log import Log
 
 if TYPE_CHECKING:
     from kwire.broker.partition.partition import Partition
 
 log = logging.getLogger("kwire.broker")
 
-# Ranges that are logged one by one; a log may have up to QUARANTINES_MAX of them.
+# The maximum number of quarantined ranges that are reported one by one. A log may have up to QUARANTINES_MAX.
 RANGES_SHOWN_MAX = 20
 
 
 class OwningTopic(Protocol):
-    """The topic of a partition, which holds it: a topic lives at least as long as one of its logs is open."""
+    """The topic of a partition. The open log refers to its topic, so the topic exists as long as the log is open."""
 
     name: str
     topic_id: bytes
@@ -34,9 +34,9 @@ def open_log(
     index: int,
     settings: TopicSettings,
 ) -> Log:
-    """Open the log of a partition; raises StorageError.
+    """Open the log of a partition. Raises StorageError.
 
-    `report_offline` is called with the name of the folder, and the error, if the folder or its metadata is lost.
+    If the folder or its metadata file is lost, `report_offline` is called with the folder's name and the error.
     """
     try:
         opened = store.open_log(topic.name, index, topic.topic_id, log_settings(settings))
@@ -48,14 +48,20 @@ def open_log(
 
 
 def cut_damaged_end(store: LogDirectories, partition: "Partition", topic_id: bytes) -> None:
-    """Continue a log that is damaged at its end without that end; raises StorageError. It has no readers yet."""
+    """Truncate the damaged end of a log that has no readers yet, and open the log again. Raises StorageError.
+
+    The caller has the truncated records elsewhere.
+    """
     settings = log_settings(partition.settings)
-    partition._log = store.cut_damage(partition.topic_name, partition.index, topic_id, settings)
+    partition._log = store.truncate_damage(partition.topic_name, partition.index, topic_id, settings)
     partition.commit_all()
 
 
 def _report_damage(found: Log) -> None:
-    """Log what was lost in a log that was opened just now; the metrics go on reporting it."""
+    """Write the damage of a newly opened partition log to the server's log.
+
+    The metrics report it as long as it lasts.
+    """
     folder = os.path.basename(found.directory)
     if found.torn_bytes:
         log.warning("%s: %d bytes of an unfinished write were cut off its end", folder, found.torn_bytes)
@@ -68,8 +74,8 @@ def _report_damage(found: Log) -> None:
         log.error("%s: %d more ranges cannot be read", folder, len(found.quarantined) - RANGES_SHOWN_MAX)
     if found.damage is not None:
         log.error(
-            "%s: damaged from offset %d on: %s. It is served up to there and takes no records, because the offsets "
-            "that were given out after it are not known. To continue without them, stop the server and run: "
+            "%s: damaged from offset %d on: %s. It is served up to there and accepts no records, because the offsets "
+            "that were assigned after it are not known. To continue without them, stop the server and run: "
             "kwire log adopt %s --accept-loss %s",
             *(folder, found.damage.offset, found.damage.reason, os.path.dirname(found.directory), folder),
         )

@@ -1,4 +1,4 @@
-"""The readable side of a partition: its leader epoch, its offsets, its producers, and reads of committed records."""
+"""The methods of a partition that read: its leader epoch, offsets and producers, and its committed records."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -6,20 +6,20 @@ from functools import partial
 from kwire.broker.partition.reserved_offsets import OnMarkDue, ReservedOffsets
 from kwire.broker.partition.time_search import TimeSearch, search_largest_time, search_time
 from kwire.errors import ErrorCode, KafkaError
-from storage.batch import BatchHeader
-from storage.format import NO_TIMESTAMP
-from storage.log import Damage, Log
-from storage.producers import ProducedBatch, ProducerState
-from storage.quarantine import Quarantine
-from storage.segment import LogRead
-from storage.transactions import AbortedTransaction, OpenTransaction
+from storage.batch.format import NO_TIMESTAMP
+from storage.batch.record_batch import BatchHeader
+from storage.log.log import Damage, Log
+from storage.log.producers import ProducedBatch, ProducerState
+from storage.log.quarantine import Quarantine
+from storage.log.transactions import AbortedTransaction, OpenTransaction
+from storage.segment.segment import LogRead
 
-# The leader epoch of a client that names none.
+# The value that clients send if they do not know the leader epoch.
 UNKNOWN_EPOCH = -1
 
 
 class ReadablePartition(ReservedOffsets):
-    """The part of a partition that answers questions about its log. The log is opened on first use."""
+    """The part of a partition that reads its log. The log is opened on first use."""
 
     __slots__ = ("_log", "_parked_stable_offset", "accepted_epochs", "is_unstable", "leader_epoch", "stored_bytes")
 
@@ -28,18 +28,18 @@ class ReadablePartition(ReservedOffsets):
         self.topic_name = topic_name
         self.index = index
         self.leader_epoch = leader_epoch
-        # The epochs that a client may name in a request to the leader; none if this node does not lead the partition.
+        # The leader epochs that are accepted in a client's request. Empty if this node does not lead the partition.
         self.accepted_epochs: tuple[int, ...] = (UNKNOWN_EPOCH, leader_epoch)
-        # Bytes of its files while the log is not open, as far as they have been measured.
+        # The size of the log's files while the log is not open. 0 if it has not been measured.
         self.stored_bytes = 0
-        # Some transaction may not have ended for readers; if not, committed data goes as far as all.
+        # Whether a transaction may be open. If none is open, the last stable offset equals the high watermark.
         self.is_unstable = False
         self._log: Log | None = None
-        # The last stable offset at the moment when the log was parked; it stays until the log is opened again.
+        # The last stable offset when the log was parked. It is valid until the log is opened again.
         self._parked_stable_offset = 0
 
-    def _opened(self) -> Log:
-        """Open the log; raises StorageError."""
+    def _open_now(self) -> Log:
+        """Open the log. Raises StorageError."""
         raise NotImplementedError
 
     @property
@@ -49,10 +49,10 @@ class ReadablePartition(ReservedOffsets):
     # --- leadership and facts
 
     def check_leader(self, client_epoch: int = UNKNOWN_EPOCH) -> None:
-        """Raise KafkaError unless this node leads the partition, and in the epoch that the client knows (KIP-320).
+        """Raise KafkaError unless this node leads the partition in the leader epoch `client_epoch` (KIP-320).
 
-        This node leads every partition that it has. A client with an older epoch has to refresh its metadata, one with
-        a newer epoch has to retry. Hot paths call this only for an epoch that is not in `accepted_epochs`.
+        This node leads every partition that it has. A client with an older epoch has to refresh its metadata. A client
+        with a newer epoch has to retry. Hot paths call this method only if the epoch is not in `accepted_epochs`.
         """
         if client_epoch in self.accepted_epochs:
             return
@@ -65,83 +65,92 @@ class ReadablePartition(ReservedOffsets):
     @property
     def log_start_offset(self) -> int:
         """The first offset that can be read."""
-        return (self._log or self._opened()).log_start_offset
+        return (self._log or self._open_now()).log_start_offset
 
     @property
     def log_end_offset(self) -> int:
         """The offset that the next record gets."""
-        return (self._log or self._opened()).log_end_offset
+        return (self._log or self._open_now()).log_end_offset
 
     @property
     def synced_offset(self) -> int:
-        """Everything below it is on disk."""
-        return (self._log or self._opened()).synced_offset
+        """The offset below which all records are on disk."""
+        return (self._log or self._open_now()).synced_offset
 
     @property
     def is_writable(self) -> bool:
-        """Whether the log takes records: it does not if it is damaged at its end, failed to be synced, or is closed."""
-        return (self._log or self._opened()).is_writable
+        """Whether the log accepts records. False if its end is damaged, a sync has failed, or the log is closed."""
+        return (self._log or self._open_now()).is_writable
 
     @property
     def is_closed(self) -> bool:
-        """Whether the log was closed for good: its topic was deleted, or the server is stopping."""
-        return (self._log or self._opened()).is_closed
+        """Whether the log was closed permanently, because its topic was deleted or the server is stopping."""
+        return (self._log or self._open_now()).is_closed
 
     @property
     def damage(self) -> Damage | None:
-        """Why the log can only be read, up to the offset named there."""
-        return (self._log or self._opened()).damage
+        """The damage at the end of the log, or None.
+
+        A damaged log is read-only and ends at the offset of the damage.
+        """
+        return (self._log or self._open_now()).damage
 
     @property
     def quarantined(self) -> tuple[Quarantine, ...]:
         """Ranges of the log that cannot be read, in the order of their offsets."""
-        return (self._log or self._opened()).quarantined
+        return (self._log or self._open_now()).quarantined
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of records; does not open the log."""
+        """The size of the records in bytes. This does not open the log."""
         return self._log.size_bytes if self._log is not None else self.stored_bytes
 
     @property
     def last_timestamp(self) -> int:
-        """The largest timestamp in the newest segment; negative if it has none."""
-        *_, last = (None, *(self._log or self._opened()).segments())
+        """The largest timestamp in the newest segment. Negative if the segment has no timestamp."""
+        *_, last = (None, *(self._log or self._open_now()).segments())
         return last.max_timestamp if last is not None else NO_TIMESTAMP
 
     def epoch_end(self, epoch: int) -> tuple[int, int]:
-        """The largest known leader epoch not above `epoch`, and the offset after its last record; -1 if unknown."""
-        log = self._log or self._opened()
+        """Return the largest leader epoch that is at most `epoch`, and the offset after its last record.
+
+        Both are -1 if there is no such epoch.
+        """
+        log = self._log or self._open_now()
         return log.epochs.end_offset_for(epoch, log.log_end_offset, self.leader_epoch)
 
     def epoch_of(self, offset: int) -> int:
-        """The leader epoch that wrote the record of this offset; for one that is not written yet, the current one."""
-        log = self._log or self._opened()
+        """Return the leader epoch of the record at `offset`. At or above the log end offset: the current epoch."""
+        log = self._log or self._open_now()
         return log.epochs.epoch_for(offset) if offset < log.log_end_offset else self.leader_epoch
 
     def producers(self) -> Iterator[tuple[int, ProducerState, OpenTransaction | None]]:
-        """Each known producer: its id, its state, and its transaction that has not ended."""
-        log = self._log or self._opened()
+        """Yield each known producer: its id, its state, and its open transaction or None."""
+        log = self._log or self._open_now()
         return ((one, state, log.open_transaction(one)) for one, state in log.producers.items())
 
     def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        """Whether this producer, with this epoch, has a transaction here that has not ended."""
-        transaction = (self._log or self._opened()).open_transaction(producer_id)
+        """Whether this producer has an open transaction with this epoch in the partition."""
+        transaction = (self._log or self._open_now()).open_transaction(producer_id)
         return transaction is not None and transaction.producer_epoch == producer_epoch
 
     def find_duplicate(self, header: BatchHeader) -> ProducedBatch | None:
-        """Where a producer's batch was appended before; None if it is the next one. Raises StorageError if neither."""
-        return (self._log or self._opened()).producers.check(header)
+        """Return the earlier append of a producer's batch, or None if it is the next batch in sequence.
+
+        Raises StorageError if the batch is neither a duplicate nor the next one.
+        """
+        return (self._log or self._open_now()).producers.check(header)
 
     # --- reading
 
     def read(self, offset: int, max_bytes: int, *, at_least_one: bool = True) -> LogRead:
-        """Whole batches from the one that holds `offset`, none at or above the high watermark."""
-        log = self._log or self._opened()
+        """Read complete batches below the high watermark. The first is the batch that contains `offset`."""
+        log = self._log or self._open_now()
         return log.read(offset, max_bytes, self.high_watermark, at_least_one=at_least_one)
 
     @property
     def last_stable_offset(self) -> int:
-        """Every transaction below has ended. Like the high watermark it is known once the log is open."""
+        """The offset below which no transaction is open. It is not known before the log has been opened once."""
         if not self.is_unstable:
             return self.high_watermark
         log = self._log
@@ -151,44 +160,47 @@ class ReadablePartition(ReservedOffsets):
         return log.last_stable_offset(self.high_watermark)
 
     def readable_end(self, *, is_committed: bool) -> int:
-        """The offset after the last record that a reader, or a reader of committed data, gets."""
+        """Return the end of the readable records: the last stable offset if `is_committed`, else the high watermark."""
         if self._log is None:
-            self._opened()
+            self._open_now()
         return self.last_stable_offset if is_committed else self.high_watermark
 
     def read_committed(
         self, offset: int, max_bytes: int, *, at_least_one: bool = True
     ) -> tuple[LogRead, list[AbortedTransaction]]:
-        """The same below the last stable offset, and the transactions whose batches in it are to be left out.
+        """Read below the last stable offset. Also returns the aborted transactions whose batches the reader must skip.
 
-        Those are in the order in which they began. A batch belongs to one of them if it is of its producer, is
-        transactional, and lies between its first offset and its marker.
+        The transactions are in the order in which they began. A batch belongs to an aborted transaction if it is
+        transactional, has the transaction's producer id, and lies between its first offset and its marker.
         """
-        log = self._log or self._opened()
+        log = self._log or self._open_now()
         end = self.last_stable_offset if self.is_unstable else self.high_watermark
         read = log.read(offset, max_bytes, end, at_least_one=at_least_one)
         return read, log.aborted_between(offset, read.next_offset) if read.view else []
 
     def cold_start(self, offset: int) -> Callable[[], None] | None:
-        """What a thread has to run before a read from `offset` can begin without waiting for the disk, if anything."""
-        log = self._log or self._opened()
+        """Return a function that loads the pages in which a read from `offset` starts. A thread has to run it.
+
+        Returns None if the pages are already in memory.
+        """
+        log = self._log or self._open_now()
         return None if log.is_start_warm(offset) else partial(log.warm_start, offset)
 
     def cold_aborted(self, offset: int) -> Callable[[], None] | None:
-        """The same for the aborted transactions that `read_committed` returns."""
-        log = self._log or self._opened()
+        """Like `cold_start`, for the pages of the aborted transactions that `read_committed` returns."""
+        log = self._log or self._open_now()
         return None if log.is_aborted_warm(offset) else partial(log.warm_aborted, offset)
 
     def search_time(self, timestamp_ms: int, *, is_committed: bool) -> TimeSearch:
-        """A search, for a thread, for the first readable record with this timestamp or a later one."""
-        log = self._log or self._opened()
+        """Return a search for the first readable record with this timestamp or a later one. A thread has to run it."""
+        log = self._log or self._open_now()
         return search_time(log, timestamp_ms, self.readable_end(is_committed=is_committed))
 
     def search_largest_time(self, *, is_committed: bool) -> TimeSearch:
-        """A search, for a thread, for the readable record with the largest timestamp."""
-        log = self._log or self._opened()
+        """Return a search for the readable record with the largest timestamp. A thread has to run it."""
+        log = self._log or self._open_now()
         return search_largest_time(log, self.readable_end(is_committed=is_committed))
 
     def is_outdated(self, search: TimeSearch) -> bool:
-        """Whether the files that a search has read have been removed or replaced: then it has to be made again."""
-        return search.is_outdated(self._log or self._opened())
+        """Whether the files that a search has read were removed or replaced. If so, the search has to be repeated."""
+        return search.is_outdated(self._log or self._open_now())

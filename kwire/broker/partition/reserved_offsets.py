@@ -1,4 +1,4 @@
-"""A partition's share of the offset marks: how far its high watermark may rise (`offset_marks.py` writes the marks)."""
+"""The offset mark of a partition is the upper limit of its high watermark. `offset_marks.py` writes the marks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from kwire.errors import ErrorCode, KafkaError
 # Called with the partition.
 OnMarkDue = Callable[[Any], None]
 
-# Offsets that are reserved at once. The first block needs no entry in the metadata store.
+# The number of offsets in a reserved block. The first block needs no entry in the metadata store.
 MARK_BLOCK = 2**20
 UNLIMITED = 2**63 - 1
 
@@ -17,14 +17,14 @@ UNLIMITED = 2**63 - 1
 class ReservedOffsets(Waiting):
     """The part of a partition that keeps the high watermark at or below the offset mark.
 
-    The next block is asked for when the high watermark is within half a block of the mark: on the way of a record this
-    costs one comparison.
+    The next block is requested when less than half a block remains between the high watermark and the mark. In most
+    appends this needs only one comparison.
     """
 
     __slots__ = (
         "_is_reserving",
         "_on_mark_due",
-        "_refused_high_watermark",
+        "_pending_high_watermark",
         "_reserve_from",
         "high_watermark",
         "index",
@@ -38,51 +38,63 @@ class ReservedOffsets(Waiting):
     def __init__(self, on_mark_due: OnMarkDue | None) -> None:
         super().__init__()
         self.high_watermark = 0
-        # No record at or above this offset is acknowledged. Unlimited until the log is open.
+        # No record at or above this offset is acknowledged. There is no limit until the log is open.
         self.offset_mark = UNLIMITED
         self._on_mark_due = on_mark_due
         self._reserve_from = UNLIMITED
         self._is_reserving = False
-        # What the high watermark is to become once the next block is reserved.
-        self._refused_high_watermark = 0
+        # The high watermark to set once the next block is reserved.
+        self._pending_high_watermark = 0
 
     def take_mark(self, mark: int) -> None:
-        """The log was opened, with its offsets reserved up to here. If it ends beyond, it is older than the marks."""
+        """Set the mark after the log was opened, and request the next block if necessary.
+
+        The log may end above the mark, if it was written by a version of kwire without marks.
+        """
         self._set_mark(mark)
         if self.high_watermark > self._reserve_from:
-            self._ask()
+            self._request_block()
 
     def raise_mark(self, mark: int) -> None:
-        """The next block is reserved: what waited for it may be read and acknowledged."""
+        """Raise the mark after the next block was reserved. Records that waited for the mark become readable."""
         self._is_reserving = False
         self._set_mark(mark)
-        refused, self._refused_high_watermark = self._refused_high_watermark, 0
+        refused, self._pending_high_watermark = self._pending_high_watermark, 0
         if refused > self.high_watermark:
             self.advance(refused)
 
     def refuse_mark(self, error: KafkaError) -> None:
-        """It could not be reserved: what waits above the mark is not acknowledged. The next append asks again."""
+        """Pass `error` to the calls that wait for an offset above the mark, because no block could be reserved.
+
+        The next append requests the block again.
+        """
         self._is_reserving = False
         mark = self.offset_mark
         self._give_up(lambda one: one.offset > mark, error)
 
-    def _may_show(self, high_watermark: int) -> bool:
-        """Called near the mark: asks for the next block. False if this offset has to wait for it."""
+    def _may_advance(self, high_watermark: int) -> bool:
+        """Return whether the high watermark may rise to this value now. False if the value is above the mark.
+
+        Requests the next block. If the result is False, the high watermark rises when the block is reserved.
+        """
         if high_watermark <= self.high_watermark:
             return True
-        self._ask()
+        self._request_block()
         if high_watermark > self.offset_mark:
-            self._refused_high_watermark = high_watermark
+            self._pending_high_watermark = high_watermark
             return False
         return True
 
     def _check_mark(self) -> None:
-        """Refuse records that would be acknowledged before they are shown, while earlier ones wait for the mark."""
-        if self._refused_high_watermark > self.high_watermark:
-            self._ask()
+        """Raise KafkaError while earlier records wait for the mark.
+
+        Later records must not be acknowledged before them.
+        """
+        if self._pending_high_watermark > self.high_watermark:
+            self._request_block()
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the next offsets are being reserved, try again")
 
-    def _ask(self) -> None:
+    def _request_block(self) -> None:
         if not self._is_reserving and self._on_mark_due is not None:
             self._is_reserving = True
             self._on_mark_due(self)

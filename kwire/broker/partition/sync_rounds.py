@@ -1,12 +1,11 @@
-"""Making appended records durable: one round at a time for the whole node, for all partitions that need it.
+"""Sync rounds make appended records durable. One round at a time syncs the partitions that requested a sync.
 
-A round takes everything that was appended until it begins, from every partition; what arrives meanwhile goes into the
-next one, also where the round is done with that partition already. So the disk is asked as often as it can answer and
-no more, and many producers share one wait. A round begins at the end of a loop turn, so that all requests of one turn
-are in it.
+A round syncs the records that were appended before the round began. Records that are appended during a round are synced
+by the next round. So a slow disk gets fewer and larger rounds, and many producers wait for the same sync. A round
+begins at the end of a loop iteration, so that it includes all requests of that iteration.
 
-The kernel syncs the files of a small round in the background. A thread syncs many files, new files and folders, and
-everything where the kernel cannot.
+The kernel syncs the files of a small round in the background. A thread syncs large rounds, and new files and folders.
+If the kernel does not support background syncs, the thread syncs everything.
 """
 
 import asyncio
@@ -21,27 +20,30 @@ from itertools import islice
 from typing import Protocol
 
 from kwire.broker.partition.partition import Partition
-from kwire.disk_lanes import Lane
+from kwire.concurrency.chunking import yield_processor_while
+from kwire.concurrency.disk_lanes import Lane
+from storage.disk.files import Files
 from storage.errors import DiskFailure, FileSystemFailed, StorageFailed
-from storage.files import Files
-from storage.syncing import FILES_ONE_BY_ONE_MAX, LogSync, Synced, sync_each
+from storage.log.syncing import FILES_ONE_BY_ONE_MAX, LogSync, Synced, sync_each
 
 log = logging.getLogger("kwire.broker")
 
-# Waiting calls are checked for their time-outs this often while rounds run.
-LOOK_SECONDS = 1.0
-# A thread reports a round that takes longer than this in parts: each report costs the loop a turn.
-TELL_SECONDS = 0.001
-# When a sync could not even begin.
+# The interval at which waiting calls are checked for their deadlines while rounds run.
+TIMEOUT_CHECK_SECONDS = 1.0
+# The minimum interval between two reports of a thread about the finished syncs of a round. Each report wakes the event
+# loop.
+REPORT_SECONDS = 0.001
+# The pause before a sync that could not begin is retried.
 RETRY_SECONDS = 0.5
-# To take one in takes the loop five microseconds and a descriptor; the others are in the next round.
+# The maximum number of logs in a round. Further logs are synced in the next round. Adding a log to a round takes five
+# microseconds, and needs a file descriptor.
 LOGS_PER_ROUND_MAX = 500
-# At the stop: how long a round on a disk that hangs is waited for.
+# The maximum time that the stop of the server waits for a running round, in case the disk hangs.
 CLOSE_SECONDS = 30.0
 
 
 class KernelSyncs(Protocol):
-    """`storage.kernel_syncs.KernelSyncs`."""
+    """The interface of `storage.disk.kernel_syncs.KernelSyncs`."""
 
     event_fd: int
 
@@ -52,7 +54,11 @@ class KernelSyncs(Protocol):
 
 
 class SyncRounds:
-    """Called from the event loop. `rounds` and `files` count what was done, `longest_seconds` is the longest round."""
+    """Runs the sync rounds of a node. Use it only in the event loop's thread.
+
+    `rounds` and `files` are the numbers of finished rounds and synced files. `failures` is the number of failed syncs.
+    `longest_seconds` is the duration of the longest round.
+    """
 
     def __init__(
         self,
@@ -62,9 +68,10 @@ class SyncRounds:
         all_open: Callable[[], Iterable[Partition]] = tuple,
         kernel: KernelSyncs | None = None,
     ) -> None:
-        """`lane` runs what `kernel` does not; both are closed with the rounds.
+        """`lane` runs the syncs that `kernel` does not run. `close` closes both.
 
-        `all_open` are the partitions that a failed sync of a whole file system may have harmed.
+        `all_open` returns all open partitions. It is called when the sync of a whole file system has failed, because
+        each of them may have lost pages.
         """
         self._files = files
         self._data_dirs = tuple(data_dirs)
@@ -74,27 +81,28 @@ class SyncRounds:
         self._kernel = kernel
         if kernel is not None:
             self._loop.add_reader(kernel.event_fd, self._take_done)
-        # The syncs that are under way in the kernel, by its numbers.
+            yield_processor_while(lambda: bool(self._in_kernel))
+        # The syncs that run in the kernel, by the numbers that `KernelSyncs.begin` returned.
         self._in_kernel: dict[int, LogSync] = {}
-        # In the order in which they asked; a set would do if it kept one.
+        # The partitions that requested a sync, in the order of the requests.
         self._dirty: dict[Partition, None] = {}
         self._running: dict[LogSync, tuple[Partition, int]] = {}
-        # Partitions whose sync could not even be begun.
+        # Partitions whose sync could not begin.
         self._delayed: set[Partition] = set()
         self._began_at = 0.0
         self._is_begun = False
         self._is_closed = False
-        self._look: asyncio.TimerHandle | None = None
+        self._timeout_timer: asyncio.TimerHandle | None = None
         self._idle: asyncio.Future[None] | None = None
         self.rounds = 0
         self.files = 0
         self.failures = 0
-        # Partitions whose sync had to be put off because no descriptor was to be had.
+        # The number of times a sync was delayed, because there was no free file descriptor.
         self.delays = 0
         self.longest_seconds = 0.0
 
     def add(self, partition: Partition) -> None:
-        """Sync what has been appended to it; its `end_sync` is called when that is done."""
+        """Sync everything appended to the partition so far, in the next round. Then call the partition's `end_sync`."""
         self._dirty[partition] = None
         if not self._is_begun:
             self._is_begun = True
@@ -104,16 +112,16 @@ class SyncRounds:
         self._loop.call_later(delay_ms / 1000, self.add, partition)
 
     async def idle(self) -> None:
-        """Wait until nothing is left to be synced."""
+        """Wait until no sync is running or requested."""
         if self._is_begun:
             if self._idle is None:
                 self._idle = self._loop.create_future()
             await asyncio.shield(self._idle)
 
     def close(self) -> None:
-        """Finish the round that runs; nothing new is begun. The logs sync the rest themselves when they are closed."""
-        if self._look is not None:
-            self._look.cancel()
+        """Wait for the running round, and begin no other round. Each log syncs its last records when it is closed."""
+        if self._timeout_timer is not None:
+            self._timeout_timer.cancel()
         self._is_closed = True
         if self._kernel is not None:
             self._close_kernel(self._kernel)
@@ -126,13 +134,14 @@ class SyncRounds:
             self._take_done()
         self._loop.remove_reader(kernel.event_fd)
         if not self._in_kernel:
-            kernel.close()  # with syncs under way it would wait for the disk that hangs
+            kernel.close()  # while syncs run, this call would wait for the disk that hangs
         for sync in self._in_kernel.values():
-            # Their outcome will not be known, so these logs must not be closed as if all of their records were safe.
+            # The results of these syncs are not known, so the syncs count as failed. Otherwise the logs would be closed
+            # as if their records were durable.
             self._lane.submit(partial(self._end_failed, sync, OSError(errno.EIO, "the disk does not answer")))
 
     def _begin(self) -> None:
-        if self._is_closed:  # what is dirty is synced when its log is closed
+        if self._is_closed:  # each log is synced when it is closed
             return
         dirty = list(islice(self._dirty, LOGS_PER_ROUND_MAX))
         for partition in dirty:
@@ -144,7 +153,7 @@ class SyncRounds:
                 self._delay(partition, error)
                 continue
             except Exception:
-                # One reader that fails when it is told must not end the rounds for all.
+                # `begin_sync` may run callbacks. If one raises, the rounds of the other partitions continue.
                 log.exception("at the sync of %s-%d", partition.topic_name, partition.index)
                 continue
             if sync is None:
@@ -152,11 +161,11 @@ class SyncRounds:
             else:
                 self._running[sync] = (partition, partition.appended_bytes)
         if not self._running:
-            self._rest()
+            self._become_idle()
             return
         self._began_at = self._loop.time()
-        if self._look is None:
-            self._look = self._loop.call_later(LOOK_SECONDS, self._look_after)
+        if self._timeout_timer is None:
+            self._timeout_timer = self._loop.call_later(TIMEOUT_CHECK_SECONDS, self._check_timeouts)
         syncs = list(self._running)
         if self._kernel is not None and sum(sync.file_count for sync in syncs) <= FILES_ONE_BY_ONE_MAX:
             syncs = [sync for sync in syncs if not self._begin_in_kernel(self._kernel, sync)]
@@ -169,13 +178,13 @@ class SyncRounds:
             return False
         number = kernel.begin(fd)
         if number is None:
-            sync.give_up()
+            sync.cancel()
             return False
         self._in_kernel[number] = sync
         return True
 
     def _take_done(self) -> None:
-        """The kernel has finished some syncs."""
+        """Complete the syncs that the kernel has finished."""
         assert self._kernel is not None
         done: list[Synced] = []
         for number, error_number in self._kernel.done():
@@ -189,11 +198,14 @@ class SyncRounds:
             self._end(done)
 
     def _end_failed(self, sync: LogSync, error: OSError) -> None:
-        """In the sync lane: the end of a sync that failed in the kernel."""
-        self._tell([(sync, sync.end(error))])
+        """Process a sync that failed in the kernel. Runs in a thread of the sync lane."""
+        self._report([(sync, sync.end(error))])
 
     def _delay(self, partition: Partition, error: DiskFailure) -> None:
-        """Out of descriptors. Nothing is lost: a later round answers waiting callers, within their time-outs."""
+        """Retry a sync later, because there is no free file descriptor. No record is lost.
+
+        The deadlines of waiting calls do not change.
+        """
         if partition not in self._delayed:
             self._delayed.add(partition)
             self.delays += 1
@@ -208,29 +220,30 @@ class SyncRounds:
         self._loop.call_later(RETRY_SECONDS, self.add, partition)
 
     def _run_round(self, syncs: Sequence[LogSync]) -> None:
-        """In the sync lane: one round."""
+        """Run one round. Runs in a thread of the sync lane."""
         left = dict.fromkeys(syncs)
         done: list[Synced] = []
-        told_at = time.monotonic()
+        reported_at = time.monotonic()
         try:
             for sync, failure in sync_each(self._files, self._data_dirs, syncs):
                 del left[sync]
                 done.append((sync, failure))
-                if left and time.monotonic() - told_at >= TELL_SECONDS:
-                    self._tell(done)
-                    done, told_at = [], time.monotonic()
+                if left and time.monotonic() - reported_at >= REPORT_SECONDS:
+                    self._report(done)
+                    done, reported_at = [], time.monotonic()
         except Exception as error:
-            # Whatever it was, nobody may believe that these records are safe.
+            # After an unexpected error, the records of all remaining syncs must not be treated as durable.
             log.exception("a sync round failed")
             done += [(sync, StorageFailed(f"sync: {error}")) for sync in left]
-        self._tell(done)
+        self._report(done)
 
-    def _tell(self, done: list[Synced]) -> None:
-        with suppress(RuntimeError):  # the loop is gone, and everybody who waited with it
+    def _report(self, done: list[Synced]) -> None:
+        """Report finished syncs to the event loop."""
+        with suppress(RuntimeError):  # the event loop is closed, so no call waits for the result
             self._loop.call_soon_threadsafe(self._end, done)
 
     def _end(self, done: list[Synced]) -> None:
-        """Some syncs of the round are over, or all that were left."""
+        """Process finished syncs of the round. After the last sync of the round, begin the next round."""
         for sync, failure in done:
             partition, readable_bytes = self._running.pop(sync)
             self.files += sync.file_count
@@ -239,7 +252,7 @@ class SyncRounds:
             elif isinstance(failure, StorageFailed):
                 self.failures += 1
                 log.critical(
-                    "%s-%d cannot be synced and takes no more records until the next start: %s",
+                    "%s-%d cannot be synced and accepts no more records until the next start: %s",
                     partition.topic_name,
                     partition.index,
                     failure,
@@ -247,13 +260,13 @@ class SyncRounds:
             try:
                 partition.end_sync(sync, readable_bytes, failure)
             except Exception:
-                # One reader that fails must not keep the others from being told.
+                # `end_sync` runs callbacks. If one raises, the other partitions are still notified.
                 log.exception("after the sync of %s-%d", partition.topic_name, partition.index)
             if failure is not None and not isinstance(failure, StorageFailed):
                 self._delay(partition, failure)
         for _, failure in done:
             if isinstance(failure, FileSystemFailed):
-                self._mourn(failure)
+                self._fail_logs_on(failure)
         if self._running:
             return
         self.rounds += 1
@@ -261,16 +274,16 @@ class SyncRounds:
         if self._dirty:
             self._begin()
         else:
-            self._rest()
+            self._become_idle()
 
-    def _mourn(self, failure: FileSystemFailed) -> None:
-        """A whole file system could not be synced: pages of logs that were not in the round may be lost as well."""
+    def _fail_logs_on(self, failure: FileSystemFailed) -> None:
+        """Make all open logs on a file system refuse records. Its sync has failed, so any log may have lost pages."""
         for partition in self._all_open():
             opened = partition.maintenance() if partition.is_open else None
             if opened is not None and opened.directory.startswith(os.path.join(failure.data_dir, "")):
                 opened.fail(failure)
 
-    def _rest(self) -> None:
+    def _become_idle(self) -> None:
         if self._dirty:
             self._loop.call_soon(self._begin)
             return
@@ -280,10 +293,10 @@ class SyncRounds:
             if not idle.done():
                 idle.set_result(None)
 
-    def _look_after(self) -> None:
-        self._look = None
+    def _check_timeouts(self) -> None:
+        self._timeout_timer = None
         if not self._is_begun:
             return
         for partition in (*self._dirty, *(partition for partition, _ in self._running.values())):
             partition.give_up_overdue()
-        self._look = self._loop.call_later(LOOK_SECONDS, self._look_after)
+        self._timeout_timer = self._loop.call_later(TIMEOUT_CHECK_SECONDS, self._check_timeouts)

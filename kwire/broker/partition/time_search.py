@@ -1,32 +1,36 @@
-"""Looking for a time in a log, made so that a thread can do it while the loop goes on appending.
+"""Searches for a timestamp in a log. A thread can run them while the event loop continues to append.
 
-The thread gets copies of the segments (`storage/copies.py`): the same files as far as they are written now.
+The thread uses read-only copies of the segment objects (`storage/segment/read_only_copy.py`). A copy reads the same
+files, up to their size when the search was created.
 
-Retention and compaction may take the files away or put others in their place while the thread reads. What it finds
-then is worth nothing: who has waited for it asks :meth:`TimeSearch.is_outdated` first, and looks again.
+Retention and compaction may remove or replace the files while the thread reads. The result is then not valid. Before
+callers use a result, they check :meth:`TimeSearch.is_outdated`, and repeat the search if necessary.
 """
 
 from collections.abc import Callable
 
-from storage.copies import copy_segment
-from storage.files import Files
-from storage.log import Log
-from storage.segment import LogSegment
-from storage.times import TimestampAndOffset, first_at_or_after, largest
+from storage.disk.files import Files
+from storage.log.log import Log
+from storage.segment.read_only_copy import copy_segment
+from storage.segment.segment import LogSegment
+from storage.segment.time_search import TimestampAndOffset, find_largest, first_at_or_after
 
 _FILES = Files()
 
 
 class TimeSearch:
-    """Made on the loop, run once and in any thread. It finds records from the log start up to `upto`."""
+    """A search from the log start offset up to `upto`.
 
-    __slots__ = ("_is_exchanged", "_look", "_sealed", "_segments", "_start", "_upto")
+    It is created in the event loop's thread. Then it is called once, in any thread.
+    """
 
-    def __init__(self, log: Log, upto: int, look: Callable[[list[LogSegment], int, int], TimestampAndOffset | None]):
-        self._look = look
+    __slots__ = ("_is_replaced", "_sealed", "_search", "_segments", "_start", "_upto")
+
+    def __init__(self, log: Log, upto: int, search: Callable[[list[LogSegment], int, int], TimestampAndOffset | None]):
+        self._search = search
         originals = list(log.segments())
         self._segments = [copy_segment(segment, log.directory, _FILES, log.settings) for segment in originals]
-        # Their files are cut to their sizes, so another size is another file.
+        # The file of a sealed segment has exactly the segment's size. If the size differs, the file was replaced.
         self._sealed = [
             copy
             for copy, segment in zip(self._segments, originals, strict=True)
@@ -34,20 +38,20 @@ class TimeSearch:
         ]
         self._start = log.log_start_offset
         self._upto = upto
-        self._is_exchanged = False
+        self._is_replaced = False
 
     def __call__(self) -> TimestampAndOffset | None:
         try:
-            return self._look(self._segments, self._start, self._upto)
+            return self._search(self._segments, self._start, self._upto)
         finally:
             for segment in self._segments:
                 segment.close()
-            # Files are exchanged a moment before the log on the loop knows of it.
-            self._is_exchanged = any(_size_of(segment.path) != segment.size_bytes for segment in self._sealed)
+            # Compaction replaces the files shortly before it updates the log object, so the files are checked too.
+            self._is_replaced = any(_size_of(segment.path) != segment.size_bytes for segment in self._sealed)
 
     def is_outdated(self, log: Log) -> bool:
-        """Whether the files of the log are others than those the search began with, or fewer. Asked on the loop."""
-        if self._is_exchanged:
+        """Whether files were removed or replaced since the search began. Call it in the event loop's thread."""
+        if self._is_replaced:
             return True
         now = {segment.base_offset: segment for segment in log.segments()}
         for number, copy in enumerate(self._segments, start=1):
@@ -61,13 +65,13 @@ class TimeSearch:
 
 
 def search_time(log: Log, timestamp_ms: int, upto: int) -> TimeSearch:
-    """What finds the first record of this time or later."""
+    """Return a search for the first record with this timestamp or a later one."""
     return TimeSearch(log, upto, lambda segments, start, end: first_at_or_after(segments, timestamp_ms, start, end))
 
 
 def search_largest_time(log: Log, upto: int) -> TimeSearch:
-    """What finds the record with the largest time."""
-    return TimeSearch(log, upto, largest)
+    """Return a search for the record with the largest timestamp."""
+    return TimeSearch(log, upto, find_largest)
 
 
 def _size_of(path: str) -> int:

@@ -1,4 +1,8 @@
-"""Callers that wait for a partition: until an offset is committed or synced, or for each rise of the high watermark."""
+"""Waiting calls and watchers of a partition.
+
+A waiting call is called once, when an offset is committed or synced. A watcher is called at each rise of the high
+watermark.
+"""
 
 from collections import deque
 from collections.abc import Callable
@@ -6,17 +10,18 @@ from typing import Any, NamedTuple
 
 from kwire.errors import ErrorCode, KafkaError
 
-# Called once: with None when the offset is reached, with an error when it will not be, or not in time.
+# Called once. The argument is None if the offset was reached. It is an error if the deadline has passed, or if the
+# offset cannot be reached.
 OnReached = Callable[[KafkaError | None], None]
 # Called with the partition.
 Watcher = Callable[[Any], None]
 
-# The time limit of a wait that has none of its own; a disk that is stuck for longer is reported.
+# The default timeout of a wait.
 WAIT_MS_MAX = 30_000
 
 
 class Awaited(NamedTuple):
-    """A call that waits for an offset, until `deadline` of the partition's monotonic clock."""
+    """A call that waits for an offset. `deadline` is a time of the partition's monotonic clock."""
 
     offset: int
     deadline: float
@@ -24,9 +29,9 @@ class Awaited(NamedTuple):
 
 
 class Waiting:
-    """The part of a partition that knows its waiting callers and its watchers.
+    """The part of a partition that stores its waiting calls and its watchers.
 
-    The collections are made when they are first needed: most partitions of a large node are idle.
+    The collections are created on first use, because most partitions of a large node are idle.
     """
 
     __slots__ = ("_awaited", "_awaited_syncs", "_watchers")
@@ -37,7 +42,7 @@ class Waiting:
         self._awaited_syncs: deque[Awaited] | None = None
 
     def watch(self, watcher: Watcher) -> None:
-        """Call `watcher` in the loop turn of each rise of the high watermark. It must be quick and must not append."""
+        """Call `watcher` at each rise of the high watermark. The watcher must be quick and must not append."""
         if self._watchers is None:
             self._watchers = set()
         self._watchers.add(watcher)
@@ -48,7 +53,7 @@ class Waiting:
 
     @property
     def has_waiting(self) -> bool:
-        """Whether a caller waits for an offset to be committed or synced."""
+        """Whether a call waits for an offset to be committed or synced."""
         return bool(self._awaited or self._awaited_syncs)
 
     def _await(self, one: Awaited) -> None:
@@ -76,7 +81,7 @@ class Waiting:
             watcher(self)
 
     def _give_up_overdue(self, now: float) -> None:
-        """Fail the waits whose deadline is over with REQUEST_TIMED_OUT."""
+        """Notify the waiting calls whose deadline has passed. They get the error REQUEST_TIMED_OUT."""
         if any(one.deadline <= now for awaited in (self._awaited, self._awaited_syncs) for one in awaited or ()):
             error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the records are not durable within the request's timeout")
             self._give_up(lambda one: one.deadline <= now, error)

@@ -1,8 +1,8 @@
-"""Rebuilding the catalogue from partition folders, and accepting the loss of partitions, on a stopped server.
+"""Adoption rebuilds the catalogue of a stopped server from its partition folders, and records accepted losses.
 
-Used by `kwire log adopt`. Nothing is ever deleted: what cannot be used is moved to `set-aside-TIME`. What the folders
-do not say is chosen so that no record is lost by it: an adopted topic keeps everything (`retention.ms=-1`,
-`retention.bytes=-1`) until an operator says otherwise.
+`kwire log adopt` runs it. An adoption deletes no data: it moves folders that cannot be used to `set-aside-TIME`. The
+folders do not record the settings of their topic. An adopted topic therefore keeps all records (`retention.ms=-1`,
+`retention.bytes=-1`) until an operator changes its settings.
 """
 
 import os
@@ -16,52 +16,56 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
-from kwire.broker.catalogue import KEY_PREFIX, MARKS_PREFIX, entry_value
-from kwire.broker.deletion_notes import KEY_PREFIX as DELETED_PREFIX
-from kwire.broker.internal_topics import OWN_TOPICS, internal_topic
+from kwire.broker.admin.producer_ids import KEY as PRODUCER_IDS_KEY
 from kwire.broker.partition.reserved_offsets import MARK_BLOCK
-from kwire.broker.producer_ids import KEY as PRODUCER_IDS_KEY
-from kwire.broker.start_up import NODE_KEY, new_cluster_id, set_aside_stamp
-from kwire.broker.topic_names import PARTITIONS_MAX, check_name
+from kwire.broker.topics.catalogue import KEY_PREFIX, MARKS_PREFIX, entry_value
+from kwire.broker.topics.deletion_notes import KEY_PREFIX as DELETED_PREFIX
+from kwire.broker.topics.internal_topics import OWN_TOPICS, internal_topic
+from kwire.broker.topics.names import PARTITIONS_MAX, check_name
+from kwire.broker.topics.startup import NODE_KEY, new_cluster_id, set_aside_stamp
+from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.config import Config
-from kwire.disk_lanes import DiskLanes
 from kwire.errors import KafkaError
 from kwire.metastore import Change, EmbeddedMetaStore
 from kwire.metastore.embedded import revision_of
 from kwire.metastore.interface import ABSENT
-from storage.checkpoint import CHECKPOINT_NAME, Checkpoint, decode_checkpoint
+from storage.data_directory.folder_list import FOLDERS_NAME, FolderList
+from storage.data_directory.partition_metadata import METADATA_NAME, decode_metadata, encode_metadata
+from storage.data_directory.set_aside import set_aside
+from storage.data_directory.start_check import is_partition
+from storage.data_directory.store import LOCK_NAME
+from storage.disk.files import Files
+from storage.disk.journal import Journal, salvage
+from storage.disk.mirrored_journal import JOURNAL_NAME, MIRROR_NAME
 from storage.errors import DataDirectoryLocked, JournalDamaged
-from storage.files import Files
-from storage.folder_list import FOLDERS_NAME, FolderList
-from storage.index import NO_MAX_TIMESTAMP
-from storage.journal import Journal, salvage
-from storage.lost_end import give_up_end, has_lost_end
-from storage.mirrored_journal import JOURNAL_NAME, MIRROR_NAME
-from storage.partition_metadata import METADATA_NAME, decode_metadata, encode_metadata
-from storage.set_aside import set_aside
-from storage.start_check import is_partition
-from storage.store import LOCK_NAME
+from storage.recovery.checkpoint import CHECKPOINT_NAME, Checkpoint, decode_checkpoint
+from storage.recovery.damaged_end import has_damaged_end, quarantine_damaged_end
+from storage.segment.index import NO_MAX_TIMESTAMP
 
 KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
-# The catalogue is written with at most this many entries at a time.
+# The number of catalogue entries that are written by one commit.
 CHANGES_PER_COMMIT = 10_000
 SALVAGED_SUFFIX = ".salvaged"
-# What a journal holds of which nothing could be read.
+# The content of a new journal if nothing could be read from the damaged ones.
 NO_COMMIT = b'{"revision":1,"set":{}}'
-# Above what checkpoints say of leader epochs: runs that were killed may not have written theirs.
+# Added to the largest leader epoch in the checkpoints. Each start of the server uses a new epoch, and a server that was
+# killed may not have written its epoch to a checkpoint.
 EPOCH_MARGIN = 100
-# Producer ids go on from the time in seconds, times this: above every id that was ever counted up.
+# New producer ids start at the time in seconds multiplied by this, which is above every id that was ever assigned.
 PRODUCER_IDS_PER_SECOND = 2**20
 
 _PARTITION_FOLDER = re.compile(r"(.+)-(\d+)")
 
 
-class NotPossible(Exception):
-    """The operator asked for something that cannot be done; the message says why. Nothing was changed."""
+class AdoptionRefused(Exception):
+    """The operator's request cannot be carried out. No folder and no catalogue entry was changed.
+
+    The message gives the reason.
+    """
 
 
 class Folder(NamedTuple):
-    """A partition folder as it was found; `topic_id` is None when its metadata is missing or damaged."""
+    """A partition folder on disk. `topic_id` is None if the folder's metadata file is missing or damaged."""
 
     data_dir: str
     name: str
@@ -75,14 +79,21 @@ class Folder(NamedTuple):
 
 
 class Outcome(Struct):
-    """`done`: one sentence for each change. `left`: what still needs a decision."""
+    """The report of an adoption.
+
+    `done` has one sentence for each change that was made. `left` has one sentence for each problem that the operator
+    has to decide on.
+    """
 
     done: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
 
 
-class Locked:
-    """The directories of a stopped server, held for as long as they are worked on."""
+class DirectoryLocks:
+    """Locks all data directories of a stopped server.
+
+    Raises DataDirectoryLocked if another process uses one of them.
+    """
 
     def __init__(self, data_dirs: Sequence[str], files: Files) -> None:
         self._files = files
@@ -100,7 +111,10 @@ class Locked:
 
 
 class Adoption:
-    """One run over the directories of a node, the one with the catalogue first; the caller holds their locks."""
+    """One adoption of a node's data directories. The first directory contains the catalogue.
+
+    The caller holds the locks of all directories (`DirectoryLocks`).
+    """
 
     def __init__(self, data_dirs: Sequence[str], files: Files, config: Config) -> None:
         self._data_dirs = data_dirs
@@ -110,11 +124,14 @@ class Adoption:
         self._stamp = set_aside_stamp()
         self._outcome = Outcome()
         self._changes: list[Change] = []
-        # Paths of the partitions that are damaged at their end only, by name.
+        # Paths of the partitions that are damaged only at their end, by folder name.
         self._lost_ends: dict[str, str] = {}
 
     async def run(self, accepted: Collection[str]) -> Outcome:
-        """`accepted`: folder names of partitions whose loss the operator accepts. Raises NotPossible, StorageError."""
+        """Run the adoption. `accepted` are the folder names of partitions whose loss the operator accepts.
+
+        Raises AdoptionRefused or StorageError.
+        """
         self._metastore = self._open_metastore()
         try:
             self._topics: dict[str, dict[str, Any]] = {
@@ -138,7 +155,7 @@ class Adoption:
             self._lanes.close()
         return self._outcome
 
-    # --- what is there
+    # --- the catalogue and folders on disk
 
     def _open_metastore(self) -> EmbeddedMetaStore:
         data_dir = self._data_dirs[0]
@@ -148,7 +165,10 @@ class Adoption:
             return self._salvaged_metastore(data_dir)
 
     def _salvaged_metastore(self, data_dir: str) -> EmbeddedMetaStore:
-        """What can be read of both copies, in the order of the commits; the damaged files are set aside."""
+        """Rebuild the journal from every commit that can be read in at least one of its two copies.
+
+        The damaged files are copied to `set-aside-TIME` before they are replaced.
+        """
         paths = [os.path.join(data_dir, name) for name in (JOURNAL_NAME, MIRROR_NAME)]
         records = {record: None for path in paths for record in salvage(self._files.read_file(path) or b"")}
         ordered = sorted(records, key=revision_of)
@@ -157,7 +177,8 @@ class Adoption:
             journal = Journal.open(path + SALVAGED_SUFFIX, self._files)
             journal.rewrite(ordered or [NO_COMMIT])
             journal.close()
-            # From the first rename on there is a sound copy, which repairs the other one.
+            # After the first rename, one copy of the journal is intact. Opening the journal then repairs the other
+            # copy.
             self._files.rename(path + SALVAGED_SUFFIX, path)
         self._files.fsync_dir(data_dir)
         self._outcome.done.append(
@@ -174,7 +195,7 @@ class Adoption:
         return target
 
     def _read_list(self) -> Mapping[str, bytes]:
-        """Which partitions had folders, as far as it is known; the list itself is left to the server."""
+        """Return the topic id of each partition in the folder list, by folder name. The file itself is not changed."""
         if not self._files.exists(os.path.join(self._data_dirs[0], FOLDERS_NAME)):
             return {}
         listed = FolderList(self._data_dirs[0], self._files, lambda job: job())
@@ -202,28 +223,31 @@ class Adoption:
         unknown: dict[str, list[Folder]] = {}
         for folder in (one for some in self._found.values() for one in some):
             if folder.topic_id in deleted:
-                continue  # the next start removes it
-            if not _is_possible(folder):
-                self._set_aside(folder, "no partition can have this name")
+                continue  # the next start removes the folder
+            if not _has_valid_name(folder):
+                self._set_aside(folder, "its name is not a valid partition name")
             elif folder.topic in self._topics:
-                self._settle_known(folder)
+                self._repair_known(folder)
             else:
                 unknown.setdefault(folder.topic, []).append(folder)
         for topic, folders in sorted(unknown.items()):
             self._adopt_topic(topic, folders)
 
-    def _settle_known(self, folder: Folder) -> None:
-        """A folder whose topic is in the catalogue: its metadata is repaired, and a missing partition is added."""
+    def _repair_known(self, folder: Folder) -> None:
+        """Repair the metadata of a folder whose topic is in the catalogue.
+
+        If the topic has too few partitions in the catalogue, raise its partition count.
+        """
         value = self._topics[folder.topic]
         topic_id = bytes.fromhex(value["id"])
         is_new = folder.number >= value["partitions"]
         if folder.topic_id != topic_id:
             if any(one.topic_id == topic_id for one in self._found[folder.name]):
-                return  # its place is taken by the right one
+                return  # another folder of this name has the right id
             is_nameless = folder.topic_id is None or not self._is_owned(folder.topic_id)
             if not is_nameless or (folder.topic_id is not None and self._listed.get(folder.name) != topic_id):
                 if is_new:
-                    self._set_aside(folder, "it is of another topic")
+                    self._set_aside(folder, "it belongs to another topic")
                 return
             self._write_metadata(folder, topic_id)
         if is_new:
@@ -250,7 +274,7 @@ class Adoption:
         settings = " ".join(f"{name}={value}" for name, value in configs.items())
         self._outcome.done.append(
             f"topic {topic} is in the catalogue again: {count} partitions ({len(folders)} folders), {settings}; check "
-            "its partition count and settings, which the folders do not name"
+            "its partition count and settings, which the folders do not record"
         )
 
     def _is_owned(self, topic_id: bytes) -> bool:
@@ -259,7 +283,7 @@ class Adoption:
 
     def _write_metadata(self, folder: Folder, topic_id: bytes) -> None:
         self._files.replace_file(os.path.join(folder.path, METADATA_NAME), encode_metadata(topic_id), sync=True)
-        self._outcome.done.append(f"{folder.path}: {METADATA_NAME} was written anew")
+        self._outcome.done.append(f"{folder.path}: {METADATA_NAME} was rewritten")
 
     def _set_aside(self, folder: Folder, reason: str) -> None:
         target = set_aside(folder.data_dir, [folder.name], self._stamp, self._files)
@@ -272,7 +296,7 @@ class Adoption:
                 self._changes.append(Change(KEY_PREFIX + name, value, entry.revision if entry else ABSENT))
 
     def _rebuild_node(self) -> None:
-        """Numbers that must not be given twice, where the catalogue does not know them any more."""
+        """Write a new node entry and a new next producer id, if they are lost. No epoch or producer id is reused."""
         if self._metastore.get(NODE_KEY) is None:
             epochs = [epoch for checkpoint in self._checkpoints() for epoch, _ in checkpoint.epochs]
             value = {
@@ -281,7 +305,9 @@ class Adoption:
                 "directory_id": uuid.uuid4().hex,
             }
             self._changes.append(Change(NODE_KEY, value, ABSENT))
-            self._outcome.done.append(f"the cluster id is {value['cluster_id']}; groups and webhooks are defined anew")
+            self._outcome.done.append(
+                f"the cluster id is {value['cluster_id']}; groups and webhooks have to be defined again"
+            )
         if self._metastore.get(PRODUCER_IDS_KEY) is None:
             value = {"next": int(time.time()) * PRODUCER_IDS_PER_SECOND}
             self._changes.append(Change(PRODUCER_IDS_KEY, value, ABSENT))
@@ -298,7 +324,7 @@ class Adoption:
     # --- losses
 
     def _lost(self) -> list[str]:
-        """Partitions that are known to have had a folder, and have none."""
+        """Return the partitions that are in the folder list and in the catalogue, but have no folder."""
         return [
             name for name, topic_id in self._listed.items() if name not in self._found and self._id_of(name) == topic_id
         ]
@@ -315,29 +341,32 @@ class Adoption:
         for name in sorted(accepted):
             topic_id = self._id_of(name)
             if topic_id is None:
-                raise NotPossible(f"--accept-loss {name}: the catalogue has no such partition")
+                raise AdoptionRefused(f"--accept-loss {name}: the catalogue has no such partition")
             whole = [one for one in self._found.get(name, ()) if one.topic_id == topic_id]
-            if whole and has_lost_end(whole[0].path, self._files):
+            if whole and has_damaged_end(whole[0].path, self._files):
                 self._lost_ends[name] = whole[0].path
             elif whole or (name not in lost and name not in self._found):
-                raise NotPossible(f"--accept-loss {name}: this partition is not lost, nothing is to be accepted")
+                raise AdoptionRefused(f"--accept-loss {name}: this partition is not lost")
 
     def _accept_loss(self, name: str) -> None:
-        """An empty log that goes on above every offset that was ever acknowledged."""
+        """Replace a lost partition by an empty log, or quarantine the damaged end of its log.
+
+        The log continues above every acknowledged offset.
+        """
         topic, _, index = name.rpartition("-")
         value = self._topics[topic]
         entry = self._metastore.get(MARKS_PREFIX + value["id"])
         offset: int = entry.value.get(index, MARK_BLOCK) if entry is not None else MARK_BLOCK
         if name in self._lost_ends:
-            end = give_up_end(self._lost_ends[name], self._files, offset)
-            self._outcome.done.append(f"{name} goes on at offset {end}, above every acknowledged offset")
+            end = quarantine_damaged_end(self._lost_ends[name], self._files, offset)
+            self._outcome.done.append(f"{name} continues at offset {end}, above every acknowledged offset")
             return
         for folder in self._found.get(name, ()):
             checkpoint = self._checkpoint(folder.path)
             offset = max(offset, checkpoint.offset if checkpoint is not None else 0)
             self._set_aside(folder, "its loss was accepted")
         self._make_empty_log(os.path.join(self._data_dirs[0], name), bytes.fromhex(value["id"]), offset)
-        self._outcome.done.append(f"{name} begins anew at offset {offset}, above every acknowledged offset")
+        self._outcome.done.append(f"{name} starts empty at offset {offset}, above every acknowledged offset")
 
     def _make_empty_log(self, path: str, topic_id: bytes, offset: int) -> None:
         checkpoint = Checkpoint(
@@ -347,7 +376,7 @@ class Adoption:
             offset=offset,
             segment_base=offset,
             position=0,
-            walk_from=offset,
+            scan_from=offset,
             max_timestamp=NO_MAX_TIMESTAMP,
             first_timestamp=NO_MAX_TIMESTAMP,
             created_ms=0,
@@ -355,7 +384,7 @@ class Adoption:
             producers=b"",
         )
         self._files.makedirs(path)
-        # The metadata comes last: without it the folder is not taken for the log.
+        # The metadata file is written last, because a folder without it is not used as a log.
         self._files.replace_file(os.path.join(path, CHECKPOINT_NAME), checkpoint.encode(), sync=True)
         self._files.replace_file(os.path.join(path, METADATA_NAME), encode_metadata(topic_id), sync=True)
         self._files.fsync_dir(os.path.dirname(path))
@@ -370,7 +399,7 @@ class Adoption:
                 )
 
 
-def _is_possible(folder: Folder) -> bool:
+def _has_valid_name(folder: Folder) -> bool:
     try:
         check_name(folder.topic)
     except KafkaError:

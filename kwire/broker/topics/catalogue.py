@@ -1,16 +1,16 @@
-"""What the metadata store knows of topics, and the two indexes over it: by topic id, and by the look of a name.
+"""The catalogue of topics in the metadata store, with two indexes: by topic id, and by collision key of the name.
 
-A node may have a hundred thousand topics of which a hundred are used. All of them are here, at some four hundred bytes
-each, and none of them is more than that until somebody uses it: then `topics.py` makes the live object. Whoever only
-wants to know what a topic is (Metadata, metrics) asks here and makes nothing.
+A node may have a hundred thousand topics, of which only a hundred are in use. The catalogue contains all of them and
+needs about four hundred bytes per topic. `topics.py` creates a live object when a topic is used. Code that needs only
+the catalogue entries of topics (Metadata, metrics) reads the catalogue and creates no live objects.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kwire.broker.deletion_notes import DeletionNotes
-from kwire.broker.ordered_keys import OrderedKeys
+from kwire.broker.topics.deletion_notes import DeletionNotes
+from kwire.broker.topics.ordered_keys import OrderedKeys
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, Conflict, MetaStore
 from kwire.metastore.interface import ABSENT
@@ -19,33 +19,34 @@ from storage.errors import StorageError
 log = logging.getLogger("kwire.broker")
 
 KEY_PREFIX = "topics/"
-# The schemas of topics of the event store, by topic id: they go with their topic.
+# The schemas of topics of the event store, by topic id. The schemas of a topic are deleted with the topic.
 SCHEMAS_PREFIX = "event-topics/"
-# Up to which offset records of its partitions may be acknowledged, by topic id: `offset_marks.py`.
+# The offset marks of a topic's partitions, by topic id: `offset_marks.py`.
 MARKS_PREFIX = "offset-marks/"
 OFFSETS_TOPIC = "__consumer_offsets"
-# Where transactions stand: `kwire/coordinator/transaction`.
+# The state of transactions: `kwire/coordinator/transaction`.
 TRANSACTIONS_TOPIC = "__transaction_state"
-# The journal of the event store: `store/journal.py`.
+# The event journal of the event store: `event_store/journal.py`.
 EVENTS_TOPIC = "__events"
-# Where webhooks stand: `webhooks/state_log.py`.
+# The state of webhooks: `webhooks/state_log.py`.
 WEBHOOKS_TOPIC = "__webhooks"
-# Notes about webhooks, for people: `webhooks/audit.py`.
+# The audit log of webhooks: `webhooks/audit.py`.
 AUDIT_TOPIC = "kwire-audit"
 ROOM_CONFIG = "kwire.room"
 EVENTS_CONFIG = "kwire.events"
-# Of topics that are older than the note of it.
+# The creation time of topics that were created by versions of kwire that did not store the time.
 UNKNOWN_TIME_MS = -1
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state", EVENTS_TOPIC, WEBHOOKS_TOPIC})
-# Internal topics that clients cannot read or configure either.
+# Internal topics that clients can neither read nor configure.
 HIDDEN_TOPICS = frozenset({EVENTS_TOPIC, WEBHOOKS_TOPIC})
 
 
 class TopicFacts(NamedTuple):
-    """A topic as the catalogue has it. `configs` holds only what was set on it.
+    """The catalogue entry of a topic.
 
-    `revision` is that of the store's entry: a change of what it says is judged by it. `created_ms` is -1 if nobody
-    knows.
+    `configs` contains only the settings that were set on the topic itself. `revision` is the revision of the entry in
+    the metadata store. A change is refused if the entry's revision has changed since. `created_ms` is -1 if the time is
+    not known.
     """
 
     name: str
@@ -65,9 +66,9 @@ class TopicFacts(NamedTuple):
 
 
 class Catalogue:
-    """All topics. A topic is found as soon as it is durable, and until its removal is.
+    """The catalogue of all topics. A topic is visible once its creation is durable, and until its removal is durable.
 
-    `check` is called once for each topic found at the start, with its name and configs; what it raises is raised.
+    The constructor calls `check` with the name and configs of each topic that has configs. `check` may raise.
     """
 
     def __init__(
@@ -76,26 +77,27 @@ class Catalogue:
         check: Callable[[str, Mapping[str, str]], object],
         notes: DeletionNotes | None = None,
     ) -> None:
-        """`notes`: deletions of which folders may be left."""
+        """`notes` are the deletions whose folders may not have been removed yet."""
         self._metastore = metastore
         self._notes = notes
-        # The keys are the store's own objects, so an entry here costs its id and a place in the table.
+        # Keys in the metadata store, by topic id. The values are the string objects that the store itself uses, so an
+        # entry needs memory only for the id and a slot of the hash table.
         self._keys: dict[bytes, str] = {}
-        # Only of names that look different from what they are.
-        self._names_by_look: dict[str, str] = {}
-        # Only of topics with more than one.
+        # Topic names by collision key, only for names that differ from their collision key.
+        self._names_by_collision_key: dict[str, str] = {}
+        # Partition counts by topic name, only for topics with more than one partition.
         self._partition_counts: dict[str, int] = {}
         self._ordered = OrderedKeys()
-        # Only of topics that are rooms.
+        # The keys of the topics that are rooms.
         self._rooms = OrderedKeys()
         self.partition_count = 0
-        # Another number after every change of what topics there are, or how many partitions they have.
+        # Changes whenever a topic is added or removed, or its partition count changes.
         self.revision = 0
         for key, entry in metastore.entries(KEY_PREFIX):
             value = entry.value
             if value["configs"]:
                 check(key.removeprefix(KEY_PREFIX), value["configs"])
-            self._enter(key, value)
+            self._add_to_indexes(key, value)
         self._ordered.put_in_order()
         self._rooms.put_in_order()
 
@@ -103,18 +105,18 @@ class Catalogue:
         return len(self._keys)
 
     def names(self) -> list[str]:
-        """All names of this moment, oldest first."""
+        """Return all topic names, oldest topic first."""
         return [key.removeprefix(KEY_PREFIX) for key in self._keys.values()]
 
     def partition_counts(self) -> Iterator[tuple[str, int]]:
-        """All names and how many partitions each has; much quicker than all facts."""
+        """Yield each topic name with its partition count. This is much faster than `facts`."""
         counts = self._partition_counts
         for key in tuple(self._keys.values()):
             name = key.removeprefix(KEY_PREFIX)
             yield name, counts.get(name, 1)
 
     def folder_ids(self) -> dict[str, bytes]:
-        """The topic id of every folder that a partition has or may come to have."""
+        """Return the topic id of every partition, by folder name. The folder itself may not exist yet."""
         counts = self._partition_counts
         found: dict[str, bytes] = {}
         for topic_id, key in self._keys.items():
@@ -124,7 +126,7 @@ class Catalogue:
         return found
 
     def names_from(self, first: str, count: int) -> list[str]:
-        """The first `count` names that are not below `first`, in their order: a page for those who read all."""
+        """A page of names: up to `count` names from `first` on, in order."""
         return [key.removeprefix(KEY_PREFIX) for key in self._ordered.page(KEY_PREFIX + first, count)]
 
     @property
@@ -132,7 +134,7 @@ class Catalogue:
         return len(self._rooms)
 
     def rooms_from(self, first: str, count: int) -> list[str]:
-        """The same of those topics that are rooms."""
+        """A page of names of rooms: up to `count` names from `first` on, in order."""
         return [key.removeprefix(KEY_PREFIX) for key in self._rooms.page(KEY_PREFIX + first, count)]
 
     def find(self, name: str) -> TopicFacts | None:
@@ -141,7 +143,7 @@ class Catalogue:
             return None
         value = entry.value
         topic_id = bytes.fromhex(value["id"])
-        # The store knows a new topic a moment before it is entered here; it is there when everybody finds it.
+        # A new topic is in the metadata store shortly before it is in the indexes. It becomes visible with the indexes.
         if topic_id not in self._keys:
             return None
         return TopicFacts(name, topic_id, value["partitions"], value["configs"], entry.revision, _created_ms(value))
@@ -151,60 +153,65 @@ class Catalogue:
         return key.removeprefix(KEY_PREFIX) if key is not None else None
 
     def facts(self) -> Iterator[TopicFacts]:
-        """Of all topics of this moment, one after the other; those that go meanwhile are left out."""
+        """Yield the entries of all topics. Topics that are deleted during the iteration are skipped."""
         for key in tuple(self._keys.values()):
             facts = self.find(key.removeprefix(KEY_PREFIX))
             if facts is not None:
                 yield facts
 
-    def twin_of(self, name: str) -> str | None:
-        """The topic that has this name, or one that looks the same."""
-        shown = look(name)
-        return self._names_by_look.get(shown) or (shown if self.find(shown) is not None else None)
+    def find_colliding(self, name: str) -> str | None:
+        """Return the existing topic whose name is `name` or collides with it."""
+        shown = collision_key(name)
+        return self._names_by_collision_key.get(shown) or (shown if self.find(shown) is not None else None)
 
-    # --- changes: durable first, then found
+    # --- changes: first durable, then visible
 
-    async def add(self, values: Mapping[str, dict[str, Any]], beside: Sequence[Change] = ()) -> None:
-        """Enter new topics, all in one commit, and what else belongs to them."""
+    async def add(self, values: Mapping[str, dict[str, Any]], extra_changes: Sequence[Change] = ()) -> None:
+        """Add new topics and `extra_changes` in one commit."""
         changes = [Change(KEY_PREFIX + name, value, ABSENT) for name, value in values.items()]
         try:
-            await self._commit([*changes, *beside, *self._finished_deletions()])
+            await self._commit([*changes, *extra_changes, *self._finished_deletions()])
         except Conflict as conflict:
             name = conflict.key.removeprefix(KEY_PREFIX)
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from conflict
         for change in changes:
-            self._enter(change.key, change.value)
+            self._add_to_indexes(change.key, change.value)
 
     async def change(self, facts: TopicFacts, value: dict[str, Any]) -> TopicFacts:
-        """Let a topic be as `value` says, if it is still what `facts` say."""
+        """Replace the entry of a topic by `value`.
+
+        Raises KafkaError if the entry has changed since `facts` was read.
+        """
         revision = await self._change([(facts, value)])
-        self._count(facts.name, value["partitions"] - facts.partition_count, value["partitions"])
+        self._update_count(facts.name, value["partitions"] - facts.partition_count, value["partitions"])
         if is_room(value["configs"]) != facts.is_room:
             (self._rooms.remove if facts.is_room else self._rooms.add)(self._keys[facts.topic_id])
         return facts._replace(partition_count=value["partitions"], configs=value["configs"], revision=revision)
 
     async def remove(self, removed: Sequence[TopicFacts]) -> None:
-        """Let topics go, all in one commit, if each is still what its facts say.
+        """Remove topics in one commit. Raises KafkaError if one has changed since its facts were read.
 
-        The same commit notes the deletion: until the folders are gone durably, the note allows a start to remove them.
+        The same commit writes the deletion notes. With them, the next start can remove leftover folders.
         """
-        beside = [change for facts in removed for change in self._belongings(facts)]
+        extra_changes = [change for facts in removed for change in self._dependent_entries(facts)]
         if self._notes is not None:
-            beside += [self._notes.change(facts.topic_id, facts.name, facts.partition_count) for facts in removed]
-        await self._change([(facts, None) for facts in removed], [*beside, *self._finished_deletions()])
+            extra_changes += [
+                self._notes.change(facts.topic_id, facts.name, facts.partition_count) for facts in removed
+            ]
+        await self._change([(facts, None) for facts in removed], [*extra_changes, *self._finished_deletions()])
         for facts in removed:
             key = self._keys.pop(facts.topic_id)
             self._ordered.remove(key)
             if facts.is_room:
                 self._rooms.remove(key)
-            if self._names_by_look.get(look(facts.name)) == facts.name:
-                del self._names_by_look[look(facts.name)]
+            if self._names_by_collision_key.get(collision_key(facts.name)) == facts.name:
+                del self._names_by_collision_key[collision_key(facts.name)]
             self._partition_counts.pop(facts.name, None)
             self.partition_count -= facts.partition_count
         self.revision += 1
 
-    def _belongings(self, facts: TopicFacts) -> list[Change]:
-        """What else is kept about a topic by its id, and goes with it."""
+    def _dependent_entries(self, facts: TopicFacts) -> list[Change]:
+        """Return the changes that remove a topic's schemas and offset marks from the metadata store."""
         keys = (prefix + facts.topic_id.hex() for prefix in (SCHEMAS_PREFIX, MARKS_PREFIX))
         found = ((key, self._metastore.get(key)) for key in keys)
         return [Change(key, None, entry.revision) for key, entry in found if entry is not None]
@@ -213,11 +220,11 @@ class Catalogue:
         return self._notes.finished_changes() if self._notes is not None else []
 
     async def _change(
-        self, changed: Sequence[tuple[TopicFacts, dict[str, Any] | None]], beside: Sequence[Change] = ()
+        self, changed: Sequence[tuple[TopicFacts, dict[str, Any] | None]], extra_changes: Sequence[Change] = ()
     ) -> int:
         try:
             return await self._commit(
-                [*(Change(KEY_PREFIX + facts.name, value, facts.revision) for facts, value in changed), *beside]
+                [*(Change(KEY_PREFIX + facts.name, value, facts.revision) for facts, value in changed), *extra_changes]
             )
         except Conflict as conflict:
             name = conflict.key.removeprefix(KEY_PREFIX)
@@ -225,7 +232,9 @@ class Catalogue:
             now = self.find(name)
             if facts is not None and (now is None or now.topic_id != facts.topic_id):
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) from conflict
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "somebody else changed the topic, try again") from conflict
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT, "the topic was changed by another request, try again"
+            ) from conflict
 
     async def _commit(self, changes: list[Change]) -> int:
         try:
@@ -234,17 +243,17 @@ class Catalogue:
             log.exception("the catalogue of topics could not be written")
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change could not be stored.") from error
 
-    def _enter(self, key: str, value: dict[str, Any]) -> None:
+    def _add_to_indexes(self, key: str, value: dict[str, Any]) -> None:
         name = key.removeprefix(KEY_PREFIX)
         self._keys[bytes.fromhex(value["id"])] = key
         self._ordered.add(key)
         if is_room(value["configs"]):
             self._rooms.add(key)
         if "." in name:
-            self._names_by_look[look(name)] = name
-        self._count(name, value["partitions"], value["partitions"])
+            self._names_by_collision_key[collision_key(name)] = name
+        self._update_count(name, value["partitions"], value["partitions"])
 
-    def _count(self, name: str, more: int, partition_count: int) -> None:
+    def _update_count(self, name: str, more: int, partition_count: int) -> None:
         self.partition_count += more
         if more:
             self.revision += 1
@@ -262,7 +271,7 @@ def entry_value(
 
 
 def is_room(configs: Mapping[str, str]) -> bool:
-    """Whether a topic with these settings is a room, as the setting's own kind reads the text."""
+    """Whether a topic with these settings is a room. The text is parsed like a boolean setting."""
     return configs.get(ROOM_CONFIG, "").strip().lower() == "true"
 
 
@@ -271,6 +280,9 @@ def _created_ms(value: Mapping[str, Any]) -> int:
     return created_ms
 
 
-def look(name: str) -> str:
-    """Names that differ only in '.' and '_' look the same in metric names, so Kafka lets only one of them exist."""
+def collision_key(name: str) -> str:
+    """Return the name with '.' replaced by '_', as in Kafka's metric names.
+
+    Kafka allows one topic per collision key.
+    """
     return name.replace(".", "_")

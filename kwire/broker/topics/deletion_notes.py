@@ -1,8 +1,9 @@
-"""Notes of deleted topics in the metadata store: the permission to remove folders that the catalogue does not know.
+"""Deletion notes: entries for deleted topics in the metadata store. With them, a start can remove leftover folders.
 
-A note is written by the commit that drops the topic. It goes when every folder of the topic is gone durably, together
-with the next commit that changes topics, or at the next start. While a data directory is offline, notes stay: the
-directory may hold folders of the topic.
+The commit that deletes a topic also writes its note. Once the removal of every folder of the topic is durable, the next
+commit that creates or deletes topics removes the note. While a data directory is offline, notes stay, because that
+directory may contain folders of deleted topics. A start removes leftover folders and then treats their notes in the
+same way.
 """
 
 from collections import deque
@@ -10,34 +11,37 @@ from collections.abc import Sequence
 
 from kwire.metastore import Change, MetaStore
 from kwire.metastore.interface import ABSENT
-from storage.directories import LogDirectories
-from storage.start_check import DeletedTopic
+from storage.data_directory.directories import LogDirectories
+from storage.data_directory.start_check import DeletedTopic
 
 KEY_PREFIX = "deleted-topics/"
-# Notes that one commit drops; the others go with later commits.
+# The maximum number of notes that one commit removes. Later commits remove the others.
 DROPPED_PER_COMMIT_MAX = 1000
 
 
 class DeletionNotes:
-    """Called from the event loop."""
+    """The deletion notes of a node. Use it only in the event loop's thread."""
 
     def __init__(self, metastore: MetaStore, store: LogDirectories) -> None:
         self._metastore = metastore
         self._store = store
-        # Topics whose folders were all renamed, with what says when they are gone, oldest first.
+        # Ids of topics whose folders were all renamed, oldest first. The ticket reports whether the removal is durable.
         self._renamed: deque[tuple[bytes, tuple[int, ...]]] = deque()
 
     def change(self, topic_id: bytes, name: str, partition_count: int) -> Change:
-        """The note, for the commit that drops the topic."""
+        """Return the change that writes the note of a topic. It belongs in the commit that deletes the topic."""
         return Change(_key(topic_id), {"name": name, "partitions": partition_count}, ABSENT)
 
     def mark_renamed(self, topic_ids: Sequence[bytes]) -> None:
-        """No folder of these topics has its old name any more, but that may not be durable yet."""
+        """Record that all folders of these topics have been renamed. The renames need not be durable yet."""
         ticket = self._store.removal_ticket()
         self._renamed.extend((topic_id, ticket) for topic_id in topic_ids)
 
     def finished_changes(self) -> list[Change]:
-        """Drop the notes whose folders are gone. Each is returned once; if the commit fails, the next start does it."""
+        """Return changes that remove the notes of topics whose folders are durably removed.
+
+        Each change is returned only once. If its commit fails, the note stays until after the next start.
+        """
         changes: list[Change] = []
         while self._renamed and len(changes) < DROPPED_PER_COMMIT_MAX and self._store.is_removed(self._renamed[0][1]):
             key = _key(self._renamed.popleft()[0])
@@ -47,7 +51,7 @@ class DeletionNotes:
         return changes
 
     def all(self) -> list[DeletedTopic]:
-        """What earlier runs left."""
+        """Return all notes. At the start, these are the notes of earlier runs."""
         return [
             DeletedTopic(bytes.fromhex(key.removeprefix(KEY_PREFIX)), entry.value["name"], entry.value["partitions"])
             for key, entry in self._metastore.entries(KEY_PREFIX)

@@ -1,12 +1,12 @@
-"""How the server makes its own topics: partition counts and settings."""
+"""The internal topics of the server: their partition counts and settings."""
 
 from collections.abc import Callable
 
-from kwire.broker.catalogue import EVENTS_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, WEBHOOKS_TOPIC
+from kwire.broker.topics.catalogue import EVENTS_TOPIC, OFFSETS_TOPIC, TRANSACTIONS_TOPIC, WEBHOOKS_TOPIC
 from kwire.config import Config
 from kwire.config.setting import INT_MAX
 
-# What the coordinator of transactions writes at once, many times over.
+# This is many times the size of the largest batch that the transaction coordinator writes.
 TRANSACTION_BATCH_BYTES_MAX = 4 * 1024 * 1024
 WEBHOOKS_SEGMENT_BYTES = 16 * 1024 * 1024
 
@@ -24,7 +24,7 @@ def _transactions(config: Config) -> tuple[int, dict[str, str]]:
     configs = {
         "cleanup.policy": "compact",
         "compression.type": "uncompressed",
-        # Whatever the node's own limit is: the end of a transaction has to fit in all cases.
+        # Independent of the broker's limit, because the record that ends a transaction must never be too large.
         "max.message.bytes": str(TRANSACTION_BATCH_BYTES_MAX),
         "segment.bytes": str(config.transactions.segment_bytes),
     }
@@ -46,7 +46,7 @@ def _events(config: Config) -> tuple[int, dict[str, str]]:
 
 
 def webhooks_topic() -> tuple[int, dict[str, str]]:
-    """The same for where webhooks stand, which no setting of the server changes."""
+    """Return the partition count and settings of the topic with the state of webhooks. They are constants."""
     configs = {
         "cleanup.policy": "compact",
         "compression.type": "producer",
@@ -67,5 +67,5 @@ OWN_TOPICS = frozenset(_MAKERS)
 
 
 def internal_topic(name: str, config: Config) -> tuple[int, dict[str, str]]:
-    """The partition count and the settings of one of OWN_TOPICS."""
+    """Return the partition count and the settings of the topic `name`, which is one of OWN_TOPICS."""
     return _MAKERS[name](config)

@@ -1,4 +1,4 @@
-"""What a topic may be called, and how many partitions it may have."""
+"""The rules for topic names and partition counts."""
 
 import re
 
@@ -11,7 +11,7 @@ _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_name(name: str) -> None:
-    """Raise KafkaError unless this is a name by Kafka's rule."""
+    """Raise KafkaError unless this is a valid topic name in Kafka."""
     if not name or name in (".", "..") or len(name) > NAME_LENGTH_MAX or not _LEGAL_NAME.fullmatch(name):
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
@@ -21,7 +21,7 @@ def check_name(name: str) -> None:
 
 
 def check_partition_count(count: int) -> None:
-    """Raise KafkaError unless a topic may have this many partitions; the upper bound is kwire's."""
+    """Raise KafkaError unless a topic may have this many partitions. Kafka itself has no upper bound."""
     if not 1 <= count <= PARTITIONS_MAX:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS, f"Number of partitions must be from 1 to {PARTITIONS_MAX}, not {count}."

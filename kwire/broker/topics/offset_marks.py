@@ -1,17 +1,18 @@
-"""Offset marks: up to which offset records of a partition may be acknowledged, durable in the metadata store.
+"""Offset marks: upper bounds in the metadata store. A partition acknowledges no offset at or above its mark.
 
-They are reservations, like blocks of producer ids. The first block needs no entry. Before the high watermark passes the
-middle of the last reserved block, the next one is committed in the background; an acknowledgement above the mark waits
-for that. So a partition whose folder is lost can go on above every offset that was ever acknowledged.
+Offsets are reserved in blocks, like producer ids. The first block needs no entry in the metadata store. When the high
+watermark reaches the middle of the last reserved block, the next block is reserved in the background. Acknowledgements
+above the mark wait until the new mark is durable. If the folder of a partition is lost, the partition can therefore
+continue above every offset that was ever acknowledged.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 
-from kwire.broker.catalogue import MARKS_PREFIX
 from kwire.broker.partition import Partition
 from kwire.broker.partition.reserved_offsets import MARK_BLOCK
+from kwire.broker.topics.catalogue import MARKS_PREFIX
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, Conflict, MetaStore
 from kwire.metastore.interface import ABSENT
@@ -19,28 +20,31 @@ from storage.errors import StorageError
 
 log = logging.getLogger("kwire.broker")
 
-# If a commit takes longer, waiting callers get an error; the commit continues.
+# If a commit takes longer, the calls that wait for it get an error. The commit itself continues.
 COMMIT_SECONDS_MAX = 30.0
-# Calls that wait for a mark are checked for their time-outs this often.
-LOOK_SECONDS = 1.0
-# Topics whose marks are written by one commit.
+# The interval of the check for timeouts of calls that wait for a mark.
+TIMEOUT_CHECK_SECONDS = 1.0
+# The number of topics whose marks are written by one commit.
 TOPICS_PER_COMMIT_MAX = 1000
 
 
 def first_mark(end_offset: int) -> int:
-    """A mark for a partition of which nothing is known but that it ends here."""
+    """Return the mark to write for a partition with this log end offset: one block above it."""
     return end_offset + MARK_BLOCK
 
 
 class OffsetMarks:
-    """Called from the event loop; the only writer of the marks while the server runs."""
+    """Reads and writes offset marks. Use it only in the event loop's thread.
+
+    While the server runs, no other code writes marks.
+    """
 
     def __init__(self, metastore: MetaStore) -> None:
         self._metastore = metastore
         self._wanted: dict[Partition, bytes] = {}
         # Partitions whose marks are being written.
         self._reserved: Mapping[Partition, bytes] = {}
-        self._look: asyncio.TimerHandle | None = None
+        self._timeout_timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
 
     def mark_of(self, topic_id: bytes, index: int) -> int:
@@ -49,20 +53,23 @@ class OffsetMarks:
         return mark
 
     def reserve(self, partition: Partition, topic_id: bytes) -> None:
-        """Reserve the next block for a partition, soon; then its `raise_mark` or `refuse_mark` is called."""
+        """Reserve the next block for a partition in the background.
+
+        Afterwards the partition's `raise_mark` is called, or its `refuse_mark` if the mark could not be written.
+        """
         self._wanted[partition] = topic_id
         if self._writing is None:
             loop = asyncio.get_running_loop()
             self._writing = loop.create_task(self._write())
-            self._look = loop.call_later(LOOK_SECONDS, self._look_after)
+            self._timeout_timer = loop.call_later(TIMEOUT_CHECK_SECONDS, self._check_timeouts)
 
-    def _look_after(self) -> None:
+    def _check_timeouts(self) -> None:
         for partition in (*self._reserved, *self._wanted):
             partition.give_up_overdue()
-        self._look = asyncio.get_running_loop().call_later(LOOK_SECONDS, self._look_after)
+        self._timeout_timer = asyncio.get_running_loop().call_later(TIMEOUT_CHECK_SECONDS, self._check_timeouts)
 
     async def idle(self) -> None:
-        """Wait until nothing is left to be reserved."""
+        """Wait until no reservation is pending."""
         while self._writing is not None:
             await asyncio.wait([self._writing])
 
@@ -74,8 +81,8 @@ class OffsetMarks:
                 await self._reserve(self._reserved)
         finally:
             self._writing, self._reserved = None, {}
-            if self._look is not None:
-                self._look.cancel()
+            if self._timeout_timer is not None:
+                self._timeout_timer.cancel()
 
     async def _reserve(self, wanted: Mapping[Partition, bytes]) -> None:
         marks = {one: first_mark(one.log_end_offset if one.is_open else one.high_watermark) for one in wanted}
@@ -91,11 +98,12 @@ class OffsetMarks:
             try:
                 partition.raise_mark(mark)
             except Exception:
-                # One reader that fails when it is notified must not keep the others from it.
+                # `raise_mark` runs callbacks of waiting calls. If one raises, the other partitions still get their
+                # marks.
                 log.exception("after the offset mark of %s-%d", partition.topic_name, partition.index)
 
     async def commit(self, marks: Iterable[tuple[bytes, int, int]]) -> None:
-        """Write marks: topic id, partition and offset each."""
+        """Write marks durably. Each mark is a tuple of topic id, partition index and offset."""
         by_topic: dict[bytes, dict[str, int]] = {}
         for topic_id, index, mark in marks:
             by_topic.setdefault(topic_id, {})[str(index)] = mark

@@ -1,10 +1,10 @@
-"""Keys in their order, many of them: eight bytes each, and a page of them is found by bisection."""
+"""A large ordered set of keys. It needs eight bytes per key, and finds a page by bisection."""
 
 from bisect import bisect_left
 
 
 class OrderedKeys:
-    """Each key is in it once. What was added since the last look is put in its place at the next one."""
+    """An ordered set of keys. The next call of `page` or `put_in_order` sorts the keys that were added since."""
 
     __slots__ = ("_added", "_ordered")
 
@@ -25,13 +25,13 @@ class OrderedKeys:
             del self._ordered[bisect_left(self._ordered, key)]
 
     def page(self, first: str, count: int) -> list[str]:
-        """The first `count` keys that are not below `first`."""
+        """Return up to `count` keys in order, starting at the first key that is not less than `first`."""
         self.put_in_order()
         at = bisect_left(self._ordered, first)
         return self._ordered[at : at + count]
 
     def put_in_order(self) -> None:
-        # To sort what is nearly sorted takes a few milliseconds for a hundred thousand names.
+        # Sorting a hundred thousand nearly sorted names takes a few milliseconds.
         if self._added:
             self._ordered += self._added
             self._ordered.sort()

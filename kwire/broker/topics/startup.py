@@ -1,8 +1,8 @@
-"""The start of a node on its data directories: the catalogue is opened and compared with the folders that are there.
+"""The checks at the start of a node. They compare the catalogue with the partition folders on disk.
 
-A directory whose catalogue is damaged, or that holds partition folders which the catalogue does not know, is not
-started on silently: the operator has the catalogue rebuilt (`kwire log adopt`) or starts anew with the old folders set
-aside (`kwire.start.empty`).
+The server does not start if the catalogue is damaged, or if there are partition folders that are not in the catalogue.
+The operator can then rebuild the catalogue (`kwire log adopt`). Or the operator starts the server with
+`kwire.start.empty`, which moves the damaged catalogue and the unknown folders to `set-aside-TIME`.
 """
 
 import asyncio
@@ -15,45 +15,52 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
-from kwire.broker.full_disk import freeing
-from kwire.broker.offset_marks import first_mark
 from kwire.broker.partition.reserved_offsets import MARK_BLOCK
-from kwire.broker.topics import Topics
-from kwire.disk_lanes import DiskLanes
+from kwire.broker.topics.full_disk import commit_with_reserve
+from kwire.broker.topics.offset_marks import first_mark
+from kwire.broker.topics.topics import Topics
+from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.metastore import EmbeddedMetaStore
-from storage.directories import LogDirectories
-from storage.disk_reserve import freeing as freeing_space
+from storage.data_directory.directories import LogDirectories
+from storage.data_directory.disk_reserve import run_with_reserve as freeing_space
+from storage.data_directory.set_aside import set_aside
+from storage.disk.files import Files
+from storage.disk.mirrored_journal import JOURNAL_NAME, MIRROR_NAME
 from storage.errors import JournalDamaged, StorageError, UnknownFolders
-from storage.files import Files
-from storage.mirrored_journal import JOURNAL_NAME, MIRROR_NAME
-from storage.set_aside import set_aside
 
 log = logging.getLogger("kwire.node")
 
-# The entry of the node itself: the cluster's id, how often it was started, the id of the journal's directory.
+# The key of the node's own entry: the cluster id, the number of starts, and the id of the directory with the journal.
 NODE_KEY = "node"
-# Of each kind of finding, at most this many names are shown.
+# At most this many names are listed in one log message.
 SHOWN_MAX = 20
-# A hundred thousand folders are looked at in half a minute, without anybody noticing.
-FOLDERS_PER_LOOK = 200
-LOOK_PAUSE_SECONDS = 0.05
+# With these values, a hundred thousand folders are checked in half a minute, without a noticeable load.
+FOLDERS_PER_CHECK = 200
+CHECK_PAUSE_SECONDS = 0.05
 
 
 def new_cluster_id() -> str:
-    """Kafka's form: a random uuid in URL-safe base64 without padding."""
+    """Return a new cluster id in Kafka's form: a random UUID in URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def set_aside_stamp() -> str:
-    """A time for the name of a folder; it does not end in a digit, as the name of a partition's folder would."""
+    """Return the current time as the end of a folder name.
+
+    It ends in "Z". So such a folder cannot be mistaken for a partition folder, whose name ends in a digit.
+    """
     return datetime.now(UTC).strftime("%Y-%m-%dT%H.%M.%S.%fZ")
 
 
 def open_metastore(store: LogDirectories, files: Files, lanes: DiskLanes, *, starts_empty: bool) -> EmbeddedMetaStore:
-    """Raises JournalDamaged, with the remedies, when both copies are damaged."""
+    """Open the metadata store.
+
+    If both copies of its journal are damaged, raise JournalDamaged with the remedies in its message. With
+    `starts_empty`, set the damaged files aside and open an empty store.
+    """
     data_dir = store.data_dir
     try:
-        # A server that did not start on a full disk could not let old records go.
+        # The server has to start on a full disk, because only a running server deletes old records.
         return freeing_space(files, data_dir, lambda: EmbeddedMetaStore.open(data_dir, files, lanes))
     except JournalDamaged as error:
         if not starts_empty:
@@ -64,7 +71,11 @@ def open_metastore(store: LogDirectories, files: Files, lanes: DiskLanes, *, sta
 
 
 async def check_folders(topics: Topics, store: LogDirectories, *, starts_empty: bool) -> None:
-    """Compare the folders with the catalogue, before any log is open. Raises UnknownFolders, with the remedies."""
+    """Compare the partition folders with the catalogue, before any log is opened.
+
+    If there are folders that are not in the catalogue, raise UnknownFolders with the remedies in its message. With
+    `starts_empty`, set these folders aside.
+    """
     known = topics.catalogue.folder_ids()
     deleted = topics.deletion_notes.all()
     check = store.check(known, deleted)
@@ -78,9 +89,9 @@ async def check_folders(topics: Topics, store: LogDirectories, *, starts_empty: 
         targets = store.set_aside(unknown, set_aside_stamp())
         log.warning("%d folders were moved to %s: %s", len(unknown), ", ".join(targets), _shown(unknown))
     _report_list(store)
-    report = check.settle(is_all_online=not store.offline_dirs)
+    report = check.update_folder_list(is_all_online=not store.offline_dirs)
     if report.removed:
-        log.warning("removing what is left of deleted topics: %s", _shown(report.removed))
+        log.warning("removing leftover folders of deleted topics: %s", _shown(report.removed))
     for folder in report.lost[:SHOWN_MAX]:
         topics.report_offline(folder, store.offline_partitions[folder])
     if len(report.lost) > SHOWN_MAX:
@@ -90,38 +101,41 @@ async def check_folders(topics: Topics, store: LogDirectories, *, starts_empty: 
         for folder, end in report.end_offsets.items()
         if end > MARK_BLOCK // 2
     ]
-    await freeing(store, topics.lanes.settle, lambda: topics.marks.commit(marks))
+    await commit_with_reserve(store, topics.lanes.settle, lambda: topics.marks.commit(marks))
     topics.deletion_notes.mark_renamed([one.topic_id for one in deleted])
 
 
 async def check_metadata(topics: Topics, store: LogDirectories) -> None:
-    """Look at the metadata of every folder once, in the background: a damaged one is reported before a client meets it.
+    """Check the metadata file of every partition folder once, so that damage is reported early.
 
-    Whether the partition is offline is decided by opening it, as it is for a client.
+    This runs in the background. A partition with a wrong metadata file is opened, as if a client used it. Opening it
+    determines whether the partition is offline, and logs that.
     """
     known = list(topics.catalogue.folder_ids().items())
-    for start in range(0, len(known), FOLDERS_PER_LOOK):
-        for folder in await topics.lanes.survey.run(store.with_odd_metadata, known[start : start + FOLDERS_PER_LOOK]):
+    for start in range(0, len(known), FOLDERS_PER_CHECK):
+        for folder in await topics.lanes.survey.run(
+            store.with_wrong_metadata, known[start : start + FOLDERS_PER_CHECK]
+        ):
             name, _, index = folder.rpartition("-")
             topic = topics.get(name)
             partition = topic.partition(int(index)) if topic is not None else None
             if partition is not None and not partition.is_open:
-                with suppress(StorageError):  # which is reported where it is raised
+                with suppress(StorageError):  # `open` has logged it
                     partition.open()
-        await asyncio.sleep(LOOK_PAUSE_SECONDS)
+        await asyncio.sleep(CHECK_PAUSE_SECONDS)
 
 
 def _report_list(store: LogDirectories) -> None:
     listed = store.folder_list
     if listed.damaged_line_count:
         log.warning(
-            "the list of partition folders (%s) had %d damaged lines and is completed from the folders; a folder that "
-            "was lost at the same time is not noticed",
+            "the list of partition folders (%s) had %d damaged lines and is completed from the existing folders; a "
+            "folder that was lost at the same time cannot be detected",
             listed.path,
             listed.damaged_line_count,
         )
     elif listed.is_missing and store.partition_folders:
-        log.warning("the list of partition folders (%s) is missing and made from the folders", listed.path)
+        log.warning("the list of partition folders (%s) is missing and is rebuilt from the folders", listed.path)
 
 
 def _remedies(store: LogDirectories) -> str:

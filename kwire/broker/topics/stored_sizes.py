@@ -1,39 +1,42 @@
-"""How many bytes of records there are, by topic, without opening a log for it.
+"""The sizes of topics in bytes, found without opening their logs.
 
-A log that is open knows its own size; of a parked one it was noted (`Topics.stored_bytes`). The files of all others are
-measured once, in a thread and not many at a time: with a hundred thousand topics the sum is whole after some rounds.
+The size of an open log comes from the log itself, and the size of a parked log from `Topics.stored_bytes`. The files of
+all other logs are measured once, in a thread. Each call of `measure` measures at most FOLDERS_PER_ROUND folders, so
+with a hundred thousand topics the sum is complete only after some calls.
 """
 
 import asyncio
 import os
 
-from kwire.broker.topics import Topics
-from storage.directories import LogDirectories
-from storage.files import Files
-from storage.store import LogStore
+from kwire.broker.topics.topics import Topics
+from storage.data_directory.directories import LogDirectories
+from storage.data_directory.store import LogStore
+from storage.disk.files import Files
 
 LOG_SUFFIX = ".log"
-# A folder takes some twenty microseconds when the system has it in memory, and a read of the disk when not.
+# Measuring a folder takes about twenty microseconds if the operating system has it in memory. Otherwise it takes a disk
+# read.
 FOLDERS_PER_ROUND = 2000
-# Adding up a partition takes half a microsecond; after this many the loop gets its turn.
-PARTITIONS_PER_TURN = 5000
+# Adding the size of a partition takes half a microsecond. After this many partitions, the event loop runs other work.
+PARTITIONS_PER_CHUNK = 5000
 
 
 class StoredSizes:
-    """Sizes for those who ask now and then. Made at the start, when all folders are those of earlier runs."""
+    """The sizes of topics, for metrics. It must be created at the start, when all folders are from earlier runs."""
 
     def __init__(self, topics: Topics, store: LogStore | LogDirectories, files: Files) -> None:
         self._topics = topics
         self._store = store
         self._files = files
-        # Folders made later are those of logs that were opened, so only these are ever measured.
+        # The folders that have not been measured yet. Later folders need not be measured: their logs were opened in
+        # this run, so their sizes are known.
         self._unknown = list(store.partition_folders)
-        # Topics beyond the bound that are told apart all the same, in the order in which they were first seen in use.
+        # The topics that are reported by name if there are more than `topics_max`, in the order of their first use.
         self._used: dict[str, None] = {}
         self._measuring: asyncio.Future[None] | None = None
 
     async def measure(self) -> None:
-        """Get to know some more sizes; waits for the disk, until there is nothing left to measure."""
+        """Measure up to FOLDERS_PER_ROUND folders that have not been measured yet, and wait for the result."""
         if self._unknown and (self._measuring is None or self._measuring.done()):
             self._measuring = asyncio.ensure_future(self._measure())
         if self._measuring is not None:
@@ -45,7 +48,8 @@ class StoredSizes:
         sizes = await self._topics.lanes.survey.run(lambda: [self._size(folder) for folder in some])
         stored, catalogue = self._topics.stored_bytes, self._topics.catalogue
         for folder, size_bytes in zip(some, sizes, strict=True):
-            # What was parked meanwhile is known better; what was deleted is nobody's.
+            # If the log was parked during the measurement, `stored` already has a newer size. If the topic was deleted,
+            # the size is not needed.
             if folder not in stored and catalogue.find(folder.rpartition("-")[0]) is not None:
                 stored[folder] = size_bytes
 
@@ -57,12 +61,13 @@ class StoredSizes:
             names = self._files.listdir(path)
             return sum(self._files.size_of(os.path.join(path, name)) for name in names if name.endswith(LOG_SUFFIX))
         except OSError:
-            return 0  # deleted meanwhile, or not readable: whoever opens it will be told
+            return 0  # the folder was deleted, or cannot be read (opening the log reports that)
 
     async def by_topic(self, topics_max: int) -> tuple[dict[str, int], int]:
-        """Bytes of each topic, and the sum of those that are not told apart.
+        """Return the size in bytes of each listed topic, and the sum of the sizes of all other topics.
 
-        With more topics than `topics_max` only those are told apart that have been in use since the start.
+        All topics are listed if there are at most `topics_max`. Otherwise up to `topics_max` topics that have been used
+        since the start are listed.
         """
         topics, catalogue = self._topics, self._topics.catalogue
         opened = {(one.topic_name, one.index): one.size_bytes for one in topics.open_partitions}
@@ -84,6 +89,6 @@ class StoredSizes:
                 size = opened.get((name, index))
                 sizes[name] = sizes.get(name, 0) + (stored.get(f"{name}-{index}", 0) if size is None else size)
                 done += 1
-                if done % PARTITIONS_PER_TURN == 0:
+                if done % PARTITIONS_PER_CHUNK == 0:
                     await asyncio.sleep(0)
         return sizes, max(0, total - sum(sizes.values()))

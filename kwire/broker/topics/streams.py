@@ -1,4 +1,4 @@
-"""The part of a topic that hands out its partitions as `StreamLog`."""
+"""The part of a topic that provides its partitions as `StreamLog`."""
 
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
@@ -8,12 +8,12 @@ from kwire.streams.log import StreamLog
 if TYPE_CHECKING:
     from kwire.broker.partition import Partition
 
-# Makes the StreamLog of a partition, given the id of its topic.
+# Creates the StreamLog of a partition, given the id of its topic.
 OpenStream = Callable[["Partition", bytes], StreamLog]
 
 
 class TopicStreams:
-    """One StreamLog per partition, made when it is first asked for: most topics are used by Kafka clients only."""
+    """The StreamLogs of a topic. They are created on first use, because most topics are used only by Kafka clients."""
 
     __slots__ = ("_open_stream", "_streams", "partitions", "topic_id")
 
@@ -25,7 +25,7 @@ class TopicStreams:
         self._streams: dict[int, StreamLog] | None = None
 
     def stream(self, index: int = 0) -> StreamLog:
-        """The log of a partition that exists, as rooms, subscriptions, webhooks and REST use it."""
+        """Return the StreamLog of an existing partition. Rooms, subscriptions, webhooks and the HTTP API use it."""
         streams = self._streams
         if streams is None:
             streams = self._streams = {}
@@ -36,5 +36,5 @@ class TopicStreams:
 
     @property
     def streams_in_use(self) -> Collection[StreamLog]:
-        """The logs that `stream` has returned so far."""
+        """The StreamLogs that `stream` has returned so far."""
         return self._streams.values() if self._streams is not None else ()

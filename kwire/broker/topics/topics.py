@@ -1,7 +1,7 @@
-"""The topics of this node: the catalogue says which there are, and live objects are made of those that are used.
+"""The topics of this node: the catalogue lists all of them, and topics in use have live objects.
 
-A topic is created, widened, configured and deleted by one compare-and-set each; the live objects follow once it is
-durable. Names seen here are full and already allowed to the caller.
+A topic is created, extended with partitions, configured or deleted by one compare-and-set in the metadata store. The
+live objects change once that is durable. Callers pass full topic names, and check the client's permission before.
 """
 
 import asyncio
@@ -14,8 +14,9 @@ from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
-from kwire import topic_config
-from kwire.broker.catalogue import (
+from kwire.broker.partition import UNKNOWN_EPOCH, Partition, Syncs
+from kwire.broker.partition.opening import cut_damaged_end, open_log
+from kwire.broker.topics.catalogue import (
     EVENTS_TOPIC,
     HIDDEN_TOPICS,
     INTERNAL_TOPICS,
@@ -23,26 +24,25 @@ from kwire.broker.catalogue import (
     TRANSACTIONS_TOPIC,
     Catalogue,
     TopicFacts,
+    collision_key,
     entry_value,
-    look,
 )
-from kwire.broker.deletion_notes import DeletionNotes
-from kwire.broker.full_disk import freeing
-from kwire.broker.internal_topics import internal_topic
-from kwire.broker.offset_marks import OffsetMarks
-from kwire.broker.partition import UNKNOWN_EPOCH, Partition, Syncs
-from kwire.broker.partition.opening import cut_damaged_end, open_log
-from kwire.broker.topic_names import check_name, check_partition_count
-from kwire.broker.topic_streams import OpenStream, TopicStreams
+from kwire.broker.topics.deletion_notes import DeletionNotes
+from kwire.broker.topics.full_disk import commit_with_reserve
+from kwire.broker.topics.internal_topics import internal_topic
+from kwire.broker.topics.names import check_name, check_partition_count
+from kwire.broker.topics.offset_marks import OffsetMarks
+from kwire.broker.topics.streams import OpenStream, TopicStreams
 from kwire.clock import Clock
+from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.config import Config, InvalidConfig
-from kwire.disk_lanes import DiskLanes
+from kwire.config.resources import topic as topic_config
+from kwire.config.resources.topic import TopicSettings
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, MetaStore
-from kwire.topic_config import TopicSettings
-from storage.directories import LogDirectories
+from storage.data_directory.directories import LogDirectories
 from storage.errors import PartitionOffline, StorageError
-from storage.log_deletion import LogDeletion, end_background_work, run_all
+from storage.log.deletion import LogDeletion, end_background_work, run_all
 
 __all__ = [
     "EVENTS_TOPIC",
@@ -58,24 +58,25 @@ log = logging.getLogger("kwire.broker")
 
 R = TypeVar("R")
 
-# Kafka keeps its catalogue under this name; a topic of that name would confuse its tools.
+# Kafka stores its metadata in a log of this name. A topic of that name would confuse Kafka's tools.
 METADATA_TOPIC = "__cluster_metadata"
-# To close a log and rename its folder takes a fifth of a millisecond each; after this many the loop gets its turn.
-DELETIONS_PER_TURN = 10
-# To give a partition its settings takes microseconds; after this many the loop gets its turn.
-SETTINGS_PER_TURN = 500
-# So many times the logs that may stay open are open: too many came at once.
-CROWDED_FACTOR = 2
-# Most topics of a large node are configured like many others, and share what was parsed for the first of them.
+# Closing a log and renaming its folder take 0.2 ms each. After this many logs, the event loop runs other work.
+DELETIONS_PER_CHUNK = 10
+# Configuring a partition takes microseconds. After this many partitions, the event loop runs other work.
+SETTINGS_PER_CHUNK = 500
+# No rooms are created while more logs are open than this multiple of `kwire.log.open.max`.
+OPEN_LOGS_FACTOR_MAX = 2
+# The number of different parsed settings that are cached. Topics with the same settings share one object.
 SHARED_SETTINGS_MAX = 1000
 
-_INTERNAL_LOOKS = {look(name): name for name in INTERNAL_TOPICS}
+_INTERNAL_COLLISION_KEYS = {collision_key(name): name for name in INTERNAL_TOPICS}
 
 
 class Topic(TopicStreams):
-    """A live topic: its partitions, and its settings with everything parsed. `facts` are those of the catalogue.
+    """A live topic: its partitions and its parsed settings. `facts` is its entry in the catalogue.
 
-    It lives as long as somebody holds it or one of its partitions; an open log does. So there is never a second one.
+    The object exists as long as code refers to it, to one of its partitions or to one of their open logs. So there is
+    never a second object for the same topic.
     """
 
     __slots__ = ("__weakref__", "facts", "is_hidden", "is_internal", "name", "revision", "settings")
@@ -86,16 +87,17 @@ class Topic(TopicStreams):
         self.name = facts.name
         self.topic_id = facts.topic_id
         self.is_internal = facts.is_internal
-        # Nobody but the server itself reads it.
+        # Whether only the server itself may read the topic.
         self.is_hidden = facts.name in HIDDEN_TOPICS
         self.settings = settings
-        # Rises when its settings change and when it is deleted: anything derived from it has to be derived again.
+        # Incremented when the topic's settings change and when the topic is deleted. Code that caches values that it
+        # derived from the topic then computes them again.
         self.revision = 0
         self.partitions: list[Partition] = []
 
     @property
     def configs(self) -> Mapping[str, str]:
-        """Only what was set on it."""
+        """The settings that were set on the topic itself."""
         return self.facts.configs
 
     def partition(self, index: int) -> Partition | None:
@@ -103,21 +105,21 @@ class Topic(TopicStreams):
 
 
 class NewTopic(Struct, frozen=True):
-    """What a creator asks for, checked by `Topics.check`."""
+    """A topic to be created. `Topics.check` checks whether a client may create it."""
 
     name: str
     partition_count: int
     configs: Mapping[str, str]
-    # None: one is made.
+    # If this is None, the topic gets a random id.
     topic_id: bytes | None = None
 
 
 class Topics:
-    """All topics by name and by id. Reading is plain dictionary work; changing is async and durable.
+    """All topics by name and by id. Lookups read only memory. Changes are async, and durable when they return.
 
-    A change that has begun is finished even if whoever asked for it goes away: catalogue and live objects stay equal.
-    `open_partitions` are those whose log is open, the one that was opened or touched last at the end; `stored_bytes` is
-    what the files of others hold, by folder, as far as somebody looked.
+    A change that has begun is completed even if its caller is cancelled, so that the live objects always agree with the
+    catalogue. `open_partitions` are the partitions whose log is open, in the order in which they were last opened or
+    touched. `stored_bytes` contains the sizes of logs that are not open, by folder name, if they have been measured.
     """
 
     def __init__(
@@ -143,23 +145,23 @@ class Topics:
         self._creating = asyncio.Lock()
         self.leader_epoch = leader_epoch
         self.open_partitions: dict[Partition, None] = {}
-        # Rises with each: whoever keeps partitions looks them up again then.
+        # The number of deletions so far. Code that caches partitions looks them up again when the number has changed.
         self.deletion_count = 0
-        # Called whenever a log has been opened or touched: somebody sees to it that not too many are.
+        # Called whenever a log has been opened or touched, to enforce the limit on open logs.
         self.on_opened: Callable[[], None] | None = None
         self.stored_bytes: dict[str, int] = {}
-        # Folders of offline partitions that were logged.
+        # The folder names of the offline partitions that have been logged.
         self._reported_offline: set[str] = set()
-        # When somebody read a room at the latest, by its topic's name; old ones go with each clean-up of rooms.
+        # The time of the last read of each room, by topic name. The clean-up of rooms removes old entries.
         self.room_fetches: dict[str, int] = {}
-        # By topic: from which offset on retention has to leave its records, because somebody still needs them.
-        self.held_from: dict[str, Callable[[], int]] = {}
+        # By topic name: a function that returns the first offset that retention must keep for the event store.
+        self.retained_from: dict[str, Callable[[], int]] = {}
         self.marks = OffsetMarks(metastore)
         self.deletion_notes = DeletionNotes(metastore, store)
         self.catalogue = Catalogue(metastore, self._check_stored, self.deletion_notes)
 
     def __iter__(self) -> Iterator[Topic]:
-        """All of them, each made live for it: whoever has to look at many asks the catalogue."""
+        """Iterate over all topics. Each becomes live. Code that needs only catalogue entries uses `catalogue.facts`."""
         for name in self.catalogue.names():
             topic = self.get(name)
             if topic is not None:
@@ -170,7 +172,7 @@ class Topics:
 
     @property
     def live_count(self) -> int:
-        """How many are more than an entry of the catalogue."""
+        """The number of live topics."""
         return len(self._live)
 
     def get(self, name: str) -> Topic | None:
@@ -178,11 +180,11 @@ class Topics:
         if topic is None:
             facts = self.catalogue.find(name)
             if facts is not None:
-                topic = self._bring_up(facts)
+                topic = self._make_live(facts)
         return topic
 
     def leader_of(self, name: str, index: int, client_epoch: int = UNKNOWN_EPOCH) -> Partition:
-        """The partition if this node leads it, in the epoch that the client knows; raises KafkaError."""
+        """Return the partition. Raises KafkaError unless it exists and this node leads it in the client's epoch."""
         partition = self.find_partition(name, index)
         if partition is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")
@@ -194,7 +196,7 @@ class Topics:
         return topic.partition(index) if topic is not None else None
 
     def live(self, name: str) -> Topic | None:
-        """A topic if somebody uses it just now; it is not made live for it."""
+        """Return the topic if it is live. Unlike `get`, this does not make it live."""
         return self._live.get(name)
 
     def get_by_id(self, topic_id: bytes) -> Topic | None:
@@ -207,17 +209,17 @@ class Topics:
 
     @property
     def offline_partitions(self) -> Mapping[str, PartitionOffline]:
-        """By folder: the partitions that are not served, and why."""
+        """The partitions that are not served, by folder name. The error gives the reason."""
         return self._store.offline_partitions
 
     def wake_readers(self) -> None:
-        """Let everybody who waits for data look again, and be answered with what is there: the node is stopping."""
+        """Wake all readers that wait for records. Called when the node stops, so that their requests are answered."""
         for topic in list(self._live.values()):
             for partition in topic.partitions:
                 partition.advance(partition.high_watermark)
 
     def report_offline(self, folder: str, error: PartitionOffline) -> None:
-        """Log that a partition is not served, and the remedy, once."""
+        """Log that a partition is not served, and the remedy. Each folder is logged only once."""
         if folder not in self._reported_offline:
             self._reported_offline.add(folder)
             log.error("%s", error.report)
@@ -225,12 +227,12 @@ class Topics:
     # --- open logs
 
     def touch(self, partition: Partition) -> None:
-        """It was used since somebody looked: others are to be parked before it."""
+        """Move an open log to the end of `open_partitions`, so that other logs are parked before it."""
         if partition in self.open_partitions:
             self._note_open(partition)
 
     def park(self, partition: Partition) -> bool:
-        """Close an idle log until it is needed again; False if it is in use just now."""
+        """Close an idle log until it is used again. Returns False if the log cannot be closed now."""
         if partition.is_open and not partition.maintenance().park():
             return False
         self._store.forget_log(partition.topic_name, partition.index)
@@ -241,12 +243,12 @@ class Topics:
         return True
 
     @property
-    def is_crowded(self) -> bool:
-        """Far more logs are open than should be."""
-        return len(self.open_partitions) > CROWDED_FACTOR * self._config.log.open_max
+    def has_too_many_open_logs(self) -> bool:
+        """Whether far more logs are open than `kwire.log.open.max` allows."""
+        return len(self.open_partitions) > OPEN_LOGS_FACTOR_MAX * self._config.log.open_max
 
     def note_fetch(self, partition: Partition) -> None:
-        """It was read since somebody looked: of a room that is noted, as of now."""
+        """Clear the partition's `is_fetched`. If its topic is a room, record the current time as its last read."""
         partition.is_fetched = False
         if partition.settings.is_room:
             self.room_fetches[partition.topic_name] = self._clock.now_ms()
@@ -271,48 +273,49 @@ class Topics:
     # --- changes
 
     def check(self, new: NewTopic) -> None:
-        """Raise KafkaError if a client cannot have this topic created. The first thing that is wrong is told."""
+        """Raise KafkaError if a client may not create this topic. The error describes the first problem found."""
         self.check_new_name(new.name)
         self.check_configs(new.configs)
         check_partition_count(new.partition_count)
 
     def check_new_name(self, name: str) -> None:
-        """Raise KafkaError if a client cannot have a topic of this name created."""
+        """Raise KafkaError if a client may not create a topic of this name."""
         if name == METADATA_TOPIC:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{name}' cannot be created.")
         check_name(name)
         if name in INTERNAL_TOPICS and self.catalogue.find(name) is None:
-            # Their partition counts decide where state is kept: the server makes them itself, when it needs them.
+            # The partition count of an internal topic decides where state is stored, so clients must not choose it. The
+            # server creates the topic itself on first use.
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is internal.")
         self._check_free(name, {})
 
     def check_configs(self, configs: Mapping[str, str]) -> None:
-        """Raise KafkaError if a client cannot have a topic configured so."""
+        """Raise KafkaError if a client may not give a topic these settings."""
         if self._checked_settings(configs).is_event_topic:
             raise KafkaError(
-                ErrorCode.INVALID_CONFIG, "Topics of the event store are made by POST /topics, with schemas."
+                ErrorCode.INVALID_CONFIG, "Topics of the event store can only be created by POST /topics, with schemas."
             )
 
     def check_event_configs(self, configs: Mapping[str, str]) -> None:
-        """The same of a topic that the event store makes."""
+        """Raise KafkaError if a topic that the event store creates cannot have these settings."""
         self._checked_settings(configs)
 
-    async def create(self, new: Iterable[NewTopic], beside: Sequence[Change] = ()) -> list[Topic]:
-        """Create checked topics, all in one commit. Raises KafkaError if one of them has come into being meanwhile.
+    async def create(self, new: Iterable[NewTopic], extra_changes: Sequence[Change] = ()) -> list[Topic]:
+        """Create topics that were checked, in one commit. Raises KafkaError if one of them exists by now.
 
-        `beside`: what else is to be committed with them, or not at all.
+        `extra_changes` are part of the same commit.
         """
-        return await _to_the_end(self._create(list(new), beside))
+        return await _run_to_end(self._create(list(new), extra_changes))
 
-    async def _create(self, new: Sequence[NewTopic], beside: Sequence[Change]) -> list[Topic]:
-        # One after the other: names that differ but look the same are no conflict for the catalogue.
+    async def _create(self, new: Sequence[NewTopic], extra_changes: Sequence[Change]) -> list[Topic]:
+        # One creation at a time, because the catalogue detects no conflict between two names with one collision key.
         async with self._creating:
-            looks: dict[str, str] = {}
+            taken_keys: dict[str, str] = {}
             for topic in new:
-                self._check_free(topic.name, looks)
-                # What is durable is used at every start, so it has to be good before.
+                self._check_free(topic.name, taken_keys)
+                # A start fails if stored settings are invalid.
                 self._checked_settings(topic.configs)
-                looks[look(topic.name)] = topic.name
+                taken_keys[collision_key(topic.name)] = topic.name
             now_ms = self._clock.now_ms()
             await self.catalogue.add(
                 {
@@ -321,38 +324,39 @@ class Topics:
                     )
                     for topic in new
                 },
-                beside,
+                extra_changes,
             )
             return [made for topic in new if (made := self.get(topic.name)) is not None]
 
     async def delete(self, topic: Topic) -> None:
-        """Forget a topic durably, then let its files go."""
-        await _to_the_end(self._delete([topic], lambda topic: True))
+        """Delete a topic from the catalogue durably, then delete its files."""
+        await _run_to_end(self._delete([topic], lambda topic: True))
 
     async def delete_idle(self, topics: Sequence[Topic], is_idle: Callable[[Topic], bool]) -> list[Topic]:
-        """Delete those that are idle, all in one commit, and tell which.
+        """Delete the topics for which `is_idle` is true, in one commit, and return them.
 
-        From the moment at which `is_idle` is asked they take no records: none is acknowledged and deleted with them.
+        After `is_idle` was called for them, these topics accept no records. So no acknowledged record is deleted.
         """
-        return await _to_the_end(self._delete(topics, is_idle))
+        return await _run_to_end(self._delete(topics, is_idle))
 
     async def _delete(self, topics: Sequence[Topic], is_wanted: Callable[[Topic], bool]) -> list[Topic]:
-        # Who creates a topic of such a name waits until the folders of this one are out of its way.
+        # The lock also delays the creation of a topic of the same name until the old folders are renamed.
         async with self._creating:
             wanted = [topic for topic in topics if is_wanted(topic)]
             if not wanted:
                 return []
             leaving = [partition for topic in wanted for partition in topic.partitions]
             for partition in leaving:
-                partition.is_leaving = True
+                partition.is_being_deleted = True
             try:
-                # Their files free more than it takes to say that they are gone.
-                await freeing(
+                # The commit may use the disk reserve, because deleting the files frees more space than the commit
+                # needs.
+                await commit_with_reserve(
                     self._store, self.lanes.settle, lambda: self.catalogue.remove([topic.facts for topic in wanted])
                 )
             except BaseException:
                 for partition in leaving:
-                    partition.is_leaving = False
+                    partition.is_being_deleted = False
                 raise
             for topic in wanted:
                 self._live.pop(topic.name, None)
@@ -361,16 +365,16 @@ class Topics:
             self.deletion_count += 1
             opened = [partition.maintenance() for partition in leaving if partition.is_open]
             if opened:
-                # Jobs on their files may be waiting for the disk.
+                # In a thread, because background jobs on these logs may be waiting for the disk.
                 await self.lanes.delete.run(end_background_work, opened)
             failed: set[str] = set()
-            for start in range(0, len(leaving), DELETIONS_PER_TURN):
-                failed.update(await self._delete_logs(leaving[start : start + DELETIONS_PER_TURN]))
+            for start in range(0, len(leaving), DELETIONS_PER_CHUNK):
+                failed.update(await self._delete_logs(leaving[start : start + DELETIONS_PER_CHUNK]))
             self.deletion_notes.mark_renamed([topic.topic_id for topic in wanted if topic.name not in failed])
             return wanted
 
     async def _delete_logs(self, partitions: Sequence[Partition]) -> list[str]:
-        """Close the logs and let their files go; returns the topics whose files could not be renamed."""
+        """Close the logs and delete their files. Returns the names of topics whose folders could not be renamed."""
         deletions = [(one, self._begin_deletion(one)) for one in partitions]
         await self.lanes.delete.run(run_all, [deletion for _, some in deletions for deletion in some])
         failed = []
@@ -379,7 +383,8 @@ class Topics:
                 for deletion in some:
                     deletion.finish()
             except StorageError:
-                # It is never served again, and the next start tries again: a later topic of this name has another id.
+                # The partition is never served again, because a later topic of this name has another id. The next start
+                # tries to delete the files again.
                 log.exception("the files of %s-%d could not be deleted", partition.topic_name, partition.index)
                 failed.append(partition.topic_name)
         return failed
@@ -389,37 +394,37 @@ class Topics:
         partition.forget()
         self.open_partitions.pop(partition, None)
         self.stored_bytes.pop(_folder(partition), None)
-        # Readers that wait find the topic gone when they look again.
+        # Wake waiting readers, so that they notice the deletion.
         partition.advance(partition.high_watermark)
         return deletion
 
-    async def widen(self, topic: Topic, partition_count: int) -> None:
+    async def create_partitions(self, topic: Topic, partition_count: int) -> None:
         value = entry_value(topic.topic_id, partition_count, topic.configs, topic.facts.created_ms)
-        await _to_the_end(self._widen(topic, topic.facts, value))
+        await _run_to_end(self._create_partitions(topic, topic.facts, value))
 
-    async def _widen(self, topic: Topic, facts: TopicFacts, value: dict[str, Any]) -> None:
+    async def _create_partitions(self, topic: Topic, facts: TopicFacts, value: dict[str, Any]) -> None:
         topic.facts = await self.catalogue.change(facts, value)
         self._add_partitions(topic)
 
     async def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
         self._checked_settings(configs)
         value = entry_value(topic.topic_id, len(topic.partitions), configs, topic.facts.created_ms)
-        await _to_the_end(self._configure(topic, topic.facts, value))
+        await _run_to_end(self._configure(topic, topic.facts, value))
 
     async def _configure(self, topic: Topic, facts: TopicFacts, value: dict[str, Any]) -> None:
         topic.facts = await self.catalogue.change(facts, value)
         self._take_settings(topic)
 
     async def reconfigure(self, config: Config) -> None:
-        """Let all topics follow a new configuration of the broker in what they do not say themselves."""
+        """Apply a new broker configuration. It affects the settings that a topic does not override."""
         self._config = config
         self._shared_settings.clear()
         partition_count = 0
-        # What comes to life meanwhile follows it anyway.
+        # Topics that become live during this loop already use the new configuration.
         for topic in list(self._live.values()):
             self._take_settings(topic)
             partition_count += len(topic.partitions)
-            if partition_count >= SETTINGS_PER_TURN:
+            if partition_count >= SETTINGS_PER_CHUNK:
                 partition_count = 0
                 await asyncio.sleep(0)
 
@@ -430,7 +435,7 @@ class Topics:
             partition.configure(topic.settings)
 
     async def get_or_create(self, name: str) -> Topic:
-        """A topic as auto-creation makes it: `num.partitions`, no settings of its own, unless the server knows it."""
+        """Return the topic. If it does not exist, create it with `num.partitions`, or as an internal topic."""
         if name == OFFSETS_TOPIC:
             return await self.offsets_topic()
         if name == TRANSACTIONS_TOPIC:
@@ -443,15 +448,18 @@ class Topics:
         return topic
 
     async def offsets_topic(self) -> Topic:
-        """The topic that group coordinators keep their state in, made when the first group needs it."""
+        """Return the topic with the state of groups. It is created when the first group needs it."""
         return self.get(OFFSETS_TOPIC) or await self._create_internal(OFFSETS_TOPIC)
 
     async def transactions_topic(self) -> Topic:
-        """The topic in which transactions keep their state, made when the first transactional id is looked for."""
+        """Return the topic with the state of transactions. It is created at the first use of a transactional id."""
         return self.get(TRANSACTIONS_TOPIC) or await self._create_internal(TRANSACTIONS_TOPIC)
 
     async def events_topic(self) -> Topic:
-        """The journal of the event store, made when the first event needs it; its retention follows the broker's."""
+        """Return the topic of the event journal. It is created for the first event.
+
+        If the broker's setting for its retention has changed, the topic's settings are updated.
+        """
         topic = self.get(EVENTS_TOPIC) or await self._create_internal(EVENTS_TOPIC)
         _, configs = internal_topic(EVENTS_TOPIC, self._config)
         if dict(topic.configs) != configs:
@@ -462,7 +470,7 @@ class Topics:
         return await self._create_or_get(NewTopic(name, *internal_topic(name, self._config)))
 
     def cut_damaged_end(self, partition: Partition) -> None:
-        """Continue a log that is damaged at its end without that end; raises StorageError. It has no readers yet."""
+        """Truncate the damaged end of a log that has no readers yet. Raises StorageError."""
         topic = self.get(partition.topic_name)
         if topic is not None:
             cut_damaged_end(self._store, partition, topic.topic_id)
@@ -476,13 +484,13 @@ class Topics:
                 return topic
             raise
 
-    def _check_free(self, name: str, looks: Mapping[str, str]) -> None:
-        shown = look(name)
-        # Internal topics have their looks to themselves, whether they exist yet or not.
-        taken = looks.get(shown) or self.catalogue.twin_of(name)
+    def _check_free(self, name: str, taken_keys: Mapping[str, str]) -> None:
+        shown = collision_key(name)
+        # No topic may collide with an internal topic, even if the internal topic does not exist yet.
+        taken = taken_keys.get(shown) or self.catalogue.find_colliding(name)
         if taken == name:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        twin = _INTERNAL_LOOKS.get(shown) or taken
+        twin = _INTERNAL_COLLISION_KEYS.get(shown) or taken
         if twin not in (None, name):
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topics: {twin}")
 
@@ -492,7 +500,7 @@ class Topics:
         try:
             self._settings(configs)
         except InvalidConfig as error:
-            raise ValueError(f"topic {name} has a setting that cannot be: {error}") from error
+            raise ValueError(f"topic {name} has an invalid stored setting: {error}") from error
 
     def _checked_settings(self, configs: Mapping[str, str]) -> TopicSettings:
         try:
@@ -514,7 +522,7 @@ class Topics:
 
     # --- live objects
 
-    def _bring_up(self, facts: TopicFacts) -> Topic:
+    def _make_live(self, facts: TopicFacts) -> Topic:
         topic = Topic(facts, self._settings(facts.configs), self._open_stream)
         self._add_partitions(topic)
         self._live[topic.name] = self._live_by_id[topic.topic_id] = topic
@@ -539,21 +547,22 @@ class Topics:
 
 
 def _folder(partition: Partition) -> str:
-    # As the store names it; a name that is in the catalogue is known to be legal.
+    # This is the folder name that `LogDirectories` uses.
     return f"{partition.topic_name}-{partition.index}"
 
 
-async def _to_the_end(change: Coroutine[Any, Any, R]) -> R:
+async def _run_to_end(change: Coroutine[Any, Any, R]) -> R:
+    """Await a change. The change continues if the caller is cancelled."""
     task = asyncio.ensure_future(change)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        # Whoever asked has gone away, and nobody else will hear how it ended.
+        # The caller does not receive an error of the change, so the error is logged.
         task.add_done_callback(_note_failure)
         raise
 
 
 def _note_failure(change: "asyncio.Future[Any]") -> None:
     error = None if change.cancelled() else change.exception()
-    if error is not None and not isinstance(error, KafkaError):  # a refusal was for the one who asked
+    if error is not None and not isinstance(error, KafkaError):  # a KafkaError is an error in the client's request
         log.error("a change of topics failed", exc_info=error)

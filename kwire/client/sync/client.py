@@ -1,4 +1,4 @@
-"""The same client for programs without an event loop: a thread of its own runs one, and the calls wait for it."""
+"""The client for programs without an event loop. Its calls run in the event loop of a separate thread."""
 
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
@@ -8,16 +8,16 @@ from kwire.client.backoff import DELAY_S_MAX, DELAY_S_MIN
 from kwire.client.client import DEFAULT_URL, TIMEOUT_S, AsyncClient
 from kwire.client.errors import ClientClosed
 from kwire.client.events import Event, History, Item, NewEvent, Position, Published
-from kwire.client.loop_thread import LoopThread
 from kwire.client.rooms import RoomInfo
 from kwire.client.stream import OnLag
 from kwire.client.subscription import Subscription
-from kwire.client.sync_events import SyncEventStore
-from kwire.client.sync_items import SyncItems
+from kwire.client.sync.event_store import SyncEventStore
+from kwire.client.sync.item_iterator import SyncItemIterator
+from kwire.client.sync.loop_thread import LoopThread
 
 
-class SyncSubscription(SyncItems[Item, Event]):
-    """See `kwire.client.subscription.Subscription`, whose items these are."""
+class SyncSubscription(SyncItemIterator[Item, Event]):
+    """A subscription to a room; see `kwire.client.subscription.Subscription`."""
 
     def __init__(self, loop: LoopThread, subscription: Subscription) -> None:
         super().__init__(loop, subscription, Event)
@@ -25,7 +25,7 @@ class SyncSubscription(SyncItems[Item, Event]):
 
 
 class SyncStream:
-    """See `kwire.client.stream.Stream`, whose calls these are."""
+    """Calls on events of rooms; see `kwire.client.stream.Stream`."""
 
     def __init__(self, loop: LoopThread, client: AsyncClient) -> None:
         self._loop = loop
@@ -82,7 +82,7 @@ class SyncStream:
 
 
 class SyncRooms:
-    """See `kwire.client.rooms.Rooms`, whose calls these are."""
+    """Calls that manage rooms; see `kwire.client.rooms.Rooms`."""
 
     def __init__(self, loop: LoopThread, client: AsyncClient) -> None:
         self._loop = loop
@@ -105,7 +105,7 @@ class SyncRooms:
 
 
 class Client:
-    """`with Client(url) as client:`; may be used by several threads at once."""
+    """The client, used as `with Client(url) as client:`. Several threads may use it at the same time."""
 
     def __init__(
         self,

@@ -1,20 +1,19 @@
-"""The event store for programs without an event loop."""
+"""The event store client for programs without an event loop."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from kwire.client.client import AsyncClient
 from kwire.client.event_store import PAGE_EVENTS
-from kwire.client.event_stream import EventStream
-from kwire.client.events import Position
-from kwire.client.loop_thread import LoopThread
-from kwire.client.stored_events import EventPage, EventToStore, StoredEvent, StoredItem
+from kwire.client.events import EventPage, EventToStore, Position, StoredEvent, StoredItem
+from kwire.client.store_subscription import EventStream
 from kwire.client.stream import OnLag
-from kwire.client.sync_items import SyncItems
+from kwire.client.sync.item_iterator import SyncItemIterator
+from kwire.client.sync.loop_thread import LoopThread
 
 
-class SyncEventStream(SyncItems[StoredItem, StoredEvent]):
-    """See `kwire.client.event_stream.EventStream`, whose items these are."""
+class SyncEventStream(SyncItemIterator[StoredItem, StoredEvent]):
+    """A subscription to the event store; see `kwire.client.store_subscription.EventStream`."""
 
     def __init__(self, loop: LoopThread, stream: EventStream) -> None:
         super().__init__(loop, stream, StoredEvent)
@@ -22,7 +21,7 @@ class SyncEventStream(SyncItems[StoredItem, StoredEvent]):
 
 
 class SyncEventStore:
-    """See `kwire.client.event_store.EventStore`, whose calls these are."""
+    """Calls on the event store; see `kwire.client.event_store.EventStore`."""
 
     def __init__(self, loop: LoopThread, client: AsyncClient) -> None:
         self._loop = loop
@@ -71,14 +70,14 @@ class SyncEventStore:
         )
 
     def read_all(self, topic: str, *, since: str | None = None, date: str | None = None) -> Iterator[StoredEvent]:
-        """All events there are now, page by page."""
-        place = since
+        """Yield all stored events of the topic. They are requested page by page."""
+        after = since
         while True:
-            page = self.read(topic, since=place, date=date, limit=PAGE_EVENTS)
+            page = self.read(topic, since=after, date=date, limit=PAGE_EVENTS)
             yield from page.events
             if page.next is None:
                 return
-            place = page.next
+            after = page.next
 
     def last(self, topic: str) -> StoredEvent | None:
         return self._loop.run(self._events.last(topic))

@@ -1,4 +1,4 @@
-"""Items of a subscription for programs without an event loop."""
+"""Iteration over the items of a subscription, for programs without an event loop."""
 
 from collections import deque
 from collections.abc import Coroutine, Iterator, Sequence
@@ -7,53 +7,57 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from kwire.client.errors import ClientClosed, GapFound
 from kwire.client.events import Gap, Position
-from kwire.client.loop_thread import LoopThread
+from kwire.client.sync.loop_thread import LoopThread
 
-# Items fetched from the loop at once; waking a thread for each would be most of the work.
+# The maximum number of items per call to the event loop's thread. A thread switch for every item would take more time
+# than processing the item.
 BATCH_ITEMS = 100
 
-Item = TypeVar("Item")
-OneEvent = TypeVar("OneEvent")
-Found = TypeVar("Found", covariant=True)
+ItemT = TypeVar("ItemT")
+EventT = TypeVar("EventT")
+SourceItemT = TypeVar("SourceItemT", covariant=True)
 
 
-class Source(Protocol[Found]):
-    """The same for programs with one."""
+class Source(Protocol[SourceItemT]):
+    """The asynchronous subscription from which items are fetched."""
 
     @property
     def position(self) -> Position | None: ...
 
     def next_batch(
         self, count_max: int, timeout_s: float | None = None
-    ) -> Coroutine[Any, Any, Sequence[tuple[Found, Position]]]: ...
+    ) -> Coroutine[Any, Any, Sequence[tuple[SourceItemT, Position]]]: ...
 
     def close(self) -> Coroutine[Any, Any, None]: ...
 
 
-class SyncItems(Generic[Item, OneEvent]):
-    """Iterate over it (`for item in items`), or pull with `next` or `next_event`."""
+class SyncItemIterator(Generic[ItemT, EventT]):
+    """A source of items: iterate over it (`for item in subscription`), or call `next` or `next_event`."""
 
-    def __init__(self, loop: LoopThread, source: Source[Item], event_class: type[OneEvent]) -> None:
+    def __init__(self, loop: LoopThread, source: Source[ItemT], event_class: type[EventT]) -> None:
         self._loop = loop
         self._source = source
         self._event_class = event_class
-        self._fetched: deque[tuple[Item, Position]] = deque()
+        self._fetched: deque[tuple[ItemT, Position]] = deque()
         self._position = source.position
 
     @property
     def position(self) -> Position | None:
-        """Behind the last item taken. Store it to go on from here in another process (`resume=`)."""
+        """The position after the last returned item. Pass it as `resume` to continue, also in another process."""
         return self._position
 
-    def next(self, timeout_s: float | None = None) -> Item:
-        """The next item. TimeoutError if none comes in time; what ended the subscription, if something did."""
+    def next(self, timeout_s: float | None = None) -> ItemT:
+        """Wait for the next item and return it. Raises TimeoutError, or the error that ended the subscription."""
         if not self._fetched:
             self._fetched.extend(self._loop.run(self._source.next_batch(BATCH_ITEMS, timeout_s)))
         item, self._position = self._fetched.popleft()
         return item
 
-    def next_event(self, timeout_s: float | None = None) -> OneEvent:
-        """The next event, without the marks between; a gap is raised as `GapFound`, and the call after it goes on."""
+    def next_event(self, timeout_s: float | None = None) -> EventT:
+        """Wait for the next event and return it. `CaughtUp` and `Lagging` are skipped.
+
+        A gap raises `GapFound`. The next call continues after the gap.
+        """
         while True:
             item = self.next(timeout_s)
             if isinstance(item, self._event_class):
@@ -61,10 +65,10 @@ class SyncItems(Generic[Item, OneEvent]):
             if isinstance(item, Gap):
                 raise GapFound(item)
 
-    def __iter__(self) -> Iterator[Item]:
+    def __iter__(self) -> Iterator[ItemT]:
         return self
 
-    def __next__(self) -> Item:
+    def __next__(self) -> ItemT:
         try:
             return self.next()
         except ClientClosed:

@@ -1,4 +1,4 @@
-"""An event loop in a thread, for programs that have none."""
+"""An event loop that runs in its own thread, for programs without an event loop."""
 
 import asyncio
 import threading
@@ -11,12 +11,15 @@ T = TypeVar("T")
 
 
 class LoopThread:
+    """Runs coroutines in an event loop that has its own thread."""
+
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="kwire client", daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine and wait for its result."""
         if self._loop.is_closed():
             work.close()
             raise ClientClosed("the client was closed")
@@ -24,7 +27,7 @@ class LoopThread:
         try:
             return future.result()
         except BaseException:
-            # Ctrl-C ends the wait here; the work over there must not go on without anybody.
+            # Ctrl-C ends the wait with KeyboardInterrupt. The coroutine must not continue then.
             future.cancel()
             raise
 

@@ -1,7 +1,7 @@
-"""What can be set for a subscription to client metrics (KIP-714): which metrics, how often, of which clients.
+"""The settings of a client metrics subscription (KIP-714): the metrics, their interval, and the clients that push them.
 
-The names of the resources are the names of the subscriptions. They are kept and told; clients are not asked for their
-metrics yet.
+The resource name is the name of the subscription. Subscriptions are stored and described. The broker does not request
+metrics from clients yet.
 """
 
 import re
@@ -14,10 +14,11 @@ from kwire.errors import ErrorCode, KafkaError
 
 INTERVAL_MS_MIN = 100
 INTERVAL_MS_MAX = 3_600_000
-# Characters of all expressions together. Some take milliseconds each to be read, and Kafka's bound is far too high.
+# Maximum length of all expressions together. A few characters can take milliseconds to compile, so Kafka's limit is too
+# high.
 MATCH_LENGTH_MAX = 1000
-# What a client may be told apart by.
-MATCHED = frozenset(
+# The properties of a client that a `match` expression can test.
+CLIENT_PROPERTIES = frozenset(
     {
         "client_id",
         "client_instance_id",
@@ -29,21 +30,20 @@ MATCHED = frozenset(
 )
 
 _TABLE = (
-    Setting(
-        "interval.ms", Kind.INT, 300000, "Time between two times that a client sends its metrics.", has_effect=False
-    ),
+    Setting("interval.ms", Kind.INT, 300000, "Interval at which a client sends its metrics.", has_effect=False),
     Setting(
         "match",
         Kind.LIST,
         (),
-        "Clients that are asked: a list of property=regular expression, all of which must match; empty is all clients.",
+        "Clients of the subscription: a list of property=regular expression, all of which must match. An empty list "
+        "matches all clients.",
         has_effect=False,
     ),
     Setting(
         "metrics",
         Kind.LIST,
         (),
-        "Prefixes of the names of metrics; * is all of them, an empty list none.",
+        "Prefixes of metric names; * means all metrics, an empty list none.",
         has_effect=False,
     ),
 )
@@ -52,9 +52,9 @@ CLIENT_METRICS_SETTINGS: dict[str, Setting] = {setting.name: setting for setting
 
 
 def validate(overrides: Mapping[str, str]) -> None:
-    """KafkaError, with Kafka's code for it, if a subscription may not have these settings.
+    """Raise KafkaError, with Kafka's error code, if a subscription may not have these overrides.
 
-    Expressions may take it a second or so: whoever has others waiting lets a thread do it.
+    The expressions may take about a second to compile, so code on the event loop must call this in a thread.
     """
     for name in overrides:
         if name not in CLIENT_METRICS_SETTINGS:
@@ -78,7 +78,7 @@ def validate(overrides: Mapping[str, str]) -> None:
 
 
 def describe(overrides: Mapping[str, str]) -> Iterator[ConfigEntry]:
-    """Every setting of a subscription as DescribeConfigs answers it, in order of name."""
+    """Return every setting of a subscription, sorted by name, as DescribeConfigs describes it."""
     for name, setting in CLIENT_METRICS_SETTINGS.items():
         text = overrides.get(name)
         value = format_value(setting.default if text is None else setting.parse(text))
@@ -96,12 +96,12 @@ def describe(overrides: Mapping[str, str]) -> Iterator[ConfigEntry]:
 
 
 def _check_pattern(pattern: str) -> None:
-    matched, _, expression = pattern.partition("=")
+    client_property, _, expression = pattern.partition("=")
     try:
-        if matched.strip() not in MATCHED or not expression or "=" in expression:
+        if client_property.strip() not in CLIENT_PROPERTIES or not expression or "=" in expression:
             raise ValueError
         with warnings.catch_warnings():
-            # What Python's expressions may mean one day is nobody's concern here.
+            # Ignore Python's warnings about future changes of its expression syntax.
             warnings.simplefilter("ignore")
             re.compile(expression.strip())
     except (ValueError, re.error, RecursionError, OverflowError):

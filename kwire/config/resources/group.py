@@ -1,7 +1,8 @@
-"""What can be set for a group: Kafka's names, what each group says, what the broker says for all, what is in force.
+"""The table of group settings, under Kafka's names, and the effective value of each setting of a group.
 
-A group carries overrides, a table from name to text, whether it exists or not. Where it says nothing, the broker
-setting behind the group setting counts. What a group may say is bounded by the broker's settings too.
+A group id has overrides, which are a mapping from name to text. A group that does not exist can also have overrides.
+Without an override, the value of the broker synonym applies. Broker settings also bound the values that a group may
+set.
 """
 
 import re
@@ -22,7 +23,7 @@ from kwire.config.setting import (
 )
 from kwire.config.tree import Config
 
-# Java's Duration.parse, of which nothing negative is allowed here.
+# The syntax of Java's Duration.parse without negative durations.
 _DURATION = re.compile(
     r"by_duration:\+?P(?=.)([+]?[0-9]+D)?(T(?=.)([+]?[0-9]+H)?([+]?[0-9]+M)?([+]?[0-9]+([.,][0-9]{0,9})?S)?)?",
     re.ASCII | re.IGNORECASE,
@@ -41,21 +42,21 @@ _RESET_RULE = Rule("earliest, latest or by_duration:<PnDTnHnMn.nS>", _reset_prob
 
 @dataclass(frozen=True, slots=True)
 class GroupSetting(Setting):
-    """A row of the group table: the broker setting behind it, if any, and those that bound what a group may say."""
+    """A row of the group table: its broker synonym, if it has one, and the broker settings that bound its value."""
 
     synonym: str | None = None
     least: str | None = None
     most: str | None = None
 
 
-# What acts; the rest is accepted and shown.
-EFFECTIVE = frozenset(
+# The settings that have an effect. The others are accepted and shown.
+SETTINGS_WITH_EFFECT = frozenset(
     {"consumer.assignment.interval.ms", "consumer.heartbeat.interval.ms", "consumer.session.timeout.ms"}
 )
 
 
 def _bounded(name: str, documentation: str, floor: int) -> GroupSetting:
-    """The broker's names follow from the group's: consumer.x has group.consumer.x, group.consumer.min.x and .max.x."""
+    """Return a row whose broker settings follow from its name: consumer.x has group.consumer.x, .min.x and .max.x."""
     kind, _, what = name.partition(".")
     return GroupSetting(
         name,
@@ -63,7 +64,7 @@ def _bounded(name: str, documentation: str, floor: int) -> GroupSetting:
         None,
         documentation,
         at_least(floor),
-        has_effect=name in EFFECTIVE,
+        has_effect=name in SETTINGS_WITH_EFFECT,
         synonym=f"group.{kind}.{what}",
         least=f"group.{kind}.min.{what}",
         most=f"group.{kind}.max.{what}",
@@ -71,57 +72,67 @@ def _bounded(name: str, documentation: str, floor: int) -> GroupSetting:
 
 
 _TABLE = (
-    _bounded("consumer.assignment.interval.ms", "Least time between two assignments of a consumer group.", 0),
-    _bounded("consumer.heartbeat.interval.ms", "Time between two heartbeats of a member of a consumer group.", 1),
-    _bounded("consumer.session.timeout.ms", "A member of a consumer group silent for so long is out.", 1),
+    _bounded("consumer.assignment.interval.ms", "Minimum time between two assignments of a consumer group.", 0),
+    _bounded("consumer.heartbeat.interval.ms", "Interval between the heartbeats of a member of a consumer group.", 1),
+    _bounded(
+        "consumer.session.timeout.ms",
+        "A member is removed from its consumer group after this time without a heartbeat.",
+        1,
+    ),
     GroupSetting(
         "errors.deadletterqueue.copy.record.enable",
         Kind.BOOLEAN,
         False,
-        "Whether the dead-letter queue gets the record itself, not only what is known about it.",
+        "Whether the dead-letter queue receives the record itself, not only its metadata.",
         has_effect=False,
     ),
     GroupSetting(
         "errors.deadletterqueue.topic.name",
         Kind.STRING,
         "",
-        "Topic for records that a share group could not deliver; empty for none.",
+        "Topic for records that could not be delivered to a share group. If it is empty, there is none.",
         has_effect=False,
     ),
-    _bounded("share.assignment.interval.ms", "Least time between two assignments of a share group.", 0),
+    _bounded("share.assignment.interval.ms", "Minimum time between two assignments of a share group.", 0),
     GroupSetting(
         "share.auto.offset.reset",
         Kind.STRING,
         "latest",
-        "Where a share group begins in a partition: earliest, latest, or by_duration: with an ISO 8601 duration back "
-        "from now.",
+        "Offset at which a share group starts to read a partition: earliest, latest, or by_duration: with an ISO 8601 "
+        "duration before the current time.",
         _RESET_RULE,
         has_effect=False,
     ),
-    _bounded("share.delivery.count.limit", "How often a share group tries to deliver a record.", 2),
-    _bounded("share.heartbeat.interval.ms", "Time between two heartbeats of a member of a share group.", 1),
+    _bounded("share.delivery.count.limit", "Maximum number of attempts to deliver a record to a share group.", 2),
+    _bounded("share.heartbeat.interval.ms", "Interval between the heartbeats of a member of a share group.", 1),
     GroupSetting(
         "share.isolation.level",
         Kind.STRING,
         "read_uncommitted",
-        "Whether a share group gets records of transactions that are not committed.",
+        "Whether a share group reads records of uncommitted transactions.",
         one_of("read_committed", "read_uncommitted"),
         has_effect=False,
     ),
     _bounded(
-        "share.partition.max.record.locks", "Most records of a partition that consumers of a share group have.", 100
+        "share.partition.max.record.locks",
+        "Maximum number of records of a partition that are locked for the consumers of a share group.",
+        100,
     ),
-    _bounded("share.record.lock.duration.ms", "How long a record stays with the consumer that got it.", 1000),
+    _bounded(
+        "share.record.lock.duration.ms", "How long a record stays locked for the consumer that acquired it.", 1000
+    ),
     GroupSetting(
         "share.renew.acknowledge.enable",
         Kind.BOOLEAN,
         True,
-        "Whether a consumer of a share group may ask to keep a record longer.",
+        "Whether a consumer of a share group may renew the lock of a record.",
         has_effect=False,
     ),
-    _bounded("share.session.timeout.ms", "A member of a share group silent for so long is out.", 1),
-    _bounded("streams.assignment.interval.ms", "Least time between two assignments of a streams group.", 0),
-    _bounded("streams.heartbeat.interval.ms", "Time between two heartbeats of a member of a streams group.", 1),
+    _bounded(
+        "share.session.timeout.ms", "A member is removed from its share group after this time without a heartbeat.", 1
+    ),
+    _bounded("streams.assignment.interval.ms", "Minimum time between two assignments of a streams group.", 0),
+    _bounded("streams.heartbeat.interval.ms", "Interval between the heartbeats of a member of a streams group.", 1),
     GroupSetting(
         "streams.initial.rebalance.delay.ms",
         Kind.INT,
@@ -135,25 +146,29 @@ _TABLE = (
         "streams.num.standby.replicas",
         Kind.INT,
         None,
-        "Standby copies of each task of a streams group.",
+        "Number of standby replicas of each task of a streams group.",
         at_least(0),
         has_effect=False,
         synonym="group.streams.num.standby.replicas",
         most="group.streams.max.standby.replicas",
     ),
-    _bounded("streams.session.timeout.ms", "A member of a streams group silent for so long is out.", 1),
+    _bounded(
+        "streams.session.timeout.ms",
+        "A member is removed from its streams group after this time without a heartbeat.",
+        1,
+    ),
 )
 
 GROUP_SETTINGS: dict[str, GroupSetting] = {setting.name: setting for setting in _TABLE}
 
 
 def validate(overrides: Mapping[str, str], config: Config) -> None:
-    """InvalidConfig with the words of Kafka's broker if a group may not have these settings."""
+    """Raise InvalidConfig, with Kafka's message, if a group may not have these overrides."""
     for name in overrides:
         if name not in GROUP_SETTINGS:
             raise InvalidConfig(f"Unknown group config name: {name}")
     values = {name: value_of(name, overrides, config) for name in GROUP_SETTINGS}
-    # What a group does not say is the broker's word, and no reason to refuse what the group does say.
+    # Only overrides are checked, because a broker default that is out of bounds must not make them invalid.
     for name in overrides:
         setting, value = GROUP_SETTINGS[name], values[name]
         if not isinstance(value, int):
@@ -174,7 +189,7 @@ def validate(overrides: Mapping[str, str], config: Config) -> None:
 
 
 def value_of(name: str, overrides: Mapping[str, str], config: Config) -> SettingValue:
-    """The value in force for one setting."""
+    """Return the effective value of one setting."""
     setting = GROUP_SETTINGS[name]
     text = overrides.get(name)
     if text is not None:
@@ -183,7 +198,7 @@ def value_of(name: str, overrides: Mapping[str, str], config: Config) -> Setting
 
 
 def describe(overrides: Mapping[str, str], config: Config) -> Iterator[ConfigEntry]:
-    """Every group setting as DescribeConfigs answers it, in order of name."""
+    """Return every group setting, sorted by name, as DescribeConfigs describes it."""
     for name, setting in GROUP_SETTINGS.items():
         synonyms = tuple(_synonyms(setting, overrides, config))
         yield ConfigEntry(
@@ -203,6 +218,6 @@ def _synonyms(setting: GroupSetting, overrides: Mapping[str, str], config: Confi
     if text is not None:
         yield ConfigSynonym(setting.name, text, ConfigSource.GROUP_CONFIG)
     if setting.synonym is not None:
-        yield from broker_synonyms(config.values.every(setting.synonym))
+        yield from broker_synonyms(config.values.candidates(setting.synonym))
     else:
         yield ConfigSynonym(setting.name, format_value(setting.default), ConfigSource.DEFAULT_CONFIG)

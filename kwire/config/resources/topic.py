@@ -1,8 +1,9 @@
-"""What can be set for a topic: Kafka's names, what each topic says, what the broker says for all, what is in force.
+"""The table of topic settings, under Kafka's names, and the effective value of each setting of a topic.
 
-A topic carries overrides, a table from name to text. Where it says nothing, the broker setting behind the topic setting
-counts (``retention.ms`` asks ``log.retention.ms``, then ``.minutes``, then ``.hours``), else the default. ``effective``
-answers for one setting, ``describe`` for all of them, and ``TopicSettings`` is the typed view for the hot path.
+A topic has overrides, which are a mapping from name to text. Without an override, the value of the broker synonym
+applies, and without a broker synonym the default. For ``retention.ms`` the synonyms are ``log.retention.ms``, then
+``log.retention.minutes``, then ``log.retention.hours``. ``effective`` returns the value of one setting, ``describe``
+returns all of them, and ``TopicSettings`` has the parsed values for the hot path.
 """
 
 import re
@@ -25,20 +26,20 @@ from kwire.config.setting import (
     format_value,
     one_of,
 )
-from kwire.config.settings import ANY_RECORD_BYTES, COMPRESSION_TYPES
+from kwire.config.settings.broker import COMPRESSION_TYPES, RECORD_BYTES_UNLIMITED
 from kwire.config.tree import Config
 
 _MINUTE_MS = 60_000
 _HOUR_MS = 3_600_000
 
-# The codec of a topic that keeps what the producer chose.
-KEPT_COMPRESSION = -1
+# The codec number of topics that store batches in the codec of the producer.
+PRODUCER_COMPRESSION = -1
 
 _THROTTLED = re.compile(r"[0-9]+:[0-9]+", re.ASCII)
 
 
 class BrokerSynonym(NamedTuple):
-    """The broker setting a topic setting falls back to, and how many of the topic's units one of its units is."""
+    """The broker setting that applies without an override. Its value times `factor` has the topic setting's unit."""
 
     name: str
     factor: int = 1
@@ -46,7 +47,7 @@ class BrokerSynonym(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicSetting(Setting):
-    """A row of the topic table. ``synonyms`` are asked in order; ``default`` counts when none of them has a value."""
+    """A row of the topic table. The first of ``synonyms`` that has a value applies, else ``default``."""
 
     synonyms: tuple[BrokerSynonym, ...] = ()
 
@@ -55,8 +56,8 @@ class TopicSetting(Setting):
         return (synonym.name for synonym in self.synonyms)
 
 
-class Effective(NamedTuple):
-    """The value in force, as Kafka writes it, and who said so."""
+class EffectiveValue(NamedTuple):
+    """The effective value of a setting, in Kafka's format, and its source."""
 
     value: str | None
     source: ConfigSource
@@ -86,78 +87,80 @@ def _topic(
     default: SettingValue = None,
     has_effect: bool = True,
 ) -> TopicSetting:
-    behind = tuple(one if isinstance(one, BrokerSynonym) else BrokerSynonym(one) for one in synonyms)
-    return TopicSetting(name, kind, default, documentation, rule, has_effect, synonyms=behind)
+    broker_settings = tuple(one if isinstance(one, BrokerSynonym) else BrokerSynonym(one) for one in synonyms)
+    return TopicSetting(name, kind, default, documentation, rule, has_effect, synonyms=broker_settings)
 
 
 _TABLE = (
     _topic(
         "cleanup.policy",
         Kind.LIST,
-        "What happens to old records: delete them, compact them to the last of each key, both, or (empty) neither.",
+        "Cleanup policy for old records: delete, compact (keep the last record of each key), both, or none (empty).",
         "log.cleanup.policy",
         rule=one_of("compact", "delete"),
     ),
     _topic(
         "compression.gzip.level",
         Kind.INT,
-        "Level where compression.type is gzip; -1 is the codec's own.",
+        "Compression level if compression.type is gzip; -1 is the codec's default.",
         "compression.gzip.level",
         rule=between_or(1, 9, -1),
     ),
     _topic(
         "compression.lz4.level",
         Kind.INT,
-        "Level where compression.type is lz4. As in Kafka, 9 is the fast mode and all others are the slow one.",
+        "Compression level if compression.type is lz4. As in Kafka, 9 selects the fast mode and every other level the "
+        "slow mode.",
         "compression.lz4.level",
         rule=between(1, 17),
     ),
     _topic(
         "compression.type",
         Kind.STRING,
-        "Codec of stored batches: producer keeps what the producer chose, any other is what all of them get.",
+        "Compression codec of stored batches: producer keeps the producer's codec; with any other value all batches "
+        "are stored with that codec.",
         "compression.type",
         rule=COMPRESSION_TYPES,
     ),
     _topic(
         "compression.zstd.level",
         Kind.INT,
-        "Level where compression.type is zstd.",
+        "Compression level if compression.type is zstd.",
         "compression.zstd.level",
         rule=between(-131072, 22),
     ),
     _topic(
         "delete.retention.ms",
         Kind.LONG,
-        "How long a compacted topic keeps the mark of a deleted key, so that slow readers see it.",
+        "How long a compacted topic keeps the tombstone of a deleted key, so that slow consumers see it.",
         "log.cleaner.delete.retention.ms",
         rule=at_least(0),
     ),
     _topic(
         "errors.deadletterqueue.group.enable",
         Kind.BOOLEAN,
-        "Whether share groups may put undeliverable records here.",
+        "Whether share groups may write undeliverable records to this topic.",
         default=False,
         has_effect=False,
     ),
     _topic(
         "file.delete.delay.ms",
         Kind.LONG,
-        "How long a removed segment's files stay before they are deleted.",
+        "Delay before the files of a removed segment are deleted.",
         "log.segment.delete.delay.ms",
         rule=at_least(0),
     ),
     _topic(
         "flush.messages",
         Kind.LONG,
-        "Records after which the log is forced to disk.",
+        "Number of records after which the log is synced to disk.",
         "log.flush.interval.messages",
         rule=at_least(1),
     ),
     _topic(
         "flush.ms",
         Kind.LONG,
-        "Time after which the log is forced to disk.",
+        "Time after which the log is synced to disk.",
         "log.flush.interval.ms",
         "log.flush.scheduler.interval.ms",
         rule=at_least(0),
@@ -165,7 +168,7 @@ _TABLE = (
     _topic(
         "follower.replication.throttled.replicas",
         Kind.LIST,
-        "Replicas whose copying is slowed down on the follower's side: partition:broker, or * for all.",
+        "Replicas whose replication is throttled on the follower: partition:broker, or * for all.",
         rule=_THROTTLE_RULE,
         default=(),
         has_effect=False,
@@ -180,42 +183,44 @@ _TABLE = (
     _topic(
         "kwire.events",
         Kind.BOOLEAN,
-        "Whether the topic belongs to the event store: made by POST /topics with its schemas, and never changed.",
+        "Whether the topic belongs to the event store. It is set when POST /topics creates the topic with its schemas, "
+        "and cannot be changed.",
         default=False,
     ),
     _topic(
         "kwire.lake.mode",
         Kind.STRING,
-        "Whether kwire pipeline lake takes the topic without being told its name, and how: none, append (a row for "
-        "each record) or upsert (a row for each key).",
+        "How kwire pipeline lake exports the topic if no topics are named: none (not at all), append (a row for each "
+        "record) or upsert (a row for each key).",
         rule=one_of("none", "append", "upsert"),
         default="none",
     ),
     _topic(
         "kwire.log.sync",
         Kind.STRING,
-        "When a record counts as stored: group, when a sync round has put it on disk; os, when the operating system "
-        "has it.",
+        "When a record counts as stored: group, when a sync round (group commit) has synced it to disk; os, when it is "
+        "written to the operating system's page cache.",
         "kwire.log.sync",
         rule=one_of("group", "os"),
     ),
     _topic(
         "kwire.retention.messages",
         Kind.LONG,
-        "Number of newest records that are kept, to the record; -1 is no bound.",
+        "Number of newest records that are kept; -1 means no limit. The limit is exact, not rounded to segments.",
         rule=at_least(-1),
         default=-1,
     ),
     _topic(
         "kwire.room",
         Kind.BOOLEAN,
-        "Whether the topic is a room: it counts among kwire.rooms.max, and goes when nobody uses it any more.",
+        "Whether the topic is a room: it counts towards kwire.rooms.max and is deleted after "
+        "kwire.rooms.inactive.timeout.hours without use.",
         default=False,
     ),
     _topic(
         "leader.replication.throttled.replicas",
         Kind.LIST,
-        "Replicas whose copying is slowed down on the leader's side: partition:broker, or * for all.",
+        "Replicas whose replication is throttled on the leader: partition:broker, or * for all.",
         rule=_THROTTLE_RULE,
         default=(),
         has_effect=False,
@@ -223,7 +228,8 @@ _TABLE = (
     _topic(
         "local.retention.bytes",
         Kind.LONG,
-        "Bytes kept on local disk when older ones are in tiered storage; -2 is retention.bytes.",
+        "Size up to which a partition stays on local disk when older segments are in tiered storage; -2 means "
+        "retention.bytes.",
         "log.local.retention.bytes",
         rule=at_least(-2),
         has_effect=False,
@@ -231,7 +237,7 @@ _TABLE = (
     _topic(
         "local.retention.ms",
         Kind.LONG,
-        "Age kept on local disk when older records are in tiered storage; -2 is retention.ms.",
+        "Age up to which records stay on local disk when older ones are in tiered storage; -2 means retention.ms.",
         "log.local.retention.ms",
         rule=at_least(-2),
         has_effect=False,
@@ -239,63 +245,64 @@ _TABLE = (
     _topic(
         "max.compaction.lag.ms",
         Kind.LONG,
-        "Age at which a record must be considered for compaction.",
+        "Maximum time that a record may remain uncompacted.",
         "log.cleaner.max.compaction.lag.ms",
         rule=at_least(1),
     ),
     _topic(
         "max.decompressed.message.bytes",
         Kind.INT,
-        "Largest single record of a compressed batch, decompressed; judged when it is produced.",
+        "Maximum decompressed size of a single record in a compressed batch; checked when the batch is produced.",
         "max.decompressed.message.bytes",
         rule=at_least(0),
     ),
     _topic(
         "max.message.bytes",
         Kind.INT,
-        "Largest record batch that is accepted, as it comes over the wire.",
+        "Maximum size of a record batch, as sent by the producer.",
         "message.max.bytes",
         rule=at_least(0),
     ),
     _topic(
         "message.timestamp.after.max.ms",
         Kind.LONG,
-        "How far a record's time may lie ahead of the broker's clock.",
+        "How far a record's timestamp may be ahead of the broker's clock.",
         "log.message.timestamp.after.max.ms",
         rule=at_least(0),
     ),
     _topic(
         "message.timestamp.before.max.ms",
         Kind.LONG,
-        "How far a record's time may lie behind the broker's clock.",
+        "How far a record's timestamp may be before the broker's clock.",
         "log.message.timestamp.before.max.ms",
         rule=at_least(0),
     ),
     _topic(
         "message.timestamp.type",
         Kind.STRING,
-        "Whose time a record carries: the producer's (CreateTime) or the broker's (LogAppendTime).",
+        "Timestamp of a record: the producer's (CreateTime) or the broker's (LogAppendTime).",
         "log.message.timestamp.type",
         rule=one_of("CreateTime", "LogAppendTime"),
     ),
     _topic(
         "min.cleanable.dirty.ratio",
         Kind.DOUBLE,
-        "Share of uncompacted bytes from which compaction is worth its cost.",
+        "Minimum ratio of uncompacted bytes to all bytes of the log at which the log is compacted.",
         "log.cleaner.min.cleanable.ratio",
         rule=between(0, 1),
     ),
     _topic(
         "min.compaction.lag.ms",
         Kind.LONG,
-        "Least age at which a record may be compacted away.",
+        "Minimum age at which a record may be removed by compaction.",
         "log.cleaner.min.compaction.lag.ms",
         rule=at_least(0),
     ),
     _topic(
         "min.insync.replicas",
         Kind.INT,
-        "Copies that must have a record when acks=all, but, as in Kafka, no more than there are; here it is one.",
+        "Minimum number of in-sync replicas that must have a record when acks=all. As in Kafka, it is limited to the "
+        "number of replicas, which in kwire is one.",
         "min.insync.replicas",
         rule=at_least(1),
         has_effect=False,
@@ -303,14 +310,14 @@ _TABLE = (
     _topic(
         "preallocate",
         Kind.BOOLEAN,
-        "Reserve a segment's space in advance; kwire always does, in growing steps.",
+        "Preallocate the disk space of a segment; kwire always does, in growing steps.",
         "log.preallocate",
         has_effect=False,
     ),
     _topic(
         "remote.copy.lag.bytes",
         Kind.LONG,
-        "Newer bytes after which a segment may go to tiered storage; -1 follows local retention.",
+        "Number of newer bytes after which a segment is copied to tiered storage; -1 follows local retention.",
         rule=at_least(-1),
         default=0,
         has_effect=False,
@@ -318,7 +325,7 @@ _TABLE = (
     _topic(
         "remote.copy.lag.ms",
         Kind.LONG,
-        "Age after which a segment may go to tiered storage; -1 follows local retention.",
+        "Age after which a segment is copied to tiered storage; -1 follows local retention.",
         rule=at_least(-1),
         default=0,
         has_effect=False,
@@ -326,21 +333,21 @@ _TABLE = (
     _topic(
         "remote.log.copy.disable",
         Kind.BOOLEAN,
-        "Send nothing more to tiered storage, only read from it.",
+        "Stop copying segments to tiered storage, and only read from it.",
         default=False,
         has_effect=False,
     ),
     _topic(
         "remote.log.delete.on.disable",
         Kind.BOOLEAN,
-        "Delete what is in tiered storage when it is switched off for the topic.",
+        "Delete the topic's data in tiered storage when tiered storage is disabled for the topic.",
         default=False,
         has_effect=False,
     ),
     _topic(
         "remote.storage.enable",
         Kind.BOOLEAN,
-        "Keep older segments in tiered storage, which kwire does not have.",
+        "Store older segments in tiered storage, which kwire does not support.",
         rule=_NO_REMOTE,
         default=False,
         has_effect=False,
@@ -348,13 +355,13 @@ _TABLE = (
     _topic(
         "retention.bytes",
         Kind.LONG,
-        "Size of a partition beyond which the oldest segments go; -1 is no bound.",
+        "Partition size above which the oldest segments are deleted; -1 means no limit.",
         "log.retention.bytes",
     ),
     _topic(
         "retention.ms",
         Kind.LONG,
-        "Age, by their own timestamps, at which records go; -1 keeps them for ever.",
+        "Age, by their timestamps, at which records are deleted; -1 keeps them forever.",
         "log.retention.ms",
         BrokerSynonym("log.retention.minutes", _MINUTE_MS),
         BrokerSynonym("log.retention.hours", _HOUR_MS),
@@ -363,14 +370,14 @@ _TABLE = (
     _topic(
         "segment.bytes",
         Kind.INT,
-        "Size at which a segment is closed and the next one begun.",
+        "Size at which a segment is closed and the next one is started.",
         "log.segment.bytes",
         rule=at_least(1048576),
     ),
     _topic(
         "segment.index.bytes",
         Kind.INT,
-        "Largest index file; kwire's indexes grow as they need.",
+        "Maximum size of an index file; kwire's indexes grow as needed.",
         "log.index.size.max.bytes",
         rule=at_least(4),
         has_effect=False,
@@ -378,7 +385,7 @@ _TABLE = (
     _topic(
         "segment.jitter.ms",
         Kind.LONG,
-        "Most that is taken off segment.ms at random, so that not all segments are closed at once.",
+        "Maximum random jitter that is subtracted from segment.ms, so that segments are not all closed at once.",
         "log.roll.jitter.ms",
         BrokerSynonym("log.roll.jitter.hours", _HOUR_MS),
         rule=at_least(0),
@@ -394,7 +401,7 @@ _TABLE = (
     _topic(
         "unclean.leader.election.enable",
         Kind.BOOLEAN,
-        "Let a replica that is behind become leader, at the price of lost records.",
+        "Let a replica that is not in sync become leader, at the price of lost records.",
         "unclean.leader.election.enable",
         has_effect=False,
     ),
@@ -403,13 +410,13 @@ _TABLE = (
 TOPIC_SETTINGS: dict[str, TopicSetting] = {setting.name: setting for setting in _TABLE}
 
 
-# Codecs by the number they have in a batch.
-_CODECS = {"producer": KEPT_COMPRESSION, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+# The number of each codec in the attributes of a batch.
+_CODECS = {"producer": PRODUCER_COMPRESSION, "uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """What the hot path asks of a topic's settings, parsed."""
+    """The parsed settings of a topic that the hot path needs."""
 
     max_message_bytes: int
     segment_bytes: int
@@ -418,15 +425,15 @@ class TopicSettings:
     is_log_append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
-    # Whether the times of all records count, or just the largest of a batch, which is there without a look inside.
-    judges_each_record: bool
-    # Nothing below asks for anything beside the append itself: most topics are like that, and appends ask just this.
+    # Whether each record's timestamp is checked. If not, only the largest one is, which is in the batch header.
+    checks_each_timestamp: bool
+    # True if no setting requires work besides the append itself. For most topics this is the only check of settings.
     is_plain: bool
     is_group_synced: bool
-    # Records that may be readable before they are synced, and one more: from this many on, a sync comes first.
+    # When this number of records is not synced, the log is synced before these records become readable.
     unsynced_messages_max: int
     flush_ms: int
-    is_deleted: bool
+    has_delete_policy: bool
     is_compacted: bool
     retention_ms: int
     retention_bytes: int
@@ -437,18 +444,18 @@ class TopicSettings:
     compaction_lag_min_ms: int
     compaction_lag_max_ms: int
     cleanable_ratio_min: float
-    # The codec that all batches get, KEPT_COMPRESSION for none, and its level if it has any.
+    # The codec in which batches are stored, or PRODUCER_COMPRESSION, and the codec's level if it has levels.
     compression: int
     compression_level: int | None
-    # Bytes of one record in a compressed batch, unfolded.
+    # The maximum decompressed size of one record in a compressed batch.
     record_bytes_max: int
     is_room: bool
-    # Records come through the event store, whose journal makes them durable.
+    # True if the event store writes the records and its event journal makes them durable.
     is_event_topic: bool
 
 
 def validate(overrides: Mapping[str, str]) -> None:
-    """InvalidConfig with the words of Kafka's broker if a topic may not have these settings."""
+    """Raise InvalidConfig, with Kafka's message, if a topic may not have these overrides."""
     parsed = {name: _setting(name).parse(text) for name, text in overrides.items()}
     lag_min, lag_max = parsed.get("min.compaction.lag.ms", 0), parsed.get("max.compaction.lag.ms", LONG_MAX)
     assert isinstance(lag_min, int)
@@ -460,17 +467,17 @@ def validate(overrides: Mapping[str, str]) -> None:
     policies = parsed.get("cleanup.policy", ())
     assert isinstance(policies, tuple)
     if parsed.get("kwire.events") is True and "compact" in policies:
-        raise InvalidConfig("A topic of the event store cannot be compacted: its events are numbered without a gap")
+        raise InvalidConfig("A topic of the event store cannot be compacted: its events are numbered without gaps")
 
 
-def effective(name: str, overrides: Mapping[str, str], config: Config) -> Effective:
-    """The value in force for one setting and its source."""
+def effective(name: str, overrides: Mapping[str, str], config: Config) -> EffectiveValue:
+    """Return the effective value of one setting and its source."""
     value, source = _effective(_setting(name), overrides, config)
-    return Effective(format_value(value), source)
+    return EffectiveValue(format_value(value), source)
 
 
 def settings_for(overrides: Mapping[str, str], config: Config) -> TopicSettings:
-    """The typed view of a topic's settings in force."""
+    """Return the parsed effective settings of a topic."""
 
     def value_of(name: str) -> SettingValue:
         return _effective(TOPIC_SETTINGS[name], overrides, config)[0]
@@ -499,7 +506,7 @@ def settings_for(overrides: Mapping[str, str], config: Config) -> TopicSettings:
         is_log_append_time=is_log_append_time,
         timestamp_before_max_ms=before_max_ms,
         timestamp_after_max_ms=after_max_ms,
-        judges_each_record=before_max_ms != LONG_MAX,
+        checks_each_timestamp=before_max_ms != LONG_MAX,
         is_plain=(
             not is_log_append_time
             and "compact" not in policies
@@ -507,14 +514,14 @@ def settings_for(overrides: Mapping[str, str], config: Config) -> TopicSettings:
             and flush_ms == LONG_MAX
             and retention_messages < 0
             and codec == "producer"
-            and record_bytes_max >= ANY_RECORD_BYTES
+            and record_bytes_max >= RECORD_BYTES_UNLIMITED
             and not is_event_topic
         ),
         is_group_synced=is_group_synced,
         unsynced_messages_max=1 if is_group_synced else LONG_MAX if is_event_topic else number("flush.messages"),
         flush_ms=LONG_MAX if is_event_topic else flush_ms,
-        is_deleted="delete" in policies,
-        # Whatever the broker says: events are numbered without a gap.
+        has_delete_policy="delete" in policies,
+        # Event topics are never compacted, even if the broker's default is compact: their events have no gaps.
         is_compacted="compact" in policies and not is_event_topic,
         retention_ms=number("retention.ms"),
         retention_bytes=number("retention.bytes"),
@@ -534,7 +541,7 @@ def settings_for(overrides: Mapping[str, str], config: Config) -> TopicSettings:
 
 
 def describe(overrides: Mapping[str, str], config: Config) -> Iterator[ConfigEntry]:
-    """Every topic setting as DescribeConfigs answers it, in order of name."""
+    """Return every topic setting, sorted by name, as DescribeConfigs describes it."""
     for name, setting in TOPIC_SETTINGS.items():
         value, source = _effective(setting, overrides, config)
         yield ConfigEntry(
@@ -562,7 +569,7 @@ def _effective(
     text = overrides.get(setting.name)
     if text is not None:
         return setting.parse(text), ConfigSource.DYNAMIC_TOPIC_CONFIG
-    for value in config.values.every(*setting.synonym_names):
+    for value in config.values.candidates(*setting.synonym_names):
         factor = next(one.factor for one in setting.synonyms if one.name == value.setting.name)
         return _converted(value.value, factor), value.config_source
     return setting.default, ConfigSource.DEFAULT_CONFIG
@@ -572,7 +579,7 @@ def _synonyms(setting: TopicSetting, overrides: Mapping[str, str], config: Confi
     text = overrides.get(setting.name)
     if text is not None:
         yield ConfigSynonym(setting.name, text, ConfigSource.DYNAMIC_TOPIC_CONFIG)
-    yield from broker_synonyms(config.values.every(*setting.synonym_names))
+    yield from broker_synonyms(config.values.candidates(*setting.synonym_names))
     if not setting.synonyms:
         yield ConfigSynonym(setting.name, format_value(setting.default), ConfigSource.DEFAULT_CONFIG)
 
@@ -580,4 +587,4 @@ def _synonyms(setting: TopicSetting, overrides: Mapping[str, str], config: Confi
 def _converted(value: SettingValue, factor: int) -> SettingValue:
     if factor == 1 or not isinstance(value, int):
         return value
-    return value * factor if value >= 0 else -1  # -1 hours is no bound, not minus an hour
+    return value * factor if value >= 0 else -1  # a negative value, such as -1 hours, is no limit

@@ -1,14 +1,11 @@
-"""The table of broker settings: each one declared once, everything else (tree, answers, docs) is derived.
+"""The table of all broker settings, from which DescribeConfigs responses and docs/configuration.md are derived.
 
-Names and meanings are Kafka's; what is ours alone starts with ``kwire.``. Where a default differs from Kafka's the
-sentence says so. Rows marked ``has_effect=False`` are accepted, so that an existing ``server.properties`` works, and
-shown by DescribeConfigs, but change nothing here. Rows marked ``is_dynamic`` can be changed while the server runs.
+Names and meanings are Kafka's. kwire's own settings start with ``kwire.``. If a default differs from Kafka's, the
+documentation of the setting says so. Rows with ``has_effect=False`` have no effect. They are accepted, so that an
+existing ``server.properties`` works, and DescribeConfigs shows them. Rows with ``is_dynamic`` can be changed while the
+server runs.
 """
 
-from kwire.config.event_settings import EVENT_SETTINGS
-from kwire.config.group_settings import GROUP_PROTOCOL_SETTINGS
-from kwire.config.network_settings import NETWORK_SETTINGS
-from kwire.config.rooms_settings import REST_GROUP_SETTINGS, ROOM_SETTINGS, STREAM_SETTINGS, WEB_SETTINGS
 from kwire.config.setting import (
     INT_MAX,
     LONG_MAX,
@@ -20,58 +17,65 @@ from kwire.config.setting import (
     between_or,
     one_of,
 )
-from kwire.config.start_settings import START_SETTINGS
-from kwire.config.transaction_settings import TRANSACTION_SETTINGS
+from kwire.config.settings.events import EVENT_SETTINGS
+from kwire.config.settings.groups import GROUP_PROTOCOL_SETTINGS
+from kwire.config.settings.http_api import REST_GROUP_SETTINGS, ROOM_SETTINGS, STREAM_SETTINGS, WEB_SETTINGS
+from kwire.config.settings.network import NETWORK_SETTINGS
+from kwire.config.settings.start import START_SETTINGS
+from kwire.config.settings.transactions import TRANSACTION_SETTINGS
+from kwire.config.settings.webhooks import WEBHOOK_SETTINGS
 from kwire.config.unused import UNUSED_SECTIONS
-from kwire.config.webhook_settings import WEBHOOK_SETTINGS
 
 COMPRESSION_TYPES = one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
-# Kafka's default for one record's bytes: the longest array of the Java machine, so it bounds nothing.
-ANY_RECORD_BYTES = INT_MAX - 8
+# Kafka's default for the maximum size of one record. It is the length of the longest JVM array, so it limits nothing.
+RECORD_BYTES_UNLIMITED = INT_MAX - 8
 
 
-ONE_COPY = Rule("1", lambda value: None if value == 1 else "Value must be 1: one node keeps one copy")
+ONE_REPLICA = Rule("1", lambda value: None if value == 1 else "Value must be 1: a single node stores one replica")
 
 _IDENTITY = (
-    Setting("node.id", Kind.INT, 1, "Number of this node in the cluster.", at_least(0)),
-    Setting("broker.id", Kind.INT, None, "Older name of node.id; node.id wins when both are set.", at_least(0)),
+    Setting("node.id", Kind.INT, 1, "Id of this node in the cluster.", at_least(0)),
+    Setting(
+        "broker.id", Kind.INT, None, "Older name of node.id. If both are set, node.id takes precedence.", at_least(0)
+    ),
     Setting(
         "cluster.id",
         Kind.STRING,
         None,
-        "Name of the cluster. Left out, one is made at the first start and kept in the data directory.",
+        "Id of the cluster. If it is not set, one is generated at the first start and stored in the data directory.",
     ),
-    Setting("broker.rack", Kind.STRING, None, "Where this node stands, told to clients that prefer near replicas."),
+    Setting("broker.rack", Kind.STRING, None, "Rack of this node, for clients that prefer the closest replica."),
 )
 
 _TOPICS = (
-    Setting("num.partitions", Kind.INT, 1, "Partitions of a topic that does not say how many.", at_least(1)),
+    Setting("num.partitions", Kind.INT, 1, "Default number of partitions of a new topic.", at_least(1)),
     Setting(
         "default.replication.factor",
         Kind.INT,
         1,
-        "Copies of a topic that does not say how many: one node keeps one.",
-        ONE_COPY,
+        "Default replication factor of a new topic. A single node stores one replica.",
+        ONE_REPLICA,
     ),
-    Setting("auto.create.topics.enable", Kind.BOOLEAN, True, "Create a missing topic when a client asks for it."),
+    Setting("auto.create.topics.enable", Kind.BOOLEAN, True, "Create a missing topic when a client requests it."),
     Setting("delete.topic.enable", Kind.BOOLEAN, True, "Whether topics may be deleted."),
     Setting(
         "max.request.partition.size.limit",
         Kind.INT,
         2000,
-        "Most partitions in one answer to DescribeTopicPartitions; the rest is asked for with a cursor.",
+        "Maximum number of partitions in one DescribeTopicPartitions response. The client requests the rest with a "
+        "cursor.",
         at_least(1),
     ),
 )
 
 _LOG = (
     Setting("log.dirs", Kind.LIST, ("./kwire-data",), "Data directories; the first one also holds the catalogue."),
-    Setting("log.dir", Kind.LIST, None, "Older name of log.dirs; log.dirs wins when both are set."),
+    Setting("log.dir", Kind.LIST, None, "Older name of log.dirs. If both are set, log.dirs takes precedence."),
     Setting(
         "cordoned.log.dirs",
         Kind.LIST,
         (),
-        "Data directories, out of log.dirs, that get no new partitions; * is all of them.",
+        "Data directories of log.dirs in which no new partitions are created; * means all of them.",
         is_dynamic=True,
         is_per_broker=True,
     ),
@@ -79,7 +83,7 @@ _LOG = (
         "replica.alter.log.dirs.io.max.bytes.per.second",
         Kind.LONG,
         LONG_MAX,
-        "Most bytes per second that one partition is copied with when it moves to another data directory.",
+        "Maximum rate, in bytes per second, at which a partition is copied when it moves to another data directory.",
         at_least(1),
         is_dynamic=True,
     ),
@@ -87,8 +91,8 @@ _LOG = (
         "kwire.log.sync",
         Kind.STRING,
         "group",
-        "When a record counts as stored: group, when a sync round has put it on disk; os, when the operating system "
-        "has it (as Kafka does by default).",
+        "When a record counts as stored: group, when a sync round (group commit) has synced it to disk; os, when it is "
+        "written to the operating system's page cache (as in Kafka by default).",
         one_of("group", "os"),
         is_dynamic=True,
     ),
@@ -96,24 +100,24 @@ _LOG = (
         "kwire.log.open.max",
         Kind.INT,
         2000,
-        "Partitions that hold files and maps open at once; the least recently used give theirs back. Lowered at the "
-        "start if the process may not open 8 files for each.",
+        "Maximum number of partitions with open files and memory maps. The least recently used partitions are closed. "
+        "The limit is lowered at the start if the process may not open 8 files per partition.",
         at_least(16),
     ),
     Setting(
         "kwire.log.reserve.bytes",
         Kind.LONG,
         4 * 1024 * 1024,
-        "Disk space reserved in each data directory; on a full disk it is given up so that old records and deleted "
-        "topics can go, and taken again when there is space. 0: none.",
+        "Disk space reserved in each data directory. On a full disk the reserve is released, so that old records and "
+        "deleted topics can be removed; it is restored when there is space again. 0 disables it.",
         at_least(0),
     ),
-    Setting("log.cleaner.enable", Kind.BOOLEAN, True, "Compact topics whose cleanup.policy asks for it."),
+    Setting("log.cleaner.enable", Kind.BOOLEAN, True, "Compact topics whose cleanup.policy includes compact."),
     Setting(
         "log.cleaner.io.max.bytes.per.second",
         Kind.DOUBLE,
         float(2**63),
-        "Most bytes that compaction reads and writes per second.",
+        "Maximum number of bytes that compaction reads and writes per second.",
         at_least(1),
         is_dynamic=True,
     ),
@@ -121,7 +125,7 @@ _LOG = (
         "log.cleaner.dedupe.buffer.size",
         Kind.LONG,
         134217728,
-        "Memory for the keys of one compaction; what does not fit waits for the next one.",
+        "Memory for the keys of one compaction run. Keys that do not fit are left to the next run.",
         at_least(1048576),
         is_dynamic=True,
     ),
@@ -129,7 +133,7 @@ _LOG = (
         "log.cleaner.backoff.ms",
         Kind.LONG,
         15000,
-        "Time between two looks for something to compact.",
+        "Interval between checks for logs to compact.",
         at_least(1),
         is_dynamic=True,
     ),
@@ -137,43 +141,41 @@ _LOG = (
         "kwire.scrub.interval.ms",
         Kind.LONG,
         604800000,
-        "Time in which every closed segment is read once and its checksums are checked; -1 never.",
+        "Period in which every closed segment is read once and its checksums are verified; -1 disables the check.",
         at_least(-1),
     ),
     Setting(
         "kwire.scrub.max.bytes.per.second",
         Kind.LONG,
         16777216,
-        "Most bytes that the check reads per second.",
+        "Maximum number of bytes that the checksum verification (kwire.scrub.interval.ms) reads per second.",
         at_least(65536),
     ),
     Setting(
         "log.retention.check.interval.ms",
         Kind.LONG,
         300000,
-        "Time between two looks for old data.",
+        "Interval between checks for records that exceed their retention.",
         at_least(1),
     ),
     Setting(
         "producer.id.expiration.ms",
         Kind.INT,
         86400000,
-        "An idempotent producer silent for so long is forgotten.",
+        "The state of an idempotent producer is removed after this time without a record from it.",
         at_least(1),
         is_dynamic=True,
     ),
 )
 
-# Defaults of topic settings; kwire/topic_config.py says which topic setting each stands behind.
+# Broker-wide defaults of topic settings. kwire/config/resources/topic.py has the topic setting of each of them.
 _TOPIC_DEFAULTS = (
-    Setting(
-        "message.max.bytes", Kind.INT, 1048588, "Largest record batch that is accepted.", at_least(0), is_dynamic=True
-    ),
+    Setting("message.max.bytes", Kind.INT, 1048588, "Maximum size of a record batch.", at_least(0), is_dynamic=True),
     Setting(
         "max.decompressed.message.bytes",
         Kind.INT,
-        ANY_RECORD_BYTES,
-        "Largest single record of a compressed batch, decompressed; judged when it is produced.",
+        RECORD_BYTES_UNLIMITED,
+        "Maximum decompressed size of a single record in a compressed batch; checked when the batch is produced.",
         at_least(0),
         is_dynamic=True,
     ),
@@ -181,7 +183,8 @@ _TOPIC_DEFAULTS = (
         "min.insync.replicas",
         Kind.INT,
         1,
-        "Copies that must have a record when acks=all, but, as in Kafka, no more than there are; here it is one.",
+        "Minimum number of in-sync replicas that must have a record when acks=all. As in Kafka, it is limited to the "
+        "number of replicas, which in kwire is one.",
         at_least(1),
         has_effect=False,
         is_dynamic=True,
@@ -190,7 +193,8 @@ _TOPIC_DEFAULTS = (
         "compression.type",
         Kind.STRING,
         "producer",
-        "Codec of stored batches: producer keeps what the producer chose, any other is what all of them get.",
+        "Compression codec of stored batches: producer keeps the producer's codec; with any other value all batches "
+        "are stored with that codec.",
         COMPRESSION_TYPES,
         is_dynamic=True,
     ),
@@ -198,7 +202,7 @@ _TOPIC_DEFAULTS = (
         "compression.gzip.level",
         Kind.INT,
         -1,
-        "Level where compression.type is gzip; -1 is the codec's own.",
+        "Compression level if compression.type is gzip; -1 is the codec's default.",
         between_or(1, 9, -1),
         is_dynamic=True,
     ),
@@ -206,7 +210,8 @@ _TOPIC_DEFAULTS = (
         "compression.lz4.level",
         Kind.INT,
         9,
-        "Level where compression.type is lz4. As in Kafka, 9 is the fast mode and all others are the slow one.",
+        "Compression level if compression.type is lz4. As in Kafka, 9 selects the fast mode and every other level the "
+        "slow mode.",
         between(1, 17),
         is_dynamic=True,
     ),
@@ -214,7 +219,7 @@ _TOPIC_DEFAULTS = (
         "compression.zstd.level",
         Kind.INT,
         3,
-        "Level where compression.type is zstd.",
+        "Compression level if compression.type is zstd.",
         between(-131072, 22),
         is_dynamic=True,
     ),
@@ -222,7 +227,7 @@ _TOPIC_DEFAULTS = (
         "log.cleanup.policy",
         Kind.LIST,
         ("delete",),
-        "What happens to old records: delete, compact, both, or none of them.",
+        "Cleanup policy for old records: delete, compact, both, or none (empty).",
         one_of("compact", "delete"),
         is_dynamic=True,
     ),
@@ -238,7 +243,7 @@ _TOPIC_DEFAULTS = (
         "log.roll.ms",
         Kind.LONG,
         None,
-        "Age at which a segment is closed; wins over log.roll.hours.",
+        "Age at which a segment is closed; takes precedence over log.roll.hours.",
         at_least(1),
         is_dynamic=True,
     ),
@@ -247,7 +252,7 @@ _TOPIC_DEFAULTS = (
         "log.roll.jitter.ms",
         Kind.LONG,
         None,
-        "Most that is taken off the roll time at random.",
+        "Maximum random jitter that is subtracted from the roll time.",
         at_least(0),
         is_dynamic=True,
     ),
@@ -255,7 +260,7 @@ _TOPIC_DEFAULTS = (
         "log.roll.jitter.hours",
         Kind.INT,
         0,
-        "Most that is taken off the roll time at random.",
+        "Maximum random jitter that is subtracted from the roll time.",
         at_least(0),
     ),
     Setting(
@@ -270,7 +275,7 @@ _TOPIC_DEFAULTS = (
         "log.index.size.max.bytes",
         Kind.INT,
         10485760,
-        "Largest index file.",
+        "Maximum size of an index file.",
         at_least(4),
         has_effect=False,
         is_dynamic=True,
@@ -279,28 +284,29 @@ _TOPIC_DEFAULTS = (
         "log.retention.ms",
         Kind.LONG,
         None,
-        "Age at which records go; -1 never. Wins over minutes and hours.",
+        "Age at which records are deleted; -1 keeps them forever. Takes precedence over log.retention.minutes and "
+        "log.retention.hours.",
         is_dynamic=True,
     ),
     Setting(
         "log.retention.minutes",
         Kind.INT,
         None,
-        "Age at which records go; wins over log.retention.hours.",
+        "Age at which records are deleted; takes precedence over log.retention.hours.",
     ),
-    Setting("log.retention.hours", Kind.INT, 168, "Age at which records go; -1 never."),
+    Setting("log.retention.hours", Kind.INT, 168, "Age at which records are deleted; -1 keeps them forever."),
     Setting(
         "log.retention.bytes",
         Kind.LONG,
         -1,
-        "Size of a partition beyond which the oldest records go; -1 none.",
+        "Partition size above which the oldest segments are deleted; -1 means no limit.",
         is_dynamic=True,
     ),
     Setting(
         "log.message.timestamp.type",
         Kind.STRING,
         "CreateTime",
-        "Whose time a record carries: the producer's (CreateTime) or the broker's (LogAppendTime).",
+        "Timestamp of a record: the producer's (CreateTime) or the broker's (LogAppendTime).",
         one_of("CreateTime", "LogAppendTime"),
         is_dynamic=True,
     ),
@@ -308,7 +314,7 @@ _TOPIC_DEFAULTS = (
         "log.message.timestamp.before.max.ms",
         Kind.LONG,
         LONG_MAX,
-        "How far a record's time may lie behind the broker's clock.",
+        "How far a record's timestamp may be before the broker's clock.",
         at_least(0),
         is_dynamic=True,
     ),
@@ -316,7 +322,7 @@ _TOPIC_DEFAULTS = (
         "log.message.timestamp.after.max.ms",
         Kind.LONG,
         3600000,
-        "How far a record's time may lie ahead of the broker's clock.",
+        "How far a record's timestamp may be ahead of the broker's clock.",
         at_least(0),
         is_dynamic=True,
     ),
@@ -324,7 +330,7 @@ _TOPIC_DEFAULTS = (
         "log.cleaner.delete.retention.ms",
         Kind.LONG,
         86400000,
-        "How long a compacted topic keeps the mark of a deleted key.",
+        "How long a compacted topic keeps the tombstone of a deleted key.",
         at_least(0),
         is_dynamic=True,
     ),
@@ -332,7 +338,7 @@ _TOPIC_DEFAULTS = (
         "log.cleaner.min.compaction.lag.ms",
         Kind.LONG,
         0,
-        "Least age at which a record may be compacted away.",
+        "Minimum age at which a record may be removed by compaction.",
         at_least(0),
         is_dynamic=True,
     ),
@@ -340,7 +346,7 @@ _TOPIC_DEFAULTS = (
         "log.cleaner.max.compaction.lag.ms",
         Kind.LONG,
         LONG_MAX,
-        "Age at which a record must be considered for compaction.",
+        "Maximum time that a record may remain uncompacted.",
         at_least(1),
         is_dynamic=True,
     ),
@@ -348,31 +354,38 @@ _TOPIC_DEFAULTS = (
         "log.cleaner.min.cleanable.ratio",
         Kind.DOUBLE,
         0.5,
-        "Share of uncompacted bytes from which compaction is worth its cost.",
+        "Minimum ratio of uncompacted bytes to all bytes of a log at which the log is compacted.",
         between(0, 1),
         is_dynamic=True,
     ),
-    Setting("log.segment.delete.delay.ms", Kind.LONG, 60000, "Delay before files go.", at_least(0), is_dynamic=True),
+    Setting(
+        "log.segment.delete.delay.ms",
+        Kind.LONG,
+        60000,
+        "Delay before the files of a removed segment are deleted.",
+        at_least(0),
+        is_dynamic=True,
+    ),
     Setting(
         "log.flush.interval.messages",
         Kind.LONG,
         LONG_MAX,
-        "Records after which the log is forced to disk.",
+        "Number of records after which a log is synced to disk.",
         at_least(1),
         is_dynamic=True,
     ),
-    Setting("log.flush.interval.ms", Kind.LONG, None, "Time after which the log is forced to disk.", is_dynamic=True),
+    Setting("log.flush.interval.ms", Kind.LONG, None, "Time after which a log is synced to disk.", is_dynamic=True),
     Setting(
         "log.flush.scheduler.interval.ms",
         Kind.LONG,
         LONG_MAX,
-        "Time between two looks for logs to force to disk.",
+        "Interval between checks for logs to sync to disk.",
     ),
     Setting(
         "log.preallocate",
         Kind.BOOLEAN,
         False,
-        "Reserve a segment's space in advance.",
+        "Preallocate the disk space of a segment.",
         has_effect=False,
         is_dynamic=True,
     ),
@@ -380,7 +393,7 @@ _TOPIC_DEFAULTS = (
         "log.local.retention.ms",
         Kind.LONG,
         -2,
-        "Age kept on local disk.",
+        "Age up to which records stay on local disk.",
         at_least(-2),
         has_effect=False,
         is_dynamic=True,
@@ -389,7 +402,7 @@ _TOPIC_DEFAULTS = (
         "log.local.retention.bytes",
         Kind.LONG,
         -2,
-        "Size kept on local disk.",
+        "Size up to which a partition stays on local disk.",
         at_least(-2),
         has_effect=False,
         is_dynamic=True,
@@ -398,7 +411,7 @@ _TOPIC_DEFAULTS = (
         "unclean.leader.election.enable",
         Kind.BOOLEAN,
         False,
-        "Let a replica that is behind become leader.",
+        "Let a replica that is not in sync become leader.",
         has_effect=False,
         is_dynamic=True,
     ),
@@ -413,35 +426,49 @@ _GROUPS = (
         "offsets.topic.replication.factor",
         Kind.SHORT,
         1,
-        "Copies of __consumer_offsets: one node keeps one. Kafka's default is 3.",
-        ONE_COPY,
+        "Replication factor of __consumer_offsets. A single node stores one replica; Kafka's default is 3.",
+        ONE_REPLICA,
     ),
-    Setting("offset.metadata.max.bytes", Kind.INT, 4096, "Largest note beside a committed offset.", at_least(0)),
+    Setting(
+        "offset.metadata.max.bytes", Kind.INT, 4096, "Maximum size of the metadata of a committed offset.", at_least(0)
+    ),
     Setting(
         "offsets.retention.minutes",
         Kind.INT,
         10080,
-        "How long offsets are kept that nobody uses: after the last member has left, or the last commit.",
+        "How long unused offsets are kept: after the last member has left the group, or after the last commit.",
         at_least(1),
     ),
     Setting(
         "offsets.retention.check.interval.ms",
         Kind.LONG,
         600000,
-        "How often offsets are looked for whose time is over, and groups without members and offsets.",
+        "Interval between checks for expired offsets, and for groups that have neither members nor offsets.",
         at_least(1),
     ),
     Setting(
         "group.initial.rebalance.delay.ms",
         Kind.INT,
         0,
-        "How long the first member of an empty group waits for others. Kafka's default is 3000; its sample file says "
-        "0, and so does kwire.",
+        "How long the first member of an empty group waits for others. Kafka's default is 3000; kwire uses 0, as "
+        "Kafka's sample file does.",
         at_least(0),
     ),
-    Setting("group.min.session.timeout.ms", Kind.INT, 6000, "Shortest session a member may ask for.", at_least(0)),
-    Setting("group.max.session.timeout.ms", Kind.INT, 1800000, "Longest session a member may ask for.", at_least(0)),
-    Setting("group.max.size", Kind.INT, INT_MAX, "Most members of a group.", at_least(1)),
+    Setting(
+        "group.min.session.timeout.ms",
+        Kind.INT,
+        6000,
+        "Minimum session timeout that a member may request.",
+        at_least(0),
+    ),
+    Setting(
+        "group.max.session.timeout.ms",
+        Kind.INT,
+        1800000,
+        "Maximum session timeout that a member may request.",
+        at_least(0),
+    ),
+    Setting("group.max.size", Kind.INT, INT_MAX, "Maximum number of members of a group.", at_least(1)),
 )
 
 _KWIRE = (
@@ -449,48 +476,50 @@ _KWIRE = (
         "kwire.http.listener",
         Kind.STRING,
         "127.0.0.1:8082",
-        "Address of the HTTP port, host:port; empty for none. Port 0 lets the machine choose.",
+        "Address of the HTTP port, host:port. If it is empty, there is no HTTP port. Port 0 lets the operating system "
+        "choose a port.",
     ),
     Setting(
         "kwire.allow.unauthenticated",
         Kind.BOOLEAN,
         False,
-        "Let others than this machine connect without proving who they are. Needed to listen on anything but loopback.",
+        "Allow unauthenticated connections from other machines. Required to listen on any address but loopback.",
     ),
     Setting(
         "kwire.connection.inflight.max",
         Kind.INT,
         128,
-        "Requests of one connection that may wait for their answer; beyond it reading pauses.",
+        "Maximum number of unanswered requests of one connection. At the limit the server stops reading from it.",
         at_least(1),
     ),
     Setting(
         "kwire.send.timeout.ms",
         Kind.LONG,
         30000,
-        "A connection that does not take an answer for so long is closed.",
+        "A connection is closed if its client does not accept a response for this time.",
         at_least(1),
     ),
     Setting(
         "kwire.receive.rate.min",
         Kind.INT,
         32768,
-        "Bytes a second with which a request has to arrive while the memory for requests (queued.max.request.bytes) is "
-        "used up; slower ones are given up first, and their connections closed. 0 gives none up.",
+        "Minimum rate, in bytes per second, at which a request must arrive while the memory for requests "
+        "(queued.max.request.bytes) is exhausted. Slower requests are dropped first and their connections closed. 0 "
+        "disables this.",
         at_least(0),
     ),
     Setting(
         "kwire.receive.window.ms",
         Kind.LONG,
         2000,
-        "The time over which kwire.receive.rate.min is measured.",
+        "Time over which kwire.receive.rate.min is measured.",
         at_least(1),
     ),
     Setting(
         "kwire.shutdown.drain.ms",
         Kind.LONG,
         10000,
-        "How long a stopping server lets requests in flight finish.",
+        "How long a stopping server waits for requests in flight.",
         at_least(0),
     ),
 )

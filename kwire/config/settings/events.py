@@ -7,15 +7,15 @@ EVENT_SETTINGS = (
         "kwire.events.retention.ms",
         Kind.LONG,
         -1,
-        "Age at which events go from the order of all events, which subscribers of everything read; -1 keeps them for "
-        "ever. What a topic keeps is its own retention.ms.",
+        "Age at which events are deleted from the global event log (__events), which subscribers to all events read; "
+        "-1 keeps them forever. The retention of each topic is its own retention.ms.",
         at_least(-1),
     ),
     Setting(
         "kwire.events.files.dir",
         Kind.STRING,
         None,
-        "A directory in which every event of the event store also gets a file of its own, for people who want to look "
-        "at them with ordinary tools; none if it is not set. The log stays the truth.",
+        "Directory in which each event of the event store is also written to a file of its own, so that events can be "
+        "read with ordinary tools. If it is not set, no files are written. The log remains authoritative.",
     ),
 )

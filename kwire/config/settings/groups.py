@@ -1,7 +1,8 @@
 """Broker settings of the newer group protocols: consumer (KIP-848), share and streams groups.
 
-Each kind of group has a value for all groups, and bounds for what one group may set instead (`kwire/group_config.py`).
-Share and streams groups are not served yet, so their rows have no effect beyond those bounds.
+Each setting of a group type has a default for all groups, and bounds for the value that a group may set instead
+(`kwire/config/resources/group.py`). Share and streams groups are not supported yet. The only effect of their settings
+is to bound the values that groups may set.
 """
 
 from kwire.config.setting import INT_MAX, Kind, Rule, Setting, SettingValue, at_least, between
@@ -17,7 +18,7 @@ def _assignors_problem(value: SettingValue) -> str | None:
 
 
 def _migration_policy_problem(value: SettingValue) -> str | None:
-    """Kafka takes it in any case."""
+    """Check the name of the policy. Upper and lower case are equal, as in Kafka."""
     assert isinstance(value, str)
     return None if value.lower() in MIGRATION_POLICIES else f"String must be one of: {', '.join(MIGRATION_POLICIES)}"
 
@@ -34,19 +35,21 @@ def _bounded(
     has_effect: bool = False,
     is_dynamic: bool = False,
 ) -> tuple[Setting, ...]:
+    """Return three settings: the default of a group setting, and the minimum and maximum that a group may set."""
+
     def row(name: str, value: int, documentation: str, *, is_dynamic: bool = False) -> Setting:
         rule = at_least(floor)
         return Setting(name, Kind.INT, value, documentation, rule, has_effect=has_effect, is_dynamic=is_dynamic)
 
     return (
         row(f"group.{kind}.{what}", default, f"{meaning}.", is_dynamic=is_dynamic),
-        row(f"group.{kind}.min.{what}", least, f"Least that a group may set for {kind}.{what}."),
-        row(f"group.{kind}.max.{what}", most, f"Most that a group may set for {kind}.{what}."),
+        row(f"group.{kind}.min.{what}", least, f"Minimum value of {kind}.{what} that a group may set."),
+        row(f"group.{kind}.max.{what}", most, f"Maximum value of {kind}.{what} that a group may set."),
     )
 
 
 def _common(kind: str) -> tuple[Setting, ...]:
-    """What all three kinds of groups have."""
+    """Return the settings that all three group types have."""
     return (
         *_bounded(
             kind,
@@ -54,7 +57,7 @@ def _common(kind: str) -> tuple[Setting, ...]:
             45000,
             45000,
             60000,
-            f"A member of a {kind} group silent for so long is out",
+            f"A member is removed from its {kind} group after this time without a heartbeat",
             1,
             has_effect=kind == "consumer",
         ),
@@ -64,7 +67,7 @@ def _common(kind: str) -> tuple[Setting, ...]:
             5000,
             5000,
             15000,
-            f"Time between two heartbeats in a {kind} group",
+            f"Interval between the heartbeats of a member of a {kind} group",
             1,
             has_effect=kind == "consumer",
         ),
@@ -74,7 +77,7 @@ def _common(kind: str) -> tuple[Setting, ...]:
             1000,
             0,
             15000,
-            f"Least time between two assignments of a {kind} group that reads many partitions",
+            f"Minimum time between two assignments of a {kind} group that reads many partitions",
             0,
             has_effect=kind == "consumer",
             is_dynamic=True,
@@ -84,39 +87,47 @@ def _common(kind: str) -> tuple[Setting, ...]:
 
 GROUP_PROTOCOL_SETTINGS = (
     *_common("consumer"),
-    Setting("group.consumer.max.size", Kind.INT, INT_MAX, "Most members of a consumer group.", at_least(1)),
+    Setting(
+        "group.consumer.max.size", Kind.INT, INT_MAX, "Maximum number of members of a consumer group.", at_least(1)
+    ),
     Setting(
         "group.consumer.assignors",
         Kind.LIST,
         ("uniform", "range"),
-        "Ways to share partitions in a consumer group: uniform, range. The first is used where no member asks for one.",
+        "Assignors available to consumer groups: uniform, range. The first is used if no member requests one.",
         Rule("one or more of uniform, range", _assignors_problem),
     ),
     Setting(
         "group.consumer.migration.policy",
         Kind.STRING,
         "bidirectional",
-        "Which groups with members may change their protocol: upgrade is from classic to consumer, downgrade from "
-        "consumer to classic, bidirectional both, disabled none.",
+        "Which protocol changes are allowed for groups with members: upgrade (from classic to consumer), downgrade "
+        "(from consumer to classic), bidirectional (both), or disabled (none).",
         Rule("one of " + ", ".join(MIGRATION_POLICIES), _migration_policy_problem),
     ),
     Setting(
         "group.consumer.regex.refresh.interval.ms",
         Kind.INT,
         600000,
-        "How often the topics of a regular expression are looked for; kwire looks whenever topics have changed.",
+        "Interval at which regular expressions are matched against the topics; kwire matches them whenever topics "
+        "change.",
         at_least(10000),
         has_effect=False,
     ),
     *_common("share"),
     Setting(
-        "group.share.max.size", Kind.INT, 200, "Most members of a share group.", between(1, 1000), has_effect=False
+        "group.share.max.size",
+        Kind.INT,
+        200,
+        "Maximum number of members of a share group.",
+        between(1, 1000),
+        has_effect=False,
     ),
     Setting(
         "group.share.record.lock.duration.ms",
         Kind.INT,
         30000,
-        "How long a record stays with the consumer of a share group that got it.",
+        "How long a record that a consumer of a share group has acquired stays locked for it.",
         between(1000, 3600000),
         has_effect=False,
     ),
@@ -124,7 +135,7 @@ GROUP_PROTOCOL_SETTINGS = (
         "group.share.min.record.lock.duration.ms",
         Kind.INT,
         15000,
-        "Least that a group may set for share.record.lock.duration.ms.",
+        "Minimum value of share.record.lock.duration.ms that a group may set.",
         between(1000, 30000),
         has_effect=False,
     ),
@@ -132,7 +143,7 @@ GROUP_PROTOCOL_SETTINGS = (
         "group.share.max.record.lock.duration.ms",
         Kind.INT,
         60000,
-        "Most that a group may set for share.record.lock.duration.ms.",
+        "Maximum value of share.record.lock.duration.ms that a group may set.",
         between(30000, 3600000),
         has_effect=False,
     ),
@@ -140,7 +151,7 @@ GROUP_PROTOCOL_SETTINGS = (
         "group.share.delivery.count.limit",
         Kind.INT,
         5,
-        "How often a share group tries to deliver a record.",
+        "Maximum number of attempts to deliver a record to a share group.",
         between(2, 10),
         has_effect=False,
     ),
@@ -148,7 +159,7 @@ GROUP_PROTOCOL_SETTINGS = (
         "group.share.min.delivery.count.limit",
         Kind.INT,
         2,
-        "Least that a group may set for share.delivery.count.limit.",
+        "Minimum value of share.delivery.count.limit that a group may set.",
         between(2, 5),
         has_effect=False,
     ),
@@ -156,7 +167,7 @@ GROUP_PROTOCOL_SETTINGS = (
         "group.share.max.delivery.count.limit",
         Kind.INT,
         10,
-        "Most that a group may set for share.delivery.count.limit.",
+        "Maximum value of share.delivery.count.limit that a group may set.",
         between(5, 25),
         has_effect=False,
     ),
@@ -164,7 +175,7 @@ GROUP_PROTOCOL_SETTINGS = (
         "group.share.partition.max.record.locks",
         Kind.INT,
         2000,
-        "Most records of a partition that the consumers of a share group have at a time.",
+        "Maximum number of records of a partition that are locked for the consumers of a share group.",
         between(100, 10000),
         has_effect=False,
     ),
@@ -172,7 +183,7 @@ GROUP_PROTOCOL_SETTINGS = (
         "group.share.min.partition.max.record.locks",
         Kind.INT,
         100,
-        "Least that a group may set for share.partition.max.record.locks.",
+        "Minimum value of share.partition.max.record.locks that a group may set.",
         between(100, 2000),
         has_effect=False,
     ),
@@ -180,19 +191,24 @@ GROUP_PROTOCOL_SETTINGS = (
         "group.share.max.partition.max.record.locks",
         Kind.INT,
         4000,
-        "Most that a group may set for share.partition.max.record.locks.",
+        "Maximum value of share.partition.max.record.locks that a group may set.",
         between(2000, 10000),
         has_effect=False,
     ),
     *_common("streams"),
     Setting(
-        "group.streams.max.size", Kind.INT, INT_MAX, "Most members of a streams group.", at_least(1), has_effect=False
+        "group.streams.max.size",
+        Kind.INT,
+        INT_MAX,
+        "Maximum number of members of a streams group.",
+        at_least(1),
+        has_effect=False,
     ),
     Setting(
         "group.streams.num.standby.replicas",
         Kind.INT,
         0,
-        "Standby copies of each task of a streams group.",
+        "Number of standby replicas of each task of a streams group.",
         at_least(0),
         has_effect=False,
     ),
@@ -200,7 +216,7 @@ GROUP_PROTOCOL_SETTINGS = (
         "group.streams.max.standby.replicas",
         Kind.INT,
         2,
-        "Most that a group may set for streams.num.standby.replicas.",
+        "Maximum value of streams.num.standby.replicas that a group may set.",
         at_least(0),
         has_effect=False,
     ),

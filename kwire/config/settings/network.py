@@ -7,49 +7,56 @@ NETWORK_SETTINGS = (
         "listeners",
         Kind.LIST,
         ("PLAINTEXT://127.0.0.1:9092",),
-        "Doors for Kafka clients, NAME://host:port. An empty host is every interface, port 0 lets the machine choose. "
-        "Kafka listens on every interface by default, kwire on loopback only. Left out while advertised.listeners is "
-        "set, the same names and ports are used.",
+        "Listeners for Kafka clients, NAME://host:port. An empty host means every interface; port 0 lets the operating "
+        "system choose a port. Kafka listens on every interface by default, kwire on loopback only. If only "
+        "advertised.listeners is set, its names and ports are used.",
     ),
     Setting(
         "advertised.listeners",
         Kind.LIST,
         None,
-        "Addresses in Metadata, by listener name. By default a client gets the address that it connected to.",
+        "Addresses returned in Metadata, by listener name. By default a client receives the address that it connected "
+        "to.",
     ),
     Setting(
         "listener.security.protocol.map",
         Kind.STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "How each listener name is secured, NAME:PROTOCOL. Only PLAINTEXT is served so far.",
+        "Security protocol of each listener name, NAME:PROTOCOL. Only PLAINTEXT is supported.",
     ),
     Setting(
         "controller.listener.names",
         Kind.LIST,
         (),
-        "Listeners of the KRaft controller; kwire does not open them and leaves them out of listeners.",
+        "Names of the KRaft controller's listeners. kwire does not open them and ignores their entries in listeners.",
     ),
-    Setting("socket.request.max.bytes", Kind.INT, 104857600, "Largest request that is read.", at_least(1)),
+    Setting("socket.request.max.bytes", Kind.INT, 104857600, "Maximum size of a request.", at_least(1)),
     Setting(
         "socket.send.buffer.bytes",
         Kind.INT,
         524288,
-        "Send buffer of a connection (SO_SNDBUF); -1 leaves it to the machine.",
+        "Send buffer of a connection (SO_SNDBUF); -1 uses the operating system's default.",
         at_least(-1),
     ),
     Setting(
         "socket.receive.buffer.bytes",
         Kind.INT,
         -1,
-        "Receive buffer of a connection (SO_RCVBUF); -1, the default here, leaves it to the machine.",
+        "Receive buffer of a connection (SO_RCVBUF); -1, the default in kwire, uses the operating system's default.",
         at_least(-1),
     ),
-    Setting("socket.listen.backlog.size", Kind.INT, 1024, "Connections waiting to be accepted.", at_least(1)),
+    Setting(
+        "socket.listen.backlog.size",
+        Kind.INT,
+        1024,
+        "Maximum number of connections waiting to be accepted.",
+        at_least(1),
+    ),
     Setting(
         "max.connections",
         Kind.INT,
         10000,
-        "Most connections at a time; one more is closed at once. Kafka has no bound by default.",
+        "Maximum number of connections. A further connection is closed immediately. Kafka has no limit by default.",
         at_least(0),
         is_dynamic=True,
     ),
@@ -57,7 +64,8 @@ NETWORK_SETTINGS = (
         "max.connections.per.ip",
         Kind.INT,
         INT_MAX,
-        "Most connections from one address, to the Kafka listeners and to the HTTP port by itself.",
+        "Maximum number of connections from one IP address. The Kafka listeners and the HTTP port are counted "
+        "separately.",
         at_least(0),
         is_dynamic=True,
     ),
@@ -65,25 +73,25 @@ NETWORK_SETTINGS = (
         "connections.max.idle.ms",
         Kind.LONG,
         600000,
-        "A connection is closed after this time without a request; -1 never closes it.",
+        "A connection is closed after this time without a request; -1 disables the limit.",
         at_least(-1),
     ),
     Setting(
         "queued.max.request.bytes",
         Kind.LONG,
         268435456,
-        "Memory for all requests being received or waiting for their turn, and for batches that wait for a transaction "
-        "or for the event store. Beyond it reading pauses, and such batches are refused with a retriable error. -1 is "
-        "no bound, which is Kafka's default.",
+        "Memory for all requests being received or waiting to be handled, and for batches that wait for a transaction "
+        "or for the event store. Above this limit the server stops reading requests, and refuses such batches with a "
+        "retriable error. -1 means no limit, which is Kafka's default.",
         at_least(-1),
     ),
-    Setting("fetch.max.bytes", Kind.INT, 57671680, "Most bytes in one fetch response.", at_least(1024)),
+    Setting("fetch.max.bytes", Kind.INT, 57671680, "Maximum number of bytes in one fetch response.", at_least(1024)),
     Setting(
         "max.incremental.fetch.session.cache.slots",
         Kind.INT,
         1000,
-        "Readers that are remembered between two fetches, so that they need not name all their partitions each time; "
-        "others do. 0 remembers nobody.",
+        "Maximum number of incremental fetch sessions. A consumer with a session does not repeat all its partitions in "
+        "each fetch request. 0 disables sessions.",
         at_least(0),
     ),
 )

@@ -1,4 +1,4 @@
-"""Broker settings that decide how a server starts."""
+"""Broker settings that control the start of a server."""
 
 from kwire.config.setting import Kind, Setting
 
@@ -7,7 +7,8 @@ START_SETTINGS = (
         "kwire.start.empty",
         Kind.BOOLEAN,
         False,
-        "Start although partition folders, or a damaged catalogue, were found that would make the server refuse: they "
-        "are moved to set-aside-TIME inside the data directory. Without such a finding it has no effect.",
+        "Start even if the data directory contains partition directories that the catalogue does not list, or a "
+        "damaged catalogue: they are moved to set-aside-TIME inside the data directory. If false, the server refuses "
+        "to start in these cases. In all other cases the setting has no effect.",
     ),
 )

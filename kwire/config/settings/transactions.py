@@ -15,36 +15,38 @@ TRANSACTION_SETTINGS = (
         "transaction.max.timeout.ms",
         Kind.INT,
         900000,
-        "Longest time that a producer may ask for: a transaction that is open for longer is aborted.",
+        "Maximum transaction timeout that a producer may request. A transaction that is open for longer than its "
+        "timeout is aborted.",
         at_least(1),
     ),
     Setting(
         "transaction.partition.verification.enable",
         Kind.BOOLEAN,
         True,
-        "Whether the coordinator is asked before the first batch of a transaction is stored in a partition. Without it "
-        "producers of the first generation can leave transactions behind that nobody ends.",
+        "Whether the broker asks the transaction coordinator to verify a transaction before it stores the "
+        "transaction's first batch in a partition. Without verification, producers that use the first version of the "
+        "transaction protocol can leave hanging transactions.",
         is_dynamic=True,
     ),
     Setting(
         "transactional.id.expiration.ms",
         Kind.INT,
         604800000,
-        "A transactional id that was not used for so long is forgotten.",
+        "A transactional id expires after this time without use.",
         at_least(1),
     ),
     Setting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         Kind.INT,
         10000,
-        "Time between two looks for transactions that have been open for too long.",
+        "Interval between checks for transactions that have exceeded their timeout.",
         at_least(1),
     ),
     Setting(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         Kind.INT,
         3600000,
-        "Time between two looks for transactional ids that have expired.",
+        "Interval between checks for expired transactional ids.",
         at_least(1),
     ),
 )

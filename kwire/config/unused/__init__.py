@@ -1,8 +1,7 @@
-"""Broker settings that Apache Kafka 4.3 knows and kwire does not use.
+"""Broker settings of Apache Kafka 4.3 that kwire accepts and shows in DescribeConfigs, but does not use.
 
-They are accepted, so that an existing configuration works, and DescribeConfigs shows them with Kafka's defaults and
-types. Names, types, defaults, bounds and modes were read from a running Apache Kafka 4.3.1 (DescribeConfigs and
-IncrementalAlterConfigs with `validate_only`); where a default depends on the number of brokers it is that of one node.
+Names, types, defaults, bounds and modes were read from a running Apache Kafka 4.3.1, with DescribeConfigs and with
+IncrementalAlterConfigs (`validate_only`). If a default depends on the number of brokers, it is the default of one node.
 """
 
 from kwire.config.setting import Setting

@@ -1,4 +1,7 @@
-"""Threads and buffers of Kafka's coordinators, and share groups: kwire runs its coordinators on one event loop."""
+"""Settings of the threads and buffers of Kafka's coordinators, and of share groups.
+
+They have no effect, because kwire runs its coordinators on one event loop and has no share groups yet.
+"""
 
 from kwire.config.setting import Kind, at_least, between, one_of
 from kwire.config.unused.row import CLUSTER_WIDE, unused
@@ -22,7 +25,7 @@ COORDINATORS_SETTINGS = (
         "group.coordinator.append.linger.ms",
         Kind.INT,
         -1,
-        "Time the group coordinator gathers writes; -1 adapts it to the load.",
+        "Time for which the group coordinator collects writes; -1 adapts it to the load.",
         at_least(-1),
     ),
     unused(
@@ -53,7 +56,9 @@ COORDINATORS_SETTINGS = (
     ),
     unused("group.coordinator.threads", Kind.INT, 4, "Threads of the group coordinator.", at_least(1)),
     unused("group.share.assignors", Kind.LIST, ("simple",), "Assignors of share groups."),
-    unused("group.share.max.share.sessions", Kind.INT, 2000, "Most share sessions of a broker.", at_least(1)),
+    unused(
+        "group.share.max.share.sessions", Kind.INT, 2000, "Maximum number of share sessions of a broker.", at_least(1)
+    ),
     unused(
         "offsets.commit.timeout.ms",
         Kind.INT,
@@ -67,7 +72,7 @@ COORDINATORS_SETTINGS = (
         "share.coordinator.append.linger.ms",
         Kind.INT,
         -1,
-        "Time the share coordinator gathers writes; -1 adapts it to the load.",
+        "Time for which the share coordinator collects writes; -1 adapts it to the load.",
         at_least(-1),
     ),
     unused(
@@ -97,14 +102,18 @@ COORDINATORS_SETTINGS = (
         "share.coordinator.state.topic.min.isr",
         Kind.SHORT,
         1,
-        "Least copies for a write to __share_group_state.",
+        "Minimum number of in-sync replicas for a write to __share_group_state.",
         at_least(1),
     ),
     unused(
         "share.coordinator.state.topic.num.partitions", Kind.INT, 50, "Partitions of __share_group_state.", at_least(1)
     ),
     unused(
-        "share.coordinator.state.topic.replication.factor", Kind.SHORT, 1, "Copies of __share_group_state.", at_least(1)
+        "share.coordinator.state.topic.replication.factor",
+        Kind.SHORT,
+        1,
+        "Replication factor of __share_group_state.",
+        at_least(1),
     ),
     unused(
         "share.coordinator.state.topic.segment.bytes",
@@ -129,9 +138,19 @@ COORDINATORS_SETTINGS = (
         at_least(1),
     ),
     unused(
-        "transaction.state.log.min.isr", Kind.INT, 1, "Least copies for a write to __transaction_state.", at_least(1)
+        "transaction.state.log.min.isr",
+        Kind.INT,
+        1,
+        "Minimum number of in-sync replicas for a write to __transaction_state.",
+        at_least(1),
     ),
-    unused("transaction.state.log.replication.factor", Kind.SHORT, 1, "Copies of __transaction_state.", at_least(1)),
+    unused(
+        "transaction.state.log.replication.factor",
+        Kind.SHORT,
+        1,
+        "Replication factor of __transaction_state.",
+        at_least(1),
+    ),
     unused(
         "transaction.two.phase.commit.enable",
         Kind.BOOLEAN,

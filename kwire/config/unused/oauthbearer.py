@@ -1,4 +1,4 @@
-"""Settings of SASL/OAUTHBEARER: kwire serves PLAINTEXT listeners only."""
+"""Settings of SASL/OAUTHBEARER. They have no effect: kwire serves only PLAINTEXT listeners."""
 
 from kwire.config.setting import Kind, between
 from kwire.config.unused.row import unused
@@ -48,7 +48,7 @@ OAUTHBEARER_SETTINGS = (
     unused("sasl.oauthbearer.clock.skew.seconds", Kind.INT, 30, "Difference of clocks that is tolerated."),
     unused("sasl.oauthbearer.expected.audience", Kind.LIST, (), "Audiences of which a token has to name one."),
     unused("sasl.oauthbearer.expected.issuer", Kind.STRING, None, "Issuer that a token has to name."),
-    unused("sasl.oauthbearer.jwks.endpoint.refresh.ms", Kind.LONG, 3600000, "Time between two reads of the key set."),
+    unused("sasl.oauthbearer.jwks.endpoint.refresh.ms", Kind.LONG, 3600000, "Interval between reads of the key set."),
     unused(
         "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
         Kind.LONG,

@@ -1,4 +1,4 @@
-"""Settings of the KRaft quorum and its metadata log: kwire keeps its catalogue in one file."""
+"""Settings of the KRaft quorum and its metadata log. They have no effect: kwire stores its catalogue in one file."""
 
 from kwire.config.setting import Kind, at_least, one_of
 from kwire.config.unused.row import unused
@@ -8,7 +8,7 @@ QUORUM_SETTINGS = (
         "controller.quorum.append.linger.ms",
         Kind.INT,
         25,
-        "Time the leader of the quorum gathers records before it writes them.",
+        "Time for which the leader of the quorum collects records before it writes them.",
         at_least(0),
     ),
     unused("controller.quorum.auto.join.enable", Kind.BOOLEAN, False, "Let a controller join the quorum by itself."),
@@ -27,14 +27,14 @@ QUORUM_SETTINGS = (
         "controller.quorum.fetch.max.bytes",
         Kind.INT,
         1048576,
-        "Most bytes in one fetch of the metadata log.",
+        "Maximum number of bytes in one fetch of the metadata log.",
         at_least(1),
     ),
     unused(
         "controller.quorum.fetch.snapshot.max.bytes",
         Kind.INT,
         1048576,
-        "Most bytes in one fetch of a snapshot.",
+        "Maximum number of bytes in one fetch of a snapshot.",
         at_least(1),
     ),
     unused(
@@ -45,7 +45,11 @@ QUORUM_SETTINGS = (
         at_least(0),
     ),
     unused(
-        "controller.quorum.request.timeout.ms", Kind.INT, 2000, "Longest wait for an answer of the quorum.", at_least(0)
+        "controller.quorum.request.timeout.ms",
+        Kind.INT,
+        2000,
+        "Longest wait for a response of the quorum.",
+        at_least(0),
     ),
     unused(
         "controller.quorum.retry.backoff.ms",
@@ -79,15 +83,20 @@ QUORUM_SETTINGS = (
         "metadata.max.idle.interval.ms",
         Kind.INT,
         500,
-        "Time between two empty records of an idle controller.",
+        "Interval between empty records of an idle controller.",
         at_least(0),
     ),
     unused(
         "metadata.max.retention.bytes",
         Kind.LONG,
         104857600,
-        "Size beyond which old metadata snapshots and segments go.",
+        "Size above which old metadata snapshots and segments are deleted.",
     ),
-    unused("metadata.max.retention.ms", Kind.LONG, 604800000, "Age at which old metadata snapshots and segments go."),
+    unused(
+        "metadata.max.retention.ms",
+        Kind.LONG,
+        604800000,
+        "Age at which old metadata snapshots and segments are deleted.",
+    ),
     unused("process.roles", Kind.LIST, None, "Roles of a KRaft node.", one_of("broker", "controller")),
 )

@@ -1,4 +1,4 @@
-"""Settings of tiered storage: kwire keeps all segments in its data directories."""
+"""Settings of tiered storage. They have no effect: kwire stores all segments in its data directories."""
 
 from kwire.config.setting import LONG_MAX, Kind, at_least
 from kwire.config.unused.row import CLUSTER_WIDE, NOT_EMPTY, unused
@@ -42,7 +42,7 @@ REMOTE_STORAGE_SETTINGS = (
         "remote.log.manager.copy.max.bytes.per.second",
         Kind.LONG,
         LONG_MAX,
-        "Most bytes per second copied to remote storage.",
+        "Maximum number of bytes per second copied to remote storage.",
         at_least(1),
         CLUSTER_WIDE,
     ),
@@ -72,7 +72,7 @@ REMOTE_STORAGE_SETTINGS = (
         "remote.log.manager.fetch.max.bytes.per.second",
         Kind.LONG,
         LONG_MAX,
-        "Most bytes per second read from remote storage.",
+        "Maximum number of bytes per second read from remote storage.",
         at_least(1),
         CLUSTER_WIDE,
     ),
@@ -102,7 +102,7 @@ REMOTE_STORAGE_SETTINGS = (
         "remote.log.manager.task.interval.ms",
         Kind.LONG,
         30000,
-        "Time between two runs of the remote log tasks.",
+        "Interval between runs of the remote log tasks.",
         at_least(1),
     ),
     unused("remote.log.manager.thread.pool.size", Kind.INT, 2, "Threads of the remote log manager.", at_least(1)),

@@ -1,4 +1,4 @@
-"""Settings of replicas, leaders and the broker's place in a cluster: one node has none of them."""
+"""Settings of replicas, leaders and the broker's membership in a cluster. They have no effect on a single node."""
 
 from kwire.config.setting import LONG_MAX, Kind, at_least, one_of
 from kwire.config.unused.row import CLUSTER_WIDE, unused
@@ -25,7 +25,7 @@ REPLICATION_SETTINGS = (
         "Give leadership back to preferred replicas in the background.",
     ),
     unused(
-        "broker.heartbeat.interval.ms", Kind.INT, 2000, "Time between two heartbeats of a broker to the controller."
+        "broker.heartbeat.interval.ms", Kind.INT, 2000, "Interval between heartbeats of a broker to the controller."
     ),
     unused("broker.session.timeout.ms", Kind.INT, 9000, "Silence after which the controller considers a broker dead."),
     unused("controlled.shutdown.enable", Kind.BOOLEAN, True, "Hand over leadership before a broker stops."),
@@ -36,7 +36,7 @@ REPLICATION_SETTINGS = (
         "follower.replication.throttled.rate",
         Kind.LONG,
         LONG_MAX,
-        "Most bytes per second that throttled replicas copy from leaders.",
+        "Maximum number of bytes per second that throttled replicas copy from leaders.",
         at_least(0),
         CLUSTER_WIDE,
     ),
@@ -51,14 +51,14 @@ REPLICATION_SETTINGS = (
         "leader.imbalance.check.interval.seconds",
         Kind.LONG,
         300,
-        "Time between two checks for leaders that are not the preferred ones.",
+        "Interval between checks for leaders that are not the preferred ones.",
         at_least(1),
     ),
     unused(
         "leader.replication.throttled.rate",
         Kind.LONG,
         LONG_MAX,
-        "Most bytes per second that throttled replicas send to followers.",
+        "Maximum number of bytes per second that throttled replicas send to followers.",
         at_least(0),
         CLUSTER_WIDE,
     ),
@@ -75,16 +75,20 @@ REPLICATION_SETTINGS = (
     unused("num.replica.fetchers", Kind.INT, 1, "Threads that copy from each leader.", at_least(1), CLUSTER_WIDE),
     unused("replica.fetch.backoff.ms", Kind.INT, 1000, "Pause after a failed fetch of a follower.", at_least(0)),
     unused("replica.fetch.max.bytes", Kind.INT, 1048576, "Bytes that a follower fetches per partition.", at_least(0)),
-    unused("replica.fetch.min.bytes", Kind.INT, 1, "Least bytes in an answer to a follower."),
+    unused("replica.fetch.min.bytes", Kind.INT, 1, "Minimum number of bytes in a response to a follower."),
     unused(
-        "replica.fetch.response.max.bytes", Kind.INT, 10485760, "Most bytes in an answer to a follower.", at_least(0)
+        "replica.fetch.response.max.bytes",
+        Kind.INT,
+        10485760,
+        "Maximum number of bytes in a response to a follower.",
+        at_least(0),
     ),
     unused("replica.fetch.wait.max.ms", Kind.INT, 500, "Longest wait of a follower's fetch."),
     unused(
         "replica.high.watermark.checkpoint.interval.ms",
         Kind.LONG,
         5000,
-        "Time between two writes of the high watermarks to disk.",
+        "Interval between writes of the high watermarks to disk.",
     ),
     unused("replica.lag.time.max.ms", Kind.LONG, 30000, "Time after which a follower that lags is no longer in sync."),
     unused("replica.selector.class", Kind.STRING, None, "Class that selects the replica a consumer reads from."),
@@ -94,7 +98,7 @@ REPLICATION_SETTINGS = (
     unused(
         "replication.quota.window.size.seconds", Kind.INT, 1, "Length of a sample for replication quotas.", at_least(1)
     ),
-    unused("request.timeout.ms", Kind.INT, 30000, "Longest wait for an answer from another broker or the controller."),
+    unused("request.timeout.ms", Kind.INT, 30000, "Longest wait for a response from another broker or the controller."),
     unused(
         "security.inter.broker.protocol",
         Kind.STRING,

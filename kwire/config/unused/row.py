@@ -1,4 +1,4 @@
-"""A row of these tables: a setting without effect, with the mode in which Kafka lets it be changed."""
+"""The constructor of rows in the tables of unused settings: settings without effect, with Kafka's update mode."""
 
 from enum import Enum, auto
 
@@ -6,10 +6,10 @@ from kwire.config.setting import Kind, Rule, Setting, SettingValue
 
 
 class Mode(Enum):
-    """Whether a setting can be changed while the server runs, in the words of Kafka's documentation.
+    """Kafka's dynamic update mode of a setting. It says whether the setting can be changed while the server runs.
 
-    PER_LISTENER settings are shown as changeable, but Kafka changes them for one listener at a time, by a name that
-    begins with the listener's.
+    PER_LISTENER settings are shown as dynamic. Kafka changes them for one listener at a time, under a name that starts
+    with the prefix of the listener.
     """
 
     READ_ONLY = auto()

@@ -1,4 +1,4 @@
-"""Settings of SASL, Kerberos and delegation tokens: kwire serves PLAINTEXT listeners only."""
+"""Settings of SASL, Kerberos and delegation tokens. They have no effect: kwire serves only PLAINTEXT listeners."""
 
 from kwire.config.setting import Kind, at_least
 from kwire.config.unused.row import PER_BROKER, unused
@@ -16,7 +16,7 @@ SASL_SETTINGS = (
         "delegation.token.expiry.check.interval.ms",
         Kind.LONG,
         3600000,
-        "Time between two checks for expired delegation tokens.",
+        "Interval between checks for expired delegation tokens.",
         at_least(1),
     ),
     unused(
@@ -35,7 +35,7 @@ SASL_SETTINGS = (
     unused("sasl.jaas.config", Kind.PASSWORD, None, "JAAS login configuration.", mode=PER_BROKER),
     unused("sasl.kerberos.kinit.cmd", Kind.STRING, "/usr/bin/kinit", "Path of kinit.", mode=PER_BROKER),
     unused(
-        "sasl.kerberos.min.time.before.relogin", Kind.LONG, 60000, "Least time between two logins.", mode=PER_BROKER
+        "sasl.kerberos.min.time.before.relogin", Kind.LONG, 60000, "Minimum time between two logins.", mode=PER_BROKER
     ),
     unused(
         "sasl.kerberos.principal.to.local.rules",
@@ -74,7 +74,7 @@ SASL_SETTINGS = (
         "sasl.login.refresh.min.period.seconds",
         Kind.SHORT,
         60,
-        "Least time between two refreshes of a credential.",
+        "Minimum time between two refreshes of a credential.",
         mode=PER_BROKER,
     ),
     unused(
@@ -104,5 +104,5 @@ SASL_SETTINGS = (
         mode=PER_BROKER,
     ),
     unused("sasl.server.callback.handler.class", Kind.CLASS, None, "Class of the callback handler of the server."),
-    unused("sasl.server.max.receive.size", Kind.INT, 524288, "Most bytes of one SASL message."),
+    unused("sasl.server.max.receive.size", Kind.INT, 524288, "Maximum number of bytes of one SASL message."),
 )

@@ -1,10 +1,10 @@
-"""Threads, purgatories, plug-ins, metrics, quotas and tuning of Kafka's own implementation."""
+"""Settings of the threads, purgatories, plug-ins, metrics, quotas and tuning of Kafka's own implementation."""
 
 from kwire.config.setting import INT_MAX, Kind, at_least
 from kwire.config.unused.row import CLUSTER_WIDE, PER_BROKER, unused
 
 SERVER_SETTINGS = (
-    unused("alter.config.policy.class.name", Kind.CLASS, None, "Class that judges AlterConfigs requests."),
+    unused("alter.config.policy.class.name", Kind.CLASS, None, "Class that validates AlterConfigs requests."),
     unused(
         "authorizer.class.name",
         Kind.STRING,
@@ -23,7 +23,7 @@ SERVER_SETTINGS = (
         "Length of a sample for quotas of topic changes.",
         at_least(1),
     ),
-    unused("create.topic.policy.class.name", Kind.CLASS, None, "Class that judges CreateTopics requests."),
+    unused("create.topic.policy.class.name", Kind.CLASS, None, "Class that validates CreateTopics requests."),
     unused(
         "delete.records.purgatory.purge.interval.requests",
         Kind.INT,
@@ -40,7 +40,7 @@ SERVER_SETTINGS = (
         "kafka.metrics.polling.interval.secs",
         Kind.INT,
         10,
-        "Time between two runs of the reporters in kafka.metrics.reporters.",
+        "Interval between runs of the reporters in kafka.metrics.reporters.",
         at_least(1),
     ),
     unused("kafka.metrics.reporters", Kind.LIST, (), "Classes that report Yammer metrics."),
@@ -64,18 +64,23 @@ SERVER_SETTINGS = (
         "log.flush.offset.checkpoint.interval.ms",
         Kind.INT,
         60000,
-        "Time between two writes of the recovery points to disk.",
+        "Interval between writes of the recovery points to disk.",
         at_least(0),
     ),
     unused(
         "log.flush.start.offset.checkpoint.interval.ms",
         Kind.INT,
         60000,
-        "Time between two writes of the log start offsets to disk.",
+        "Interval between writes of the log start offsets to disk.",
         at_least(0),
     ),
     unused(
-        "max.connection.creation.rate", Kind.INT, INT_MAX, "Most new connections per second.", at_least(0), CLUSTER_WIDE
+        "max.connection.creation.rate",
+        Kind.INT,
+        INT_MAX,
+        "Maximum number of new connections per second.",
+        at_least(0),
+        CLUSTER_WIDE,
     ),
     unused(
         "max.connections.per.ip.overrides",
@@ -119,5 +124,11 @@ SERVER_SETTINGS = (
         1000,
         "Requests after which the purgatory of ShareFetch is purged.",
     ),
-    unused("telemetry.max.bytes", Kind.INT, 1048576, "Most bytes of one telemetry push of a client.", at_least(1)),
+    unused(
+        "telemetry.max.bytes",
+        Kind.INT,
+        1048576,
+        "Maximum number of bytes of one telemetry push of a client.",
+        at_least(1),
+    ),
 )

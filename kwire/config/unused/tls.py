@@ -1,4 +1,4 @@
-"""Settings of TLS: kwire serves PLAINTEXT listeners only."""
+"""Settings of TLS. They have no effect: kwire serves only PLAINTEXT listeners."""
 
 from kwire.config.setting import Kind, one_of
 from kwire.config.unused.row import PER_BROKER, PER_LISTENER, unused

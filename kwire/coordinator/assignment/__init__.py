@@ -1,9 +1,4 @@
-"""Assignment: which member of a group reads which partitions.
-
-Enters: members with their subscriptions and what they own, and how many partitions each topic has. Leaves: for each
-member its partitions. Every partition of a topic that anybody subscribes to goes to exactly one subscriber. Nothing
-here knows a protocol, a clock or chance, so one implementation serves every kind of group.
-"""
+"""Assignment strategies: pure functions that assign every partition of a subscribed topic to exactly one member."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -20,10 +15,10 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
         "range": assign_range,
         "round_robin": assign_round_robin,
         "sticky": assign_sticky,
-        # KIP-848's name for the same promise: balance first, then as little movement as possible.
+        # KIP-848's uniform assignor has the same goals: balance first, then as few moved partitions as possible.
         "uniform": assign_sticky,
     }
 )
 
-# What group.consumer.assignors may name, in the order of its default: the first is used when no member asks.
+# The values that group.consumer.assignors allows, in the order of the default value.
 CONSUMER_GROUP_STRATEGIES = ("uniform", "range")

@@ -1,18 +1,19 @@
-"""round_robin: all partitions of all topics are dealt out one by one; who does not subscribe to a topic is passed over.
+"""The round-robin strategy: the partitions of all topics are assigned to the members in turn.
 
-As Kafka's client does it. Even to one partition when all members subscribe alike, but blind to what they had before.
+It works as in Kafka's client. Members that do not subscribe to a topic are skipped. If all members have the same
+subscription, their numbers of partitions differ by at most one. The previous assignment is ignored.
 """
 
 from bisect import bisect_left
 from collections.abc import Mapping
 
-from kwire.coordinator.assignment.subscription import MemberSubscription, Topic, in_order, readerships
+from kwire.coordinator.assignment.subscription import MemberSubscription, Topic, readerships, sorted_member_ids
 
 
 def assign_round_robin(
     members: Mapping[str, MemberSubscription[Topic]], partition_counts: Mapping[Topic, int], /
 ) -> dict[str, dict[Topic, list[int]]]:
-    member_ids = in_order(members)
+    member_ids = sorted_member_ids(members)
     assignment: list[dict[Topic, list[int]]] = [{} for _ in member_ids]
     readers_of = {
         topic: readership.readers
@@ -22,10 +23,10 @@ def assign_round_robin(
     next_position = 0
     for topic in sorted(readers_of):
         readers = readers_of[topic]
-        place = bisect_left(readers, next_position)
+        position = bisect_left(readers, next_position)
         for partition in range(partition_counts[topic]):
-            reader = readers[place % len(readers)]
+            reader = readers[position % len(readers)]
             assignment[reader].setdefault(topic, []).append(partition)
-            place += 1
+            position += 1
             next_position = reader + 1
     return dict(zip(member_ids, assignment, strict=True))

@@ -1,12 +1,12 @@
-"""sticky: first as even as subscriptions allow, then as little movement as possible.
+"""The sticky strategy: balances as well as the subscriptions allow, and then moves as few partitions as possible.
 
-Topics with the very same readers are one pool: for the balance only the size of each member's share of a pool matters,
-not which partitions are in it. So shares are found first, as numbers (`sharing.py`). Pools are shared out again until
-none changes any more; then no partition could go to a reader that has two or more less than its owner. Only at the end
-do numbers become partitions, and every member keeps as much of what it had as its share holds.
+The partitions of all topics with the same subscribers form one pool. A member's share is the number of partitions that
+it gets from a pool. The balance depends only on the shares, so these are computed first (`even_shares.py`). Pools are
+rebalanced until no share changes. Then no member can get a partition from a member that has at least two partitions
+more. After that, the partitions are chosen. Every member keeps as many of its partitions as its share allows.
 
-When all members subscribe alike there is one pool, and the result is exact: sizes differ by one at most, and no other
-assignment as even as this moves fewer partitions.
+If all members have the same subscription, there is one pool and the result is optimal. The members' numbers of
+partitions differ by at most one, and no equally balanced assignment moves fewer partitions.
 """
 
 from collections import Counter, deque
@@ -14,30 +14,36 @@ from collections.abc import Iterator, Mapping
 from itertools import chain
 from typing import Generic
 
-from kwire.coordinator.assignment.sharing import even_shares
-from kwire.coordinator.assignment.subscription import MemberSubscription, Readership, Topic, in_order, readerships
+from kwire.coordinator.assignment.even_shares import even_shares
+from kwire.coordinator.assignment.subscription import (
+    MemberSubscription,
+    Readership,
+    Topic,
+    readerships,
+    sorted_member_ids,
+)
 
-# Pools that overlap in long chains come to rest slowly. After so many looks at a member's share, what has been reached
-# is good enough: some members then have more than they should, but every partition has its reader.
+# The balancing stops after it has visited this many shares, because it is slow if pools overlap in long chains. Some
+# members may then have too many partitions, but every partition is assigned.
 BALANCE_VISITS_MAX = 1_000_000
-# Looking at a pool takes as long as looking at so many shares, however few it has.
+# The fixed cost of visiting a pool. The unit is the visit of one share.
 POOL_VISITS = 8
 
-# Topic -> partition -> position of the member that has it and may keep it.
+# Topic -> partition -> position of the member that owns the partition and may keep it.
 Owners = Mapping[Topic, Mapping[int, int]]
 
 
 def assign_sticky(
     members: Mapping[str, MemberSubscription[Topic]], partition_counts: Mapping[Topic, int], /
 ) -> dict[str, dict[Topic, list[int]]]:
-    member_ids = in_order(members)
+    member_ids = sorted_member_ids(members)
     subscriptions = [members[member_id] for member_id in member_ids]
     owners = _owners(subscriptions, partition_counts)
     pools = [_Pool(readership, partition_counts, owners) for readership in readerships(subscriptions, partition_counts)]
     _balance(pools, len(member_ids))
     assignment: list[dict[Topic, list[int]]] = [{} for _ in member_ids]
     for pool in pools:
-        for reader, topic, partition in pool.dealt(partition_counts, owners):
+        for reader, topic, partition in pool.assigned_partitions(partition_counts, owners):
             assignment[reader].setdefault(topic, []).append(partition)
     for topics in assignment:
         for partitions in topics.values():
@@ -48,7 +54,7 @@ def assign_sticky(
 def _owners(
     subscriptions: list[MemberSubscription[Topic]], partition_counts: Mapping[Topic, int]
 ) -> dict[Topic, dict[int, int]]:
-    """Of two members that claim a partition the first one has it."""
+    """Return the current owner of each partition. If two members own a partition, the first one is used."""
     owners: dict[Topic, dict[int, int]] = {}
     for position, subscription in enumerate(subscriptions):
         for topic, partitions in subscription.owned.items():
@@ -62,14 +68,14 @@ def _owners(
 
 
 def _balance(pools: "list[_Pool[Topic]]", member_count: int) -> None:
-    # Pools with the fewest readers first: those that come later can make up for them, so less has to move.
+    # Begin with the pools that have the fewest readers. Later pools can compensate for them, so fewer partitions move.
     pools = sorted(pools, key=lambda pool: len(pool.readers))
     loads = [0] * member_count
     for pool in pools:
         for reader, share in zip(pool.readers, pool.shares, strict=True):
             loads[reader] += share
     for pool in pools:
-        pool.hand_out(loads)
+        pool.assign_unowned(loads)
     visits = 0
     uneven = True
     while uneven and visits < BALANCE_VISITS_MAX:
@@ -77,12 +83,12 @@ def _balance(pools: "list[_Pool[Topic]]", member_count: int) -> None:
         for pool in pools:
             visits += POOL_VISITS + len(pool.readers)
             if not pool.is_even(loads):
-                pool.share_again(loads)
+                pool.rebalance(loads)
                 uneven = True
 
 
 class _Pool(Generic[Topic]):
-    """The partitions of all topics with the same readers, and how many of them each reader gets."""
+    """The partitions of all topics with the same readers, and the share of each reader: its number of partitions."""
 
     __slots__ = ("readers", "shares", "size", "topics")
 
@@ -95,21 +101,24 @@ class _Pool(Generic[Topic]):
         held = Counter(chain.from_iterable(owners[topic].values() for topic in self.topics if topic in owners))
         self.shares = [held[reader] for reader in self.readers]
 
-    def hand_out(self, loads: list[int]) -> None:
-        """Give what nobody has to those with the least; nobody loses anything."""
+    def assign_unowned(self, loads: list[int]) -> None:
+        """Add the partitions without an owner to the shares of the members with the fewest partitions."""
         unowned = self.size - sum(self.shares)
         if unowned:
-            gifts = even_shares([loads[reader] for reader in self.readers], [0] * len(self.readers), unowned)
-            self._set([share + gift for share, gift in zip(self.shares, gifts, strict=True)], loads)
+            additions = even_shares([loads[reader] for reader in self.readers], [0] * len(self.readers), unowned)
+            self._set([share + addition for share, addition in zip(self.shares, additions, strict=True)], loads)
 
     def is_even(self, loads: list[int]) -> bool:
-        """Has no reader two or more less than one from which it could take a partition of this pool?"""
+        """Return whether this pool is balanced.
+
+        It is not if a reader that has partitions of this pool has at least two partitions more than another reader.
+        """
         least = min([loads[reader] for reader in self.readers])
         givers = [loads[reader] for reader, share in zip(self.readers, self.shares, strict=True) if share]
         return max(givers, default=0) - least < 2
 
-    def share_again(self, loads: list[int]) -> None:
-        """Share the whole pool as evenly as can be, while its readers keep what they have of other pools."""
+    def rebalance(self, loads: list[int]) -> None:
+        """Distribute the whole pool as evenly as possible. The shares of other pools do not change."""
         others = [loads[reader] - share for reader, share in zip(self.readers, self.shares, strict=True)]
         self._set(even_shares(others, self.shares, self.size), loads)
 
@@ -118,35 +127,38 @@ class _Pool(Generic[Topic]):
             loads[reader] += new - old
         self.shares = shares
 
-    def dealt(self, partition_counts: Mapping[Topic, int], owners: Owners[Topic]) -> Iterator[tuple[int, Topic, int]]:
-        """The shares as partitions: (reader, topic, partition), each partition of the pool once."""
+    def assigned_partitions(
+        self, partition_counts: Mapping[Topic, int], owners: Owners[Topic]
+    ) -> Iterator[tuple[int, Topic, int]]:
+        """Choose the partitions of each reader. Yields (reader, topic, partition) for each partition of the pool."""
         room = dict(zip(self.readers, self.shares, strict=True))
-        loose: list[tuple[Topic, int]] = []
-        # Who must give something up gives up the last partitions of each topic, not all of its last topic: a busy
-        # topic should stay spread over many members. So keeping goes through the topics in turns.
-        kept_turns: dict[int, list[tuple[int, int, Topic, int]]] = {reader: [] for reader in self.readers}
+        unassigned: list[tuple[Topic, int]] = []
+        # A member that must lose partitions loses the last ones of each topic, not all partitions of its last topic.
+        # So the partitions of a busy topic stay distributed over many members. For this, a member's partitions are
+        # sorted by their rank within their topic, and the first ones are kept.
+        kept_by_rank: dict[int, list[tuple[int, int, Topic, int]]] = {reader: [] for reader in self.readers}
         for number, topic in enumerate(self.topics):
             owner_of = owners.get(topic, {})
-            turns: Counter[int] = Counter()
+            ranks: Counter[int] = Counter()
             for partition in range(partition_counts[topic]):
                 owner = owner_of.get(partition)
                 if owner is None:
-                    loose.append((topic, partition))
+                    unassigned.append((topic, partition))
                 else:
-                    kept_turns[owner].append((turns[owner], number, topic, partition))
-                    turns[owner] += 1
-        for reader, had in kept_turns.items():
-            if len(had) > room[reader]:
-                had.sort(key=lambda entry: entry[:2])
-                loose.extend((topic, partition) for _, _, topic, partition in had[room[reader] :])
-                del had[room[reader] :]
-            room[reader] -= len(had)
-            for _, _, topic, partition in had:
+                    kept_by_rank[owner].append((ranks[owner], number, topic, partition))
+                    ranks[owner] += 1
+        for reader, owned in kept_by_rank.items():
+            if len(owned) > room[reader]:
+                owned.sort(key=lambda entry: entry[:2])
+                unassigned.extend((topic, partition) for _, _, topic, partition in owned[room[reader] :])
+                del owned[room[reader] :]
+            room[reader] -= len(owned)
+            for _, _, topic, partition in owned:
                 yield reader, topic, partition
-        # Neighbouring partitions go to different members, for the same reason.
-        loose.sort()
+        # Assign adjacent partitions to different members, for the same reason.
+        unassigned.sort()
         waiting = deque(reader for reader in self.readers if room[reader])
-        for topic, partition in loose:
+        for topic, partition in unassigned:
             reader = waiting.popleft()
             yield reader, topic, partition
             room[reader] -= 1

@@ -1,6 +1,4 @@
-"""What every strategy is told about a group, and the two questions all of them begin with: in which order do members
-stand, and who may read a topic?
-"""
+"""The input of an assignment strategy, the order of members, and the topics grouped by their subscribers."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
@@ -9,7 +7,7 @@ from msgspec import Struct, field
 
 
 class TopicKey(Protocol):
-    """What stands for a topic: a name, an id. A strategy only looks it up and sorts by it."""
+    """A topic's name or id. Strategies need only its hash and its order."""
 
     def __hash__(self) -> int: ...
 
@@ -20,10 +18,10 @@ Topic = TypeVar("Topic", bound=TopicKey)
 
 
 class MemberSubscription(Struct, Generic[Topic], frozen=True, kw_only=True):
-    """One member, as a strategy sees it.
+    """One member, as input of a strategy.
 
-    `owned` is what the assignment before gave it; a static member that came back under a new id brings along what the
-    old id had. There is no rack: Kafka's own strategies on the server do not look at it either.
+    `owned` is the member's previous assignment. If a static member has rejoined with a new member id, `owned` is the
+    assignment of its old member id. There is no rack, because Kafka's server-side assignors do not use it either.
     """
 
     topics: frozenset[Topic]
@@ -32,10 +30,10 @@ class MemberSubscription(Struct, Generic[Topic], frozen=True, kw_only=True):
 
 
 class Strategy(Protocol):
-    """Who reads what. A pure function: equal arguments, in whatever order their entries stand, give equal answers.
+    """An assignment strategy: a pure function. Its result does not depend on the order of the entries in the mappings.
 
-    A topic without an entry in `partition_counts` does not exist and is passed over, subscribed or owned. The answer
-    has an entry for each member; in it are only topics of which the member got a partition, with partitions ascending.
+    A topic without an entry in `partition_counts` does not exist and is ignored. The result has one entry per member:
+    the member's topics, each with its partitions in ascending order.
     """
 
     def __call__(
@@ -43,20 +41,21 @@ class Strategy(Protocol):
     ) -> dict[str, dict[Topic, list[int]]]: ...
 
 
-def in_order(members: Mapping[str, MemberSubscription[Any]]) -> list[str]:
-    """Static members by their instance id, then the others by their member id, as Kafka does: a static member that
-    restarts gets a new member id, but keeps its place.
+def sorted_member_ids(members: Mapping[str, MemberSubscription[Any]]) -> list[str]:
+    """Return the member ids in Kafka's order: static members by instance id, then the others by member id.
+
+    With this order, a static member that restarts and gets a new member id keeps its position.
     """
 
-    def place(member_id: str) -> tuple[bool, str, str]:
+    def sort_key(member_id: str) -> tuple[bool, str, str]:
         instance_id = members[member_id].instance_id
         return instance_id is None, instance_id or "", member_id
 
-    return sorted(members, key=place)
+    return sorted(members, key=sort_key)
 
 
 class Readership(Struct, Generic[Topic], frozen=True):
-    """Topics, ascending, that the very same members may read. Members are positions in `in_order`, ascending."""
+    """Topics that have the same readers. A reader is a member's position in `sorted_member_ids`. Both are ascending."""
 
     readers: list[int]
     topics: list[Topic]
@@ -65,23 +64,23 @@ class Readership(Struct, Generic[Topic], frozen=True):
 def readerships(
     subscriptions: Iterable[MemberSubscription[Topic]], partition_counts: Mapping[Topic, int]
 ) -> list[Readership[Topic]]:
-    """All topics that somebody reads, by who reads them; each topic is in one of them.
+    """Group all subscribed topics by their readers. Each topic is in exactly one group.
 
-    Members mostly subscribe alike. So the work is done for each subscription there is, not for each member.
+    Most members have the same subscription. So the topics are processed once per distinct subscription, not per member.
     """
     alike: dict[frozenset[Topic], list[int]] = {}
     for position, subscription in enumerate(subscriptions):
         alike.setdefault(subscription.topics, []).append(position)
-    teams = list(alike.values())
-    teams_of: dict[Topic, list[int]] = {}
-    for team, topics in enumerate(alike):
+    member_groups = list(alike.values())
+    groups_of: dict[Topic, list[int]] = {}
+    for number, topics in enumerate(alike):
         for topic in topics:
             if topic in partition_counts:
-                teams_of.setdefault(topic, []).append(team)
+                groups_of.setdefault(topic, []).append(number)
     together: dict[tuple[int, ...], list[Topic]] = {}
-    for topic in sorted(teams_of):
-        together.setdefault(tuple(teams_of[topic]), []).append(topic)
+    for topic in sorted(groups_of):
+        together.setdefault(tuple(groups_of[topic]), []).append(topic)
     return [
-        Readership(sorted(position for team in key for position in teams[team]), topics)
+        Readership(sorted(position for number in key for position in member_groups[number]), topics)
         for key, topics in together.items()
     ]

@@ -1,54 +1,56 @@
-"""The background work of a shard: offsets whose time is over, offsets of topics that are gone, groups to be deleted.
+"""Cleanup of a shard: removes expired offsets, offsets of deleted topics, and deleted groups.
 
-A shard can hold a hundred thousand groups and a group a hundred thousand offsets, so a chore is done in portions: each
-is one decision, appended and applied like any other, and clients are served between two of them. A portion looks at the
-state as it is then, so nothing has to be undone if somebody commits or joins meanwhile. What an append that failed left
-undone is not tried for ever: a chore that gets no further is given up, and the next round finds what is left.
+A shard can have 100,000 groups, and a group can have 100,000 offsets. So a cleanup task runs in chunks. Each chunk is
+one decision, whose records are appended and applied like those of any other decision. Between two chunks, clients are
+served. Each chunk uses the state at its start, so commits and joins between two chunks need no rollback. If the append
+of a chunk's tombstones fails, the number of offsets stays the same. The next chunk detects this and does not retry: it
+skips the offsets, which a later task removes, or answers DeleteGroups with an error.
 """
 
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from kwire.broker.internal_records import KeyValue
 from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.commands import CommittedOffset, DeleteGroup
-from kwire.coordinator.group.kinds import Group
-from kwire.coordinator.group.offsets import CommittedOffsets, offset_tombstone
+from kwire.coordinator.group.group_interface import Group
+from kwire.coordinator.group.offsets.committed import CommittedOffsets, offset_tombstone
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.topics_view import TopicsView
+from kwire.coordinator.log_records import KeyValue
 from kwire.errors import ErrorCode
 from kwire.wire.types import ZERO_UUID
 
-# How soon it is noticed that topics have gone. Until then their offsets are only of no use: who fetches an offset gets
-# none that was committed for another topic of the same name.
+# The time between two searches for offsets of deleted topics. Until these offsets are removed, they only use memory:
+# OffsetFetch does not return offsets that were committed for another topic of the same name.
 TOPICS_CHECK_MS = 5_000
-# A portion takes some five milliseconds, and its records fit into one batch, however long names are.
-PORTION_GROUPS_MAX = 500
-PORTION_TOPICS_MAX = 500
-PORTION_OFFSETS_MAX = 5_000
-PORTION_RECORDS_MAX = 300
-PORTION_BYTES_MAX = 256 * 1024
-# Between two portions, so that a long chore takes no more than half of the loop.
+# The limits of one chunk. A chunk takes about five milliseconds (chunks of `concurrency/chunking.py` take about half a
+# millisecond). Its records are small enough for one batch, even with the longest names.
+CHUNK_GROUPS_MAX = 500
+CHUNK_TOPICS_MAX = 500
+CHUNK_OFFSETS_MAX = 5_000
+CHUNK_RECORDS_MAX = 300
+CHUNK_BYTES_MAX = 256 * 1024
+# The pause between two chunks. It is as long as a chunk, so a long task takes at most half of the event loop's time.
 PAUSE_MS = 5
 
 
-class Portion:
-    """What is left of the bounds of one portion."""
+class CleanupBudget:
+    """The work that the current chunk may still do: groups, topics, offsets and bytes."""
 
     __slots__ = ("_bytes", "_groups", "_offsets", "_result", "_topics")
 
     def __init__(self, result: Result) -> None:
         self._result = result
-        self._groups = PORTION_GROUPS_MAX
-        self._topics = PORTION_TOPICS_MAX
-        self._offsets = PORTION_OFFSETS_MAX
-        self._bytes = PORTION_BYTES_MAX
+        self._groups = CHUNK_GROUPS_MAX
+        self._topics = CHUNK_TOPICS_MAX
+        self._offsets = CHUNK_OFFSETS_MAX
+        self._bytes = CHUNK_BYTES_MAX
 
     def has_room(self) -> bool:
         return (
             min(self._groups, self._topics, self._offsets, self._bytes) > 0
-            and len(self._result.records) < PORTION_RECORDS_MAX
+            and len(self._result.records) < CHUNK_RECORDS_MAX
         )
 
     def count_group(self) -> None:
@@ -65,14 +67,16 @@ class Portion:
         self._result.records.append(record)
 
 
-class Chore(Protocol):
-    def do(self, portion: Portion, moment: Moment, result: Result) -> bool:
-        """Do as much as there is room for; whether that was all."""
+class CleanupTask(Protocol):
+    """A cleanup task that runs in chunks."""
+
+    def run(self, budget: CleanupBudget, moment: Moment, result: Result) -> bool:
+        """Run one chunk, until the task is complete or the budget is used up. Return True if the task is complete."""
         ...
 
 
-class Chores:
-    """The chores of one shard, one after the other, and the clocks of what is looked at regularly."""
+class ShardCleanup:
+    """Runs the cleanup tasks of one shard, one after the other, and schedules the regular tasks."""
 
     def __init__(
         self,
@@ -85,118 +89,125 @@ class Chores:
         self._offsets = offsets
         self._settings = settings
         self._topics = topics
-        # Bounded by what can be under way: a round, a check, and deletions of groups that wait for their answer.
-        self._waiting: deque[Chore] = deque()
+        # Tasks that are not complete: at most one _ExpirationTask and one _DeletedTopicsTask, and one task for each
+        # DeleteGroup command that waits for its answer.
+        self._waiting: deque[CleanupTask] = deque()
         self._resume_ms = 0
-        self._round_ms: int | None = None
-        self._check_ms: int | None = None
+        self._expiration_ms: int | None = None
+        self._topics_check_ms: int | None = None
         self._checked_revision: int | None = None
 
     @property
     def wake_ms(self) -> int | None:
         if self._waiting:
             return self._resume_ms
-        if self._check_ms is None or self._round_ms is None or self._offsets.is_empty:
-            return self._round_ms
-        return min(self._check_ms, self._round_ms)
+        if self._topics_check_ms is None or self._expiration_ms is None or self._offsets.is_empty:
+            return self._expiration_ms
+        return min(self._topics_check_ms, self._expiration_ms)
 
     def start(self, moment: Moment) -> None:
-        """The shard has been loaded."""
-        self._round_ms = moment.steady_ms + self._settings.offsets_retention_check_interval_ms
+        """Schedule the first run of the regular tasks. Called when the shard has been loaded."""
+        self._expiration_ms = moment.steady_ms + self._settings.offsets_retention_check_interval_ms
         if self._topics is not None:
-            self._check_ms = moment.steady_ms + TOPICS_CHECK_MS
+            self._topics_check_ms = moment.steady_ms + TOPICS_CHECK_MS
 
     def delete_group(self, command: DeleteGroup, moment: Moment, result: Result) -> None:
-        """At once if one portion is enough, as it nearly always is."""
-        chore = _GroupEnd(self._groups, self._offsets, command)
-        if not chore.do(Portion(result), moment, result):
-            self._waiting.append(chore)
+        """Delete a group. Nearly always one chunk is enough; otherwise the task continues in later chunks."""
+        task = _GroupDeletionTask(self._groups, self._offsets, command)
+        if not task.run(CleanupBudget(result), moment, result):
+            self._waiting.append(task)
             self._resume_ms = moment.steady_ms + PAUSE_MS
 
-    def do_portion(self, moment: Moment, result: Result) -> None:
+    def run_chunk(self, moment: Moment, result: Result) -> None:
         if not self._waiting:
-            self._take_up(moment)
-        if self._waiting and self._waiting[0].do(Portion(result), moment, result):
+            self._queue_due_tasks(moment)
+        if self._waiting and self._waiting[0].run(CleanupBudget(result), moment, result):
             self._waiting.popleft()
         self._resume_ms = moment.steady_ms + PAUSE_MS
 
-    def _take_up(self, moment: Moment) -> None:
-        """What is to be looked at regularly, and now."""
+    def _queue_due_tasks(self, moment: Moment) -> None:
+        """Add the regular tasks whose time has come to the waiting tasks."""
         now_ms = moment.steady_ms
-        if self._round_ms is not None and self._round_ms <= now_ms:
-            self._round_ms = now_ms + self._settings.offsets_retention_check_interval_ms
-            self._waiting.append(_Round(self._groups, self._offsets, self._settings))
-        if self._topics is not None and self._check_ms is not None and self._check_ms <= now_ms:
-            self._check_ms = now_ms + TOPICS_CHECK_MS
+        if self._expiration_ms is not None and self._expiration_ms <= now_ms:
+            self._expiration_ms = now_ms + self._settings.offsets_retention_check_interval_ms
+            self._waiting.append(_ExpirationTask(self._groups, self._offsets, self._settings))
+        if self._topics is not None and self._topics_check_ms is not None and self._topics_check_ms <= now_ms:
+            self._topics_check_ms = now_ms + TOPICS_CHECK_MS
             if self._topics.revision != self._checked_revision:
                 self._checked_revision = self._topics.revision
-                self._waiting.append(_TopicsCheck(self._offsets, self._topics, self._check_again))
+                self._waiting.append(_DeletedTopicsTask(self._offsets, self._topics, self._recheck_later))
 
-    def _check_again(self) -> None:
-        """Something was to be dropped. It is only when the append did not fail: the next check will see."""
+    def _recheck_later(self) -> None:
+        """Let the next check run even if no topic changes until then, because the append of the tombstones may fail."""
         self._checked_revision = None
 
 
-class _TopicsCheck:
-    """Topics have changed: nobody will ever go on from what was committed for those that are gone."""
+class _DeletedTopicsTask:
+    """Removes the offsets of deleted topics."""
 
-    def __init__(self, offsets: CommittedOffsets, topics: TopicsView, check_again: Callable[[], None]) -> None:
+    def __init__(self, offsets: CommittedOffsets, topics: TopicsView, recheck_later: Callable[[], None]) -> None:
         self._offsets = offsets
         self._topics = topics
-        self._check_again = check_again
+        self._recheck_later = recheck_later
         self._topics_left = deque(offsets.topics())
-        # Of the topic that comes first: the groups that have not been looked at, and how large the first one was when
-        # there was no room for all of it.
+        # The groups that have not been processed yet, for the first topic in `_topics_left`.
         self._groups_left: deque[str] | None = None
+        # The number of offsets of the first group when the budget was last used up in the middle of that group. If the
+        # number is the same in the next chunk, the tombstones were not appended, and the group is skipped.
         self._size: int | None = None
 
-    def do(self, portion: Portion, moment: Moment, result: Result) -> bool:
-        while self._topics_left and portion.has_room():
+    def run(self, budget: CleanupBudget, moment: Moment, result: Result) -> bool:
+        while self._topics_left and budget.has_room():
             topic = self._topics_left[0]
-            portion.count_topic()
+            budget.count_topic()
             stale_ids = self._stale_ids(topic)
-            if stale_ids and not self._drop(topic, stale_ids, portion):
+            if stale_ids and not self._drop(topic, stale_ids, budget):
                 return False
             self._topics_left.popleft()
             self._groups_left = None
         return not self._topics_left
 
     def _stale_ids(self, topic: str) -> frozenset[bytes]:
-        """Under which ids offsets were committed that this name has no more; the oldest records do not say any."""
+        """Return the ids of deleted topics of this name for which offsets are stored.
+
+        The oldest offset records have no topic id. Their offsets are kept while a topic of this name exists.
+        """
         now = self._topics.find(topic)
         kept_ids = frozenset() if now is None else frozenset((now.topic_id, ZERO_UUID))
         return self._offsets.topic_ids(topic) - kept_ids
 
-    def _drop(self, topic: str, stale_ids: frozenset[bytes], portion: Portion) -> bool:
+    def _drop(self, topic: str, stale_ids: frozenset[bytes], budget: CleanupBudget) -> bool:
         if self._groups_left is None:
-            self._check_again()
+            self._recheck_later()
             self._groups_left = deque(self._offsets.groups_of(topic))
         while self._groups_left:
-            if not portion.has_room():
+            if not budget.has_room():
                 return False
             group_id = self._groups_left[0]
             for partition, topic_ids in self._offsets.ids_by_partition(group_id, topic):
-                # A tombstone takes out all that is committed or pending here. While some of it is for the topic of
-                # today it stays: when the transaction has ended, a later check finds what is left.
+                # A tombstone removes all committed and pending offsets of the partition. So if one of these offsets
+                # belongs to the current topic, all of them are kept for now. When the transaction has ended, a later
+                # check removes the offsets of deleted topics.
                 if not topic_ids <= stale_ids:
                     continue
-                if not portion.has_room():
-                    size = self._offsets.topic_place_count(group_id, topic)
+                if not budget.has_room():
+                    size = self._offsets.topic_key_count(group_id, topic)
                     if size != self._size:
                         self._size = size
                         return False
                     break
-                portion.add(offset_tombstone(group_id, topic, partition))
+                budget.add(offset_tombstone(group_id, topic, partition))
             self._size = None
             self._groups_left.popleft()
-            portion.count_group()
+            budget.count_group()
         return True
 
 
-class _GroupEnd:
-    """Somebody deletes a group. It goes last, behind its offsets, so a group half deleted is still a group.
+class _GroupDeletionTask:
+    """Deletes a group.
 
-    Pending offsets go as well: a transaction that is committed afterwards does not bring the group back.
+    The tombstones of the offsets are written before the tombstones of the group, so a partly deleted group still
+    exists. Pending offsets are deleted too, so the group is not created again when their transaction is committed.
     """
 
     def __init__(self, groups: Mapping[str, Group], offsets: CommittedOffsets, command: DeleteGroup) -> None:
@@ -205,9 +216,9 @@ class _GroupEnd:
         self._command = command
         self._size: int | None = None
 
-    def do(self, portion: Portion, moment: Moment, result: Result) -> bool:
+    def run(self, budget: CleanupBudget, moment: Moment, result: Result) -> bool:
         group_id = self._command.group_id
-        group, size = self._groups.get(group_id), self._offsets.place_count(group_id)
+        group, size = self._groups.get(group_id), self._offsets.key_count(group_id)
         if group is None and not size:
             error = ErrorCode.GROUP_ID_NOT_FOUND
         elif size == self._size:
@@ -218,22 +229,22 @@ class _GroupEnd:
             result.refuse(self._command, error)
             return True
         self._size = size
-        for topic, partition in self._offsets.places(group_id):
-            if not portion.has_room():
+        for topic, partition in self._offsets.keys(group_id):
+            if not budget.has_room():
                 return False
-            portion.add(offset_tombstone(group_id, topic, partition))
+            budget.add(offset_tombstone(group_id, topic, partition))
         if group is not None:
             result.records.extend(group.tombstones())
         result.reply(self._command, ErrorCode.NONE)
         return True
 
 
-class _Round:
-    """Look at every group once: offsets that nobody uses are kept for the retention time, then taken out of the log.
+class _ExpirationTask:
+    """Checks every group once and removes offsets that were unused for the retention time.
 
-    A group without members goes with its last offset. An offset is in use while a member may come back to it: while the
-    group has members, unless it is known that none of them is subscribed to the topic; and while a transaction may be
-    about to replace it. A group in which a transaction has offsets stays.
+    An offset is in use while the group has members, unless it is known that no member subscribes to the topic. An
+    offset is also in use while a transaction has a pending offset for the partition. When the last offset of a group is
+    removed, the group is removed too, unless it has members or pending offsets or was created over HTTP.
     """
 
     def __init__(
@@ -246,41 +257,45 @@ class _Round:
         self._offsets = offsets
         self._retention_ms = settings.offsets_retention_ms
         self._groups_left = deque({**dict.fromkeys(groups), **dict.fromkeys(offsets.group_ids())})
-        # Of the group that comes first: the topics that have not been looked at.
+        # The topics that have not been processed yet, for the first group in `_groups_left`.
         self._topics_left: deque[str] | None = None
-        # Of the topic that comes first: how many offsets it had when there was no room for all that are over.
+        # The number of offsets of the first topic when the budget was last used up in the middle of that topic. If the
+        # number is the same in the next chunk, the tombstones were not appended, and the topic is skipped.
         self._size: int | None = None
 
-    def do(self, portion: Portion, moment: Moment, result: Result) -> bool:
-        while self._groups_left and portion.has_room():
-            self._look_at(self._groups_left[0], portion, moment, result)
+    def run(self, budget: CleanupBudget, moment: Moment, result: Result) -> bool:
+        while self._groups_left and budget.has_room():
+            self._expire_group(self._groups_left[0], budget, moment, result)
         return not self._groups_left
 
-    def _look_at(self, group_id: str, portion: Portion, moment: Moment, result: Result) -> None:
+    def _expire_group(self, group_id: str, budget: CleanupBudget, moment: Moment, result: Result) -> None:
         group = self._groups.get(group_id)
         if self._topics_left is None:
-            portion.count_group()
+            budget.count_group()
             self._topics_left = deque(self._offsets.topics_of(group_id))
         removed_count = 0
         while self._topics_left:
-            if not portion.has_room():
+            if not budget.has_room():
                 return
-            count, is_done = self._expire(group_id, group, self._topics_left[0], portion, moment)
+            count, is_done = self._expire_topic(group_id, group, self._topics_left[0], budget, moment)
             removed_count += count
             if not is_done:
                 return
             self._topics_left.popleft()
-        # Somebody may have committed since the first topic was looked at: what counts is what there is now.
+        # A client may have committed offsets since the first topic was checked, so compare with the current count.
         has_none_left = removed_count == self._offsets.count(group_id) and not self._offsets.pending.has_group(group_id)
-        if group is not None and group.is_empty and not group.is_kept and has_none_left:
+        if group is not None and group.is_empty and not group.is_retained_when_empty and has_none_left:
             result.records.extend(group.tombstones())
         self._groups_left.popleft()
         self._topics_left = None
 
-    def _expire(
-        self, group_id: str, group: Group | None, topic: str, portion: Portion, moment: Moment
+    def _expire_topic(
+        self, group_id: str, group: Group | None, topic: str, budget: CleanupBudget, moment: Moment
     ) -> tuple[int, bool]:
-        """Take out what is over of one topic; how many offsets that are, and whether these were all."""
+        """Write tombstones for the expired offsets of one topic.
+
+        Returns the number of tombstones, and whether to continue with the next topic.
+        """
         is_subscribed = group is not None and group.is_subscribed(topic)
         size = count = 0
         for partition, committed in self._offsets.of_topic(group_id, topic):
@@ -290,15 +305,15 @@ class _Round:
                 and self._is_expired(group, committed, moment)
                 and not self._offsets.pending.has(group_id, topic, partition)
             ):
-                if not portion.has_room():
-                    return self._come_back(group_id, topic, count)
-                portion.add(offset_tombstone(group_id, topic, partition))
+                if not budget.has_room():
+                    return self._pause_or_give_up(group_id, topic, count)
+                budget.add(offset_tombstone(group_id, topic, partition))
                 count += 1
-        portion.count_offsets(size)
+        budget.count_offsets(size)
         self._size = None
         return count, True
 
-    def _come_back(self, group_id: str, topic: str, count: int) -> tuple[int, bool]:
+    def _pause_or_give_up(self, group_id: str, topic: str, count: int) -> tuple[int, bool]:
         size = self._offsets.topic_count(group_id, topic)
         is_stuck = size == self._size
         self._size = None if is_stuck else size

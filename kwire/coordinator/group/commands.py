@@ -1,6 +1,6 @@
-"""What can be asked of the group coordinator, and what it answers: plain values, no wire types, no callbacks.
+"""The commands of the group coordinator and their answers. They are plain values, without wire types or callbacks.
 
-A command is compared by identity: two equal heartbeats are still two requests that each get an answer.
+Commands are compared by identity, because each of two equal heartbeats gets its own answer.
 """
 
 from collections.abc import Sequence
@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from msgspec import Struct, field
 
-from kwire.broker.internal_records import Transaction
-from kwire.coordinator.group.consumer.commands import CheckIn, CheckOut, ConsumerHeartbeat, DescribeConsumerGroup
-from kwire.coordinator.group.defined import AskFacts, DefineGroup
+from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, DescribeConsumerGroup, WebHeartbeat, WebLeave
+from kwire.coordinator.group.web_group_commands import DefineGroup, SummarizeGroup
+from kwire.coordinator.log_records import ProducerIdAndEpoch
 from kwire.errors import ErrorCode
 from kwire.wire.types import ZERO_UUID
 
@@ -47,11 +47,11 @@ class JoinGroup(Struct, frozen=True, eq=False, kw_only=True):
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
-    # A new dynamic member is first told its id and has to come back with it (KIP-394).
+    # A new dynamic member first receives a member id and must join again with this id (KIP-394).
     requires_member_id: bool = True
-    # The client understands an answer that says "you lead, but keep the assignment" (KIP-814).
+    # The client supports `JoinAnswer.skip_assignment`: as leader, it then keeps the current assignment (KIP-814).
     can_skip_assignment: bool = True
-    # Becomes the tail of a new member's id; chosen outside, because a decision has no dice.
+    # The suffix of a new member's id. It is part of the command, because decisions must be deterministic.
     fresh_id: str
 
     def refused(self, error: ErrorCode) -> JoinAnswer:
@@ -94,7 +94,10 @@ class LeavingMember(Struct, frozen=True):
 
 
 class LeaveAnswer(Struct, frozen=True):
-    """`member_errors` stands in the order of the command's members; empty if the whole command was refused."""
+    """The answer to LeaveGroup. `member_errors` has one error per member of the command, in the same order.
+
+    It is empty if the whole command was refused.
+    """
 
     error: ErrorCode
     member_errors: Sequence[ErrorCode] = ()
@@ -108,7 +111,7 @@ class LeaveGroup(Struct, frozen=True, eq=False, kw_only=True):
         return LeaveAnswer(error)
 
 
-class OffsetToCommit(NamedTuple):
+class OffsetToCommit(Struct, frozen=True, gc=False):
     topic: str
     partition: int
     offset: int
@@ -118,10 +121,11 @@ class OffsetToCommit(NamedTuple):
 
 
 class CommitOffsets(Struct, frozen=True, eq=False, kw_only=True):
-    """Answered by one error for each offset, in order.
+    """Commit offsets. The answer is a list with one error for each offset, in order.
 
-    In a transaction the offsets are pending until it ends. Also then a member is asked who it is, if it says so; but a
-    rebalance is no reason to refuse, because whoever was replaced is fenced as a producer.
+    In a transaction, the offsets are pending until the transaction ends. A transactional commit with a member id is
+    checked like any other: the member must exist and its generation must match. But it is not refused during a
+    rebalance: if the member is replaced, its producer is fenced.
     """
 
     group_id: str
@@ -129,11 +133,13 @@ class CommitOffsets(Struct, frozen=True, eq=False, kw_only=True):
     member_id: str = UNKNOWN_MEMBER
     group_instance_id: str | None = None
     retention_time_ms: int = -1
-    # Since OffsetCommit 9 a generation of a group that does not exist is GROUP_ID_NOT_FOUND; before, it was illegal. So
-    # it is with TxnOffsetCommit 6, which also brought STALE_MEMBER_EPOCH there.
+    # True since OffsetCommit 9 and TxnOffsetCommit 6. If a commit has a generation and its group does not exist, these
+    # versions return GROUP_ID_NOT_FOUND. Older versions return ILLEGAL_GENERATION. TxnOffsetCommit 6 also introduced
+    # STALE_MEMBER_EPOCH.
     knows_group_id_not_found: bool = True
-    transaction: Transaction | None = None
-    # By HTTP: without a member it is an administrator's, who may commit also while members work.
+    transaction: ProducerIdAndEpoch | None = None
+    # Whether the command comes from the HTTP API. If it then has no member id, an administrator has sent it, and it is
+    # allowed even while the group has members.
     is_by_web: bool = False
     offsets: Sequence[OffsetToCommit]
 
@@ -141,7 +147,7 @@ class CommitOffsets(Struct, frozen=True, eq=False, kw_only=True):
         return [error] * len(self.offsets)
 
 
-class CommittedOffset(NamedTuple):
+class CommittedOffset(Struct, frozen=True, gc=False):
     offset: int
     leader_epoch: int
     metadata: str
@@ -156,7 +162,10 @@ class TopicToFetch(Struct, frozen=True):
 
 
 class FetchedTopic(Struct, frozen=True):
-    """`unstable`: of these partitions nothing is told, because stable offsets were asked for and some are pending."""
+    """The offsets of one topic.
+
+    If the command has `require_stable`, `unstable` has the partitions with pending offsets, and their offset is None.
+    """
 
     topic: str
     offsets: Sequence[tuple[int, CommittedOffset | None]]
@@ -169,9 +178,9 @@ class FetchAnswer(Struct, frozen=True):
 
 
 class FetchOffsets(Struct, frozen=True, eq=False, kw_only=True):
-    """`topics` None asks for everything the group has committed.
+    """Fetch committed offsets. If `topics` is None, fetch all offsets of the group.
 
-    A member of a consumer group says who it is, since OffsetFetch 9; nobody else does.
+    `member_id` and `member_epoch` exist since OffsetFetch 9. Only members of consumer groups send them.
     """
 
     group_id: str
@@ -190,7 +199,10 @@ class PartitionOfTopic(Struct, frozen=True):
 
 
 class DeleteOffsetsAnswer(Struct, frozen=True):
-    """`errors` stands in the order of the command's partitions; empty if the whole command was refused."""
+    """The answer to DeleteOffsets. `errors` has one error per partition of the command, in the same order.
+
+    It is empty if the whole command was refused.
+    """
 
     error: ErrorCode
     errors: Sequence[ErrorCode] = ()
@@ -214,7 +226,7 @@ class DescribedMember(Struct, frozen=True):
 
 
 class DescribeAnswer(Struct, frozen=True, kw_only=True):
-    """A classic group as people see it. The protocol and the members' bytes are known only while it is Stable."""
+    """The description of a classic group. Only a Stable group has a protocol, metadata and assignments in it."""
 
     error: ErrorCode
     message: str | None = None
@@ -253,9 +265,10 @@ class ListAnswer(Struct, frozen=True):
 
 
 class ListGroups(Struct, frozen=True, eq=False, kw_only=True):
-    """The groups of one shard, those whose state and kind are asked for; an empty set asks for all.
+    """List the groups of one shard that have one of these states and one of these kinds.
 
-    `group_id` is any name that falls on the shard. States and kinds are in lower case.
+    States and kinds are in lower case. An empty set selects all states or kinds. `group_id` is any name that maps to
+    the shard.
     """
 
     group_id: str
@@ -266,15 +279,15 @@ class ListGroups(Struct, frozen=True, eq=False, kw_only=True):
         return ListAnswer(error)
 
 
-class DoChore(Struct, frozen=True, eq=False):
-    """The next portion of the shard's background work is due. Asked by the shard itself."""
+class RunCleanup(Struct, frozen=True, eq=False):
+    """Run the next chunk of the shard's cleanup. The shard creates this command itself."""
 
     def refused(self, error: ErrorCode) -> ErrorCode:
         return error
 
 
-class PassTime(Struct, frozen=True, eq=False):
-    """A deadline of the group may have passed. Asked by the shard itself; nobody waits for an answer."""
+class CheckDeadlines(Struct, frozen=True, eq=False):
+    """Handle the deadlines of a group that have passed. The shard creates this command and ignores the answer."""
 
     group_id: str
 
@@ -293,12 +306,12 @@ GroupCommand = (
     | DescribeGroup
     | ConsumerHeartbeat
     | DescribeConsumerGroup
-    | CheckIn
-    | CheckOut
+    | WebHeartbeat
+    | WebLeave
     | DefineGroup
-    | AskFacts
+    | SummarizeGroup
     | DeleteGroup
-    | PassTime
+    | CheckDeadlines
 )
-# What concerns a whole shard rather than one of its groups.
-ShardCommand = ListGroups | DoChore
+# Commands for a whole shard rather than for one of its groups.
+ShardCommand = ListGroups | RunCleanup

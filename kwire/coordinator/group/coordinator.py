@@ -1,4 +1,4 @@
-"""The door of the group coordinator: what the node builds and the handlers ask."""
+"""The group coordinator: the entry point that the node creates and the request handlers call."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -7,13 +7,13 @@ from typing import Protocol, TypeVar
 from kwire.clock import Clock
 from kwire.coordinator.coordinator import Coordinator
 from kwire.coordinator.decisions import Command
-from kwire.coordinator.group.classic import ClassicGroup
+from kwire.coordinator.group.classic.group import ClassicGroup
+from kwire.coordinator.group.classic.metadata_budget import MetadataBudget
 from kwire.coordinator.group.consumer.group import ConsumerGroup
 from kwire.coordinator.group.consumer.routing import ConsumerGroups, SettingsOf
-from kwire.coordinator.group.metadata_budget import MetadataBudget
+from kwire.coordinator.group.replacement import AnyGroup
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.shard import GroupShard
-from kwire.coordinator.group.succession import AnyGroup
 from kwire.coordinator.group.topics_view import TopicsView
 from kwire.coordinator.runtime import CallLater, CallSoon, CoordinatorLog, Done
 from kwire.errors import ErrorCode, KafkaError
@@ -22,15 +22,15 @@ A = TypeVar("A")
 Answer_co = TypeVar("Answer_co", covariant=True)
 
 
-class NamesGroup(Command[Answer_co], Protocol[Answer_co]):
-    """A command of `commands.py`: it says which group it is about."""
+class HasGroupId(Command[Answer_co], Protocol[Answer_co]):
+    """A command for one group. `commands.py` defines these commands."""
 
     @property
     def group_id(self) -> str: ...
 
 
 class GroupCoordinator(Coordinator[GroupShard]):
-    """Coordinates every group of this node. A shard is loaded when its first group is asked for."""
+    """Coordinates all groups of this node. A command for a group loads the group's shard if `load` has not yet."""
 
     def __init__(
         self,
@@ -45,11 +45,12 @@ class GroupCoordinator(Coordinator[GroupShard]):
         fresh_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self.settings = settings or GroupSettings()
-        # The random tail of a new member's id.
+        # Returns a new random id. It is the suffix of a classic member's id, or the whole id of another member.
         self.fresh_id = fresh_id
         self.metadata = MetadataBudget()
         consumers = ConsumerGroups(topics, consumer_settings)
-        # `watch(group_id, call)` and `unwatch`: whoever reads on behalf of members hears when partitions may move.
+        # `watch(group_id, call)` calls `call` whenever assignments of the group may have changed, until `unwatch` is
+        # called. The readers of HTTP members use this.
         self.watch, self.unwatch = consumers.watch, consumers.unwatch
         super().__init__(
             shard_count=self.settings.offsets_topic_num_partitions,
@@ -60,8 +61,8 @@ class GroupCoordinator(Coordinator[GroupShard]):
             call_soon=call_soon,
         )
 
-    def ask(self, command: NamesGroup[A], reply: Callable[[A], None]) -> None:
-        """Put a command to its group; `reply` is called exactly once, possibly before this returns."""
+    def submit(self, command: HasGroupId[A], reply: Callable[[A], None]) -> None:
+        """Run a command on its group. Calls `reply` exactly once, before this returns or later."""
         self._runtime.submit(command.group_id, command, reply)
 
     def end_transaction(
@@ -73,30 +74,33 @@ class GroupCoordinator(Coordinator[GroupShard]):
         is_commit: bool,
         done: Done,
     ) -> None:
-        """Write the marker of a transaction into this partition of the offsets topic: its offsets count, or are gone.
+        """Write a transaction marker into this partition of the offsets topic, and apply or drop the pending offsets.
 
-        `done` is called once, possibly before this returns: with None when that is committed.
+        Calls `done` once, before this returns or later: with None when the marker is on disk, or with the error.
         """
         self._runtime.end_transaction(shard, producer_id, producer_epoch, coordinator_epoch, is_commit, done)
 
     def groups(self) -> Iterator[ClassicGroup]:
-        """The classic groups of every loaded shard."""
+        """Return the classic groups of every loaded shard."""
         return (group for group in self._all_groups() if isinstance(group, ClassicGroup))
 
     def consumer_groups(self) -> Iterator[ConsumerGroup]:
-        """The consumer groups of every loaded shard."""
+        """Return the consumer groups of every loaded shard."""
         return (group for group in self._all_groups() if isinstance(group, ConsumerGroup))
 
     def _all_groups(self) -> Iterator[AnyGroup]:
         return (group for shard in self.shards() for group in shard.groups.values())
 
     def has_offsets_in(self, topic: str) -> bool:
-        """Whether any group has committed offsets in a topic. Raises KafkaError until all shards are loaded."""
+        """Return whether any group has committed offsets in a topic.
+
+        Raises KafkaError if no loaded shard has such offsets and some shards are not loaded yet.
+        """
         shard_count = 0
         for shard in self.shards():
             if shard.offsets.has_topic(topic):
                 return True
             shard_count += 1
         if shard_count < self.shard_count:
-            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are still being loaded")
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are still being loaded; try again later")
         return False

@@ -1,7 +1,7 @@
-"""Groups that are defined before anybody joins: the topic they read, how it is shared out, how long a session is.
+"""Definitions of groups that are created over HTTP: the group's topic, assignment strategy and session timeout.
 
-A definition is configuration, like Kafka's settings of a group: it is in the metadata store, and stays until it is
-taken back, whoever comes and goes. `DefinedGroups` lets the coordinator see it as settings of the group.
+A definition is configuration, like Kafka's group configs. It is stored in the metadata store until the group is
+deleted, whether or not the group has members. The coordinator gets the strategy from `DefinedGroupSettings`.
 """
 
 from collections import Counter
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from kwire.broker.ordered_keys import OrderedKeys
+from kwire.broker.topics.ordered_keys import OrderedKeys
 from kwire.coordinator.assignment import STRATEGIES
 from kwire.coordinator.group.settings import ConsumerSettings
 from kwire.errors import ErrorCode, KafkaError
@@ -19,7 +19,7 @@ from kwire.metastore.interface import ABSENT
 from storage.errors import StorageError
 
 KEY_PREFIX = "group-definitions/"
-# Nobody can fill the memory by inventing names.
+# Limits the memory that clients can use by creating groups.
 DEFINITIONS_MAX = 100_000
 
 
@@ -31,13 +31,13 @@ class GroupDefinition(NamedTuple):
 
 
 class GroupDefinitions:
-    """All of them, as the metadata store has them."""
+    """All group definitions, stored in the metadata store."""
 
     def __init__(self, metastore: MetaStore) -> None:
         self._metastore = metastore
-        # All names, found when they are first needed: a start with many topics should not look at every key.
+        # All group ids. They are read on first use, so that a start does not scan all keys of the metadata store.
         self._known: OrderedKeys | None = None
-        # How many groups read a topic, known with the names.
+        # The number of groups per topic. It is read together with `_known`.
         self._topics: Counter[str] = Counter()
 
     def find(self, group_id: str) -> GroupDefinition | None:
@@ -45,8 +45,8 @@ class GroupDefinitions:
         return None if entry is None else _definition(group_id, entry.value)
 
     def page(self, after: str, count: int) -> list[GroupDefinition]:
-        """The first so many behind `after`, in the order of their names."""
-        # No name lies between a name and the same with a zero behind it.
+        """Return up to `count` definitions whose group ids sort after `after`, in the order of the group ids."""
+        # `after` plus a zero character is the first possible name after `after`.
         names = self._names().page(f"{after}\0" if after else "", count)
         return [found for name in names if (found := self.find(name)) is not None]
 
@@ -59,20 +59,20 @@ class GroupDefinitions:
         return self._known
 
     def has_topic(self, topic: str) -> bool:
-        """Whether a group was defined to read it, whether anybody has joined or committed or not."""
+        """Return whether the definition of any group has this topic, even if the group has no members or offsets."""
         self._names()
         return topic in self._topics
 
     def check_room(self) -> None:
-        """Raises KafkaError if there are as many as there may be."""
+        """Raise KafkaError if DEFINITIONS_MAX groups are defined."""
         if len(self._names()) >= DEFINITIONS_MAX:
             raise KafkaError(
                 ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-                f"there are {DEFINITIONS_MAX} groups already, and no more are allowed",
+                f"the maximum of {DEFINITIONS_MAX} groups is reached; delete groups that are not used",
             )
 
     async def add(self, definition: GroupDefinition) -> None:
-        """Returns once it is durable. Raises KafkaError, also if another of this name came first."""
+        """Store a definition. On return it is durable. Raises KafkaError, also if the group is already defined."""
         self.check_room()
         value = {
             "topic": definition.topic,
@@ -101,21 +101,24 @@ class GroupDefinitions:
             await self._metastore.commit([change])
         except Conflict as conflict:
             raise KafkaError(
-                ErrorCode.DUPLICATE_RESOURCE, "somebody else changed the group at the same time"
+                ErrorCode.DUPLICATE_RESOURCE, "another request changed the group at the same time; try again"
             ) from conflict
         except StorageError as error:
-            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change could not be stored.") from error
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "the change of the group could not be stored") from error
 
 
-class DefinedGroups:
-    """The settings of consumer groups: what is configured, and the strategy of a group's definition before others."""
+class DefinedGroupSettings:
+    """Returns the settings of a consumer group: the configured settings, changed by the group's definition.
+
+    The strategy of the definition becomes the preferred assignor, and the group is retained when it is empty.
+    """
 
     def __init__(
         self, definitions: GroupDefinitions, configured: Callable[[str], ConsumerSettings] | None = None
     ) -> None:
         self._definitions = definitions
         self._configured = configured or (lambda group_id: ConsumerSettings())
-        # By what is configured and by strategy; there are few of both, and what was configured before is forgotten.
+        # Settings by strategy, cached for the last configured settings (`_shared_base`) only.
         self._shared: dict[str, ConsumerSettings] = {}
         self._shared_base: ConsumerSettings | None = None
 
@@ -129,7 +132,7 @@ class DefinedGroups:
         settings = self._shared.get(definition.strategy)
         if settings is None:
             others = tuple(one for one in configured.assignors if one != definition.strategy)
-            settings = replace(configured, assignors=(definition.strategy, *others), is_kept=True)
+            settings = replace(configured, assignors=(definition.strategy, *others), is_retained_when_empty=True)
             self._shared[definition.strategy] = settings
         return settings
 

@@ -1,10 +1,10 @@
-"""What a shard needs of a group, whichever protocol its members speak: the classic one or the consumer protocol."""
+"""The common interface of classic groups and consumer groups."""
 
 from typing import Protocol
 
-from kwire.broker.internal_records import KeyValue
 from kwire.coordinator.decisions import Moment
 from kwire.coordinator.group.commands import CommittedOffset
+from kwire.coordinator.log_records import KeyValue
 from kwire.errors import ErrorCode
 
 CLASSIC = "classic"
@@ -12,21 +12,21 @@ EMPTY_STATE = "Empty"
 
 
 class Group(Protocol):
-    """One group of a shard: how it is listed, when it may go, and for how long its offsets are in use."""
+    """One group of a shard, of the classic or the consumer protocol."""
 
     group_id: str
-    # When it wants to be asked about its deadlines, and what the shard has noted down of that.
+    # The time at which the group's deadlines must be checked next, and the time for which the shard has scheduled this.
     wake_ms: int | None
     armed_ms: int | None
 
     @property
     def kind(self) -> str:
-        """Kafka's name of the group's type."""
+        """Kafka's name for the group's type."""
         ...
 
     @property
     def state(self) -> str:
-        """Kafka's name of the state, as its tools print it."""
+        """Kafka's name for the state, as Kafka's tools print it."""
         ...
 
     @property
@@ -34,17 +34,17 @@ class Group(Protocol):
 
     @property
     def is_empty(self) -> bool:
-        """It has no members, and nobody is on the way in: it may be deleted."""
+        """Whether the group has neither members nor issued member ids."""
         ...
 
     @property
-    def is_forgettable(self) -> bool:
-        """Nothing of it is worth a record: it came to be by a request that led nowhere."""
+    def is_discardable(self) -> bool:
+        """Whether the group can be removed from memory: it has no record, no members and no joining clients."""
         ...
 
     @property
-    def is_kept(self) -> bool:
-        """It stays though it has neither members nor offsets, until somebody deletes it."""
+    def is_retained_when_empty(self) -> bool:
+        """Whether the group is kept without members and offsets until a client deletes it."""
         ...
 
     def is_subscribed(self, topic: str) -> bool: ...
@@ -54,11 +54,14 @@ class Group(Protocol):
     def check_offset_delete(self) -> ErrorCode: ...
 
     def unused_since_ms(self, committed: CommittedOffset) -> int | None:
-        """From when on an offset of a topic without subscribers is kept for the retention time; None: for ever."""
+        """Return when the retention time of an offset began; None if it has not begun.
+
+        Called only if no member subscribes to the topic.
+        """
         ...
 
     def tombstones(self) -> list[KeyValue]:
-        """What takes the group out of the log."""
+        """Return the records that delete the group from the log."""
         ...
 
     def loaded(self, moment: Moment) -> None: ...

@@ -1,10 +1,12 @@
-"""Groups move between the protocols while they work, so that consumers can be restarted one after the other.
+"""Online migration of groups between the classic protocol and the consumer protocol.
 
-A classic group of consumers becomes a consumer group with the first member that speaks the consumer protocol. The
-others stay as they are, classic members of a consumer group (`consumer/classic_members.py`), and keep what they have.
-When the last member of the consumer protocol goes and classic ones are left, the group becomes classic again.
+It allows an administrator to change the protocol by restarting the consumers one by one. When the first member joins
+with the consumer protocol, a classic group of consumers is upgraded to a consumer group. The other members become
+classic members of the consumer group (`consumer/classic_members.py`) and keep their partitions. When the last member of
+the consumer protocol leaves and classic members remain, the group is downgraded.
 
-Either way the old group is taken back and the new one written in one batch: after a restart it is one or the other.
+The tombstones of the old group and the records of the new group are appended as one batch. So after a restart exactly
+one of the two groups exists.
 """
 
 from collections.abc import Collection, Iterable
@@ -12,12 +14,13 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from kwire.broker.internal_records import KeyValue
 from kwire.coordinator.decisions import Moment, Result
-from kwire.coordinator.group.classic import ClassicGroup, Phase
+from kwire.coordinator.group.classic.embedded_protocol import CONSUMERS, read_assignment, read_subscription
+from kwire.coordinator.group.classic.group import ClassicGroup, Phase
+from kwire.coordinator.group.classic.members import Member, selected_protocol
 from kwire.coordinator.group.commands import JoinAnswer, JoinGroup
 from kwire.coordinator.group.consumer import records
-from kwire.coordinator.group.consumer.classic_members import Joining, encoded_assignment
+from kwire.coordinator.group.consumer.classic_members import CheckedJoin, encoded_assignment
 from kwire.coordinator.group.consumer.group import ConsumerGroup
 from kwire.coordinator.group.consumer.members import (
     NO_TARGET,
@@ -29,49 +32,51 @@ from kwire.coordinator.group.consumer.members import (
     Target,
 )
 from kwire.coordinator.group.consumer.target import NO_TOPICS_HASH, metadata_hash
-from kwire.coordinator.group.embedded import CONSUMERS, read_assignment, read_subscription
-from kwire.coordinator.group.members import Member, selected_protocol
 from kwire.coordinator.group.records import decode_record, encode_group_metadata
 from kwire.coordinator.group.settings import GroupSettings
+from kwire.coordinator.log_records import KeyValue
 from kwire.errors import ErrorCode, KafkaError
 from kwire.wire.errors import WireError
 from kwire.wire.records.consumer_group import ClassicMemberMetadata, ClassicProtocol
 
-# Assignors of stock clients. None of them tells a member anything but its partitions. librdkafka's cooperative-sticky
-# sends back what the member said itself, too; Kafka takes it for more and leaves such groups classic.
+# The assignors of standard clients. Their assignments contain only partitions, so user data can be ignored. The only
+# exception is librdkafka's cooperative-sticky, which copies the member's own user data into the assignment. Kafka
+# treats it as a custom assignor and does not upgrade the group. kwire upgrades the group.
 KNOWN_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
-# What a group may take in the log to be moved. A batch may have a little more, as `message.max.bytes` is by default.
+# The maximum size of the records of a migration, because they must fit into one batch. It is a little less than the
+# default `message.max.bytes`.
 CONVERSION_BYTES_MAX = 1_000_000
-# Lengths, offset and time of a record, at most.
+# The maximum size of the other fields of a record: lengths, offset and timestamp.
 RECORD_OVERHEAD_BYTES = 40
 
 # From classic to consumer
 
 
 def upgrade(classic: ClassicGroup, group: ConsumerGroup, moment: Moment) -> list[KeyValue]:
-    """Make the new consumer group what the classic one is; the records that say so. Raises KafkaError.
+    """Copy the members of a classic group into a new consumer group. Returns the records of the upgrade.
 
-    Nobody is told of it here, and the classic group stays as it is.
+    Does not change the classic group and does not answer its waiting requests. Raises KafkaError if the group cannot be
+    upgraded.
     """
     _check_upgrade(classic, group)
-    written = list(_as_consumers(classic, group, moment))
-    if not fits(written):
-        raise _no_upgrade(classic, "the group is too large to be written at once")
+    written = list(_upgrade_records(classic, group, moment))
+    if not fits_in_one_batch(written):
+        raise _upgrade_error(classic, "its records do not fit into one batch")
     for key, value in written:
         record = decode_record(key, value)
         assert isinstance(record, records.ConsumerGroupRecord)
         group.apply(record)
     for member in group.members.values():
-        said = member.subscription
-        assert said.classic is not None
-        group.renew_session(member.member_id, moment, said.classic.session_timeout_ms)
+        subscription = member.subscription
+        assert subscription.classic is not None
+        group.renew_session(member.member_id, moment, subscription.classic.session_timeout_ms)
     return [*classic.tombstones(), *written]
 
 
-def send_off(classic: ClassicGroup, result: Result) -> None:
-    """Whoever waits for a rebalance of a group that has become a consumer group joins that instead."""
+def refuse_waiting_members(classic: ClassicGroup, result: Result) -> None:
+    """Answer the waiting requests of an upgraded group with REBALANCE_IN_PROGRESS, so that the members rejoin."""
     for member in classic.members.values():
-        classic.dismiss(member, ErrorCode.REBALANCE_IN_PROGRESS, result)
+        classic.refuse_waiting(member, ErrorCode.REBALANCE_IN_PROGRESS, result)
 
 
 def _check_upgrade(classic: ClassicGroup, group: ConsumerGroup) -> None:
@@ -83,33 +88,37 @@ def _check_upgrade(classic: ClassicGroup, group: ConsumerGroup) -> None:
     elif len(classic.members) > group.settings.max_size:
         reason = "the group size exceeds the consumer group maximum size"
     if reason is not None:
-        raise _no_upgrade(classic, reason)
+        raise _upgrade_error(classic, reason)
 
 
-def _no_upgrade(classic: ClassicGroup, reason: str) -> KafkaError:
+def _upgrade_error(classic: ClassicGroup, reason: str) -> KafkaError:
     return KafkaError(
         ErrorCode.GROUP_ID_NOT_FOUND,
         f"Cannot upgrade classic group {classic.group_id} to consumer group because {reason}.",
     )
 
 
-def _as_consumers(classic: ClassicGroup, group: ConsumerGroup, moment: Moment) -> Iterable[KeyValue]:
-    """In Kafka's order. What a member was last given is what it has and shall have, at the epoch of the generation."""
+def _upgrade_records(classic: ClassicGroup, group: ConsumerGroup, moment: Moment) -> Iterable[KeyValue]:
+    """Yield the records of the new consumer group, in Kafka's order.
+
+    A member's last assignment becomes its current assignment and its target assignment. The generation becomes the
+    epoch of the group and of its members.
+    """
     group_id, epoch = classic.group_id, classic.generation_id
     subscriptions: dict[str, Subscription] = {}
     assigned: dict[str, Target] = {}
     taken: set[tuple[bytes, int]] = set()
     try:
         for member in classic.members.values():
-            if _is_nameless(member):
+            if _has_no_issued_id(member):
                 continue
             subscriptions[member.member_id] = _subscription(member, classic.protocol_name)
             assigned[member.member_id] = _assigned(classic, member, group, taken)
     except WireError as error:
-        raise _no_upgrade(classic, "the embedded consumer protocol is malformed") from error
-    names = frozenset[str]().union(*(said.topic_names for said in subscriptions.values()))
-    for member_id, said in subscriptions.items():
-        yield records.subscription_record(group_id, member_id, said)
+        raise _upgrade_error(classic, "the embedded consumer protocol is malformed") from error
+    names = frozenset[str]().union(*(subscription.topic_names for subscription in subscriptions.values()))
+    for member_id, subscription in subscriptions.items():
+        yield records.subscription_record(group_id, member_id, subscription)
     yield records.group_epoch_record(group_id, epoch, _known_hash(names, group, taken))
     for member_id, target in assigned.items():
         yield records.target_record(group_id, member_id, target)
@@ -124,27 +133,36 @@ def _as_consumers(classic: ClassicGroup, group: ConsumerGroup, moment: Moment) -
 
 
 def _known_hash(names: frozenset[str], group: ConsumerGroup, taken: set[tuple[bytes, int]]) -> int:
-    """Of the topics as the leader saw them. Partitions that it gave to nobody may have come since: then it is left
-    open, and the first look of the new group assigns them."""
+    """Return the hash of the subscribed topics if all their partitions are assigned, else NO_TOPICS_HASH.
+
+    Partitions that are not assigned may have been added after the last rebalance. Because of NO_TOPICS_HASH, the new
+    group computes a new assignment.
+    """
     shapes = filter(None, map(group.topics.find, names))
     is_all = all((shape.topic_id, index) in taken for shape in shapes for index in range(shape.partition_count))
     return metadata_hash(names, group.topics) if is_all else NO_TOPICS_HASH
 
 
-def _is_nameless(member: Member) -> bool:
-    """It waits to be told its id for the first time. It will join anew, and nobody will ever speak for this one."""
+def _has_no_issued_id(member: Member) -> bool:
+    """Return whether the member's first JoinGroup still waits, so that the client has not received its member id.
+
+    Such a member is not upgraded, because its client will join again and get another id.
+    """
     return member.is_new and member.waiting_join is not None and member.waiting_join.member_id != member.member_id
 
 
 def _subscription(member: Member, protocol: str | None) -> Subscription:
-    """A member that joined since the protocol was chosen may not know it; all that it says names the same topics."""
-    said = read_subscription(member.metadata_for(protocol) or member.protocols[0][1])
+    """Return the member's subscription, from its metadata for the group's protocol or else for its first protocol.
+
+    The topics are the same in the metadata of all protocols.
+    """
+    subscription = read_subscription(member.metadata_for(protocol) or member.protocols[0][1])
     return Subscription(
         instance_id=member.group_instance_id,
-        rack_id=said.rack_id or None,
+        rack_id=subscription.rack_id or None,
         client_id=member.client_id,
         client_host=member.client_host,
-        topic_names=frozenset(said.topics),
+        topic_names=frozenset(subscription.topics),
         rebalance_timeout_ms=member.rebalance_timeout_ms,
         classic=ClassicMemberMetadata(
             session_timeout_ms=member.session_timeout_ms,
@@ -156,14 +174,17 @@ def _subscription(member: Member, protocol: str | None) -> Subscription:
 def _assigned(
     classic: ClassicGroup, member: Member, group: ConsumerGroup, taken: set[tuple[bytes, int]]
 ) -> dict[bytes, frozenset[int]]:
-    """What the leader gave the member. What it gave to two of them stays with the first."""
+    """Return the assignment that the leader gave the member, without partitions that are already in `taken`.
+
+    Adds the returned partitions to `taken`. So a partition that was assigned twice stays with the first member.
+    """
     data = member.assignment or _stored_assignment(classic, member.member_id)
     if not data:
         return {}
     given = read_assignment(data)
     if given.user_data and classic.protocol_name not in KNOWN_ASSIGNORS:
-        # What an assignor of the clients' own tells them would be lost.
-        raise _no_upgrade(classic, "an unsupported custom assignor is in use")
+        # An upgrade would lose the user data of a custom assignor.
+        raise _upgrade_error(classic, "an unsupported custom assignor is in use")
     assigned = {}
     for one in given.assigned_partitions:
         shape = group.topics.find(one.topic)
@@ -176,7 +197,10 @@ def _assigned(
 
 
 def _stored_assignment(classic: ClassicGroup, member_id: str) -> bytes:
-    """A rebalance that began during another has forgotten assignments that members may still hold on to."""
+    """Return the member's assignment in the group's record.
+
+    It is used when a rebalance has cleared `Member.assignment`, because the client may still own the partitions.
+    """
     stored = classic.stored.members if classic.stored is not None else ()
     return next((one.assignment for one in stored if one.member_id == member_id), b"")
 
@@ -185,7 +209,7 @@ def _stored_assignment(classic: ClassicGroup, member_id: str) -> bytes:
 
 
 def may_downgrade(group: ConsumerGroup, settings: GroupSettings, gone_ids: Collection[str]) -> bool:
-    """Whether the group becomes a classic one without these members: only classic ones are left then."""
+    """Return whether the group is to be downgraded when these members leave, because only classic members remain."""
     left_count = len(group.members) - len(gone_ids)
     return (
         group.settings.migration_policy.has_downgrades
@@ -195,76 +219,87 @@ def may_downgrade(group: ConsumerGroup, settings: GroupSettings, gone_ids: Colle
 
 
 class Downgrade(NamedTuple):
-    """The classic group, and the records that make it one."""
+    """The new classic group and the records of the downgrade."""
 
     group: ClassicGroup
     records: list[KeyValue]
 
 
 def downgrade(group: ConsumerGroup, settings: GroupSettings, gone_ids: Collection[str], moment: Moment) -> Downgrade:
-    """The classic group of those who are left. It has nobody to lead it, and that is why it rebalances at once."""
+    """Downgrade the group. The members in `gone_ids` leave, and the others form a classic group.
+
+    The classic group has no leader, so a rebalance starts immediately.
+    """
     left = [one for one in group.members.values() if one.member_id not in gone_ids]
     members = [_as_classic(one, group) for one in left]
-    return _written(group, _classic_group(group, settings, members, moment), moment)
+    return _downgrade_of(group, _classic_group(group, settings, members, moment), moment)
 
 
 def downgrade_for(
-    group: ConsumerGroup, settings: GroupSettings, joining: Joining, replaced: ConsumerMember, moment: Moment
+    group: ConsumerGroup, settings: GroupSettings, joining: CheckedJoin, replaced: ConsumerMember, moment: Moment
 ) -> Downgrade:
-    """The last member of the consumer protocol has come back as a classic one, and has what it had.
+    """Downgrade the group because its last consumer-protocol member rejoins with the classic protocol.
 
-    Where everybody has what they shall have, nobody else notices; it leads from now on.
+    `replaced` is that member, a static member. The rejoining member keeps its partitions. If all members have their
+    target assignment, the rejoining member becomes the leader and no rebalance is needed.
     """
     others = [one for one in group.members.values() if one is not replaced]
     member = Member.joining(joining.member_id, joining.command)
-    member.assignment = _held(replaced, joining.command.protocols[0][1], group)
+    member.assignment = _encoded_current_assignment(replaced, joining.command.protocols[0][1], group)
     classic = _classic_group(group, settings, [*(_as_classic(one, group) for one in others), member], moment)
-    is_settled = (
+    needs_no_rebalance = (
         group.group_epoch == group.target_epoch
-        and joining.said.topic_names == replaced.subscription.topic_names
+        and joining.subscription.topic_names == replaced.subscription.topic_names
         and not replaced.subscription.topic_regex
         and all(one.current.is_reconciled_to(group.target_epoch) for one in others)
-        # Not so if it was still to get something, or to give something up.
+        # The member itself must not have to get or to revoke partitions.
         and replaced.current.state is MemberState.STABLE
         and _indexes(replaced.current.assigned) == group.targets.get(replaced.member_id, NO_TARGET)
     )
-    if is_settled:
+    if needs_no_rebalance:
         classic.leader_id = joining.member_id
-    return _written(group, classic, moment)
+    return _downgrade_of(group, classic, moment)
 
 
 def _indexes(partitions: Partitions) -> dict[bytes, frozenset[int]]:
     return {topic_id: frozenset(indexes) for topic_id, indexes in partitions.items() if indexes}
 
 
-def returned_answer(classic: ClassicGroup, command: JoinGroup, member_id: str) -> JoinAnswer:
-    """If there is to be a rebalance, the member is told so when it comes for its assignment."""
+def rejoin_answer(classic: ClassicGroup, command: JoinGroup, member_id: str) -> JoinAnswer:
+    """Return the JoinGroup answer of the member for which the group was downgraded (`downgrade_for`).
+
+    If a rebalance is needed, the member's SyncGroup will be answered with REBALANCE_IN_PROGRESS.
+    """
     answer = classic.joined_answer(member_id)
     if classic.leader_id is None or command.can_skip_assignment:
         return replace(answer, skip_assignment=classic.leader_id is not None)
-    # An old client that hears it leads would compute an assignment.
+    # An old client does not support `skip_assignment`. As leader it would compute an assignment, so the answer does not
+    # say that it is the leader.
     return replace(answer, leader="", members=())
 
 
 def _as_classic(member: ConsumerMember, group: ConsumerGroup) -> Member:
-    said = member.subscription
-    assert said.classic is not None
-    protocols = tuple((one.name, bytes(one.metadata)) for one in said.classic.supported_protocols)
+    subscription = member.subscription
+    assert subscription.classic is not None
+    protocols = tuple((one.name, bytes(one.metadata)) for one in subscription.classic.supported_protocols)
     classic = Member(
         member.member_id,
-        said.instance_id,
-        said.client_id,
-        said.client_host,
-        said.rebalance_timeout_ms,
-        said.classic.session_timeout_ms,
+        subscription.instance_id,
+        subscription.client_id,
+        subscription.client_host,
+        subscription.rebalance_timeout_ms,
+        subscription.classic.session_timeout_ms,
         protocols,
     )
-    classic.assignment = _held(member, protocols[0][1] if protocols else b"", group)
+    classic.assignment = _encoded_current_assignment(member, protocols[0][1] if protocols else b"", group)
     return classic
 
 
-def _held(member: ConsumerMember, metadata: bytes, group: ConsumerGroup) -> bytes:
-    """What a member has, also what it is to give up: it may be asked by a consumer group again before it has."""
+def _encoded_current_assignment(member: ConsumerMember, metadata: bytes, group: ConsumerGroup) -> bytes:
+    """Return a member's current partitions, encoded for the classic protocol.
+
+    Partitions that the member has to revoke are included, because the member may still own them.
+    """
     held = {topic_id: set(indexes) for topic_id, indexes in member.current.assigned.items()}
     for topic_id, indexes in member.current.revoking.items():
         held.setdefault(topic_id, set()).update(indexes)
@@ -287,7 +322,7 @@ def _classic_group(
     return classic
 
 
-def _written(group: ConsumerGroup, classic: ClassicGroup, moment: Moment) -> Downgrade:
+def _downgrade_of(group: ConsumerGroup, classic: ClassicGroup, moment: Moment) -> Downgrade:
     if classic.is_leaderless:
         classic.wake_by(moment.steady_ms)
     assignments = {one.member_id: one.assignment for one in classic.members.values()}
@@ -298,7 +333,7 @@ def _written(group: ConsumerGroup, classic: ClassicGroup, moment: Moment) -> Dow
 # Both
 
 
-def fits(written: Iterable[KeyValue]) -> bool:
-    """Whether a group can be moved: that takes one batch."""
+def fits_in_one_batch(written: Iterable[KeyValue]) -> bool:
+    """Return whether the records of a migration fit into one batch."""
     size_bytes = sum(RECORD_OVERHEAD_BYTES + len(key) + len(value or b"") for key, value in written)
     return size_bytes <= CONVERSION_BYTES_MAX

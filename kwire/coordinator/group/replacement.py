@@ -1,54 +1,61 @@
-"""How a group of one kind takes the place of one of the other.
+"""Replaces a classic group by a consumer group, or the reverse.
 
-The new group is made by a decision, but the decision may not come to be: if its records cannot be appended, the old
-group goes on as if nothing had been. So the new group waits outside the table until its own first record is applied, or
-the old one's last, which is right after the append or never. Replay has nobody waiting, and makes groups of what it
-reads.
+A decision creates the new group. If the append of the decision's records fails, the old group continues unchanged. So
+the new group is not put into the group table immediately. It is staged: `GroupReplacement` holds it until the first
+record of the new group or the last record of the old group is applied. This happens immediately after the append. If
+the append fails, the staged group is discarded. During a replay no group is staged, and groups are created from their
+records.
 """
 
 from collections.abc import Callable
 from typing import TypeVar
 
-from kwire.coordinator.group.classic import ClassicGroup
+from kwire.coordinator.group.classic.group import ClassicGroup
 from kwire.coordinator.group.consumer.group import ConsumerGroup
 
 AnyGroup = ClassicGroup | ConsumerGroup
 G = TypeVar("G", ClassicGroup, ConsumerGroup)
 
 
-class Succession:
-    """Of one shard. Only one group waits at a time: a decision is applied before the next is taken, or not at all."""
+class GroupReplacement:
+    """Holds the staged group of one shard, if any.
 
-    def __init__(self, groups: dict[str, AnyGroup], note_wake: Callable[[AnyGroup], None]) -> None:
+    There is at most one, because the records of a decision are applied or discarded before the next decision.
+    """
+
+    def __init__(self, groups: dict[str, AnyGroup], schedule_wake: Callable[[AnyGroup], None]) -> None:
         self._groups = groups
-        self._note_wake = note_wake
-        self._heir: AnyGroup | None = None
+        self._schedule_wake = schedule_wake
+        self._staged: AnyGroup | None = None
 
-    def begin(self) -> None:
-        """Another decision is to be taken: whoever still waits belongs to one that did not come to be."""
-        self._heir = None
+    def discard_staged(self) -> None:
+        """Discard the staged group, if any. Called before each decision.
 
-    def announce(self, heir: AnyGroup) -> None:
-        """This decision's records are the first of this group, or the last of the one before it."""
-        self._heir = heir
+        If there is still a staged group then, the records of its decision were not appended.
+        """
+        self._staged = None
 
-    def follow(self, group_id: str) -> None:
-        """The last record of a group has been applied: the one announced takes its place, if there is one."""
-        heir, self._heir = self._heir, None
-        if heir is not None and heir.group_id == group_id:
-            self._enter(heir)
+    def stage(self, staged: AnyGroup) -> None:
+        """Stage a new group. The current decision writes its first records or the last records of the old group."""
+        self._staged = staged
+
+    def install_successor(self, group_id: str) -> None:
+        """Put the staged group, if any, into the table. Called after the last record of the old group is applied."""
+        staged, self._staged = self._staged, None
+        if staged is not None and staged.group_id == group_id:
+            self._add_to_table(staged)
 
     def install(self, group_id: str, kind: type[G], make: Callable[[], G]) -> G:
-        """A first record is applied: put the group into the table, the one announced or else a new one."""
-        heir, self._heir = self._heir, None
-        if isinstance(heir, kind) and heir.group_id == group_id:
-            self._enter(heir)
-            return heir
+        """Put the staged group, or a new group, into the table. Called before the group's first record is applied."""
+        staged, self._staged = self._staged, None
+        if isinstance(staged, kind) and staged.group_id == group_id:
+            self._add_to_table(staged)
+            return staged
         group = make()
         self._groups[group_id] = group
         return group
 
-    def _enter(self, heir: AnyGroup) -> None:
-        self._groups[heir.group_id] = heir
-        # The decision has given it deadlines.
-        self._note_wake(heir)
+    def _add_to_table(self, staged: AnyGroup) -> None:
+        self._groups[staged.group_id] = staged
+        # The decision may have set deadlines of the group.
+        self._schedule_wake(staged)

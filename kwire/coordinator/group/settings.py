@@ -1,4 +1,4 @@
-"""What an operator can set about groups; defaults are Kafka's."""
+"""The settings of the group coordinator, with Kafka's defaults."""
 
 from enum import Enum
 
@@ -12,13 +12,13 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
     max_size: int = 2_147_483_647
     offset_metadata_max_bytes: int = 4_096
     offsets_topic_num_partitions: int = 50
-    # How long offsets are kept that nobody uses, and how often it is looked which these are.
+    # The time for which unused offsets are kept, and the time between two removals of expired offsets.
     offsets_retention_ms: int = 604_800_000
     offsets_retention_check_interval_ms: int = 600_000
 
 
 class MigrationPolicy(Enum):
-    """Which groups with members may change their protocol; a group without members always may."""
+    """The migrations between the protocols that are allowed for groups with members. For empty groups, all are."""
 
     DISABLED = "disabled"
     UPGRADE = "upgrade"
@@ -31,30 +31,31 @@ class MigrationPolicy(Enum):
 
     @property
     def has_upgrades(self) -> bool:
-        """From classic to consumer."""
+        """Whether groups may be migrated from the classic to the consumer protocol."""
         return self in (MigrationPolicy.UPGRADE, MigrationPolicy.BIDIRECTIONAL)
 
     @property
     def has_downgrades(self) -> bool:
-        """From consumer to classic."""
+        """Whether groups may be migrated from the consumer to the classic protocol."""
         return self in (MigrationPolicy.DOWNGRADE, MigrationPolicy.BIDIRECTIONAL)
 
 
 class ConsumerSettings(Struct, frozen=True, kw_only=True):
-    """Of consumer groups (KIP-848). A group may have its own; the coordinator is given a function that knows them."""
+    """Settings of a consumer group (KIP-848). Each group may have its own."""
 
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 5_000
     max_size: int = 2_147_483_647
-    # In this order: the first is used when no member asks for one.
+    # The supported assignors. The first one is used if no member requests an assignor.
     assignors: tuple[str, ...] = ("uniform", "range")
-    # Who reads what is computed no more often than this in a group of many partitions or members: many members that
-    # join one after the other share one computation. Up to so many of both together it is computed at once.
+    # In large groups the assignment is computed at most once per interval. So one computation is enough for many
+    # members that join one after the other. If the number of partitions plus the number of members is at most
+    # `assigned_at_once_max`, the assignment is computed immediately.
     assignment_interval_ms: int = 1_000
     assigned_at_once_max: int = 1_000
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL
-    # Somebody defined the group: it stays when its last member and its last offset have gone.
-    is_kept: bool = False
+    # Whether the group is kept without members and offsets until it is deleted. True for groups created over HTTP.
+    is_retained_when_empty: bool = False
 
 
 DEFAULT_CONSUMER_SETTINGS = ConsumerSettings()

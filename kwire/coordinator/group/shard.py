@@ -1,14 +1,15 @@
-"""One partition of `__consumer_offsets` as a state machine: its groups and their offsets."""
+"""The state machine of one partition of `__consumer_offsets`: its groups and their offsets."""
 
 import heapq
 from collections.abc import Iterator, Sequence
 
-from kwire.broker.internal_records import Transaction
 from kwire.coordinator.decisions import Command, Moment, Result
-from kwire.coordinator.group.chores import Chores
-from kwire.coordinator.group.classic import ClassicGroup, Phase
+from kwire.coordinator.group.classic.group import ClassicGroup, Phase
+from kwire.coordinator.group.classic.join_group import join
+from kwire.coordinator.group.cleanup import ShardCleanup
 from kwire.coordinator.group.commands import (
     UNKNOWN_MEMBER,
+    CheckDeadlines,
     CommitOffsets,
     CommittedOffset,
     DeleteGroup,
@@ -16,7 +17,6 @@ from kwire.coordinator.group.commands import (
     DeleteOffsetsAnswer,
     DescribeAnswer,
     DescribeGroup,
-    DoChore,
     FetchAnswer,
     FetchOffsets,
     GroupCommand,
@@ -27,54 +27,57 @@ from kwire.coordinator.group.commands import (
     ListAnswer,
     ListedGroup,
     ListGroups,
-    PassTime,
+    RunCleanup,
     ShardCommand,
     SyncGroup,
 )
-from kwire.coordinator.group.consumer.commands import CheckIn, CheckOut, ConsumerHeartbeat, DescribeConsumerGroup
+from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, DescribeConsumerGroup, WebHeartbeat, WebLeave
 from kwire.coordinator.group.consumer.group import ConsumerGroup
 from kwire.coordinator.group.consumer.records import ConsumerGroupRecord
 from kwire.coordinator.group.consumer.routing import ConsumerGroups, ConsumerRouting, commit
-from kwire.coordinator.group.defined import AskFacts, DefineGroup, FactsAnswer, GroupFacts
-from kwire.coordinator.group.joining import join
-from kwire.coordinator.group.kinds import CLASSIC, EMPTY_STATE
-from kwire.coordinator.group.offsets import CommittedOffsets, offset_tombstone
-from kwire.coordinator.group.pending import Place
+from kwire.coordinator.group.group_interface import CLASSIC, EMPTY_STATE
+from kwire.coordinator.group.offsets.committed import CommittedOffsets, offset_tombstone
+from kwire.coordinator.group.offsets.pending import OffsetKey
 from kwire.coordinator.group.records import GroupMetadataRecord, OffsetCommitRecord, decode_record
+from kwire.coordinator.group.replacement import AnyGroup, GroupReplacement
 from kwire.coordinator.group.settings import GroupSettings
-from kwire.coordinator.group.succession import AnyGroup, Succession
 from kwire.coordinator.group.topics_view import TopicsView
+from kwire.coordinator.group.web_group_commands import DefineGroup, GroupSummary, GroupSummaryAnswer, SummarizeGroup
+from kwire.coordinator.log_records import ProducerIdAndEpoch
 from kwire.errors import ErrorCode
 
-# Groups with members, or on their way to have some, in one shard; nobody can fill the memory by inventing names.
+# The maximum number of groups in one shard that have members, records or issued member ids. It limits the memory that
+# clients can use by sending new group ids.
 GROUPS_MAX = 100_000
-# Groups whose deadlines are looked at in one turn of the loop: after a restart those of all may pass at once.
+# The maximum number of groups whose deadlines are handled in one event-loop turn. After a restart, the deadlines of all
+# groups may pass at the same time.
 DUE_GROUPS_MAX = 20
-# Notes of deadlines beyond two for each group, before those that are out of date are thrown away.
+# When the heap of wake-ups has this many entries more than two per group, outdated entries are removed.
 SPARE_WAKES_MAX = 1_000
 
 
 class GroupShard:
-    """Routes each command to its group. A group exists here while it has a record, members or ids handed out."""
+    """Routes each command to its group. A group exists while it has a record, members or issued member ids."""
 
     def __init__(
         self, settings: GroupSettings, topics: TopicsView | None = None, consumers: ConsumerGroups | None = None
     ) -> None:
         self._settings = settings
         self.groups: dict[str, AnyGroup] = {}
-        self._succession = Succession(self.groups, self._note_wake)
+        self._replacement = GroupReplacement(self.groups, self._schedule_wake)
         self._consumers = ConsumerRouting(
-            self.groups, self._succession, consumers or ConsumerGroups(topics), settings, GROUPS_MAX
+            self.groups, self._replacement, consumers or ConsumerGroups(topics), settings, GROUPS_MAX
         )
         self.offsets = CommittedOffsets(settings)
-        self._chores = Chores(self.groups, self.offsets, settings, topics)
-        # (steady_ms, group id), one live entry for each group that has a deadline; older ones are passed over, and
-        # thrown away when they are more: who makes and leaves groups could fill the memory with them.
+        self._cleanup = ShardCleanup(self.groups, self.offsets, settings, topics)
+        # A heap of (steady_ms, group id) with one valid entry per group that has a deadline. Outdated entries are
+        # skipped. When there are many of them, they are removed, because clients that join and leave many groups could
+        # otherwise use up the memory.
         self._wakes: list[tuple[int, str]] = []
 
     def step(self, command: GroupCommand | ShardCommand, moment: Moment) -> Result:
         result = Result()
-        self._succession.begin()
+        self._replacement.discard_staged()
         if isinstance(command, Heartbeat):
             self._heartbeat(command, moment, result)
         elif isinstance(command, CommitOffsets):
@@ -93,28 +96,28 @@ class GroupShard:
             self._delete_offsets(command, result)
         elif isinstance(command, DescribeConsumerGroup):
             self._consumers.describe(command, result)
-        elif isinstance(command, CheckIn):
-            self._consumers.check_in(command, moment, result)
-        elif isinstance(command, CheckOut):
-            self._consumers.check_out(command, moment, result)
+        elif isinstance(command, WebHeartbeat):
+            self._consumers.web_heartbeat(command, moment, result)
+        elif isinstance(command, WebLeave):
+            self._consumers.web_leave(command, moment, result)
         elif isinstance(command, DefineGroup):
             self._consumers.define(command, moment, result)
-        elif isinstance(command, AskFacts):
-            result.reply(command, self._facts(command))
+        elif isinstance(command, SummarizeGroup):
+            result.reply(command, self._summary(command))
         elif isinstance(command, DescribeGroup):
             result.reply(command, self._described(command.group_id))
         elif isinstance(command, DeleteGroup):
-            self._chores.delete_group(command, moment, result)
-        elif isinstance(command, PassTime):
-            self._pass_time(command, moment, result)
+            self._cleanup.delete_group(command, moment, result)
+        elif isinstance(command, CheckDeadlines):
+            self._check_deadlines(command, moment, result)
         else:
-            self._concern_all(command, moment, result)
+            self._shard_command(command, moment, result)
             return result
-        self._settle(command.group_id)
+        self._schedule_or_discard(command.group_id)
         return result
 
-    def is_independent(self, command: GroupCommand | ShardCommand) -> bool:
-        """A plain commit is judged by its group; what is committed for it makes no difference."""
+    def can_share_append(self, command: GroupCommand | ShardCommand) -> bool:
+        """Return True for offset commits outside transactions. Their decision does not depend on committed offsets."""
         return type(command) is CommitOffsets and command.transaction is None
 
     def apply(self, key: bytes, value: bytes | None) -> None:
@@ -128,24 +131,29 @@ class GroupShard:
                     del self.groups[record.group_id]
                     group.phase = Phase.DEAD
             else:
-                self._applied_to(record.group_id).apply(record.value)
+                self._group_for_record(record.group_id).apply(record.value)
         elif isinstance(record, ConsumerGroupRecord):
             self._consumers.apply(record)
 
     def apply_pending(self, producer_id: int, key: bytes, value: bytes | None) -> None:
-        """A record of a transaction. Only offsets wait for its end, and only offsets are written in transactions."""
+        """Apply a transactional record. An offset stays pending until the transaction ends.
+
+        Other records are applied immediately, but the coordinator writes only offsets into transactions.
+        """
         record = decode_record(key, value)
         if isinstance(record, OffsetCommitRecord) and record.value is not None:
             self.offsets.apply_pending(producer_id, record.key, record.value)
         else:
             self.apply(key, value)
 
-    def apply_decoded(self, decoded: Sequence[tuple[Place, CommittedOffset]], transaction: Transaction | None) -> None:
-        for place, committed in decoded:
-            if transaction is None:
-                self.offsets.apply_committed(place, committed)
-            else:
-                self.offsets.pending.put(transaction.producer_id, place, committed)
+    def apply_decoded(
+        self, decoded: Sequence[tuple[OffsetKey, CommittedOffset]], transaction: ProducerIdAndEpoch | None
+    ) -> None:
+        if transaction is None:
+            self.offsets.apply_committed(decoded)
+            return
+        for key, committed in decoded:
+            self.offsets.pending.put(transaction.producer_id, key, committed)
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         self.offsets.end_transaction(producer_id, is_commit)
@@ -153,15 +161,15 @@ class GroupShard:
     def loaded(self, moment: Moment) -> None:
         for group in self.groups.values():
             group.loaded(moment)
-            self._note_wake(group)
-        self._chores.start(moment)
+            self._schedule_wake(group)
+        self._cleanup.start(moment)
 
     def wake_ms(self) -> int | None:
-        chores_ms = self._chores.wake_ms
+        cleanup_ms = self._cleanup.wake_ms
         if not self._wakes:
-            return chores_ms
+            return cleanup_ms
         groups_ms = self._wakes[0][0]
-        return groups_ms if chores_ms is None or groups_ms < chores_ms else chores_ms
+        return groups_ms if cleanup_ms is None or groups_ms < cleanup_ms else cleanup_ms
 
     def due(self, steady_ms: int) -> list[Command[object]]:
         commands: list[Command[object]] = []
@@ -170,19 +178,19 @@ class GroupShard:
             group = self.groups.get(group_id)
             if group is not None and group.armed_ms == noted_ms:
                 group.armed_ms = None
-                commands.append(PassTime(group_id))
-        chores_ms = self._chores.wake_ms
-        if chores_ms is not None and chores_ms <= steady_ms:
-            commands.append(DoChore())
+                commands.append(CheckDeadlines(group_id))
+        cleanup_ms = self._cleanup.wake_ms
+        if cleanup_ms is not None and cleanup_ms <= steady_ms:
+            commands.append(RunCleanup())
         return commands
 
     # Each command
 
-    def _concern_all(self, command: ShardCommand, moment: Moment, result: Result) -> None:
+    def _shard_command(self, command: ShardCommand, moment: Moment, result: Result) -> None:
         if isinstance(command, ListGroups):
             result.reply(command, ListAnswer(ErrorCode.NONE, list(self._listed(command))))
         else:
-            self._chores.do_portion(moment, result)
+            self._cleanup.run_chunk(moment, result)
 
     def _join(self, command: JoinGroup, moment: Moment, result: Result) -> None:
         timeout_ms = command.session_timeout_ms
@@ -205,7 +213,7 @@ class GroupShard:
         elif group is not None:
             group.sync(command, moment, result)
         else:
-            result.refuse(command, _no_group(command.group_id))
+            result.refuse(command, _unknown_group_error(command.group_id))
 
     def _heartbeat(self, command: Heartbeat, moment: Moment, result: Result) -> None:
         group = self.groups.get(command.group_id)
@@ -214,7 +222,7 @@ class GroupShard:
         elif group is not None:
             group.heartbeat(command, moment, result)
         else:
-            result.refuse(command, _no_group(command.group_id))
+            result.refuse(command, _unknown_group_error(command.group_id))
 
     def _leave(self, command: LeaveGroup, moment: Moment, result: Result) -> None:
         group = self.groups.get(command.group_id)
@@ -229,7 +237,7 @@ class GroupShard:
             result.reply(command, LeaveAnswer(ErrorCode.NONE, errors))
 
     def _commit(self, command: CommitOffsets, moment: Moment, result: Result) -> None:
-        """A group nobody joined may have offsets too: a consumer that assigns itself commits without a generation."""
+        """Commit offsets. The group need not exist: consumers with manual assignment commit without a generation."""
         if command.transaction is not None and not command.group_id:
             result.refuse(command, ErrorCode.INVALID_GROUP_ID)
             return
@@ -237,11 +245,11 @@ class GroupShard:
         if isinstance(group, ConsumerGroup):
             commit(group, self.offsets, command, moment, result)
             return
-        error = _without_group(command) if group is None else group.check_commit(command, moment)
-        if error is ErrorCode.NONE:
-            self.offsets.commit(command, moment, result)
-        else:
+        error = _commit_error_without_group(command) if group is None else group.check_commit(command, moment)
+        if error:
             result.refuse(command, error)
+        else:
+            self.offsets.commit(command, moment, result)
 
     def _fetch(self, command: FetchOffsets, result: Result) -> None:
         group = self.groups.get(command.group_id)
@@ -252,15 +260,15 @@ class GroupShard:
         else:
             result.refuse(command, error)
 
-    def _pass_time(self, command: PassTime, moment: Moment, result: Result) -> None:
+    def _check_deadlines(self, command: CheckDeadlines, moment: Moment, result: Result) -> None:
         group = self.groups.get(command.group_id)
         if isinstance(group, ConsumerGroup):
-            self._consumers.pass_time(group, moment, result)
+            self._consumers.check_deadlines(group, moment, result)
         elif group is not None:
-            group.pass_time(moment, result)
+            group.check_deadlines(moment, result)
 
     def _delete_offsets(self, command: DeleteOffsets, result: Result) -> None:
-        """What no member reads any more may be deleted, also while others are read."""
+        """Delete offsets. Offsets of topics that a member subscribes to are not deleted, because they may be in use."""
         group = self.groups.get(command.group_id)
         if not command.group_id:
             error = ErrorCode.INVALID_GROUP_ID
@@ -290,20 +298,20 @@ class GroupShard:
         reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
         return DescribeAnswer(error=ErrorCode.GROUP_ID_NOT_FOUND, message=reason, state=Phase.DEAD.value)
 
-    def _facts(self, command: AskFacts) -> FactsAnswer:
+    def _summary(self, command: SummarizeGroup) -> GroupSummaryAnswer:
         group = self.groups.get(command.group_id)
         committed = [(index, one.topic_id) for index, one in self.offsets.of_topic(command.group_id, command.topic)]
-        facts = None
+        summary = None
         if isinstance(group, ConsumerGroup):
-            facts = GroupFacts(group.state, group.kind, len(group.members), group.group_epoch, group.target_wall_ms)
+            summary = GroupSummary(group.state, group.kind, len(group.members), group.group_epoch, group.target_wall_ms)
         elif group is not None:
-            facts = GroupFacts(group.state, group.kind, len(group.members), group.generation_id, 0)
+            summary = GroupSummary(group.state, group.kind, len(group.members), group.generation_id, 0)
         elif committed:
-            facts = GroupFacts(EMPTY_STATE, CLASSIC, 0, 0, 0)
-        return FactsAnswer(ErrorCode.NONE, facts, committed)
+            summary = GroupSummary(EMPTY_STATE, CLASSIC, 0, 0, 0)
+        return GroupSummaryAnswer(ErrorCode.NONE, summary, committed)
 
     def _listed(self, command: ListGroups) -> Iterator[ListedGroup]:
-        """Also groups of which there is nothing but offsets: consumers that assign themselves have such."""
+        """Yield the groups that match. Includes groups with offsets only (of consumers with manual assignment)."""
         states, kinds = command.states, command.kinds
         for group in self.groups.values():
             kind, state = group.kind, group.state
@@ -313,7 +321,7 @@ class GroupShard:
             for group_id in self.offsets.group_ids() - self.groups.keys():
                 yield ListedGroup(group_id, "", EMPTY_STATE, CLASSIC)
 
-    # Upkeep
+    # Groups and their wake-ups
 
     def _classic(self, group_id: str) -> ClassicGroup | None:
         group = self.groups.get(group_id)
@@ -325,24 +333,24 @@ class GroupShard:
             group = self.groups[group_id] = ClassicGroup(group_id, self._settings)
         return group
 
-    def _applied_to(self, group_id: str) -> ClassicGroup:
-        """The group that a classic record is about."""
+    def _group_for_record(self, group_id: str) -> ClassicGroup:
+        """Return the group of a classic group record. Creates the group if necessary."""
         group = self._classic(group_id)
         if group is None:
-            group = self._succession.install(group_id, ClassicGroup, lambda: ClassicGroup(group_id, self._settings))
+            group = self._replacement.install(group_id, ClassicGroup, lambda: ClassicGroup(group_id, self._settings))
         return group
 
-    def _settle(self, group_id: str) -> None:
-        """After a decision: note the group's next deadline, and drop it if nothing came of it."""
+    def _schedule_or_discard(self, group_id: str) -> None:
+        """Schedule the group's next wake-up, or remove the group if it is discardable. Called after each decision."""
         group = self.groups.get(group_id)
         if group is None:
             return
-        if group.is_forgettable:
+        if group.is_discardable:
             del self.groups[group_id]
         else:
-            self._note_wake(group)
+            self._schedule_wake(group)
 
-    def _note_wake(self, group: AnyGroup) -> None:
+    def _schedule_wake(self, group: AnyGroup) -> None:
         if group.wake_ms is not None and (group.armed_ms is None or group.wake_ms < group.armed_ms):
             group.armed_ms = group.wake_ms
             heapq.heappush(self._wakes, (group.wake_ms, group.group_id))
@@ -351,11 +359,11 @@ class GroupShard:
                 heapq.heapify(self._wakes)
 
 
-def _no_group(group_id: str) -> ErrorCode:
+def _unknown_group_error(group_id: str) -> ErrorCode:
     return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
 
 
-def _without_group(command: CommitOffsets) -> ErrorCode:
+def _commit_error_without_group(command: CommitOffsets) -> ErrorCode:
     if command.generation_id < 0:
         return ErrorCode.NONE
     return ErrorCode.GROUP_ID_NOT_FOUND if command.knows_group_id_not_found else ErrorCode.ILLEGAL_GENERATION

@@ -1,14 +1,14 @@
-"""What a group coordinator may know of topics: ids, partition counts and names, and whether any of it has changed.
+"""The group coordinator's view of topics: names, ids, partition counts, and a revision number.
 
-State machines are given this view instead of the broker, so that a test has topics without one. `revision` is another
-number after every change of the catalogue; whoever derives something from topics remembers the revision and looks
-again only when it has moved, so that a heartbeat costs the same with a hundred thousand topics as with one.
+State machines use this view instead of the broker, so that tests need no broker. `revision` changes whenever a topic
+changes. Values that are computed from topics are cached with the revision. They are computed again only when the
+revision has changed. So a heartbeat takes the same time with 100,000 topics as with one.
 """
 
 from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
-from kwire.broker.catalogue import Catalogue
+from kwire.broker.topics.catalogue import Catalogue
 
 
 class TopicShape(NamedTuple):
@@ -25,12 +25,12 @@ class TopicsView(Protocol):
     def name_of(self, topic_id: bytes) -> str | None: ...
 
     def names(self) -> Iterable[str]:
-        """All names of this moment; takes time with the number of topics."""
+        """Return all topic names. The time is proportional to the number of topics."""
         ...
 
 
 class NoTopics:
-    """The view of a coordinator whose groups need none: only classic groups, whose members look for themselves."""
+    """A view without topics. It is enough for classic groups, because their members fetch topic metadata themselves."""
 
     revision = 0
 

@@ -1,22 +1,21 @@
-"""Groups as people look at them from outside: who is in them, what each member has, how far the group has come.
+"""Read-only views of groups for monitoring: members, assignments and committed offsets.
 
-Nothing here decides or changes anything. What is seen is the state of this moment: a look at a hundred thousand groups
-for a scrape must not wait for each of their shards to commit. Whoever needs an answer that no crash can take back asks
-the coordinator by a command.
+A view shows the current state, which may not be committed yet. A metrics scrape of 100,000 groups must not wait until
+the state of each shard is committed. Callers that need committed state submit a command to the coordinator.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from kwire.coordinator.group.classic.embedded_protocol import read_assignment
+from kwire.coordinator.group.classic.members import Member
 from kwire.coordinator.group.commands import CommittedOffset
 from kwire.coordinator.group.consumer.members import ConsumerMember
-from kwire.coordinator.group.embedded import read_assignment
-from kwire.coordinator.group.kinds import CLASSIC, EMPTY_STATE
-from kwire.coordinator.group.members import Member
-from kwire.coordinator.group.offsets import CommittedOffsets
+from kwire.coordinator.group.group_interface import CLASSIC, EMPTY_STATE
+from kwire.coordinator.group.offsets.committed import CommittedOffsets
 from kwire.wire.errors import WireError
 
-# Partitions by topic: its name, or its id where members speak the consumer protocol.
+# The partitions of each topic. The key is the topic name in classic groups, and the topic id in consumer groups.
 Assignment = Mapping[str | bytes, Sequence[int]]
 
 NO_ASSIGNMENT: Assignment = {}
@@ -30,8 +29,8 @@ class MemberView(NamedTuple):
     assignment: Assignment
 
 
-class SeenGroup(Protocol):
-    """What is looked at of a group that has or had members, whichever protocol they speak."""
+class ViewedGroup(Protocol):
+    """The attributes of a group that a view reads. Groups of both protocols have them."""
 
     @property
     def kind(self) -> str: ...
@@ -43,22 +42,22 @@ class SeenGroup(Protocol):
     def members(self) -> Mapping[str, Member | ConsumerMember]: ...
 
 
-class SeenShard(Protocol):
-    """One partition of `__consumer_offsets`, as far as it is looked at."""
+class ViewedShard(Protocol):
+    """The attributes of a shard that views read."""
 
     @property
     def offsets(self) -> CommittedOffsets: ...
 
     @property
-    def groups(self) -> Mapping[str, SeenGroup]: ...
+    def groups(self) -> Mapping[str, ViewedGroup]: ...
 
 
 class GroupView:
-    """A group. One that nobody joined has offsets only, and is classic and empty."""
+    """A view of one group. A group that has only offsets is shown as a classic group in the state Empty."""
 
     __slots__ = ("_group", "_offsets", "group_id")
 
-    def __init__(self, group_id: str, group: SeenGroup | None, offsets: CommittedOffsets) -> None:
+    def __init__(self, group_id: str, group: ViewedGroup | None, offsets: CommittedOffsets) -> None:
         self.group_id = group_id
         self._group = group
         self._offsets = offsets
@@ -83,19 +82,19 @@ class GroupView:
         return [] if self._group is None else [_member_view(one) for one in self._group.members.values()]
 
     def offsets(self) -> Iterator[tuple[str, int, CommittedOffset]]:
-        """Topic, partition, and what was committed. Not to be held on to over a turn of the loop."""
+        """Return an iterator of (topic, partition, committed offset). Use it up within one event-loop turn."""
         return self._offsets.of_group(self.group_id)
 
 
-def find_group(shard: SeenShard, group_id: str) -> GroupView | None:
+def find_group(shard: ViewedShard, group_id: str) -> GroupView | None:
     group = shard.groups.get(group_id)
     if group is None and not shard.offsets.has_any(group_id):
         return None
     return GroupView(group_id, group, shard.offsets)
 
 
-def group_ids(shard: SeenShard) -> list[str]:
-    """All of this moment: those with members, or a past, and those that only have offsets."""
+def group_ids(shard: ViewedShard) -> list[str]:
+    """Return all group ids of a shard, including those of groups that have only offsets."""
     return [*shard.groups, *(one for one in shard.offsets.group_ids() if one not in shard.groups)]
 
 
@@ -108,13 +107,15 @@ def _member_view(member: Member | ConsumerMember) -> MemberView:
             member.client_host,
             _classic_assignment(member.assignment),
         )
-    said = member.subscription
+    subscription = member.subscription
     assigned: Assignment = {topic_id: sorted(indexes) for topic_id, indexes in member.current.assigned.items()}
-    return MemberView(member.member_id, said.instance_id, said.client_id, said.client_host, assigned)
+    return MemberView(
+        member.member_id, subscription.instance_id, subscription.client_id, subscription.client_host, assigned
+    )
 
 
 def _classic_assignment(data: bytes) -> Assignment:
-    """What the leader of a group of consumers gave a member; nothing if these are no consumers, or not yet decided."""
+    """Return the decoded assignment of a consumer; empty if it has no assignment or the member is not a consumer."""
     try:
         decoded = read_assignment(data)
     except WireError:

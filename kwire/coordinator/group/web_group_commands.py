@@ -1,4 +1,4 @@
-"""What can be asked about a group that is defined outside the coordinator: that it be there, and how it stands."""
+"""Commands for groups that are created over HTTP: create a group, and summarize the state of a group."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ class DefineAnswer(Struct, frozen=True):
 
 
 class DefineGroup(Struct, frozen=True, eq=False, kw_only=True):
-    """Let there be a consumer group of this name, though it has no members yet: everybody sees it from now on."""
+    """Create a consumer group without members. All clients can see the new group."""
 
     group_id: str
 
@@ -22,8 +22,12 @@ class DefineGroup(Struct, frozen=True, eq=False, kw_only=True):
         return DefineAnswer(error)
 
 
-class GroupFacts(NamedTuple):
-    """`generation` is what members are fenced by; `rebalanced_wall_ms` is 0 if nobody was ever given anything."""
+class GroupSummary(NamedTuple):
+    """A group's state. `generation` is the group epoch in a consumer group.
+
+    `rebalanced_wall_ms` is the time at which the last assignment was computed. It is 0 if there is no assignment, or if
+    the group is a classic group.
+    """
 
     state: str
     kind: str
@@ -32,18 +36,23 @@ class GroupFacts(NamedTuple):
     rebalanced_wall_ms: int
 
 
-class FactsAnswer(Struct, frozen=True):
-    """`facts` is None if there is no such group. `committed` are the partitions of the topic that have an offset, with
-    the id of the topic it was committed for."""
+class GroupSummaryAnswer(Struct, frozen=True):
+    """The answer to SummarizeGroup. `summary` is None if the group does not exist.
+
+    `committed` has (partition, topic id) for each committed offset of the topic. The offset was committed for this
+    topic id.
+    """
 
     error: ErrorCode
-    facts: GroupFacts | None = None
+    summary: GroupSummary | None = None
     committed: Sequence[tuple[int, bytes]] = field(default_factory=tuple)
 
 
-class AskFacts(Struct, frozen=True, eq=False, kw_only=True):
+class SummarizeGroup(Struct, frozen=True, eq=False, kw_only=True):
+    """Get the state of a group, and the partitions of a topic for which the group has committed offsets."""
+
     group_id: str
     topic: str
 
-    def refused(self, error: ErrorCode) -> FactsAnswer:
-        return FactsAnswer(error)
+    def refused(self, error: ErrorCode) -> GroupSummaryAnswer:
+        return GroupSummaryAnswer(error)

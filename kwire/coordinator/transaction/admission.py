@@ -1,9 +1,10 @@
-"""Which transactional batches may be appended: those of partitions that the coordinator has in the transaction.
+"""Admission of transactional batches: a batch is appended only if its partition belongs to the transaction.
 
-A batch in a transaction that nobody knows of would never get a marker, and every reader of committed data would wait
-for it for ever (KIP-890). So the first batch of a transaction in a partition waits until the coordinator has said that
-the partition belongs to it: producers of the first generation have told it before, for those of the second it is added
-now. Batches of one producer are appended in the order in which they came, also where only some of them have to wait.
+If the coordinator does not have a partition in the transaction, the partition never gets a marker. Consumers that read
+only committed records would then wait forever (KIP-890). So the first batch of a transaction in a partition waits until
+the coordinator has confirmed the partition. A V1 producer has added the partition before. For a V2 producer, the
+coordinator adds the partition now. Batches of one producer are appended in the order of their requests, even if only
+some of them have to wait.
 """
 
 import logging
@@ -14,7 +15,7 @@ from typing import Final, TypeVar
 from msgspec import Struct
 
 from kwire.coordinator.transaction.commands import AddPartitions, VerifyPartitions
-from kwire.coordinator.transaction.coordinator import NamesTransaction, TransactionCoordinator
+from kwire.coordinator.transaction.coordinator import HasTransactionalId, TransactionCoordinator
 from kwire.coordinator.transaction.states import TopicPartition
 from kwire.errors import ErrorCode
 
@@ -22,114 +23,126 @@ logger = logging.getLogger(__name__)
 
 A = TypeVar("A")
 
-# Partitions whose first batch was turned away and has not come again; the oldest are forgotten.
-TURNED_AWAY_MAX: Final = 100_000
+# The maximum number of entries for partitions in which a batch was rejected and no batch was appended since. Above it,
+# the oldest entry is removed.
+REJECTED_MAX: Final = 100_000
 
-# Called once, in the order of the requests: whether the batches may be appended. It appends them before it returns.
-Go = Callable[[ErrorCode], None]
+# A callback that is called once per request, in the order of the requests. It is called with NONE if the batches are
+# admitted, and then appends them. Otherwise it is called with the error.
+OnAdmission = Callable[[ErrorCode], None]
 # A transactional id and a producer id.
-_Line = tuple[str, int]
+_QueueKey = tuple[str, int]
 
 
-class Entrance(Struct, frozen=True, eq=False):
-    """One request's batches of a transaction. `partitions` are those in which the transaction is not open yet."""
+class AdmissionRequest(Struct, frozen=True, eq=False):
+    """Describes the transactional batches of one request.
+
+    `partitions` has only the partitions that do not have a batch of the transaction yet.
+    """
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     partitions: Sequence[TopicPartition]
-    # The producer does not add partitions itself.
+    # Whether the producer uses V2 and so does not send AddPartitionsToTxn.
     is_v2: bool
 
 
-class _Place:
-    __slots__ = ("error", "go")
+class _WaitingRequest:
+    """A request in a queue. `error` is the coordinator's answer; None until the coordinator has answered."""
 
-    def __init__(self, go: Go) -> None:
-        self.go = go
+    __slots__ = ("error", "proceed")
+
+    def __init__(self, proceed: OnAdmission) -> None:
+        self.proceed = proceed
         self.error: ErrorCode | None = None
 
 
-class Admissions:
-    """All of this node. Everything happens on the event loop."""
+class TransactionAdmission:
+    """Admits transactional batches, for all producers of this node. Use it only in the event loop's thread."""
 
     def __init__(self, coordinator: TransactionCoordinator) -> None:
         self._coordinator = coordinator
-        # Requests that wait, in the order in which they came. By both, because only answers about one transactional id
-        # keep their order: behind one that names another, an append could come after its marker.
-        self._waiting: dict[_Line, deque[_Place]] = {}
-        # The lowest sequence that was turned away, by producer and partition, with the epoch it had.
-        self._turned_away: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
+        # The waiting requests of each producer, in order. The key includes the transactional id, because the
+        # coordinator answers in order only within a transactional id. If requests of two transactional ids shared a
+        # queue, a batch that waits for the other id's answer could be appended after the marker of its own transaction.
+        self._waiting: dict[_QueueKey, deque[_WaitingRequest]] = {}
+        # The epoch and the lowest sequence number of rejected batches, by producer id and partition.
+        self._rejected: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
 
     def is_waiting(self, transactional_id: str, producer_id: int) -> bool:
-        """Whether batches of this producer wait: whatever it sends has to wait behind them."""
+        """Return whether batches of this producer wait. If they do, its later batches must wait too."""
         return (transactional_id, producer_id) in self._waiting
 
-    def enter(self, entrance: Entrance, go: Go) -> None:
-        place = _Place(go)
-        line = entrance.transactional_id, entrance.producer_id
-        self._waiting.setdefault(line, deque()).append(place)
-        if not entrance.partitions:
-            self._told(line, place, ErrorCode.NONE)
+    def admit(self, request: AdmissionRequest, proceed: OnAdmission) -> None:
+        """Call `proceed` when the coordinator has answered this request and all earlier requests of the producer."""
+        waiting_request = _WaitingRequest(proceed)
+        queue_key = request.transactional_id, request.producer_id
+        self._waiting.setdefault(queue_key, deque()).append(waiting_request)
+        if not request.partitions:
+            self._on_answer(queue_key, waiting_request, ErrorCode.NONE)
             return
-        if entrance.is_v2:
+        if request.is_v2:
             addition = AddPartitions(
-                transactional_id=entrance.transactional_id,
-                producer_id=entrance.producer_id,
-                producer_epoch=entrance.producer_epoch,
-                partitions=entrance.partitions,
+                transactional_id=request.transactional_id,
+                producer_id=request.producer_id,
+                producer_epoch=request.producer_epoch,
+                partitions=request.partitions,
                 is_v2=True,
             )
-            self._ask(addition, lambda error: self._told(line, place, error))
+            self._submit(addition, lambda error: self._on_answer(queue_key, waiting_request, error))
             return
-        question = VerifyPartitions(
-            transactional_id=entrance.transactional_id,
-            producer_id=entrance.producer_id,
-            producer_epoch=entrance.producer_epoch,
-            partitions=entrance.partitions,
+        verification = VerifyPartitions(
+            transactional_id=request.transactional_id,
+            producer_id=request.producer_id,
+            producer_epoch=request.producer_epoch,
+            partitions=request.partitions,
         )
-        self._ask(question, lambda errors: self._told(line, place, _first(errors)))
+        self._submit(verification, lambda errors: self._on_answer(queue_key, waiting_request, _first(errors)))
 
-    def _ask(self, command: NamesTransaction[A], reply: Callable[[A], None]) -> None:
+    def _submit(self, command: HasTransactionalId[A], reply: Callable[[A], None]) -> None:
         try:
-            self._coordinator.ask(command, reply)
+            self._coordinator.submit(command, reply)
         except Exception:
-            logger.exception("the coordinator of %s cannot be asked", command.transactional_id)
+            logger.exception("transactional id %s: the coordinator failed", command.transactional_id)
             reply(command.refused(ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    def _told(self, line: _Line, place: _Place, error: ErrorCode) -> None:
-        place.error = error
-        waiting = self._waiting[line]
-        while waiting and (told := waiting[0].error) is not None:
+    def _on_answer(self, queue_key: _QueueKey, waiting_request: _WaitingRequest, error: ErrorCode) -> None:
+        waiting_request.error = error
+        waiting = self._waiting[queue_key]
+        while waiting and (answer := waiting[0].error) is not None:
             try:
-                waiting[0].go(told)
+                waiting[0].proceed(answer)
             except Exception:
-                # Those behind it are not to wait for ever.
-                logger.exception("batches of producer %d that were let in", line[1])
+                # Continue, because the later requests must not wait forever.
+                logger.exception("producer %d: admitted batches could not be appended", queue_key[1])
             waiting.popleft()
         if not waiting:
-            del self._waiting[line]
+            del self._waiting[queue_key]
 
-    # --- sequences
+    # --- sequence numbers
 
-    def turn_away(self, producer_id: int, producer_epoch: int, partition: TopicPartition, sequence: int) -> None:
-        """A batch could not be let in and will come again: what follows it must not be taken for the first one."""
-        epoch, lowest = self._turned_away.pop((producer_id, partition), (producer_epoch, sequence))
+    def record_rejected(self, producer_id: int, producer_epoch: int, partition: TopicPartition, sequence: int) -> None:
+        """Record that a batch was rejected. The producer will send the batch again.
+
+        Until then, `is_out_of_order` is True for the producer's later batches, which must not be appended before it.
+        """
+        epoch, lowest = self._rejected.pop((producer_id, partition), (producer_epoch, sequence))
         if epoch == producer_epoch:
             sequence = min(lowest, sequence)
-        if len(self._turned_away) >= TURNED_AWAY_MAX:
-            del self._turned_away[next(iter(self._turned_away))]
-        self._turned_away[producer_id, partition] = producer_epoch, sequence
+        if len(self._rejected) >= REJECTED_MAX:
+            del self._rejected[next(iter(self._rejected))]
+        self._rejected[producer_id, partition] = producer_epoch, sequence
 
-    def is_ahead(self, producer_id: int, producer_epoch: int, partition: TopicPartition, sequence: int) -> bool:
-        """Whether an earlier batch of the same producer was turned away here and has to come first."""
-        epoch, lowest = self._turned_away.get((producer_id, partition), (producer_epoch, sequence))
+    def is_out_of_order(self, producer_id: int, producer_epoch: int, partition: TopicPartition, sequence: int) -> bool:
+        """Return whether an earlier batch of the producer was rejected in this partition and must be appended first."""
+        epoch, lowest = self._rejected.get((producer_id, partition), (producer_epoch, sequence))
         return epoch == producer_epoch and sequence > lowest
 
-    def let_in(self, producer_id: int, partition: TopicPartition) -> None:
-        """A batch was appended."""
-        if self._turned_away:
-            self._turned_away.pop((producer_id, partition), None)
+    def record_appended(self, producer_id: int, partition: TopicPartition) -> None:
+        """Record that a batch was appended, so that the producer no longer has a rejected batch in this partition."""
+        if self._rejected:
+            self._rejected.pop((producer_id, partition), None)
 
 
 def _first(errors: Sequence[ErrorCode]) -> ErrorCode:

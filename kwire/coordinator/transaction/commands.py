@@ -1,7 +1,8 @@
-"""What can be asked of the transaction coordinator, and what it answers: plain values, no wire types, no callbacks.
+"""The commands of the transaction coordinator and their answers.
 
-A command is compared by identity, like those of groups. An error that older clients do not know (PRODUCER_FENCED,
-TRANSACTION_ABORTABLE) is told all the same; what these hear instead is for the handlers to say.
+They are plain values, without wire types or callbacks. Commands are compared by identity, like those of groups. Answers
+may contain errors that older clients do not support (PRODUCER_FENCED, TRANSACTION_ABORTABLE). The request handlers
+replace these errors.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -14,9 +15,10 @@ from kwire.errors import ErrorCode
 
 
 class ProducerAnswer(Struct, frozen=True, kw_only=True):
-    """The producer id and epoch to go on with; valid only without an error.
+    """The producer id and epoch that the producer must use from now on. They are valid only if there is no error.
 
-    `needs_producer_id`: nothing was decided, for want of a fresh producer id. Take one and ask again with it.
+    If `needs_producer_id` is True, the command had no effect, because it needs a new producer id. The caller must
+    allocate one and submit the command again with this id as `fresh_producer_id`.
     """
 
     error: ErrorCode
@@ -26,7 +28,7 @@ class ProducerAnswer(Struct, frozen=True, kw_only=True):
 
 
 class InitProducer(Struct, frozen=True, eq=False, kw_only=True):
-    """A producer starts, or goes on after an error with the id and epoch that it has."""
+    """Start a producer. A producer that continues after an error sends its producer id and epoch."""
 
     transactional_id: str
     timeout_ms: int
@@ -39,9 +41,9 @@ class InitProducer(Struct, frozen=True, eq=False, kw_only=True):
 
 
 class AddPartitions(Struct, frozen=True, eq=False, kw_only=True):
-    """The transaction reaches these partitions too; the first ones begin it. Answered by one error for all.
+    """Add partitions to a transaction. The first partitions begin the transaction. The answer is one error for all.
 
-    `is_v2`: the client knows that every transaction has an epoch of its own (Produce 12 and newer).
+    `is_v2` is True if the client uses a new epoch for every transaction (Produce 12 and newer).
     """
 
     transactional_id: str
@@ -55,7 +57,7 @@ class AddPartitions(Struct, frozen=True, eq=False, kw_only=True):
 
 
 class VerifyPartitions(Struct, frozen=True, eq=False, kw_only=True):
-    """Whether the transaction reaches these partitions. Answered by one error for each, in order."""
+    """Check that these partitions belong to the transaction. The answer has one error per partition, in order."""
 
     transactional_id: str
     producer_id: int
@@ -67,7 +69,10 @@ class VerifyPartitions(Struct, frozen=True, eq=False, kw_only=True):
 
 
 class EndTransaction(Struct, frozen=True, eq=False, kw_only=True):
-    """Commit or abort. `is_v2`: the client takes its next epoch from the answer (EndTxn 5 and newer)."""
+    """Commit or abort a transaction.
+
+    `is_v2` is True if the client gets its next epoch from the answer (EndTxn 5 and newer).
+    """
 
     transactional_id: str
     producer_id: int
@@ -109,10 +114,13 @@ class ListAnswer(Struct, frozen=True):
 
 
 class ListTransactions(Struct, frozen=True, eq=False, kw_only=True):
-    """The transactional ids of one shard, those that are asked for; an empty set asks for all.
+    """List the transactional ids of one shard that match all filters.
 
-    `transactional_id` is any name that falls on the shard. States are spelt as Kafka does, `TOLD_STATES`; of one that
-    does not exist there is nothing. `duration_ms`: only transactions that began longer ago. `matches`: only these ids.
+    - `transactional_id` is any name that maps to the shard.
+    - `states` has Kafka's names of states (`STATE_NAMES`). An unknown name matches no transaction.
+    - `producer_ids` has the producer ids. An empty set of states or producer ids matches all transactions.
+    - `duration_ms` selects transactions that began longer ago than this. A negative value matches all.
+    - `matches` selects transactional ids for which this function returns True.
     """
 
     transactional_id: str
@@ -126,7 +134,10 @@ class ListTransactions(Struct, frozen=True, eq=False, kw_only=True):
 
 
 class MarkersWritten(Struct, frozen=True, eq=False, kw_only=True):
-    """An attempt to write the markers of a transaction is over. Told by the door; nobody waits for an answer."""
+    """Handle the end of an attempt to write the markers of a transaction. The answer is not used.
+
+    `failed` has the partitions whose marker could not be written.
+    """
 
     transactional_id: str
     producer_id: int
@@ -137,8 +148,8 @@ class MarkersWritten(Struct, frozen=True, eq=False, kw_only=True):
         return error
 
 
-class PassTime(Struct, frozen=True, eq=False):
-    """A deadline of the transactional id may have passed. Asked by the shard itself; nobody waits for an answer."""
+class CheckDeadlines(Struct, frozen=True, eq=False):
+    """Handle the deadlines of a transactional id that have passed. The shard creates this command itself."""
 
     transactional_id: str
 
@@ -146,14 +157,14 @@ class PassTime(Struct, frozen=True, eq=False):
         return error
 
 
-class LookRound(Struct, frozen=True, eq=False):
-    """The next portion of what is looked at regularly is due. Asked by the shard itself."""
+class RunTimeoutScan(Struct, frozen=True, eq=False):
+    """Run the next chunk of the periodic scans. The shard creates this command itself."""
 
     def refused(self, error: ErrorCode) -> ErrorCode:
         return error
 
 
 ClientCommand = InitProducer | AddPartitions | VerifyPartitions | EndTransaction | DescribeTransaction
-InnerCommand = MarkersWritten | PassTime
-# What concerns a whole shard rather than one of its transactional ids.
-ShardCommand = ListTransactions | LookRound
+InternalCommand = MarkersWritten | CheckDeadlines
+# Commands for a whole shard rather than for one of its transactional ids.
+ShardCommand = ListTransactions | RunTimeoutScan

@@ -1,4 +1,4 @@
-"""The door of the transaction coordinator: what the node builds and the handlers ask."""
+"""The transaction coordinator: the entry point that the node creates and the request handlers call."""
 
 import logging
 from collections.abc import Callable, Collection
@@ -9,30 +9,31 @@ from kwire.coordinator.coordinator import Coordinator
 from kwire.coordinator.decisions import Command
 from kwire.coordinator.runtime import CallLater, CoordinatorLog, CoordinatorRuntime
 from kwire.coordinator.transaction.commands import MarkersWritten
-from kwire.coordinator.transaction.markers import MarkerWriter, WriteMarkers
 from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.coordinator.transaction.shard import TransactionShard
 from kwire.coordinator.transaction.states import TopicPartition
+from kwire.coordinator.transaction.write_markers import MarkerWriter, WriteMarkers
 from kwire.errors import KafkaError
 
 logger = logging.getLogger(__name__)
 
-# Until the next attempt, if some could not be loaded: what was prepared there has to be completed.
+# After this delay, shards that could not be loaded are loaded again, because their prepared transactions must be
+# completed.
 LOAD_RETRY_SECONDS = 5.0
 
 A = TypeVar("A")
 Answer_co = TypeVar("Answer_co", covariant=True)
 
 
-class NamesTransaction(Command[Answer_co], Protocol[Answer_co]):
-    """A command of `commands.py`: it says which transactional id it is about."""
+class HasTransactionalId(Command[Answer_co], Protocol[Answer_co]):
+    """A command for one transactional id. `commands.py` defines these commands."""
 
     @property
     def transactional_id(self) -> str: ...
 
 
 class TransactionCoordinator(Coordinator[TransactionShard]):
-    """Coordinates every transaction of this node. `write_markers` tells partitions how a transaction ended."""
+    """Coordinates all transactions of this node. `write_markers` writes the markers that end a transaction."""
 
     load_retry_seconds = LOAD_RETRY_SECONDS
 
@@ -58,8 +59,8 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
             on_effect=self._carry_out,
         )
 
-    def ask(self, command: NamesTransaction[A], reply: Callable[[A], None]) -> None:
-        """Put a command to its transactional id; `reply` is called exactly once, possibly before this returns."""
+    def submit(self, command: HasTransactionalId[A], reply: Callable[[A], None]) -> None:
+        """Run a command on its transactional id. Calls `reply` exactly once, before this returns or later."""
         self._runtime.submit(command.transactional_id, command, reply)
 
     # Markers
@@ -67,18 +68,22 @@ class TransactionCoordinator(Coordinator[TransactionShard]):
     def _carry_out(self, effect: WriteMarkers, error: KafkaError | None) -> None:
         attempt = _Attempt(effect, self._runtime)
         if error is not None:
-            # Whether it is committed will be seen: nobody may know the decision before.
+            # It is not known whether the decision is committed, so no marker may be written now. The shard retries.
             attempt.done(effect.partitions)
             return
         try:
             self._write_markers(effect, attempt.done)
         except Exception:
-            logger.exception("markers of transaction %s of producer %d", effect.transactional_id, effect.producer_id)
+            logger.exception(
+                "transaction %s of producer %d: the markers cannot be written",
+                effect.transactional_id,
+                effect.producer_id,
+            )
             attempt.done(effect.partitions)
 
 
 class _Attempt:
-    """One attempt to write markers; it is over once."""
+    """One attempt to write markers. Only the first call of `done` submits the result to the shard."""
 
     __slots__ = ("_effect", "_is_over", "_runtime")
 
@@ -92,7 +97,7 @@ class _Attempt:
             return
         self._is_over = True
         effect = self._effect
-        self._runtime.tell(
+        self._runtime.submit_internal(
             effect.transactional_id,
             MarkersWritten(
                 transactional_id=effect.transactional_id,

@@ -1,7 +1,7 @@
-"""Which producer ids and epochs follow one another.
+"""The sequence of producer epochs.
 
-Kafka's rule: an epoch is bumped to keep an earlier producer out. The last one is never given to a producer, so that
-whoever has an epoch can still be kept out; a producer whose epochs are used up gets another id.
+As in Kafka, an increase of the epoch fences the earlier producer. A producer never gets LAST_EPOCH, so every producer
+can still be fenced. A producer whose epochs are exhausted gets another producer id.
 """
 
 from kwire.coordinator.transaction.states import NO_PRODUCER_EPOCH
@@ -20,21 +20,23 @@ def bumped(producer_epoch: int) -> int:
     return min(producer_epoch + 1, LAST_EPOCH)
 
 
-class EpochNote:
-    """The epoch before the present one, while the producer that had it may still ask for the present one again.
+class PreviousEpoch:
+    """The previous epoch of a producer.
 
-    It is noted when the present one is decided and counts only if that came to be. A restart forgets it, as in Kafka.
+    A producer that did not receive its new epoch sends InitProducerId with its previous epoch. The previous epoch is
+    recorded when the coordinator decides to increase the epoch. It is valid only if this decision was stored. As in
+    Kafka, it is lost in a restart.
     """
 
-    __slots__ = ("_before", "_present")
+    __slots__ = ("_current", "_previous")
 
     def __init__(self) -> None:
-        self._present = (0, NO_PRODUCER_EPOCH)
-        self._before = NO_PRODUCER_EPOCH
+        self._current = (0, NO_PRODUCER_EPOCH)
+        self._previous = NO_PRODUCER_EPOCH
 
-    def note(self, producer_id: int, producer_epoch: int, before: int) -> None:
-        self._present = (producer_id, producer_epoch)
-        self._before = before
+    def record(self, producer_id: int, producer_epoch: int, previous_epoch: int) -> None:
+        self._current = (producer_id, producer_epoch)
+        self._previous = previous_epoch
 
-    def before(self, producer_id: int, producer_epoch: int) -> int:
-        return self._before if self._present == (producer_id, producer_epoch) else NO_PRODUCER_EPOCH
+    def get(self, producer_id: int, producer_epoch: int) -> int:
+        return self._previous if self._current == (producer_id, producer_epoch) else NO_PRODUCER_EPOCH

@@ -1,11 +1,11 @@
-"""The records of `__transaction_state`; `kwire.wire.records.transaction_log` has their format."""
+"""Encodes and decodes the records of `__transaction_state`. `kwire.wire.records.transaction_log` has the format."""
 
 import struct
 
 from msgspec import Struct
 
-from kwire.broker.internal_records import KeyValue
-from kwire.coordinator.transaction.states import VERSION_WITH_TAGGED_FIELDS, Standing, State
+from kwire.coordinator.log_records import KeyValue
+from kwire.coordinator.transaction.states import VERSION_WITH_TAGGED_FIELDS, State, TransactionMetadata
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.errors import WireError
 from kwire.wire.records.transaction_log import TransactionLogKey, TransactionLogValue, TransactionPartitions
@@ -16,50 +16,52 @@ _PREFIX = struct.Struct(">h")
 
 
 class TransactionRecord(Struct, frozen=True):
-    """`standing` is None if the transactional id was forgotten."""
+    """A decoded record. `metadata` is None in a tombstone."""
 
     transactional_id: str
-    standing: Standing | None
+    metadata: TransactionMetadata | None
 
 
-def encode_record(transactional_id: str, standing: Standing | None, transaction_version: int) -> KeyValue:
+def encode_record(transactional_id: str, metadata: TransactionMetadata | None, transaction_version: int) -> KeyValue:
     key = _PREFIX.pack(TRANSACTION) + encode_message(TransactionLogKey(transactional_id=transactional_id), 0)
-    if standing is None:
+    if metadata is None:
         return key, None
     value = TransactionLogValue(
-        producer_id=standing.producer_id,
-        previous_producer_id=standing.previous_producer_id,
-        next_producer_id=standing.next_producer_id,
-        producer_epoch=standing.producer_epoch,
-        transaction_timeout_ms=standing.timeout_ms,
-        transaction_status=standing.state,
-        transaction_partitions=None if standing.state is State.EMPTY else _by_topic(standing),
-        transaction_last_update_timestamp_ms=standing.update_ms,
-        transaction_start_timestamp_ms=standing.start_ms,
-        client_transaction_version=standing.version,
+        producer_id=metadata.producer_id,
+        previous_producer_id=metadata.previous_producer_id,
+        next_producer_id=metadata.next_producer_id,
+        producer_epoch=metadata.producer_epoch,
+        transaction_timeout_ms=metadata.timeout_ms,
+        transaction_status=metadata.state,
+        transaction_partitions=None if metadata.state is State.EMPTY else _by_topic(metadata),
+        transaction_last_update_timestamp_ms=metadata.update_ms,
+        transaction_start_timestamp_ms=metadata.start_ms,
+        client_transaction_version=metadata.version,
     )
-    # Before tagged fields were allowed, what they hold was not stored.
+    # Version 0 has no tagged fields, so it does not store the previous and next producer id and `metadata.version`.
     version = 1 if transaction_version >= VERSION_WITH_TAGGED_FIELDS else 0
     return key, _PREFIX.pack(version) + encode_message(value, version)
 
 
 def decode_record(key: bytes, value: bytes | None) -> TransactionRecord | None:
-    """The record, or None if its type belongs to somebody else. Raises WireError."""
+    """Decode a record. Returns None if its type is unknown. Raises WireError."""
     kind, body = _split(key)
     if kind != TRANSACTION:
         return None
     transactional_id = decode_message(TransactionLogKey, 0, body).transactional_id
-    return TransactionRecord(transactional_id, None if value is None else _decode_standing(value))
+    return TransactionRecord(transactional_id, None if value is None else _decode_metadata(value))
 
 
-def _decode_standing(value: bytes) -> Standing:
+def _decode_metadata(value: bytes) -> TransactionMetadata:
     version, body = _split(value)
     found = decode_message(TransactionLogValue, version, body)
     try:
         state = State(found.transaction_status)
     except ValueError as error:
-        raise WireError(f"a transaction is in state {found.transaction_status}, which does not exist") from error
-    return Standing(
+        raise WireError(
+            f"transaction of producer {found.producer_id}: unknown state {found.transaction_status}"
+        ) from error
+    return TransactionMetadata(
         state=state,
         producer_id=found.producer_id,
         producer_epoch=found.producer_epoch,
@@ -75,14 +77,14 @@ def _decode_standing(value: bytes) -> Standing:
     )
 
 
-def _by_topic(standing: Standing) -> list[TransactionPartitions]:
+def _by_topic(metadata: TransactionMetadata) -> list[TransactionPartitions]:
     indexes: dict[str, list[int]] = {}
-    for topic, index in sorted(standing.partitions):
+    for topic, index in sorted(metadata.partitions):
         indexes.setdefault(topic, []).append(index)
     return [TransactionPartitions(topic=topic, partition_ids=found) for topic, found in indexes.items()]
 
 
 def _split(data: bytes) -> tuple[int, memoryview]:
     if len(data) < _PREFIX.size:
-        raise WireError("a coordinator record is too short to name its type")
+        raise WireError("a coordinator record is too short for its type")
     return _PREFIX.unpack_from(data)[0], memoryview(data)[_PREFIX.size :]

@@ -1,18 +1,20 @@
-"""What an operator can set about transactions; defaults are Kafka's."""
+"""The settings of the transaction coordinator, with Kafka's defaults."""
 
 from msgspec import Struct
 
 
 class TransactionSettings(Struct, frozen=True, kw_only=True):
-    # transactional.id.expiration.ms, and how often it is looked which ids these are.
+    # transactional.id.expiration.ms, and the time between two scans that remove expired ids.
     transactional_id_expiration_ms: int = 604_800_000
     remove_expired_interval_ms: int = 3_600_000
-    # transaction.max.timeout.ms: no producer may keep readers waiting for longer.
+    # transaction.max.timeout.ms: limits the time for which a producer can delay consumers that read only committed
+    # records.
     max_timeout_ms: int = 900_000
     # transaction.abort.timed.out.transaction.cleanup.interval.ms
     abort_timed_out_interval_ms: int = 10_000
     # transaction.state.log.num.partitions
     state_log_num_partitions: int = 50
-    # Ours: who comes while the markers of the transaction before are being written waits so long before it is told
-    # CONCURRENT_TRANSACTIONS. Clients come back after 20 to 100 ms; the markers are there much sooner.
+    # Kafka does not have this setting. A command that is received while the markers of the previous transaction are
+    # being written waits for up to this time. After it, the command is answered with CONCURRENT_TRANSACTIONS. The wait
+    # is usually much shorter than the 20 to 100 ms after which a client would retry.
     completion_wait_ms: int = 100

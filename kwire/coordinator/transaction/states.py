@@ -1,4 +1,4 @@
-"""Where a transactional id can stand: all that a restart has to find again."""
+"""The stored state of a transactional id."""
 
 from enum import IntEnum
 
@@ -7,8 +7,8 @@ from msgspec import Struct
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_TIME = -1
-# Versions of Kafka's feature `transaction.version`: since 1 records have tagged fields, since 2 every transaction of a
-# producer has an epoch of its own (KIP-890).
+# Versions of Kafka's feature `transaction.version`. Since version 1, records have tagged fields. Since version 2, every
+# transaction has its own producer epoch (KIP-890).
 VERSION_WITH_TAGGED_FIELDS = 1
 VERSION_WITH_EPOCH_PER_TRANSACTION = 2
 
@@ -16,7 +16,7 @@ TopicPartition = tuple[str, int]
 
 
 class State(IntEnum):
-    """Kafka's numbers. Its 6 (dead) and 7 (about to fence an epoch) are never written and not needed here."""
+    """The state of a transaction, with Kafka's numbers. Kafka's 6 (Dead) and 7 (PrepareEpochFence) are never stored."""
 
     EMPTY = 0
     ONGOING = 1
@@ -26,13 +26,13 @@ class State(IntEnum):
     COMPLETE_ABORT = 5
 
     @property
-    def told_name(self) -> str:
-        """How Kafka's tools spell it."""
-        return _TOLD_NAMES[self]
+    def kafka_name(self) -> str:
+        """The name of the state in Kafka's tools."""
+        return _KAFKA_NAMES[self]
 
     @property
     def is_prepared(self) -> bool:
-        """It is decided how the transaction ends, but not all partitions know."""
+        """Whether the transaction is to be committed or aborted, but some partitions may still lack their marker."""
         return self is State.PREPARE_COMMIT or self is State.PREPARE_ABORT
 
     @property
@@ -40,7 +40,7 @@ class State(IntEnum):
         return self is State.COMPLETE_COMMIT or self is State.COMPLETE_ABORT
 
 
-_TOLD_NAMES = {
+_KAFKA_NAMES = {
     State.EMPTY: "Empty",
     State.ONGOING: "Ongoing",
     State.PREPARE_COMMIT: "PrepareCommit",
@@ -48,23 +48,23 @@ _TOLD_NAMES = {
     State.COMPLETE_COMMIT: "CompleteCommit",
     State.COMPLETE_ABORT: "CompleteAbort",
 }
-# What a client may ask for when it lists transactions, also the two that no transaction is ever seen in.
-TOLD_STATES = frozenset({*_TOLD_NAMES.values(), "Dead", "PrepareEpochFence"})
+# The state names that ListTransactions accepts. No transaction ever has one of the last two states.
+STATE_NAMES = frozenset({*_KAFKA_NAMES.values(), "Dead", "PrepareEpochFence"})
 
 
-class Standing(Struct, frozen=True, kw_only=True):
-    """Where one transactional id stands, as its last record says."""
+class TransactionMetadata(Struct, frozen=True, kw_only=True):
+    """The state of one transactional id, as in its last record (Kafka's TransactionMetadata)."""
 
     state: State
     producer_id: int
     producer_epoch: int
-    # The id before the last change of any kind: mostly the same one.
+    # The producer id before the last change. Usually it is the same as `producer_id`.
     previous_producer_id: int = NO_PRODUCER_ID
-    # The id that the producer goes on with when the prepared transaction is complete, if its epochs are used up.
+    # The producer id after the prepared transaction is complete, if the epochs of `producer_id` are exhausted.
     next_producer_id: int = NO_PRODUCER_ID
     timeout_ms: int
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = NO_TIME
     update_ms: int
-    # The version of the protocol that the client used for the last change.
+    # The transaction version that the client used for the last change.
     version: int = 0

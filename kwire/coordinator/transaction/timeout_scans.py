@@ -1,7 +1,7 @@
-"""What is looked at regularly: transactions that took too long, and transactional ids that nobody uses any more.
+"""Periodic scans of a shard: one aborts transactions that timed out, the other removes expired transactional ids.
 
-A shard can hold a hundred thousand ids, so a round is made in portions, and clients are served between two of them.
-A portion looks at the state as it is then. What an append that failed left undone is found by the next round.
+A shard can have 100,000 transactional ids, so a scan runs in chunks. Between two chunks, clients are served. Each chunk
+uses the state at its start. If the append of a chunk's records fails, the next scan handles the same ids again.
 """
 
 from collections import deque
@@ -13,17 +13,17 @@ from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.coordinator.transaction.states import State
 from kwire.coordinator.transaction.transaction import Transaction
 
-# A portion takes a few milliseconds.
-PORTION_IDS_MAX = 1_000
-PORTION_RECORDS_MAX = 100
-# Its records have to fit into one batch, however many partitions the transactions reach.
-PORTION_BYTES_MAX = 256 * 1024
-# Between two portions, so that a long round takes no more than half of the loop.
+# The limits of one chunk. A chunk takes a few milliseconds.
+CHUNK_IDS_MAX = 1_000
+CHUNK_RECORDS_MAX = 100
+# A chunk ends when its records have this size. So they fit into one batch, even if transactions have many partitions.
+CHUNK_BYTES_MAX = 256 * 1024
+# The pause between two chunks. Because of it, a long scan takes at most about half of the event loop's time.
 PAUSE_MS = 5
 
 
-class Rounds:
-    """The two rounds of one shard, each with its clock; what is left of a round is gone through before the next."""
+class TimeoutScans:
+    """Runs the two scans of one shard, each with its own interval. New scans start only when no scan is in progress."""
 
     def __init__(
         self, transactions: Mapping[str, Transaction], ongoing: Collection[str], settings: TransactionSettings
@@ -46,11 +46,11 @@ class Rounds:
         return min(self._abort_ms, self._expire_ms) if self._ongoing else self._expire_ms
 
     def start(self, moment: Moment) -> None:
-        """The shard has been loaded."""
+        """Schedule the first scans. Called when the shard has been loaded."""
         self._abort_ms = moment.steady_ms + self._settings.abort_timed_out_interval_ms
         self._expire_ms = moment.steady_ms + self._settings.remove_expired_interval_ms
 
-    def look(self, moment: Moment, result: Result) -> None:
+    def run_chunk(self, moment: Moment, result: Result) -> None:
         now_ms = moment.steady_ms
         if not self._to_abort and not self._to_expire:
             if self._abort_ms is not None and self._abort_ms <= now_ms:
@@ -59,8 +59,8 @@ class Rounds:
             if self._expire_ms is not None and self._expire_ms <= now_ms:
                 self._expire_ms = now_ms + self._settings.remove_expired_interval_ms
                 self._to_expire.extend(self._transactions)
-        for _ in range(PORTION_IDS_MAX):
-            if len(result.records) >= PORTION_RECORDS_MAX or _size(result) >= PORTION_BYTES_MAX:
+        for _ in range(CHUNK_IDS_MAX):
+            if len(result.records) >= CHUNK_RECORDS_MAX or _size(result) >= CHUNK_BYTES_MAX:
                 break
             if self._to_abort:
                 transaction = self._transactions.get(self._to_abort.popleft())
@@ -74,9 +74,9 @@ class Rounds:
 
     def _expire(self, transactional_id: str, moment: Moment, result: Result) -> None:
         transaction = self._transactions.get(transactional_id)
-        if transaction is None or transaction.standing.state is State.ONGOING or transaction.standing.state.is_prepared:
+        if transaction is None or transaction.metadata.state is State.ONGOING or transaction.metadata.state.is_prepared:
             return
-        if transaction.standing.update_ms <= moment.wall_ms - self._settings.transactional_id_expiration_ms:
+        if transaction.metadata.update_ms <= moment.wall_ms - self._settings.transactional_id_expiration_ms:
             result.records.append(encode_record(transactional_id, None, 0))
 
 

@@ -1,4 +1,4 @@
-"""What the partitions of a transaction are told when it ends."""
+"""The effect that requests the writing of a transaction's markers."""
 
 from collections.abc import Callable, Collection
 
@@ -6,13 +6,14 @@ from msgspec import Struct
 
 from kwire.coordinator.transaction.states import TopicPartition
 
-# Between two attempts to write the markers that could not be written, twice as long after each.
+# The minimum and maximum delay before the markers that could not be written are retried. The delay is doubled after
+# each attempt.
 RETRY_MS_MIN = 100
 RETRY_MS_MAX = 5_000
 
 
 class WriteMarkers(Struct, frozen=True, kw_only=True):
-    """The decision is committed: write it into each of these partitions."""
+    """An effect of a committed decision: write the marker that ends the transaction to each of these partitions."""
 
     transactional_id: str
     producer_id: int
@@ -22,6 +23,7 @@ class WriteMarkers(Struct, frozen=True, kw_only=True):
     partitions: frozenset[TopicPartition]
 
 
-# Told once for each `WriteMarkers`: the partitions whose marker could not be written. One that is gone needs none.
+# A callback that is called once for each `WriteMarkers`, with the partitions whose marker could not be written. Deleted
+# partitions are not included.
 MarkersDone = Callable[[Collection[TopicPartition]], None]
 MarkerWriter = Callable[[WriteMarkers, MarkersDone], None]

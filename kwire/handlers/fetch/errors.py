@@ -1,14 +1,14 @@
-"""What Fetch answers for a partition, or for a whole request, that cannot be read."""
+"""The responses to failed Fetch requests, and to requests with partitions that cannot be read."""
 
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
 
 FIRST_TOPIC_ID_VERSION = 13
 
 
 def failed_response(context: Context, request: FetchRequest, code: ErrorCode) -> FetchResponse:
-    """As Kafka answers a request that failed as a whole: older clients look for the error at the partitions only."""
+    """Return the response to a request that failed as a whole. Before version 13 each partition has the error too."""
     topics: list[FetchableTopicResponse] = []
     if context.api_version < FIRST_TOPIC_ID_VERSION:
         topics = [

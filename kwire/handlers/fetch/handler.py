@@ -1,24 +1,27 @@
-"""Fetch 4-18: record batches from given offsets, waiting for them if there are too few.
+"""Fetch 4-18: read record batches from given offsets, with long polling.
 
-- Answers as soon as `min_bytes` are there, some partition cannot be read, or `max_wait_ms` are over; then with what is
-  there. It does not wait either when it left records behind (the limits are reached, or the segment ends): waiting
-  would not bring more of them.
-- Whole batches as they were written, the first one even if it is larger than the limits, so that a reader gets on.
-- An offset inside a batch gets the whole batch; one outside the log is OFFSET_OUT_OF_RANGE.
-- A partition named twice is answered once, for what was said last. One that does not exist is told when others that
-  were asked for have been waited for: nothing is gained by asking again at once. A large request does not wait then.
-- Who reads committed data gets nothing from the last stable offset on, waits for that to rise, and is told which
-  transactions in what it gets were aborted: to leave them out is the client's part. Everybody is told that offset.
-- Version 4 brought the isolation level, 5 the start of the log; 6 lets a disk that failed be told as such, before it is
-  NOT_LEADER_OR_FOLLOWER.
-- Version 7 brought sessions: epoch 0 asks for one, -1 ends it or does without, any other goes on with one. Then what
-  is not named is as before, and only what has changed is answered (records, errors, ends and starts of logs).
-  `broker/fetch_sessions.py` says who gets one.
-- Version 9 checks the client's leader epoch; 10 is the first that may read topics compressed with zstd; 11 brought the
-  client's rack, which changes nothing where there is one copy.
-- Version 12 tells where the log went another way when the client says which epoch it read last (diverging epoch).
-- Version 13 names topics by id; a session keeps to what it began with. 16 tells where the leader is when the epoch is
-  not the leader's. 14, 15, 17 and 18 are for followers: here none has a copy, so a follower is refused.
+- The response is sent when `min_bytes` are available, when a partition cannot be read, or after `max_wait_ms`. It is
+  sent immediately if more records are available than it returns (a limit or the end of a segment was reached).
+- Batches are returned whole, as they were written. The first batch is returned even if it exceeds the limits, because
+  otherwise a consumer could never read it.
+- For an offset inside a batch the whole batch is returned. An offset outside the log is OFFSET_OUT_OF_RANGE.
+- A repeated partition has one result, for its last parameters. If a partition does not exist, the request still waits
+  for the others, because an immediate retry would not help. A large request does not wait in this case.
+- With isolation level read_committed, only records below the last stable offset are returned, and the request waits
+  until that offset rises. The response lists the aborted transactions, whose records the client has to skip. The last
+  stable offset is returned for both isolation levels.
+- Version 4 adds the isolation level. Version 5 adds the log start offset. Version 6 reports a failed disk as
+  KAFKA_STORAGE_ERROR, earlier versions as NOT_LEADER_OR_FOLLOWER.
+- Version 7 adds fetch sessions. Epoch 0 requests a session, epoch -1 closes the session or works without one, and any
+  other epoch continues the session. A continued session keeps the partitions that the request does not name. The
+  response has only partitions with records, errors or a changed high watermark, last stable offset or log start offset.
+  See `broker/fetch/sessions.py`.
+- Version 9 checks the client's leader epoch. Version 10 is the first that may read topics compressed with zstd. Version
+  11 adds the client's rack, which has no effect with one replica.
+- Version 12 returns the diverging epoch if the client sends the epoch of its last fetched record.
+- Version 13 names topics by id. A session uses either names or ids. Version 16 returns the current leader if the
+  client's leader epoch is not current. Versions 14, 15, 17 and 18 change only requests of followers. kwire has no
+  followers and refuses their requests.
 """
 
 import asyncio
@@ -28,17 +31,24 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from kwire.broker.chunking import call_in_turn, eager, next_turn, spread, spread_nested
-from kwire.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, CachedPartition, FetchSession
+from kwire.broker.chunked_answers import OPENS_PER_CHUNK, WEIGHT_PER_CHUNK
+from kwire.broker.fetch.long_poll import LongPoll
+from kwire.broker.fetch.sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    CachedPartition,
+    FetchSession,
+    RequestedPartition,
+)
 from kwire.broker.partition import UNKNOWN_EPOCH, Partition, code_of
-from kwire.broker.topics import Topic
-from kwire.broker.turns import OPENS_PER_TURN, WEIGHT_PER_TURN
-from kwire.broker.waits import LongPoll
-from kwire.coordinator.asking import settled
+from kwire.broker.topics.topics import Topic
+from kwire.concurrency.chunking import eager, schedule_chunk, spread, spread_nested, yield_to_loop
+from kwire.coordinator.client_requests import resolved_answer
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context
-from kwire.handlers.fetch_errors import FIRST_TOPIC_ID_VERSION, failed, failed_response
-from kwire.handlers.fetch_requests import has_overlong_names, has_repeats, is_large, without_repeats
+from kwire.handlers.fetch.errors import FIRST_TOPIC_ID_VERSION, failed, failed_response
+from kwire.handlers.fetch.requests import has_overlong_names, has_repeats, is_large, without_repeats
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.fetch import (
     AbortedTransaction,
     EpochEndOffset,
@@ -51,11 +61,11 @@ from kwire.wire.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from storage.epochs import UNDEFINED
+from storage.batch.format import ZSTD
 from storage.errors import OffsetOutOfRange, StorageError
-from storage.format import ZSTD
-from storage.transactions import AbortedTransaction as AbortedInLog
-from storage.windows import EMPTY
+from storage.log.leader_epochs import UNDEFINED
+from storage.log.transactions import AbortedTransaction as AbortedInLog
+from storage.segment.map_windows import EMPTY
 
 log = logging.getLogger("kwire.handlers")
 
@@ -63,21 +73,22 @@ FIRST_STORAGE_ERROR_VERSION = 6
 FIRST_ZSTD_VERSION = 10
 FIRST_LEADER_HINT_VERSION = 16
 READ_COMMITTED = 1
-# Under memory pressure pages may be gone again before they are sent; after some tries the loop reads them itself.
+# Under memory pressure, loaded pages may be evicted before they are sent. After this many tries the event loop reads
+# the pages itself.
 WARM_UPS_MAX = 3
 
-# What a turn of the loop may cost. To find that a partition of a session has not changed is next to nothing.
+# The weights of single steps, and the weight of one chunk between two yields to the event loop.
 _UNCHANGED_WEIGHT = 1
 _TOPIC_WEIGHT = 5
 _READ_WEIGHT = 20
-_TURN_WEIGHT = _READ_WEIGHT * WEIGHT_PER_TURN
-_OPEN_WEIGHT = _TURN_WEIGHT // OPENS_PER_TURN
+_CHUNK_WEIGHT = _READ_WEIGHT * WEIGHT_PER_CHUNK
+_OPEN_WEIGHT = _CHUNK_WEIGHT // OPENS_PER_CHUNK
 
-# Told of most of what readers of committed data get. Nobody changes it.
-_NONE_ABORTED: list[AbortedTransaction] = []
+# This list is shared by most read_committed responses and must not be modified.
+_NO_ABORTED_TRANSACTIONS: list[AbortedTransaction] = []
 
-# Errors after which a client looks for the leader; it is told where.
-_LEADER_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+# For these errors the response also names the current leader.
+_LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable[FetchResponse]:
@@ -85,24 +96,24 @@ def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable
     if is_large(request) or (
         request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH) and has_repeats(request.topics, by_id)
     ):
-        return eager(_handle_in_turns(context, request, by_id))
+        return eager(_handle_in_chunks(context, request, by_id))
     sessions = context.services.fetch_sessions
     if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
         if request.session_id != NO_SESSION:
             sessions.close(request.session_id)
-        return _answer(_Look(context, request, None))
+        return _answer(_FetchAttempt(context, request, None))
     try:
         session = _find_session(context, request, by_id)
         for asked in request.topics:
-            session.ask(asked.topic_id if by_id else asked.topic, asked.partitions)
-        for gone in request.forgotten_topics_data:
-            session.forget(gone.topic_id if by_id else gone.topic, gone.partitions)
+            session.request(asked.topic_id if by_id else asked.topic, asked.partitions)
+        for forgotten in request.forgotten_topics_data:
+            session.forget(forgotten.topic_id if by_id else forgotten.topic, forgotten.partitions)
         sessions.advance(session)
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
     if not session.partitions:
         return FetchResponse(responses=[])
-    return _answer(_Look(context, request, session))
+    return _answer(_FetchAttempt(context, request, session))
 
 
 def _find_session(context: Context, request: FetchRequest, by_id: bool) -> FetchSession:
@@ -114,82 +125,84 @@ def _find_session(context: Context, request: FetchRequest, by_id: bool) -> Fetch
     return session
 
 
-async def _handle_in_turns(context: Context, request: FetchRequest, by_id: bool) -> FetchResponse:
-    """The same for a request that names very many partitions, or one of them twice."""
+async def _handle_in_chunks(context: Context, request: FetchRequest, by_id: bool) -> FetchResponse:
+    """Handle a request with many partitions (see `is_large`) or with repeated partitions."""
     sessions = context.services.fetch_sessions
     if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
         if request.session_id != NO_SESSION:
             sessions.close(request.session_id)
         request.topics = await without_repeats(request.topics, by_id)
-        look = _Look(context, request, None, in_turns=True)
-        response = await settled(_answer(look))
+        attempt = _FetchAttempt(context, request, None, is_chunked=True)
+        response = await resolved_answer(_answer(attempt))
         if request.session_epoch == INITIAL_EPOCH:
-            response.session_id = await look.new_session_in_turns()
+            response.session_id = await attempt.new_session_in_chunks()
         return response
     try:
         session = _find_session(context, request, by_id)
         async for asked, one in spread_nested(request.topics, lambda asked: asked.partitions):
-            session.ask(asked.topic_id if by_id else asked.topic, (one,))
-        async for gone, index in spread_nested(request.forgotten_topics_data, lambda gone: gone.partitions):
-            session.forget(gone.topic_id if by_id else gone.topic, (index,))
-        # Another request may have gone on with the session meanwhile.
+            session.request(asked.topic_id if by_id else asked.topic, (one,))
+        async for forgotten, index in spread_nested(
+            request.forgotten_topics_data, lambda forgotten: forgotten.partitions
+        ):
+            session.forget(forgotten.topic_id if by_id else forgotten.topic, (index,))
+        # Check the session again: another request may have continued it in the meantime.
         sessions.advance(_find_session(context, request, by_id))
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
     if not session.partitions:
         return FetchResponse(responses=[])
-    return await settled(_answer(_Look(context, request, session)))
+    return await resolved_answer(_answer(_FetchAttempt(context, request, session)))
 
 
-def _answer(look: "_Look") -> FetchResponse | Awaitable[FetchResponse]:
-    steps = look.steps()
+def _answer(attempt: "_FetchAttempt") -> FetchResponse | Awaitable[FetchResponse]:
+    steps = attempt.steps()
     for _ in steps:
-        return _answer_in_turns(look, steps)
-    if look.warm_ups:
-        return _answer_when_warm(look)
-    return look.answer() if look.is_enough else _GrownAnswer(look)
+        return _answer_in_chunks(attempt, steps)
+    if attempt.warm_ups:
+        return _answer_when_warm(attempt)
+    return attempt.answer() if attempt.is_enough else _DelayedFetch(attempt)
 
 
-async def _answer_in_turns(look: "_Look", steps: Iterator[None]) -> FetchResponse:
-    """There is more to look at than others can wait for."""
-    await next_turn()
+async def _answer_in_chunks(attempt: "_FetchAttempt", steps: Iterator[None]) -> FetchResponse:
+    """Complete an attempt that takes more than one chunk, and return its response."""
+    await yield_to_loop()
     await _finish(steps)
-    if look.warm_ups:
-        return await _answer_when_warm(look)
-    return look.answer() if look.is_enough else await _GrownAnswer(look)
+    if attempt.warm_ups:
+        return await _answer_when_warm(attempt)
+    return attempt.answer() if attempt.is_enough else await _DelayedFetch(attempt)
 
 
 async def _finish(steps: Iterator[None]) -> None:
     for _ in steps:
-        await next_turn()
+        await yield_to_loop()
 
 
-async def _answer_when_warm(look: "_Look") -> FetchResponse:
-    """Pages that are not in memory are fetched by threads, then everything is looked at again."""
+async def _answer_when_warm(attempt: "_FetchAttempt") -> FetchResponse:
+    """Load pages that are not in memory with threads, then repeat the attempt."""
     for _ in range(WARM_UPS_MAX):
-        with suppress(StorageError):  # met again by the read, which tells it of the one partition it is about
-            await look.context.services.cold_reads.do(look.warm_ups)
-        await _finish(look.steps())
-        if not look.warm_ups:
+        with suppress(StorageError):  # the read raises the error again and reports it for the partition
+            await attempt.context.services.cold_reads.do(attempt.warm_ups)
+        await _finish(attempt.steps())
+        if not attempt.warm_ups:
             break
     else:
-        await _finish(look.steps(is_patient=True))
-    return look.answer() if look.is_enough else await _GrownAnswer(look)
+        await _finish(attempt.steps(may_block=True))
+    return attempt.answer() if attempt.is_enough else await _DelayedFetch(attempt)
 
 
-class _GrownAnswer(asyncio.Future[FetchResponse]):
-    """Looks again when enough has been appended or the time is up, and answers with what is there then.
+class _DelayedFetch(asyncio.Future[FetchResponse]):
+    """A fetch that waits. When enough bytes were appended or the time has passed, it repeats the attempt and responds.
 
-    A future itself: so to end the wait is part of its `cancel`, and no callback has to see to that.
+    The class is a future, so that its `cancel` ends the wait without another callback.
     """
 
-    __slots__ = ("_deadline", "_look", "_poll")
+    __slots__ = ("_attempt", "_deadline", "_poll")
 
-    def __init__(self, look: "_Look") -> None:
+    def __init__(self, attempt: "_FetchAttempt") -> None:
         loop = asyncio.get_running_loop()
         super().__init__(loop=loop)
-        self._look = look
-        max_wait_ms = look.request.max_wait_ms
+        self._attempt = attempt
+        max_wait_ms = attempt.request.max_wait_ms
         self._deadline = loop.time() + max_wait_ms / 1000
         self._poll = self._wait(max_wait_ms)
 
@@ -199,62 +212,62 @@ class _GrownAnswer(asyncio.Future[FetchResponse]):
         return super().cancel(msg)
 
     def _wait(self, max_wait_ms: float) -> LongPoll:
-        look, loop = self._look, self.get_loop()
-        missing = look.request.min_bytes - look.found_bytes
-        again = self._look_again
-        return LongPoll(look.partitions, missing, max_wait_ms, again, is_committed=look.is_committed, loop=loop)
+        attempt, loop = self._attempt, self.get_loop()
+        missing = attempt.request.min_bytes - attempt.found_bytes
+        retry = self._retry
+        return LongPoll(attempt.partitions, missing, max_wait_ms, retry, is_committed=attempt.is_committed, loop=loop)
 
-    def _look_again(self) -> None:
-        # What was just appended is in memory, so nothing is left to be warmed up but what an idle time evicted.
-        self._look_on(self._look.steps())
+    def _retry(self) -> None:
+        # `warm_ups` is ignored: new records are in memory, only older pages may have been evicted during the wait.
+        self._continue(self._attempt.steps())
 
-    def _look_on(self, steps: Iterator[None]) -> None:
+    def _continue(self, steps: Iterator[None]) -> None:
         if self.done():
             return
         try:
-            self._finish_look(steps)
+            self._run(steps)
         except Exception:
-            # Nobody else would notice: this is a callback of the loop. The client must not wait for ever.
+            # This is a callback of the event loop: no caller receives the error, and the client would wait forever.
             log.exception("Fetch failed while it waited for records")
-            look = self._look
+            attempt = self._attempt
             del self._poll
-            self.set_result(failed_response(look.context, look.request, ErrorCode.UNKNOWN_SERVER_ERROR))
+            self.set_result(failed_response(attempt.context, attempt.request, ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    def _finish_look(self, steps: Iterator[None]) -> None:
+    def _run(self, steps: Iterator[None]) -> None:
         for _ in steps:
-            call_in_turn(partial(self._look_on, steps))
+            schedule_chunk(partial(self._continue, steps))
             return
-        look = self._look
-        if self._poll.is_guess and not look.is_enough:
+        attempt = self._attempt
+        if self._poll.is_guess and not attempt.is_enough:
             left_s = self._deadline - self.get_loop().time()
             if left_s > 0:
                 self._poll = self._wait(left_s * 1000)
                 return
-        answer = look.answer()
-        # The two know each other: what they hold should not have to wait for the garbage collector.
+        answer = attempt.answer()
+        # Break the reference cycle, so that the memory is freed without the garbage collector.
         del self._poll
         self.set_result(answer)
 
 
-class _Look:
-    """A look at every partition asked for. It is only good for an answer if nothing needs to be warmed up first.
+class _FetchAttempt:
+    """One attempt to read every requested partition. Its response is complete only if `warm_ups` is empty.
 
-    Without a session the request names all that is asked for, and is told of all of it; with one, the session has it,
-    and what has changed since the answer before is told. One class, because Python is quicker with code that only
-    ever meets one.
+    Without a session the request names all partitions, and the response has all of them. With a session the partitions
+    are those of the session, and the response has those that changed since the previous response. One class implements
+    both cases, because CPython's specialised instructions are faster when a call site sees a single class.
     """
 
     __slots__ = (
         "_by_id",
+        "_changed",
         "_endpoint",
         "_epoch",
-        "_in_turns",
+        "_is_chunked",
         "_is_follower",
-        "_is_limited",
-        "_is_patient",
+        "_is_restricted",
         "_left_bytes",
         "_left_weight",
-        "_news",
+        "_may_block",
         "_opens_session",
         "_responses",
         "_session",
@@ -269,11 +282,11 @@ class _Look:
     )
 
     def __init__(
-        self, context: Context, request: FetchRequest, session: FetchSession | None, *, in_turns: bool = False
+        self, context: Context, request: FetchRequest, session: FetchSession | None, *, is_chunked: bool = False
     ) -> None:
         self.context = context
-        self._in_turns = in_turns
-        self._opens_session = not in_turns and request.session_epoch == INITIAL_EPOCH
+        self._is_chunked = is_chunked
+        self._opens_session = not is_chunked and request.session_epoch == INITIAL_EPOCH
         self.request = request
         self._session = session
         if session is not None:
@@ -281,37 +294,34 @@ class _Look:
         version = context.api_version
         self._by_id = version >= FIRST_TOPIC_ID_VERSION
         self._is_follower = request.replica_id >= 0 or request.replica_state.replica_id >= 0
-        # Not everything may be read by this one.
-        self._is_limited = self._is_follower or version < FIRST_ZSTD_VERSION
+        # Followers, and versions that do not allow zstd, may not read all partitions.
+        self._is_restricted = self._is_follower or version < FIRST_ZSTD_VERSION
         self.is_committed = request.isolation_level == READ_COMMITTED
 
-    def steps(self, *, is_patient: bool = False) -> Iterator[None]:
-        """Look at everything, anew each time; it comes back in between when a turn of the loop is over.
-
-        A patient look waits for the disk, and the whole loop with it.
-        """
+    def steps(self, *, may_block: bool = False) -> Iterator[None]:
+        """Begin the attempt again and yield after each chunk. With `may_block`, reads may block the event loop."""
         self.found_bytes = 0
-        # Some partition that exists cannot be read, or not from there.
+        # True if an existing partition cannot be read, or not from the requested offset.
         self.has_failed = False
         self.has_more = False
         self.partitions: list[Partition] = []
         self.warm_ups: list[Callable[[], None]] = []
-        self._is_patient = is_patient
+        self._may_block = may_block
         self._left_bytes = min(self.request.max_bytes, self.context.services.config.network.fetch_bytes_max)
-        self._left_weight = _TURN_WEIGHT
+        self._left_weight = _CHUNK_WEIGHT
         self._responses: list[FetchableTopicResponse] = []
-        # Of the leader, when somebody has to be told where it is.
+        # The address of the leader, which is returned with some errors of partitions.
         self._endpoint: NodeEndpoint | None = None
         session = self._session
         if session is None:
-            return self._look_at_request()
-        self._news: list[tuple[CachedPartition, PartitionData]] = []
-        return self._look_at_session(session)
+            return self._fetch_request()
+        self._changed: list[tuple[CachedPartition, PartitionData]] = []
+        return self._fetch_session(session)
 
     def answer(self) -> FetchResponse:
-        """What was seen, as this reader is told it. For the last look only: sessions remember what they told."""
+        """Build the response. Call it only once, after the last attempt: a session records what was returned."""
         if self._session is not None:
-            return self._tell_news(self._session)
+            return self._session_response(self._session)
         return self._response(self._new_session() if self._opens_session else NO_SESSION)
 
     @property
@@ -324,7 +334,7 @@ class _Look:
             or not self.partitions
         )
 
-    def _look_at(self, partition: Partition, asked: Asked) -> PartitionData:
+    def _fetch_partition(self, partition: Partition, asked: RequestedPartition) -> PartitionData:
         try:
             return self._read(partition, asked)
         except KafkaError as error:
@@ -335,23 +345,23 @@ class _Look:
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER
         self.has_failed = True
         data = failed(asked.partition, code)
-        if code in _LEADER_ELSEWHERE and self.context.api_version >= FIRST_LEADER_HINT_VERSION:
-            self._tell_leader(data, partition)
+        if code in _LEADER_ERRORS and self.context.api_version >= FIRST_LEADER_HINT_VERSION:
+            self._add_leader(data, partition)
         return data
 
-    def _read(self, partition: Partition, asked: Asked) -> PartitionData:
+    def _read(self, partition: Partition, asked: RequestedPartition) -> PartitionData:
         self.partitions.append(partition)
         partition.is_fetched = True
         self._left_weight -= _READ_WEIGHT if partition.is_open else _OPEN_WEIGHT
         if asked.current_leader_epoch not in partition.accepted_epochs:
             partition.check_leader(asked.current_leader_epoch)
-        if self._is_limited:
-            self._check_limits(partition, asked)
+        if self._is_restricted:
+            self._check_restrictions(partition, asked)
         diverging = None if asked.last_fetched_epoch < 0 else _diverging_epoch(partition, asked)
-        records, aborted = EMPTY, _NONE_ABORTED if self.is_committed else None
+        records, aborted = EMPTY, _NO_ABORTED_TRANSACTIONS if self.is_committed else None
         if diverging is not None:
             self.has_more = True
-        elif self._is_patient or (cold_start := self._cold_start(partition, asked.fetch_offset)) is None:
+        elif self._may_block or (cold_start := self._cold_start(partition, asked.fetch_offset)) is None:
             records, aborted = self._read_records(partition, asked)
         else:
             self.warm_ups.append(cold_start)
@@ -369,9 +379,9 @@ class _Look:
             data.diverging_epoch = diverging
         return data
 
-    def _check_limits(self, partition: Partition, asked: Asked) -> None:
+    def _check_restrictions(self, partition: Partition, asked: RequestedPartition) -> None:
         if self._is_follower:
-            # As Kafka tells a node that has no copy of the partition: to ask again when its metadata is newer.
+            # Kafka's errors for a node that is not a replica of the partition. The node retries with newer metadata.
             is_epoch_known = asked.current_leader_epoch != UNKNOWN_EPOCH
             raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if is_epoch_known else ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if partition.settings.compression == ZSTD:
@@ -381,43 +391,45 @@ class _Look:
         cold_start = partition.cold_start(offset)
         return partition.cold_aborted(offset) if cold_start is None and self.is_committed else cold_start
 
-    def _read_records(self, partition: Partition, asked: Asked) -> tuple[memoryview, list[AbortedTransaction] | None]:
-        # Only the very first batch of an answer may pass the limits.
+    def _read_records(
+        self, partition: Partition, asked: RequestedPartition
+    ) -> tuple[memoryview, list[AbortedTransaction] | None]:
+        # Only the first batch of a response may exceed the limits.
         found_bytes, limit, left_bytes = self.found_bytes, asked.partition_max_bytes, self._left_bytes
         if limit > left_bytes:
             limit = left_bytes
-        told: list[AbortedTransaction] | None = None
+        aborted_transactions: list[AbortedTransaction] | None = None
         if self.is_committed:
             read, aborted = partition.read_committed(asked.fetch_offset, limit, at_least_one=not found_bytes)
             end = partition.last_stable_offset if partition.is_unstable else partition.high_watermark
-            told = _told_aborted(aborted) if aborted else _NONE_ABORTED
+            aborted_transactions = _aborted_transactions(aborted) if aborted else _NO_ABORTED_TRANSACTIONS
         else:
             read = partition.read(asked.fetch_offset, limit, at_least_one=not found_bytes)
             end = partition.high_watermark
         view = read.view
         size = len(view)
-        # A read ends with its segment: what lies behind is there already, so there is nothing to wait for. Unless
-        # nothing was found where something would have been taken: then a gap lies before what may not be read yet.
+        # A read ends at the end of its segment. If more records are readable, the fetch does not wait. But if no record
+        # was found so far, the fetch waits: the remaining offsets are a gap before records that are not readable yet.
         if read.next_offset < end and (size or found_bytes):
             self.has_more = True
         if size:
             self.found_bytes = found_bytes + size
             self._left_bytes = left_bytes - size if left_bytes > size else 0
-            if not self._is_patient and not read.is_warm():
+            if not self._may_block and not read.is_warm():
                 self.warm_ups.append(read.warm_up)
-        return view, told
+        return view, aborted_transactions
 
-    def _missing(self, topic: Topic | None, asked: Asked) -> PartitionData:
+    def _missing(self, topic: Topic | None, asked: RequestedPartition) -> PartitionData:
         self._left_weight -= _READ_WEIGHT
-        # What a large request names must not be held in memory while it waits for something else.
-        self.has_failed = self.has_failed or self._in_turns
+        # A large request does not wait for its other partitions, because it would stay in memory.
+        self.has_failed = self.has_failed or self._is_chunked
         is_id_unknown = topic is None and self._by_id
         code = ErrorCode.UNKNOWN_TOPIC_ID if is_id_unknown else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic is not None and topic.is_hidden:
             code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return failed(asked.partition, code)
 
-    def _tell_leader(self, data: PartitionData, partition: Partition) -> None:
+    def _add_leader(self, data: PartitionData, partition: Partition) -> None:
         node = self.context.services.node
         data.current_leader = LeaderIdAndEpoch(leader_id=node.node_id, leader_epoch=partition.leader_epoch)
         host, port = self.context.endpoint
@@ -429,25 +441,25 @@ class _Look:
             response.node_endpoints.append(self._endpoint)
         return response
 
-    # --- requests that name all they want
+    # --- requests without a session
 
-    def _look_at_request(self) -> Iterator[None]:
+    def _fetch_request(self) -> Iterator[None]:
         topics, by_id = self.context.services.topics, self._by_id
         for asked in self.request.topics:
             self._left_weight -= _TOPIC_WEIGHT
             if self._left_weight <= 0:
-                self._left_weight = _TURN_WEIGHT
+                self._left_weight = _CHUNK_WEIGHT
                 yield
             topic = topics.get_by_id(asked.topic_id) if by_id else topics.get(asked.topic)
             is_hidden = topic is not None and topic.is_hidden
             answers = []
             for one in asked.partitions:
                 if self._left_weight <= 0:
-                    self._left_weight = _TURN_WEIGHT
+                    self._left_weight = _CHUNK_WEIGHT
                     yield
                 partition = topic.partition(one.partition) if topic is not None else None
                 if partition is not None and not is_hidden:
-                    answers.append(self._look_at(partition, one))
+                    answers.append(self._fetch_partition(partition, one))
                 else:
                     answers.append(self._missing(topic, one))
             self._responses.append(
@@ -463,11 +475,11 @@ class _Look:
             return NO_SESSION
         for asked, response in zip(topics, self._responses, strict=True):
             for one, data in zip(asked.partitions, response.partitions, strict=True):
-                self._fill(session, asked, one, data)
+                self._add_to_session(session, asked, one, data)
         return sessions.add(session)
 
-    async def new_session_in_turns(self) -> int:
-        """The same for very many partitions; called after `answer`, which then has opened none."""
+    async def new_session_in_chunks(self) -> int:
+        """Open a session for many partitions, in chunks. Called after `answer`, which opens none if `is_chunked`."""
         topics, sessions = self.request.topics, self.context.services.fetch_sessions
         size = 0
         async for asked in spread(topics):
@@ -480,25 +492,27 @@ class _Look:
         pairs = zip(topics, self._responses, strict=True)
         answers = spread_nested(pairs, lambda pair: zip(pair[0].partitions, pair[1].partitions, strict=True))
         async for (asked, _), (one, data) in answers:
-            self._fill(session, asked, one, data)
+            self._add_to_session(session, asked, one, data)
         return sessions.add(session)
 
-    def _fill(self, session: FetchSession, asked: FetchTopic, one: FetchPartition, data: PartitionData) -> None:
+    def _add_to_session(
+        self, session: FetchSession, asked: FetchTopic, one: FetchPartition, data: PartitionData
+    ) -> None:
         topic = asked.topic_id if self._by_id else asked.topic
-        session.ask(topic, (one,))
+        session.request(topic, (one,))
         cached = session.partitions[topic, one.partition]
-        cached.tell(data.high_watermark, data.last_stable_offset, data.log_start_offset)
+        cached.record_answer(data.high_watermark, data.last_stable_offset, data.log_start_offset)
 
-    # --- requests that go on with a session
+    # --- requests that continue a session
 
-    def _look_at_session(self, session: FetchSession) -> Iterator[None]:
-        news, partitions, is_committed = self._news, self.partitions, self.is_committed
+    def _fetch_session(self, session: FetchSession) -> Iterator[None]:
+        changed, partitions, is_committed = self._changed, self.partitions, self.is_committed
         topics = self.context.services.topics
         session.look_up_again(topics.deletion_count)
-        # A copy, because the session may be changed between two turns.
+        # Iterate over a copy, because the session may change between two chunks.
         for cached in list(session.partitions.values()):
             if self._left_weight <= 0:
-                self._left_weight = _TURN_WEIGHT
+                self._left_weight = _CHUNK_WEIGHT
                 yield
                 session.look_up_again(topics.deletion_count)
             partition = cached.live
@@ -507,8 +521,8 @@ class _Look:
                 if partition is None:
                     continue
             elif (
-                # The reader has all there is and knows it. Most partitions are like this most of the time. With the
-                # high watermark and the log start the last stable offset stays as it was too.
+                # The partition has no changes since the last response, which is the usual case. If the high
+                # watermark and the log start offset are unchanged, the last stable offset is unchanged too.
                 partition.high_watermark == cached.high_watermark
                 and cached.fetch_offset == (cached.last_stable_offset if is_committed else cached.high_watermark)
                 and partition.is_open
@@ -520,28 +534,28 @@ class _Look:
                 partition.is_fetched = True
                 partitions.append(partition)
                 continue
-            data = self._look_at(partition, cached)
-            if data.records or _is_news(cached, data):
-                news.append((cached, data))
+            data = self._fetch_partition(partition, cached)
+            if data.records or _has_changed(cached, data):
+                changed.append((cached, data))
 
     def _find(self, cached: CachedPartition) -> Partition | None:
-        """The partition, looked up by what the session calls its topic; if there is none, that is told every time."""
+        """Look up a partition of the session. A partition that does not exist has an error in every response."""
         topics, key = self.context.services.topics, cached.topic
         topic = topics.get_by_id(key) if isinstance(key, bytes) else topics.get(key)
         partition = topic.partition(cached.partition) if topic is not None and not topic.is_hidden else None
         if partition is None:
-            self._news.append((cached, self._missing(topic, cached)))
+            self._changed.append((cached, self._missing(topic, cached)))
         return partition
 
-    def _tell_news(self, session: FetchSession) -> FetchResponse:
+    def _session_response(self, session: FetchSession) -> FetchResponse:
         if session.epoch != self._epoch:
-            # Another request went on with the session while this one waited: it must not be told things twice.
+            # Another request continued the session while this one waited. No record may be returned twice.
             code = ErrorCode.INVALID_FETCH_SESSION_EPOCH
             return FetchResponse(error_code=code, session_id=session.session_id, responses=[])
         responses = self._responses
         last_topic: str | bytes | None = None
-        for cached, data in self._news:
-            cached.tell(data.high_watermark, data.last_stable_offset, data.log_start_offset)
+        for cached, data in self._changed:
+            cached.record_answer(data.high_watermark, data.last_stable_offset, data.log_start_offset)
             if data.records:
                 session.move_to_end(cached)
             topic = cached.topic
@@ -556,21 +570,24 @@ class _Look:
         return self._response(session.session_id)
 
 
-def _is_news(cached: CachedPartition, data: PartitionData) -> bool:
-    """Whether the reader has to be told if not of records: of errors, ends and starts, which it cannot know."""
+def _has_changed(cached: CachedPartition, data: PartitionData) -> bool:
+    """Whether a partition without records belongs in the response: it has an error, or its offsets changed."""
     return bool(
         data.error_code
         or data.diverging_epoch.epoch != UNDEFINED
-        or not cached.is_told(data.high_watermark, data.last_stable_offset, data.log_start_offset)
+        or not cached.is_unchanged(data.high_watermark, data.last_stable_offset, data.log_start_offset)
     )
 
 
-def _told_aborted(aborted: Sequence[AbortedInLog]) -> list[AbortedTransaction]:
+def _aborted_transactions(aborted: Sequence[AbortedInLog]) -> list[AbortedTransaction]:
     return [AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted]
 
 
-def _diverging_epoch(partition: Partition, asked: Asked) -> EpochEndOffset | None:
-    """Where the epoch that the client read last ends here, if that is before what it has read (KIP-595)."""
+def _diverging_epoch(partition: Partition, asked: RequestedPartition) -> EpochEndOffset | None:
+    """Return the point where the client's log diverges from this log, or None (KIP-595).
+
+    The point is the largest epoch of this log that is not above the client's last fetched epoch, and its end offset.
+    """
     epoch, end_offset = partition.epoch_end(asked.last_fetched_epoch)
     if epoch == UNDEFINED or end_offset == UNDEFINED or asked.fetch_offset < partition.log_start_offset:
         raise OffsetOutOfRange(asked.fetch_offset, partition.log_start_offset, partition.log_end_offset)

@@ -1,13 +1,13 @@
-"""The form of a Fetch request: whether it is large, names a partition twice, or names what cannot exist."""
+"""Checks of a Fetch request: whether it is large, repeats partitions, or has topic names that cannot exist."""
 
 from collections.abc import Sequence
 
-from kwire.broker.chunking import spread
-from kwire.broker.topic_names import NAME_LENGTH_MAX
+from kwire.broker.topics.names import NAME_LENGTH_MAX
+from kwire.concurrency.chunking import spread
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
-# More topics and partitions than these are looked through in several turns of the loop.
-NAMED_AT_ONCE_MAX = 1_000
+# Requests with more topics and partitions than this are handled in chunks.
+ELEMENTS_AT_ONCE_MAX = 1_000
 
 
 def is_large(request: FetchRequest) -> bool:
@@ -16,11 +16,11 @@ def is_large(request: FetchRequest) -> bool:
         count += 1 + len(asked.partitions)
     for gone in request.forgotten_topics_data:
         count += 1 + len(gone.partitions)
-    return count > NAMED_AT_ONCE_MAX
+    return count > ELEMENTS_AT_ONCE_MAX
 
 
 def has_overlong_names(topics: Sequence[FetchTopic]) -> bool:
-    """No topic has such a name, so a session would only remember it: megabytes of them, from a hostile reader."""
+    """Whether a name is too long for a topic. A hostile client could fill a session with megabytes of such names."""
     return any(len(asked.topic) > NAME_LENGTH_MAX for asked in topics)
 
 
@@ -33,7 +33,7 @@ def has_repeats(topics: list[FetchTopic], by_id: bool) -> bool:
 
 
 async def without_repeats(topics: list[FetchTopic], by_id: bool) -> list[FetchTopic]:
-    """Each partition where it was named first, with what was said of it last."""
+    """Merge repeated partitions: each has its first position and its last parameters."""
     merged: dict[str | bytes, tuple[FetchTopic, dict[int, FetchPartition]]] = {}
     async for asked in spread(topics):
         _, partitions = merged.setdefault(asked.topic_id if by_id else asked.topic, (asked, {}))

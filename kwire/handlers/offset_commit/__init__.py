@@ -1,10 +1,6 @@
-"""OffsetCommit: store the positions of a group.
-
-- `handler.py`: one request, decoded.
-- `template.py`: a cached parse and a cached answer for repeated requests.
-"""
+"""OffsetCommit: commit the offsets of a group. `handler` handles decoded requests, `template` handles repeated ones."""
 
 from kwire.handlers.offset_commit.handler import handle
-from kwire.handlers.offset_commit.template import RepeatedOffsetCommit
+from kwire.handlers.offset_commit.template import OffsetCommitTemplateCache
 
-__all__ = ["RepeatedOffsetCommit", "handle"]
+__all__ = ["OffsetCommitTemplateCache", "handle"]

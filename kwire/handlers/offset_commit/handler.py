@@ -1,21 +1,23 @@
-"""OffsetCommit 2-10: store the positions of a group.
+"""OffsetCommit 2-10: commit the offsets of a group.
 
-- Topics and partitions that do not exist are refused one by one; the others are stored, up to OFFSETS_PER_COMMIT_MAX
-  of them in one append.
-- 2-4: a retention time of its own. 3: throttling. 6: leader epoch. 7: group instance id.
-- 9: consumer-protocol groups (errors for a stale member epoch); a generation of a group that does not exist is
-  GROUP_ID_NOT_FOUND, before it was ILLEGAL_GENERATION. 10: topic ids instead of names.
+- Topics and partitions that do not exist have an error each. The other offsets are stored, at most
+  OFFSETS_PER_COMMIT_MAX in one append.
+- Versions 2-4 have a retention time in the request. Version 3 adds the throttle time. Version 6 adds the leader epoch.
+  Version 7 adds the group instance id.
+- Version 9 adds consumer-protocol groups and the error for a stale member epoch. If the group does not exist, a commit
+  with a generation is GROUP_ID_NOT_FOUND; in earlier versions it is ILLEGAL_GENERATION. Version 10 has topic ids
+  instead of names.
 """
 
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
-from kwire.coordinator.asking import answer_of
+from kwire.coordinator.client_requests import answer_of
 from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context
-from kwire.handlers.offset_commits import CommitApi, commit
+from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.offset_commits import CommitApi, commit
 from kwire.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -50,7 +52,7 @@ def _ask(
 
 
 def command_of(request: OffsetCommitRequest, version: int, offsets: list[OffsetToCommit]) -> CommitOffsets:
-    """What the coordinator is asked to do for a request of this version."""
+    """Create the coordinator command for a request of this version."""
     return CommitOffsets(
         group_id=request.group_id,
         generation_id=request.generation_id_or_member_epoch,

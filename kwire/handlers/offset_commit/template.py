@@ -1,19 +1,20 @@
-"""Templates: a cached parse and a cached answer for an OffsetCommit that repeats the one before with other offsets.
+"""Templates of OffsetCommit: cached parsing and encoding for requests that repeat the previous one with other offsets.
 
-A member commits the same partitions again and again. Its requests differ only in offsets and leader epochs, and their
-answers only in the correlation id, unless there is an error. A template replaces decoding, the search for topics and
-encoding, nothing else: the coordinator gets the same command. A request that does not fit is decoded.
+A member usually commits offsets of the same partitions again. Its requests differ only in offsets and leader epochs.
+The responses without errors differ only in the correlation id. A template replaces only decoding, the lookup of topics
+and encoding. The coordinator receives the same command as without a template. A request that does not fit the template
+is decoded.
 """
 
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
 
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
 from kwire.coordinator.group.commands import NO_LEADER_EPOCH, OffsetToCommit
 from kwire.errors import ErrorCode
-from kwire.handlers.context import Context, LaterFrame
 from kwire.handlers.offset_commit.handler import FIRST_VERSION_OF_TOPIC_IDS, command_of
+from kwire.handlers.shared.context import Context, DeferredFrame
 from kwire.wire.codec import encode_message
 from kwire.wire.messages.offset_commit import (
     OFFSET_COMMIT,
@@ -25,7 +26,7 @@ from kwire.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 
-# Larger requests are decoded: a node has many connections, and each keeps the bytes of its template.
+# Larger requests are decoded. The limits are low, because a node has many connections and each stores its template.
 PARTITIONS_MAX = 80
 FRAME_BYTES_MAX = 16 * 1024
 STRUCTS_MAX = 256
@@ -37,13 +38,13 @@ _HEAD_BYTES = 8
 _unpack_call = struct.Struct(">i").unpack_from
 _pack_answer_head = struct.Struct(">ii").pack
 _CORRELATION_ID_BYTES = 4
-# Numbers that no real request has, to find their places in an encoded one.
-_OFFSET_MARK = 0x0102030405060708
-_EPOCH_MARK = 0x11121314
+# Values that do not occur in requests. They are used to find the positions of the numbers in an encoded request.
+_OFFSET_PLACEHOLDER = 0x0102030405060708
+_EPOCH_PLACEHOLDER = 0x11121314
 
 
 class Template:
-    """One form of request, and of its answer. It never changes."""
+    """The template of requests that commit the same partitions, and of their responses. Immutable."""
 
     __slots__ = (
         "_answer_body",
@@ -63,24 +64,24 @@ class Template:
     )
 
     def __init__(self, context: Context, frame: memoryview, request: OffsetCommitRequest, topics: list[Topic]) -> None:
-        """`topics` are the topics of the request, in its order. Raises ValueError for a request without a template."""
+        """Create a template. `topics` are those of the request, in its order. Raises ValueError if it is impossible."""
         version = context.api_version
         self._version = version
-        self._ask = context.services.groups.ask
+        self._ask = context.services.groups.submit
         self._request = request
         self.size_bytes = len(frame)
-        # Every topic with its revision when its partitions were found to exist.
+        # Every topic, and its revision when its partitions were checked to exist.
         self.assumed = [(topic, topic.revision) for topic in topics]
         self._topics = [
             (asked.name, asked.topic_id, [one.partition_index for one in asked.partitions]) for asked in request.topics
         ]
-        # Of each partition what a command needs besides its offset and its leader epoch.
+        # The constant fields of each partition's command: all except offset and leader epoch.
         self._partitions = [
             (topic.name, one.partition_index, one.committed_metadata or "", topic.topic_id)
             for topic, asked in zip(topics, request.topics, strict=True)
             for one in asked.partitions
         ]
-        # The request: API key and version as one number, and the bytes between the numbers that change.
+        # Of the request: API key and version as one number, and the bytes between the variable numbers.
         (self._call,) = _unpack_call(frame)
         self._are_epochs_sent = version >= FIRST_VERSION_OF_LEADER_EPOCHS
         numbers = "qi" if self._are_epochs_sent else "q"
@@ -88,7 +89,7 @@ class Template:
         constants = self._constants_of(frame, request)
         self._unpack = _struct(">ii" + numbers.join(f"{len(one)}s" for one in constants)).unpack
         self._constants = tuple(constants)
-        # The answer without errors.
+        # The body of a response without errors.
         self._answer_body = self._encoded([ErrorCode.NONE] * len(self._partitions))
         self._answer_size = _CORRELATION_ID_BYTES + len(self._answer_body)
 
@@ -97,22 +98,23 @@ class Template:
         encoded = encode_message(request, version)
         head = frame[_HEAD_BYTES : len(frame) - len(encoded)].tobytes()
         if frame[_HEAD_BYTES + len(head) :] != encoded:
-            raise ValueError("the request is encoded in another way than ours")
-        mark = struct.pack(">qi", _OFFSET_MARK, _EPOCH_MARK) if self._are_epochs_sent else _OFFSET_MARK.to_bytes(8)
-        constants = encode_message(_marked(request), version).split(mark)
+            raise ValueError("the client encodes the request in another way than kwire")
+        offset_bytes = _OFFSET_PLACEHOLDER.to_bytes(8)
+        placeholder = offset_bytes + _EPOCH_PLACEHOLDER.to_bytes(4) if self._are_epochs_sent else offset_bytes
+        constants = encode_message(_with_placeholders(request), version).split(placeholder)
         if len(constants) != len(self._partitions) + 1:
-            raise ValueError("a name or metadata contains the mark")
+            raise ValueError("a name or metadata contains the placeholder")
         return [head + constants[0], *constants[1:]]
 
-    def answer(self, frame: memoryview) -> bytes | LaterFrame | None:
-        """Commit the offsets of a request and return the frame of its answer. None: the template does not fit."""
+    def answer(self, frame: memoryview) -> bytes | DeferredFrame | None:
+        """Commit the offsets of a request and return the response frame. Return None if the request does not fit."""
         values = self._unpack(frame)
         stride = self._stride
         if values[0] != self._call or values[2::stride] != self._constants:
             return None
         offsets = values[3::stride]
         epochs = values[4::stride] if self._are_epochs_sent else (NO_LEADER_EPOCH,) * len(offsets)
-        answer = _Answer(self, values[1])
+        answer = _DeferredResponse(self, values[1])
         changed = zip(self._partitions, offsets, epochs, strict=True)
         command = command_of(
             self._request,
@@ -122,11 +124,11 @@ class Template:
                 for (topic, index, metadata, topic_id), offset, epoch in changed
             ],
         )
-        self._ask(command, answer.put)
+        self._ask(command, answer.complete_with)
         return answer.frame or answer
 
     def encode(self, correlation_id: int, errors: Sequence[ErrorCode]) -> bytes:
-        """The frame of the answer."""
+        """Encode the response frame."""
         if any(errors):
             body = self._encoded(errors)
             return _pack_answer_head(_CORRELATION_ID_BYTES + len(body), correlation_id) + body
@@ -144,13 +146,13 @@ class Template:
             )
             for name, topic_id, indexes in self._topics
         ]
-        # The header of a flexible answer ends with its own, empty, tags.
+        # The header of a flexible response ends with its tagged fields, which are empty.
         head_tags = bytes(self._version >= OFFSET_COMMIT.first_flexible)
         return head_tags + encode_message(OffsetCommitResponse(topics=topics), self._version)
 
 
-class _Answer(LaterFrame):
-    """The frame of an answer that is encoded when the coordinator has decided."""
+class _DeferredResponse(DeferredFrame):
+    """A response frame that is encoded when the coordinator has replied."""
 
     __slots__ = ("_correlation_id", "_template")
 
@@ -160,12 +162,12 @@ class _Answer(LaterFrame):
         self._template = template
         self._correlation_id = correlation_id
 
-    def put(self, errors: Sequence[ErrorCode]) -> None:
+    def complete_with(self, errors: Sequence[ErrorCode]) -> None:
         self.complete(self._template.encode(self._correlation_id, errors))
 
 
-class RepeatedOffsetCommit:
-    """The template of one connection, made when a request comes for the second time in a row."""
+class OffsetCommitTemplateCache:
+    """The OffsetCommit template of one connection. It is created when two successive requests have the same form."""
 
     __slots__ = ("_form", "_template")
 
@@ -173,8 +175,11 @@ class RepeatedOffsetCommit:
         self._template: Template | None = None
         self._form: object = None
 
-    def answer(self, frame: memoryview) -> bytes | LaterFrame | None:
-        """Commit the offsets of a request and return the frame of its answer. None: nothing has been done."""
+    def answer(self, frame: memoryview) -> bytes | DeferredFrame | None:
+        """Commit the offsets of a request, or return None, without effect, if the request must be decoded.
+
+        The result is the response frame, complete or deferred.
+        """
         template = self._template
         if template is None or len(frame) != template.size_bytes:
             return None
@@ -184,10 +189,10 @@ class RepeatedOffsetCommit:
                 return None
         return template.answer(frame)
 
-    def learn(
+    def update(
         self, context: Context, frame: memoryview, request: OffsetCommitRequest, response: OffsetCommitResponse | None
     ) -> None:
-        """Make a template of a request that was decoded, if it has the form of the one before."""
+        """Create a template from a decoded request if it has the same form as the previous one."""
         self._template = None
         if len(frame) > FRAME_BYTES_MAX:
             return
@@ -202,7 +207,7 @@ class RepeatedOffsetCommit:
 
 
 def _form(context: Context, request: OffsetCommitRequest) -> object:
-    """Everything in a request but its offsets and leader epochs."""
+    """Return all fields of a request that a template treats as constant: not offsets and leader epochs."""
     partitions = [
         (asked.name, asked.topic_id, [(one.partition_index, one.committed_metadata) for one in asked.partitions])
         for asked in request.topics
@@ -211,7 +216,7 @@ def _form(context: Context, request: OffsetCommitRequest) -> object:
 
 
 def _topics_of(context: Context, request: OffsetCommitRequest) -> list[Topic]:
-    """The topics of a request; none unless all of them, and all partitions, exist and are few."""
+    """Return the topics of a request; empty if one does not exist, lacks a partition, or the request is too large."""
     topics = context.services.topics
     are_topics_named_by_id = context.api_version >= FIRST_VERSION_OF_TOPIC_IDS
     found = []
@@ -227,8 +232,8 @@ def _topics_of(context: Context, request: OffsetCommitRequest) -> list[Topic]:
     return found if partition_count else []
 
 
-def _marked(request: OffsetCommitRequest) -> OffsetCommitRequest:
-    """The request with marks in the places of the numbers that change."""
+def _with_placeholders(request: OffsetCommitRequest) -> OffsetCommitRequest:
+    """Return a copy of the request with placeholders for offsets and leader epochs."""
     topics = [
         OffsetCommitRequestTopic(
             name=asked.name,
@@ -236,8 +241,8 @@ def _marked(request: OffsetCommitRequest) -> OffsetCommitRequest:
             partitions=[
                 OffsetCommitRequestPartition(
                     partition_index=one.partition_index,
-                    committed_offset=_OFFSET_MARK,
-                    committed_leader_epoch=_EPOCH_MARK,
+                    committed_offset=_OFFSET_PLACEHOLDER,
+                    committed_leader_epoch=_EPOCH_PLACEHOLDER,
                     committed_metadata=one.committed_metadata,
                 )
                 for one in asked.partitions

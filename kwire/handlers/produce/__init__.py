@@ -1,14 +1,9 @@
-"""Produce: the one path of a Kafka producer's batches into their partitions.
+"""Produce: appends the batches of Kafka producers to their partitions. No other code appends them.
 
-- `handler.py`: one request: for each partition admit, append, wait, answer.
-- `admission.py`: what must hold before a batch is appended. New checks belong there, once.
-- `append.py`: one batch, its state and its part of the answer; waiting until batches are committed.
-- `transactions.py`: transactional batches, which the transaction coordinator has to admit.
-- `template.py`: a cached parse and a cached answer for repeated requests.
-- `errors.py`: errors as Produce reports them.
+`handler` handles one request. New checks before an append belong in `admission`.
 """
 
 from kwire.handlers.produce.handler import handle
-from kwire.handlers.produce.template import RepeatedProduce
+from kwire.handlers.produce.template import ProduceTemplateCache
 
-__all__ = ["RepeatedProduce", "handle"]
+__all__ = ["ProduceTemplateCache", "handle"]

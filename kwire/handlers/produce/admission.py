@@ -1,25 +1,25 @@
-"""Admission: everything that must hold before a client's batch is appended.
+"""Admission: all checks of a client's batch before it is appended.
 
-Every Produce request passes these checks, in this order and only here. Each raises KafkaError or StorageError:
+Every Produce request passes these checks in this order, and no other code checks them. Each check raises KafkaError or
+StorageError:
 
 1. The request: `admit_request` checks its version and its acks.
 2. The partition: `admit` checks that it exists, that clients may write to it and that this node leads it.
-3. The batch: `admit` checks that there is exactly one, intact and in a codec of this version.
+3. The batch: `admit` checks that there is exactly one, that it is intact, and that this version allows its codec.
 
-Transactional batches need the consent of the transaction coordinator besides: `transactions.py` asks for it.
+A transactional batch must also be admitted by the transaction coordinator (see `transactions.py`).
 
-A check of something that can change (leadership, permissions, quotas) belongs into step 1 or 2, and its revision into
-`Admitted`: a template takes the outcome of these steps for granted until a revision changes. Step 3 runs for every
-batch.
+A check of something that can change (leadership, permissions, quotas) belongs in step 1 or 2. Its revision belongs in
+`Admitted`, because a template assumes that steps 1 and 2 succeed until a revision changes. Step 3 runs for every batch.
 """
 
 from msgspec import Struct
 
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.produce.append import PartitionAppend
-from storage.batch import check_batch
-from storage.format import ZSTD
+from storage.batch.format import ZSTD
+from storage.batch.record_batch import check_batch
 
 FIRST_SERVED_VERSION = 3
 FIRST_ZSTD_VERSION = 7
@@ -29,9 +29,9 @@ ACKS = (ALL, NONE, 1)
 
 
 class Admitted(Struct, frozen=True, eq=False):
-    """A topic that passed steps 1 and 2, and the revision of everything that these were based on.
+    """A topic that passed steps 1 and 2, and the revisions of everything that was checked.
 
-    A template that holds one compares the revisions for each request (`RepeatedProduce.answer`).
+    A template compares these revisions for each request (`ProduceTemplateCache.answer`).
     """
 
     topic: Topic
@@ -46,7 +46,7 @@ def admit_request(version: int, acks: int) -> None:
 
 
 def admit(topic: Topic | None, index: int, batch: memoryview, version: int) -> PartitionAppend:
-    """A batch for a partition of a topic, if there is one."""
+    """Check the partition and the batch (steps 2 and 3). Raises KafkaError or StorageError."""
     # --- step 2: the partition
     if topic is None:
         if version < FIRST_TOPIC_ID_VERSION:
@@ -65,9 +65,9 @@ def admit(topic: Topic | None, index: int, batch: memoryview, version: int) -> P
         raise KafkaError(ErrorCode.INVALID_RECORD, "A produce request must carry exactly one batch per partition.")
     header = check_batch(batch)
     if version < FIRST_ZSTD_VERSION and header.compression == ZSTD:
-        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs version 7 or later.")
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "zstd requires version 7 or later.")
     return PartitionAppend(index, batch, partition, header)
 
 
-# Step 3 for a template: its version takes every codec, and records that are not a batch do not fit it.
+# Step 3 for a template. The versions of templates accept every codec, and a request without a batch fits no template.
 admit_repeated_batch = check_batch

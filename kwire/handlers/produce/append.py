@@ -1,7 +1,7 @@
-"""One batch on its way into a partition, its part of the answer, and the wait until batches are committed.
+"""The append of one batch to a partition, its partition response, and the wait until batches are committed.
 
-Every batch of a Kafka producer is a `PartitionAppend`: plain or transactional, for the log or for the event store, of a
-request that was decoded or recognised by a template. Nothing else in the Kafka protocol appends records.
+Every batch of a Kafka producer becomes a `PartitionAppend`. This includes transactional batches, batches for the event
+store, and batches of requests that fit a template. Nothing else in the Kafka protocol appends records.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -13,26 +13,27 @@ from msgspec import Struct
 
 from kwire.broker.batch_validation import Validate, Validated
 from kwire.broker.partition import Partition
-from kwire.broker.store.commit import Outcome, Stored
-from kwire.broker.store.event_store import EventStore
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
+from kwire.config.resources.topic import TopicSettings
 from kwire.errors import ErrorCode, KafkaError, StreamError
-from kwire.handlers.context import Peer
 from kwire.handlers.produce.errors import Failure, failure_of
-from kwire.topic_config import TopicSettings
+from kwire.handlers.shared.context import Peer
+from kwire.streams.event_store.event_store import EventStore
+from kwire.streams.event_store.pending_commit import Outcome, StoredCommit
 from kwire.wire.messages.produce import BatchIndexAndErrorMessage, PartitionProduceResponse
-from storage.batch import BatchHeader
+from storage.batch.record_batch import BatchHeader
 from storage.errors import DiskFailure, StorageError
-from storage.log import Appended
+from storage.log.log import Appended
 
 
 class State(Enum):
-    """How far a batch has got."""
+    """The state of a batch."""
 
     RECEIVED = auto()
-    # It passed all checks. A transactional batch waits for the coordinator, one of the event store for the journal.
+    # The batch passed all checks. A transactional batch may wait for the coordinator. A batch for the event store waits
+    # for the event journal.
     ADMITTED = auto()
-    # It is in the log, and not as durable yet as the topic promises.
+    # The batch is in the log, but not yet as durable as the topic's kwire.log.sync requires.
     APPENDED = auto()
     COMMITTED = auto()
     FAILED = auto()
@@ -44,10 +45,11 @@ _SET_BY_ADMISSION: Any = None
 
 
 class PartitionAppend(Struct, eq=False, gc=False):
-    """A batch for one partition of a request. `index`, `failure`, `appended` and the start of the log answer it.
+    """A batch for one partition of a request, and its outcome.
 
-    `batch` is dropped when the rest is a wait: the memory of the request can be used again. The garbage collector need
-    not look at it: the only cycle goes through `on_settled`, and `settle` breaks it.
+    The response has `index`, `failure`, `appended` and `log_start_offset`. `batch` is set to an empty view when the
+    append only waits, so that the memory of the request can be reused. The garbage collector does not track these
+    objects: their only reference cycle is through `on_settled`, and `settle` breaks the cycle.
     """
 
     index: int
@@ -58,13 +60,13 @@ class PartitionAppend(Struct, eq=False, gc=False):
     # The offsets and the append time.
     appended: Appended = NOT_APPENDED
     log_start_offset: int = -1
-    # The request that waits until the batch has been appended by its transaction or stored by the event store.
+    # Called when the outcome of a batch that was passed to its transaction or to the event store is known.
     on_settled: Callable[[], None] | None = None
-    # The batch has memory of its own instead of the request's.
+    # True if `batch` is a copy, not a view of the request's memory.
     is_copy: bool = False
-    # The connection whose share of the memory for requests counts that copy, and its size.
-    holder: Peer | None = None
-    held_bytes: int = 0
+    # The connection that reserved memory for the copy, and the size of the copy.
+    owner: Peer | None = None
+    reserved_bytes: int = 0
 
     @property
     def state(self) -> State:
@@ -75,16 +77,17 @@ class PartitionAppend(Struct, eq=False, gc=False):
         return State.COMMITTED if self.appended.last_offset < self.partition.high_watermark else State.APPENDED
 
     def append_to_log(self, validate: Validate, now_ms: int | None = None) -> bool:
-        """Append the batch to its log; False if it has to wait until it is committed.
+        """Append the batch to its log. Return False if it is not yet committed, so that the request has to wait.
 
-        A failure becomes its outcome, except for TooLongForLoop of `validate`.
+        Errors are stored in `failure`, except TooLongForLoop, which `validate` may raise and this method raises again.
         """
         partition = self.partition
         try:
             try:
                 self.appended = appended = partition.append(self.batch, self.header, now_ms, validate)
             except DiskFailure:
-                # A write that failed in part ends its segment. The next one may have room, and takes the end away.
+                # A partial write closes the segment. The second append truncates this segment and writes to the next
+                # one, whose disk space may suffice.
                 self.appended = appended = partition.append(self.batch, self.header, now_ms, validate)
             self.log_start_offset = partition.log_start_offset
         except (KafkaError, StorageError) as error:
@@ -92,28 +95,28 @@ class PartitionAppend(Struct, eq=False, gc=False):
             return True
         return appended.last_offset < partition.high_watermark
 
-    def commit_event(self, store: EventStore, topic: Topic, holder: Peer, timeout_ms: int, validate: Validate) -> None:
-        """Commit the batch through the journal of the event store; raises what is wrong with it at first sight.
+    def commit_event(self, store: EventStore, topic: Topic, owner: Peer, timeout_ms: int, validate: Validate) -> None:
+        """Commit the batch through the event journal. Raises KafkaError or StorageError if the batch is invalid.
 
-        The store works on a copy, which is counted in the memory for requests.
+        The event store keeps a copy of the batch, and memory is reserved for this copy.
         """
 
-        def validate_and_hold(
+        def validate_and_reserve(
             batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int
         ) -> Validated:
             validated = validate(batch, header, settings, now_ms)
-            self.hold(holder, len(validated[0]))
+            self.reserve(owner, len(validated[0]))
             return validated
 
         try:
-            store.produce(topic, self.batch, self.header, self._stored, timeout_ms, validate_and_hold)
+            store.produce(topic, self.batch, self.header, self._stored, timeout_ms, validate_and_reserve)
         except BaseException:
             self.release()
             raise
         self.batch = _NO_BATCH
 
     def _stored(self, outcome: Outcome) -> None:
-        if isinstance(outcome, Stored):
+        if isinstance(outcome, StoredCommit):
             [placed] = outcome.parts
             last_offset = placed.base_offset + placed.event_count - 1
             self.appended = Appended(placed.base_offset, last_offset, outcome.append_time_ms, outcome.is_repeated)
@@ -125,7 +128,7 @@ class PartitionAppend(Struct, eq=False, gc=False):
         self.settle()
 
     def fail(self, error: KafkaError | StorageError | StreamError) -> None:
-        """The batch is not stored, or not known to be."""
+        """Store the error of a batch that was not stored, or whose storage is uncertain."""
         self.failure = failure_of(error)
         self.batch = _NO_BATCH
         self.release()
@@ -133,7 +136,7 @@ class PartitionAppend(Struct, eq=False, gc=False):
     # --- waiting
 
     def wait(self, on_settled: Callable[[], None], timeout_ms: int) -> None:
-        """Call `on_settled` once when the outcome is known, which it is not yet."""
+        """Call `on_settled` once when the outcome is known. The outcome must not be known yet."""
         if self.appended is NOT_APPENDED:
             self.on_settled = on_settled
             return
@@ -146,29 +149,28 @@ class PartitionAppend(Struct, eq=False, gc=False):
         on_settled()
 
     def settle(self) -> None:
-        """Report the outcome of a batch that had not been appended, if a request waits: with acks=0 none does."""
+        """Notify the request that waits for the outcome. With acks=0 no request waits."""
         on_settled, self.on_settled = self.on_settled, None
         if on_settled is not None:
             on_settled()
 
-    # --- the memory of a batch that outlives the memory of its request
+    # --- the memory of a batch that outlives its request
 
-    def hold(self, holder: Peer, size_bytes: int) -> None:
-        """Count a copy of the batch in the memory for requests, until it is stored or refused; raises KafkaError."""
-        if not holder.hold(size_bytes):
-            raise no_memory()
-        self.holder, self.held_bytes = holder, size_bytes
+    def reserve(self, owner: Peer, size_bytes: int) -> None:
+        """Reserve memory for a copy of the batch until the batch is stored or refused. Raises KafkaError."""
+        if not owner.reserve(size_bytes):
+            raise memory_exhausted()
+        self.owner, self.reserved_bytes = owner, size_bytes
 
     def release(self) -> None:
-        """End the count of the copy, which is needed no longer."""
-        if self.holder is not None:
-            self.holder.release(self.held_bytes)
-            self.holder = None
+        """Release the memory that was reserved for the copy, if any."""
+        if self.owner is not None:
+            self.owner.release(self.reserved_bytes)
+            self.owner = None
 
-    # --- the answer
+    # --- the response
 
     def response(self) -> PartitionProduceResponse:
-        """The partition's part of the answer."""
         failure, appended = self.failure, self.appended
         if failure is None:
             return PartitionProduceResponse(
@@ -193,21 +195,22 @@ class PartitionAppend(Struct, eq=False, gc=False):
 
 
 def refused(index: int, error: KafkaError | StorageError) -> PartitionAppend:
-    """A batch that is not admitted."""
+    """Create the append of a batch that was not admitted."""
     made = PartitionAppend(index, _NO_BATCH)
     made.fail(error)
     return made
 
 
 def unsettled(appends: Iterable[PartitionAppend]) -> list[PartitionAppend]:
-    """The batches whose outcome is not known yet."""
+    """Return the batches whose outcome is not known yet."""
     return [one for one in appends if one.state not in (State.COMMITTED, State.FAILED)]
 
 
 def when_settled(waiting: Sequence[PartitionAppend], timeout_ms: int, call: Callable[[], None]) -> None:
-    """Call `call` once when the outcome of all these batches is known; it is known of none, and there is one.
+    """Call `call` once when the outcomes of all these batches are known.
 
-    A batch that is in its log is committed within `timeout_ms` from now, or fails with REQUEST_TIMED_OUT.
+    `waiting` must not be empty, and no outcome may be known yet. A batch that is in its log must be committed within
+    `timeout_ms` from now; otherwise it fails with REQUEST_TIMED_OUT.
     """
     left = len(waiting)
     if left == 1:
@@ -224,9 +227,9 @@ def when_settled(waiting: Sequence[PartitionAppend], timeout_ms: int, call: Call
         one.wait(one_settled, timeout_ms)
 
 
-def no_memory() -> KafkaError:
-    # Producers try again after a pause, without looking for another leader.
+def memory_exhausted() -> KafkaError:
+    # After this error a producer retries with a pause, and does not refresh its metadata to find another leader.
     return KafkaError(
         ErrorCode.NOT_ENOUGH_REPLICAS,
-        "too many batches wait for their commit or their transaction (queued.max.request.bytes), try again",
+        "the memory for batches that wait for a commit or a transaction is exhausted (queued.max.request.bytes), retry",
     )

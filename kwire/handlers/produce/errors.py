@@ -1,21 +1,21 @@
-"""Errors as a partition's part of a Produce response reports them."""
+"""The errors in partition responses of Produce."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from kwire.broker.partition import code_of
-from kwire.broker.store.commit import InvalidRecords
 from kwire.errors import ErrorCode, KafkaError, StreamError
+from kwire.streams.event_store.pending_commit import InvalidRecords
 from storage.errors import InvalidBatch, RecordProblem, StorageError
 
-# Records of one batch that are named in the answer.
+# Maximum number of invalid records of one batch that the response lists.
 RECORD_ERRORS_MAX = 1000
 
 
 class Failure(NamedTuple):
-    """Why a batch is not stored, or not known to be, and the records at fault where they are known.
+    """The error of a batch that was not stored, or whose storage is uncertain, and the known invalid records.
 
-    It takes the place of the exception, whose traceback would keep the batch in memory.
+    It is kept instead of the exception, because the traceback of the exception would keep the batch in memory.
     """
 
     code: ErrorCode

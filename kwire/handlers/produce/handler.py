@@ -1,26 +1,32 @@
-"""Produce 0-13: append record batches, answer when they are as safe as `acks` asks.
+"""Produce 0-13: append record batches and respond when they are as durable as `acks` requires.
 
-- Versions 0-2 are advertised but carry formats that are no longer stored: each partition answers UNSUPPORTED_VERSION.
-- One batch per partition, as Kafka demands; it stays opaque: header and CRC checked, offset patched, written.
-- acks 0 gets no answer (an error closes the connection, the only sign such a producer understands). acks 1 and all are
-  answered when the records are readable and as durable as the topic's `kwire.log.sync` says: with one copy of each
-  partition the two are the same. A request that waits longer than its timeout is answered with REQUEST_TIMED_OUT; the
-  time counts from the moment at which this request began to wait.
-- A batch for a topic of the event store is checked by its schemas and committed through the journal.
-- Where records are the reason for a refusal (no key in a compacted topic, a time outside the topic's limits, an event
-  that violates its schema) the answer names them (KIP-467), at most 1,000 of a batch. Codes and messages are Kafka's.
-- A large request is handled in chunks and yields to others between its partitions. A batch whose records have to be
-  read (compacted topics, limits of times, another codec) and that would hold the event loop is validated by a worker
-  process, within the request's timeout and at most 30 seconds; then the answer is REQUEST_TIMED_OUT. Until all batches
-  are appended the connection handles no later request: nothing overtakes them.
-- A batch the producer already wrote (same id, epoch and sequence) is answered with its first offset.
-- Version 3 is the first with today's record batches, and brought the transactional id; 5 adds the start of the log; 7
-  is the first that may carry zstd; 8 names single bad records and adds messages; 9 is flexible; 10 adds the current
-  leader. 11 knows TRANSACTION_ABORTABLE; from 12 on a transaction gets its partitions by what is produced to them
-  (KIP-890), before they have to be added first. Version 13 names topics by id.
-- The first batch of a transaction in a partition waits for the coordinator, at most for the request's timeout.
-- Copies of batches that wait for the coordinator or for the event store count against `queued.max.request.bytes`. When
-  that is used up they are refused with NOT_ENOUGH_REPLICAS, and producers try again.
+- Versions 0-2 are advertised, but have record formats that are no longer stored. Each of their partitions has
+  UNSUPPORTED_VERSION.
+- A request has one batch per partition, as in Kafka. The header and the CRC of a batch are checked, its offset is set,
+  and it is written. Its records are usually not read.
+- With acks=0 there is no response, and an error closes the connection, because the producer can detect no other error
+  report. With acks=1 and acks=all the response is sent when the records are readable and as durable as the topic's
+  `kwire.log.sync` requires. With one replica acks=1 and acks=all are the same. If a request waits longer than its
+  timeout, the error is REQUEST_TIMED_OUT. The timeout begins when the request begins to wait.
+- A batch for a topic of the event store is checked against its schemas and committed through the event journal.
+- If a batch is refused because of its records (no key in a compacted topic, a timestamp outside the topic's limits, an
+  event that violates its schema), the response lists at most 1,000 of these records (KIP-467). Codes and messages are
+  Kafka's.
+- A large request is handled in chunks, with yields to the event loop between its partitions. In compacted topics,
+  topics with timestamp limits and topics with another codec the records of a batch must be read. If that would block
+  the event loop, a worker process validates the batch. If this takes longer than the request's timeout (at least 1
+  second, at most 30 seconds), the error is REQUEST_TIMED_OUT. The connection handles its next request only when all
+  batches of this one are appended, so that the order is kept.
+- The response for a duplicate batch (same producer id, epoch and sequence) has the offset of the first append.
+- Version 3 is the first with the current record batch format and the transactional id. Version 5 adds the log start
+  offset. Version 7 is the first that allows zstd. Version 8 adds the list of invalid records and error messages.
+  Version 9 is flexible. Version 10 adds the current leader. Version 11 adds TRANSACTION_ABORTABLE. From version 12 on a
+  Produce request adds its partitions to the transaction (KIP-890). Before version 12 they must be added with
+  AddPartitionsToTxn. Version 13 names topics by id.
+- The first batch of a transaction in a partition waits for the coordinator, at most for the request's timeout or 1
+  second, whichever is longer.
+- Copies of batches that wait for the coordinator or for the event store are limited by `queued.max.request.bytes`.
+  Batches beyond this limit are refused with NOT_ENOUGH_REPLICAS, which producers retry.
 """
 
 import asyncio
@@ -29,60 +35,60 @@ from itertools import chain
 from typing import Any
 
 from kwire.broker.batch_validation import (
-    RECORDS_HERE_MAX,
+    RECORDS_ON_LOOP_MAX,
     TooLongForLoop,
     Validate,
     Validated,
-    as_validated,
-    validate_here,
+    skip_validation,
+    validate_on_loop,
 )
-from kwire.broker.chunking import next_turn
 from kwire.broker.partition import WAIT_MS_MAX
-from kwire.broker.topics import Topic
-from kwire.broker.work_allowance import LIGHT_WEIGHT_MAX
+from kwire.broker.topics.topics import Topic
+from kwire.concurrency.chunking import yield_to_loop
+from kwire.concurrency.work_allowance import LIGHT_WEIGHT_MAX
+from kwire.config.resources.topic import TopicSettings
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context, DropConnection, Held
 from kwire.handlers.produce.admission import FIRST_TOPIC_ID_VERSION, NONE, admit, admit_request
-from kwire.handlers.produce.append import PartitionAppend, no_memory, refused, unsettled, when_settled
+from kwire.handlers.produce.append import PartitionAppend, memory_exhausted, refused, unsettled, when_settled
 from kwire.handlers.produce.transactions import TransactionAppends
-from kwire.topic_config import TopicSettings
+from kwire.handlers.shared.context import BlockingContinuation, Context, DropConnection
 from kwire.wire.messages.produce import (
     PartitionProduceData,
     ProduceRequest,
     ProduceResponse,
     TopicProduceResponse,
 )
-from storage.batch import BatchHeader
+from storage.batch.format import TRANSACTIONAL_BIT
+from storage.batch.record_batch import BatchHeader
 from storage.errors import StorageError
-from storage.format import TRANSACTIONAL_BIT
 
-# Commits, validations and questions to the coordinator get at least this time: a producer that waits for less would
-# only send the batch again.
+# Minimum timeout of commits, validations and requests to the coordinator. If a shorter timeout of a producer were used,
+# the producer would only send the batch again.
 WORK_MS_MIN = 1000
-# The weights of `work_allowance.py`: of a partition besides the bytes of its batch, of a record that is validated, and
-# of a batch that is decompressed for it.
+# Weights as in `work_allowance.py`: of a partition (the bytes of its batch are added), of a validated record, and of
+# the decompression of a batch.
 PARTITION_WEIGHT = 8 * 1024
 RECORD_WEIGHT = 512
-UNFOLD_WEIGHT = 128 * 1024
+DECOMPRESSION_WEIGHT = 128 * 1024
 _NO_RECORDS = memoryview(b"")
 
 Response = ProduceResponse | Awaitable[ProduceResponse] | None
 
 
-def handle(context: Context, request: ProduceRequest) -> Response | Held:
-    return _Production(context, request).begin()
+def handle(context: Context, request: ProduceRequest) -> Response | BlockingContinuation:
+    return _ProduceOperation(context, request).begin()
 
 
-# One partition of a request: its topic, if that is known, what is produced to it, and where its append goes.
+# One partition of a request: its topic (None if unknown), its data, and the list to which its append is added.
 _Part = tuple[Topic | None, PartitionProduceData, list[PartitionAppend]]
 
 
-# The batches for one topic, and the name and id by which the request and its answer call it.
+# The name and the id of a topic, as in the request, and the appends to this topic.
 _TopicAppends = tuple[str, bytes, list[PartitionAppend]]
 
 
-class _Production:
-    """One request in its ordered phase: the batches are appended one after the other, in chunks if there is much."""
+class _ProduceOperation:
+    """The ordered phase of one request: appends its batches one after the other, in chunks if there are many."""
 
     __slots__ = (
         "_context",
@@ -100,31 +106,31 @@ class _Production:
         self._context = context
         self._request = request
         self._version = context.api_version
-        # What is wrong with the request as a whole: the answer for each of its partitions.
+        # An error of the whole request, which the response reports for each partition.
         self._refusal: KafkaError | None = None
         try:
             admit_request(self._version, request.acks)
         except KafkaError as error:
             self._refusal = error
         self._topics: list[_TopicAppends] = []
-        # Batches whose outcome was not known at once.
+        # Appends whose outcome was not known immediately.
         self._waiting: list[PartitionAppend] = []
         self._transaction: TransactionAppends | None = None
         self._copied_bytes = 0
-        # What was done in this iteration of the event loop.
+        # The weight of the work since the last yield to the event loop.
         self._weight = 0
 
-    def begin(self) -> Response | Held:
+    def begin(self) -> Response | BlockingContinuation:
         allowance, validate = self._context.services.work_allowance, self._validate_here
         weight_max = allowance.left
         parts = self._parts()
         for part in parts:
             if self._weight > weight_max:
-                return self._hold(part, parts)
+                return self._continue_in_chunks(part, parts)
             try:
-                self._take(part, validate)
+                self._append(part, validate)
             except TooLongForLoop:
-                return self._hold(part, parts)
+                return self._continue_in_chunks(part, parts)
         if self._weight >= LIGHT_WEIGHT_MAX:
             allowance.note(self._weight)
         return self._answer()
@@ -142,14 +148,14 @@ class _Production:
     def _work_ms_max(self) -> int:
         return max(self._request.timeout_ms, WORK_MS_MIN)
 
-    # --- the rest of a request that takes long
+    # --- the rest of a large request
 
-    def _hold(self, part: _Part, parts: Iterator[_Part]) -> Held:
+    def _continue_in_chunks(self, part: _Part, parts: Iterator[_Part]) -> BlockingContinuation:
         self._context.services.work_allowance.note(self._weight)
         parts = chain((part,), parts)
         if self._context.peer.is_frame_shared:
             parts = iter([self._copied(one) for one in parts])
-        return Held(self._finish(parts))
+        return BlockingContinuation(self._finish(parts))
 
     def _copied(self, part: _Part) -> _Part:
         _, data, _ = part
@@ -160,33 +166,33 @@ class _Production:
 
     async def _finish(self, parts: Iterator[_Part]) -> Response:
         peer, copied_bytes = self._context.peer, self._copied_bytes
-        if copied_bytes and not peer.hold(copied_bytes):
-            self._refusal, copied_bytes = no_memory(), 0
+        if copied_bytes and not peer.reserve(copied_bytes):
+            self._refusal, copied_bytes = memory_exhausted(), 0
         try:
-            await self._take_in_chunks(parts)
+            await self._append_in_chunks(parts)
         finally:
             if copied_bytes:
                 peer.release(copied_bytes)
         return self._answer()
 
-    async def _take_in_chunks(self, parts: Iterator[_Part]) -> None:
+    async def _append_in_chunks(self, parts: Iterator[_Part]) -> None:
         allowance = self._context.services.work_allowance
         deadline = asyncio.get_running_loop().time() + min(self._work_ms_max, WAIT_MS_MAX) / 1000
-        await next_turn()
+        await yield_to_loop()
         self._weight = 0
         for part in parts:
             if self._weight > allowance.left:
                 allowance.note(self._weight)
-                await next_turn()
+                await yield_to_loop()
                 self._weight = 0
             try:
-                self._take(part, self._validate_here)
+                self._append(part, self._validate_here)
             except TooLongForLoop:
-                await self._take_elsewhere(part, deadline)
+                await self._append_validated_by_worker(part, deadline)
         allowance.note(self._weight)
 
-    async def _take_elsewhere(self, part: _Part, deadline: float) -> None:
-        """Admit a batch, let the worker process validate it, and store it."""
+    async def _append_validated_by_worker(self, part: _Part, deadline: float) -> None:
+        """Admit a batch, validate it in a worker process, and store it."""
         services, (topic, data, appends) = self._context.services, part
         try:
             append = admit(topic, data.index, memoryview(data.records or b""), self._version)
@@ -196,11 +202,11 @@ class _Production:
                     append.batch, append.header, topic.settings, services.clock.now_ms()
                 )
             append.is_copy, append.batch = batch is not append.batch, batch
-            self._store(topic, append, as_validated)
+            self._store(topic, append, skip_validation)
         except TimeoutError:
             timed_out = KafkaError(
                 ErrorCode.REQUEST_TIMED_OUT,
-                "the records could not be validated within the request's timeout, send fewer of them in a request",
+                "the records could not be validated within the request's timeout; send fewer records in a request",
             )
             append = refused(data.index, timed_out)
         except (KafkaError, StorageError) as error:
@@ -209,10 +215,10 @@ class _Production:
 
     # --- one partition
 
-    def _take(self, part: _Part, validate: Validate) -> None:
-        """Admit and store a batch, or refuse it; raises TooLongForLoop if `validate` does: then nothing is done."""
+    def _append(self, part: _Part, validate: Validate) -> None:
+        """Admit and store a batch, or refuse it. Raises TooLongForLoop, without effect, if `validate` raises it."""
         topic, data, appends = part
-        batch: Any = data.records or _NO_RECORDS  # a view, of the frame or of a copy
+        batch: Any = data.records or _NO_RECORDS  # a view of the frame or of a copy
         self._weight += PARTITION_WEIGHT + len(batch)
         try:
             if self._refusal is not None:
@@ -225,13 +231,13 @@ class _Production:
         appends.append(append)
 
     def _validate_here(self, batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int) -> Validated:
-        self._weight += RECORD_WEIGHT * min(header.record_count, RECORDS_HERE_MAX)
+        self._weight += RECORD_WEIGHT * min(header.record_count, RECORDS_ON_LOOP_MAX)
         if header.compression:
-            self._weight += UNFOLD_WEIGHT
-        return validate_here(batch, header, settings, now_ms)
+            self._weight += DECOMPRESSION_WEIGHT
+        return validate_on_loop(batch, header, settings, now_ms)
 
     def _store(self, topic: Topic, append: PartitionAppend, validate: Validate) -> None:
-        """Append a batch to its log, or leave it to the event store or to its transaction to do so."""
+        """Append a batch to its log, or pass it to the event store or to its transaction."""
         if topic.settings.is_event_topic:
             store = self._context.services.event_store
             append.commit_event(store, topic, self._context.peer, self._work_ms_max, validate)
@@ -244,8 +250,8 @@ class _Production:
             self._waiting.append(append)
 
     def _answer(self) -> Response:
-        """The end of the ordered phase."""
-        # If that took long, the outcome of the first batches may be known by now.
+        """End the ordered phase. Return the response, an awaitable of it, or None with acks=0."""
+        # If the ordered phase was long, the outcomes of the first batches may be known by now.
         waiting = unsettled(self._waiting) if self._waiting else []
         if self._transaction is not None:
             waiting += self._transaction.append()
@@ -258,7 +264,7 @@ class _Production:
         answered: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
 
         def answer() -> None:
-            if not answered.done():  # else the connection is gone
+            if not answered.done():  # it is done (cancelled) if the connection was closed
                 answered.set_result(_response(topics))
 
         when_settled(waiting, self._request.timeout_ms, answer)

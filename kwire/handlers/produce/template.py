@@ -1,61 +1,65 @@
-"""Templates: a cached parse and a cached answer for the commonest request there is, the one before with other records.
+"""Templates of Produce: cached parsing and encoding for requests that repeat the previous one with other records.
 
-A producer sends the same bytes again and again except for the batches and the partitions they go to, and gets the same
-answer except for a few numbers per partition. A template keeps what is equal: the bytes before the partitions, the
-topic, and the answer around its numbers. It replaces decoding and encoding, nothing else: admission of the batches,
-append and wait are those of `admission.py` and `append.py`. A request that does not fit is decoded.
+The requests of a producer usually differ only in their batches and partitions. The responses differ only in a few
+numbers per partition. A template stores the constant parts: the bytes before the partitions, the topic, and the bytes
+of the response around its numbers. A template replaces only decoding and encoding. Admission, append and wait are
+implemented by `admission.py` and `append.py`. A request that does not fit the template is decoded.
 """
 
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
-from kwire.broker.batch_validation import TooLongForLoop, is_light, validate_here
+from kwire.broker.batch_validation import TooLongForLoop, is_light, validate_on_loop
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context, LaterFrame
 from kwire.handlers.produce.admission import FIRST_ZSTD_VERSION, Admitted, admit_repeated_batch
 from kwire.handlers.produce.append import PartitionAppend, when_settled
+from kwire.handlers.shared.context import Context, DeferredFrame
 from kwire.wire.codec import encode_message
 from kwire.wire.errors import WireError
 from kwire.wire.messages.produce import PRODUCE, ProduceRequest, ProduceResponse, TopicProduceResponse
 from kwire.wire.varint import decode_uvarint, encode_uvarint
+from storage.batch.format import NO_TIMESTAMP, TRANSACTIONAL_BIT
 from storage.errors import StorageError
-from storage.format import NO_TIMESTAMP, TRANSACTIONAL_BIT
-from storage.log import Appended
+from storage.log.log import Appended
 
-# From version 5 on the numbers that differ stand side by side in the answer; here every codec is allowed besides.
+# Templates exist from version 7 on. These versions accept every codec, and the variable numbers of a partition are
+# adjacent in the response (they are since version 5).
 FIRST_VERSION = FIRST_ZSTD_VERSION
-# Requests with more partitions than this are decoded: the count in their answer would take more than one byte.
+# Requests with more partitions are decoded. The limit keeps the partition count of a flexible response in one byte.
 PARTITIONS_MAX = 100
-# Larger requests are decoded, and handled in chunks.
+# Larger requests are decoded and handled in chunks.
 FRAME_BYTES_MAX = 4 * 1024 * 1024
-# A template keeps the structs of answers of up to this many partitions, about 200 bytes for each partition: a node has
-# many connections. The structs of larger answers are shared by all of them.
+# Each template caches the structs of responses with up to this many partitions (about 200 bytes per partition). The
+# limit is low, because a node has many connections and each has its template. The structs of larger responses are in a
+# cache that all connections share.
 PACKINGS_MAX = 16
 STRUCTS_MAX = 256
 
-# A partition's numbers in an answer: index, error code, base offset, append time, log start.
+# The numbers of a partition in a response: index, error code, base offset, append time, log start offset.
 _NUMBERS = struct.Struct(">ihqqq")
-# Numbers that no real answer has, to find their place in an encoded one.
-_MARKS = (0x01020304, 0, 0x0102030405060708, 0x1112131415161718, 0x2122232425262728)
-# The size of an answer and the correlation id of its request.
+# Values that do not occur in responses. They are used to find the positions of the numbers in an encoded response.
+_PLACEHOLDERS = (0x01020304, 0, 0x0102030405060708, 0x1112131415161718, 0x2122232425262728)
+# The size of a response and the correlation id of its request.
 _ANSWER_HEAD = struct.Struct(">ii")
 _SIZE_BYTES = 4
 _unpack_call = struct.Struct(">i").unpack_from
-# A partition's index and the length of its batch, unsigned: negative numbers become too large, and are refused.
+# The index of a partition and the length of its batch. Both are read as unsigned: a negative number becomes a very
+# large one, and the request does not fit the template.
 _unpack_part = struct.Struct(">II").unpack_from
-# Nearly all lengths take up to three bytes, and no batch is so short that these would not be there.
+# The index of a partition and the first three bytes after it. The batch length is nearly always in these bytes. A batch
+# is longer than three bytes, so these bytes always exist.
 _unpack_flexible_part = struct.Struct(">IBBB").unpack_from
 # API key, version and correlation id of a frame.
 _HEAD_BYTES = 8
 
-# How an answer is packed: its size, the bytes before the first partition, and the packing of both and all the rest.
+# A response's size, the bytes before its first partition, and the function that packs it.
 _Packing = tuple[int, bytes, Callable[..., bytes]]
 
 
 class Template:
-    """One form of request to one topic, with acks, and of its answer. It never changes."""
+    """The template of requests to one topic and of their responses. It is immutable, except for cached packings."""
 
     __slots__ = (
         "_after",
@@ -89,38 +93,39 @@ class Template:
         self._version = version
         self._is_flexible = is_flexible = version >= PRODUCE.first_flexible
         self._count_bytes = 1 if is_flexible else 4
-        # The header of a flexible answer ends with its own, empty, tags.
+        # The header of a flexible response ends with its tagged fields, which are empty.
         self._head_tags = bytes(1 if is_flexible else 0)
-        # The request: API key and version as one number, what is between the correlation id and the count of
-        # partitions, where the partitions begin, and what follows the last one.
+        # Of the request: API key and version as one number, the bytes between the correlation id and the partition
+        # count, the position of the first partition, and the bytes after the last partition.
         (self._call,) = _unpack_call(frame)
         self._start = len(frame) - self._size_of_partitions(request)
         self._before = before = frame[_HEAD_BYTES : self._start - self._count_bytes].tobytes()
         self._unpack_head = struct.Struct(f">ii{len(before)}s{'B' if is_flexible else 'i'}").unpack_from
         self._tail = bytes(2 if is_flexible else 0)
-        # The answer: what is before the count of partitions, after the numbers of each, and after the last.
-        index, _, base_offset, append_time_ms, log_start_offset = _MARKS
-        marked = PartitionAppend(
+        # Of the response: the bytes before the partition count, after each partition's numbers, and at the end.
+        index, _, base_offset, append_time_ms, log_start_offset = _PLACEHOLDERS
+        sample = PartitionAppend(
             index,
             memoryview(b""),
             appended=Appended(base_offset, base_offset, append_time_ms, False),
             log_start_offset=log_start_offset,
         )
-        front, _, after = self._encoded([marked]).partition(_NUMBERS.pack(*_MARKS))
+        front, _, after = self._encoded([sample]).partition(_NUMBERS.pack(*_PLACEHOLDERS))
         self._words = self._head_tags + front[: -self._count_bytes]
-        # Topic tags, throttle time and the answer's own tags end it; the bytes before them belong to each partition.
+        # A flexible response ends with the tags of the topic, the throttle time and the tags of the response; others
+        # end with the throttle time. The bytes between a partition's numbers and this end follow every partition.
         end_bytes = 1 + 4 + 1 if is_flexible else 4
         self._between, self._after = after[:-end_bytes], after[-end_bytes:]
-        # The packing of answers without errors, by their number of partitions.
+        # The packings of responses without errors, by the number of partitions.
         self._packings: dict[int, _Packing] = {}
         self._packing_of_one = self._packing(1)
 
     # --- the request
 
     def parse(self, frame: memoryview) -> tuple[int, list[PartitionAppend]] | None:
-        """The correlation id and the admitted batches of a request; None if the template does not fit.
+        """Return the correlation id and the admitted batches of a request, or None if it does not fit the template.
 
-        Raises what the bytes make it raise: then it does not fit either.
+        A request that does not fit may also raise KafkaError, StorageError, WireError, struct.error or IndexError.
         """
         call, correlation_id, before, count = self._unpack_head(frame)
         if call != self._call or before != self._before:
@@ -134,7 +139,7 @@ class Template:
         for _ in range(count):
             if is_flexible:
                 index, first, second, third = _unpack_flexible_part(frame, position)
-                # As `decode_uvarint` does, which reads each byte through the view: that would be 0.2 µs more per batch.
+                # The same as `decode_uvarint`, which takes 0.2 µs more per batch because it indexes the view per byte.
                 if first < 128:
                     start, length = position + 5, first - 1
                 elif second < 128:
@@ -145,7 +150,7 @@ class Template:
                     length, start = decode_uvarint(frame, position + 4)
                     length -= 1
                 end = start + length
-                if frame[end]:  # tags; none are known
+                if frame[end]:  # tagged fields: none are defined
                     return None
                 position = end + 1
             else:
@@ -157,23 +162,23 @@ class Template:
             if header.attributes & TRANSACTIONAL_BIT:
                 return None
             appends.append(PartitionAppend(index, batch, partitions[index], header))
-        # Topic and request end here; without unknown tags each leaves one zero byte.
+        # The topic and the request end with one zero byte each if they have no tagged fields.
         if frame[position:] != self._tail or position > len(frame):
             return None
         return correlation_id, appends
 
     def _size_of_partitions(self, request: ProduceRequest) -> int:
-        """The bytes of the partitions and of everything after them in the request."""
+        """Return the size of the partitions in the request and of everything after them."""
         size = 2 if self._is_flexible else 0
         for data in request.topic_data[0].partition_data:
             records = len(data.records or b"")
             size += 4 + records + (len(encode_uvarint(records + 1)) + 1 if self._is_flexible else 4)
         return size
 
-    # --- the answer
+    # --- the response
 
     def encode(self, correlation_id: int, appends: Sequence[PartitionAppend]) -> bytes:
-        """The frame of the answer."""
+        """Encode the response frame."""
         between = self._between
         if len(appends) == 1 and appends[0].failure is None:
             one, (size, before, pack) = appends[0], self._packing_of_one
@@ -219,8 +224,8 @@ class Template:
         return packing
 
 
-class _LaterAnswer(LaterFrame):
-    """The frame of an answer that is encoded when the outcome of all batches is known."""
+class _DeferredResponse(DeferredFrame):
+    """A response frame that is encoded when the outcome of all batches is known."""
 
     __slots__ = ("_appends", "_correlation_id", "_template")
 
@@ -235,8 +240,8 @@ class _LaterAnswer(LaterFrame):
         self.complete(self._template.encode(self._correlation_id, self._appends))
 
 
-class RepeatedProduce:
-    """The template of one connection, made when a request comes for the second time in a row."""
+class ProduceTemplateCache:
+    """The Produce template of one connection. It is created when two successive requests have the same form."""
 
     __slots__ = ("_target", "_template")
 
@@ -244,12 +249,15 @@ class RepeatedProduce:
         self._template: Template | None = None
         self._target: object = None
 
-    def answer(self, frame: memoryview) -> bytes | LaterFrame | None:
-        """Append the batches of a request and return the frame of its answer. None: nothing has been done."""
+    def answer(self, frame: memoryview) -> bytes | DeferredFrame | None:
+        """Append the batches of a request, or return None, without effect, if the request must be decoded.
+
+        The result is the response frame, complete or deferred.
+        """
         template = self._template
         if template is None or len(frame) > FRAME_BYTES_MAX:
             return None
-        # All revisions of `Admitted`, compared here: a method would cost as much as ten of them.
+        # Every revision of `Admitted` is compared here, because a method call takes as long as ten comparisons.
         admitted = template.admitted
         if admitted.topic.revision != admitted.topic_revision:
             self._template = None
@@ -264,31 +272,31 @@ class RepeatedProduce:
         waiting: Sequence[PartitionAppend]
         if len(appends) == 1:
             try:
-                waiting = () if appends[0].append_to_log(validate_here) else appends
+                waiting = () if appends[0].append_to_log(validate_on_loop) else appends
             except TooLongForLoop:
                 return None
         else:
             now_ms = template.clock.now_ms()
             if not _are_light(appends, now_ms):
                 return None
-            waiting = [one for one in appends if not one.append_to_log(validate_here, now_ms)]
+            waiting = [one for one in appends if not one.append_to_log(validate_on_loop, now_ms)]
         if not waiting:
             return template.encode(correlation_id, appends)
-        later = _LaterAnswer(template, correlation_id, appends)
+        later = _DeferredResponse(template, correlation_id, appends)
         when_settled(waiting, template.timeout_ms, later.encode)
         return later
 
-    def learn(
+    def update(
         self, context: Context, frame: memoryview, request: ProduceRequest, response: ProduceResponse | None
     ) -> None:
-        """Make a template of a request that was decoded, if it has the form of the one before."""
+        """Create a template from a decoded request if it has the same form as the previous one."""
         self._template = None
         version = context.api_version
         if version < FIRST_VERSION or len(request.topic_data) != 1 or request.transactional_id is not None:
             return
         [asked] = request.topic_data
         target = (version, asked.name, asked.topic_id, request.acks)
-        # A template costs more than it saves on a connection that writes to several topics in turn.
+        # If a connection alternates between topics, creating templates takes more time than they save.
         is_repeated, self._target = target == self._target, target
         if not is_repeated or (response is not None and _has_error(response)):
             return
@@ -299,7 +307,7 @@ class RepeatedProduce:
 
 
 def _are_light(appends: Sequence[PartitionAppend], now_ms: int) -> bool:
-    """Whether all of them can be appended in one go, as far as their records have to be read."""
+    """Whether all batches can be validated without blocking the event loop."""
     settings = appends[0].partition.settings
     is_plain, latest_ms = settings.is_plain, now_ms + settings.timestamp_after_max_ms
     for one in appends:

@@ -1,21 +1,21 @@
-"""What AlterConfigs and IncrementalAlterConfigs have in common: changes are made, and each resource gets its answer."""
+"""The common part of AlterConfigs and IncrementalAlterConfigs: apply the changes and build a result per resource."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from kwire.broker.chunking import spread
-from kwire.broker.config_changes import ConfigChanges, ResourceChange
-from kwire.handlers.context import Context
+from kwire.broker.admin.config_changes import ConfigChanges, ResourceChange
+from kwire.concurrency.chunking import spread
+from kwire.handlers.shared.context import Context
 
 Answer = TypeVar("Answer")
 
 
-async def altered(
+async def alter_resources(
     context: Context, changes: Sequence[ResourceChange], validate_only: bool, answer: Callable[..., Answer]
 ) -> list[Answer]:
-    """Make the changes, or only judge them; `answer` is how the API's response names a resource."""
+    """Apply the changes, or only validate them. `answer` is the class of the result of one resource."""
     services = context.services
-    errors = await ConfigChanges(services.topics, services.configs).make(changes, validate_only)
+    errors = await ConfigChanges(services.topics, services.configs).apply(changes, validate_only)
     return [
         answer(
             error_code=error.code if error is not None else 0,

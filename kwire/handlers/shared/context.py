@@ -1,71 +1,73 @@
-"""What every handler is given besides the request: the services of this node, and who asks."""
+"""The context of a request, which is passed to its handler, and the types of a handler's results."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from kwire.broker.admin.dynamic_configs import DynamicConfigs
+from kwire.broker.admin.features import Features
+from kwire.broker.admin.log_dirs import LogDirs
+from kwire.broker.admin.metadata_log import MetadataLog
+from kwire.broker.admin.producer_ids import ProducerIds
 from kwire.broker.batch_validation import ValidationWorker
-from kwire.broker.cold_reads import ColdReads
-from kwire.broker.dynamic_configs import DynamicConfigs
-from kwire.broker.features import Features
-from kwire.broker.fetch_sessions import FetchSessions
-from kwire.broker.log_dirs import LogDirs
-from kwire.broker.metadata_log import MetadataLog
-from kwire.broker.moves import Moves
-from kwire.broker.producer_ids import ProducerIds
-from kwire.broker.store.event_store import EventStore
-from kwire.broker.topics import Topics
-from kwire.broker.work_allowance import WorkAllowance
+from kwire.broker.fetch.cold_reads import ColdReads
+from kwire.broker.fetch.sessions import FetchSessions
+from kwire.broker.maintenance.relocation import Relocations
+from kwire.broker.topics.topics import Topics
 from kwire.clock import Clock
+from kwire.concurrency.work_allowance import WorkAllowance
 from kwire.config import Config
 from kwire.coordinator.group.coordinator import GroupCoordinator
-from kwire.coordinator.transaction.admissions import Admissions
+from kwire.coordinator.transaction.admission import TransactionAdmission
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
-from kwire.coordinator.transaction.marker_writing import Markers
+from kwire.coordinator.transaction.marker_appender import MarkerAppender
+from kwire.streams.event_store.event_store import EventStore
 from kwire.wire.schema import Api
 
 
 class DropConnection(Exception):
-    """The only way to tell a client that asked for no answer (acks=0) that its request failed."""
+    """Raised to close the connection. A client with acks=0 expects no response, so it gets no other error report."""
 
 
 class Peer(Protocol):
-    """The connection a request came on."""
+    """The connection of a request."""
 
     @property
     def client_host(self) -> str: ...
 
     @property
     def endpoint(self) -> tuple[str, int]:
-        """The address at which this client should look for this node."""
+        """The address at which this client should connect to this node."""
         ...
 
     @property
     def is_frame_shared(self) -> bool:
-        """Whether the request lies in memory that the next read of any connection overwrites."""
+        """Whether the request is in a buffer that the next read of any connection overwrites."""
         ...
 
-    def hold(self, size_bytes: int) -> bool:
-        """Count copies of a request that outlive its ordered phase against `queued.max.request.bytes`.
+    def reserve(self, size_bytes: int) -> bool:
+        """Reserve memory, limited by `queued.max.request.bytes`, for copies that outlive the request's ordered phase.
 
-        False if that is used up: then there must be no copy.
+        Return False if the memory is exhausted. Then the caller must not copy.
         """
         ...
 
     def release(self, size_bytes: int) -> None:
-        """The end of copies that were counted by `hold`."""
+        """Release memory that `reserve` reserved."""
         ...
 
 
 class NodeFacts(Struct, frozen=True):
+    """The identity of this node."""
+
     node_id: int
     cluster_id: str
     rack: str | None
 
 
 class Services(Struct, frozen=True):
-    """Everything a handler may use. Built once, in node.py."""
+    """The services that handlers use. They are created once, in node.py."""
 
     apis: Mapping[int, Api]
     node: NodeFacts
@@ -77,11 +79,11 @@ class Services(Struct, frozen=True):
     metadata_log: MetadataLog
     groups: GroupCoordinator
     transactions: TransactionCoordinator
-    admissions: Admissions
-    markers: Markers
+    transaction_admission: TransactionAdmission
+    markers: MarkerAppender
     cold_reads: ColdReads
     fetch_sessions: FetchSessions
-    moves: Moves
+    relocations: Relocations
     log_dirs: LogDirs
     event_store: EventStore
     validation: ValidationWorker
@@ -89,12 +91,12 @@ class Services(Struct, frozen=True):
 
     @property
     def config(self) -> Config:
-        """The configuration in force: it may be another one at the next look."""
+        """The current configuration. A dynamic change replaces this object, so read it again for each request."""
         return self.configs.config
 
 
 class Context:
-    """One request's surroundings."""
+    """The context of one request: services, connection, API version and client id."""
 
     __slots__ = ("api_version", "client_id", "peer", "services")
 
@@ -113,61 +115,65 @@ class Context:
         return self.peer.endpoint
 
 
-class LaterFrame:
-    """The frame of an answer that comes later, by a callback: a future or a task would cost several times as much."""
+class DeferredFrame:
+    """A response frame that is completed later, through a callback. Futures and tasks cost several times as much."""
 
     __slots__ = ("_call", "frame")
 
     def __init__(self) -> None:
-        # The answer, once it is there.
+        # None until the response frame is complete.
         self.frame: bytes | None = None
         self._call: Callable[[bytes], None] | None = None
 
     def complete(self, frame: bytes) -> None:
-        """The answer is there; called once."""
+        """Set the frame. It must be called exactly once."""
         if self._call is None:
             self.frame = frame
         else:
             self._call(frame)
 
     def on_complete(self, call: Callable[[bytes], None]) -> None:
-        """Call once with the frame; at once if it is there."""
+        """Call `call` once with the frame: immediately if the frame is complete, else when it is completed."""
         if self.frame is None:
             self._call = call
         else:
             call(self.frame)
 
 
-class Held(NamedTuple):
-    """What a handler returns when the ordered phase of a request takes long: the rest of that phase.
+class BlockingContinuation(NamedTuple):
+    """The rest of the ordered phase of a request, which a handler returns if this phase takes long.
 
-    Until it is done the connection handles no later request and keeps the memory of this one, unless that is shared.
-    It returns what the handler would have returned, or raises DropConnection.
+    Until the coroutine has ended, the connection handles no later request. It also keeps the memory of the request,
+    except if the request is in the shared buffer. The coroutine returns a response as a handler does, or raises
+    DropConnection.
     """
 
     rest: Coroutine[Any, Any, Any]
 
 
-class Shortcut(Protocol):
-    """A connection's quick way for requests that are like one before: `template.py` of Produce and of OffsetCommit."""
+class TemplateCache(Protocol):
+    """A connection's cached template for repeated requests: see `template.py` of Produce and of OffsetCommit."""
 
-    def answer(self, frame: memoryview) -> bytes | LaterFrame | None:
-        """The frame of the answer, now or later. None: the request has to be decoded, and nothing has been done."""
+    def answer(self, frame: memoryview) -> bytes | DeferredFrame | None:
+        """Handle a request that fits the template and return the response frame, complete or deferred.
+
+        Return None, without any effect, if the request does not fit. Then the request must be decoded.
+        """
         ...
 
-    def learn(self, context: Context, frame: memoryview, request: Any, response: Any | None) -> None:
-        """Take note of a request that was decoded, and of its response, which is None if it comes later."""
+    def update(self, context: Context, frame: memoryview, request: Any, response: Any | None) -> None:
+        """Update the template after a request was decoded. `response` is None if the response is not known yet."""
         ...
 
 
 class Handler(NamedTuple):
-    """An API and what answers it: at once (a response, or None for no answer at all), or later.
+    """An API and its handler.
 
-    What comes later is an awaitable of the response, or Held. `has_records` is for an API whose requests are long
-    because of the records in them, which are not decoded.
+    The handler returns a response, None for no response, an awaitable of a response, or a BlockingContinuation.
+    `has_records` is True if the requests of the API are large because of record batches, which are not decoded.
     """
 
     api: Api
     handle: Callable[[Context, Any], Any | Awaitable[Any]]
-    shortcut: Callable[[], Shortcut] | None = None
+    template_cache: Callable[[], TemplateCache] | None = None
     has_records: bool = False

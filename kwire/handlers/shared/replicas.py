@@ -1,23 +1,24 @@
-"""What one node can promise about replicas: exactly one, on itself."""
+"""Checks of requested replicas. Each partition has exactly one replica, on this node."""
 
 from collections.abc import Iterable, Sequence
 
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.context import Context
+from kwire.handlers.shared.context import Context
 
 DEFAULT = -1
 
 
 def check_replication_factor(factor: int) -> None:
-    """Whether it can be one at all."""
+    """Check that the value is a valid replication factor."""
     if factor < DEFAULT or factor == 0:
         raise KafkaError(
-            ErrorCode.INVALID_REPLICATION_FACTOR, f"A replication factor is at least 1, or -1 for the default: {factor}"
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"A replication factor must be at least 1, or -1 for the default: {factor}",
         )
 
 
 def check_replica_count(factor: int) -> None:
-    """Whether there are so many brokers."""
+    """Check that there are enough brokers."""
     if factor > 1:
         raise KafkaError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
@@ -26,12 +27,12 @@ def check_replica_count(factor: int) -> None:
 
 
 def check_assignments(context: Context, assignments: Iterable[Sequence[int]]) -> None:
-    """Each must name this node, once, and nobody else."""
+    """Check that each assignment consists of this node only."""
     here = context.services.node.node_id
     for brokers in assignments:
-        stranger = next((broker for broker in brokers if broker != here), None)
-        if stranger is not None:
-            problem = f"Broker {stranger} is not registered; only {here} is."
+        unknown = next((broker for broker in brokers if broker != here), None)
+        if unknown is not None:
+            problem = f"Broker {unknown} is not registered; only {here} is."
         elif len(brokers) != 1:
             problem = f"Broker {here} is named more than once." if brokers else "An assignment names no broker."
         else:

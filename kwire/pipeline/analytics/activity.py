@@ -1,9 +1,9 @@
-"""The analyses: each takes events (room, event_type, user, event_time) and returns its rows.
+"""The functions that compute the analyses. Each takes events (room, event_type, user, event_time) and returns rows.
 
-The same functions work on a stream and on a batch. On a stream each group leaves once, when the watermark has passed
-its window's end, in output mode `append`; the watermark follows the newest event that the analysis counts. What is
-counted twice, first by user or room and then over them, is two aggregations in a row: exact, and no row of state grows
-with the number of users.
+The functions work on streams and on batches. On a stream, in output mode `append`, each group is emitted once, when the
+watermark has passed the end of its window. The watermark depends on the newest event that the analysis includes.
+Active users and top rooms use two aggregations in sequence. The results are exact, and the size of a row in Spark's
+state does not grow with the number of users.
 """
 
 from typing import TYPE_CHECKING
@@ -16,36 +16,37 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-def counts(events: "DataFrame", asked: Analysis) -> "DataFrame":
-    """How many events of each type came in each room, by sliding window."""
-    groups = _in_time(events, asked).groupBy(_window(asked), "room", "event_type")
+def counts(events: "DataFrame", analysis: Analysis) -> "DataFrame":
+    """Return the number of events of each type in each room, by sliding window."""
+    groups = _in_time(events, analysis).groupBy(_window(analysis), "room", "event_type")
     return groups.agg(F.count("*").alias("events")).select(*_ends("window"), "room", "event_type", "events")
 
 
-def active_users(events: "DataFrame", asked: Analysis) -> "DataFrame":
-    """How many different users did something in each room, by sliding window."""
-    groups = _in_time(_with_user(events), asked).groupBy(_window(asked), "room", "user")
+def active_users(events: "DataFrame", analysis: Analysis) -> "DataFrame":
+    """Return the number of distinct users with events in each room, by sliding window."""
+    groups = _in_time(_with_user(events), analysis).groupBy(_window(analysis), "room", "user")
     seen = groups.agg(F.count("*").alias("events"))
     by_room = seen.groupBy("window", "room").agg(F.count("*").alias("users"), F.sum("events").alias("events"))
     return by_room.select(*_ends("window"), "room", "users", "events")
 
 
-def top_rooms(events: "DataFrame", asked: Analysis) -> "DataFrame":
-    """The rooms with most events, by sliding window; of equal ones those first in the alphabet."""
-    by_room = _in_time(events, asked).groupBy(_window(asked), "room").agg(F.count("*").alias("events"))
-    # Sorted by the count from the largest, then by the name from the smallest: ascending in both.
+def top_rooms(events: "DataFrame", analysis: Analysis) -> "DataFrame":
+    """Return the rooms with the most events, by sliding window. Rooms with equal numbers are in alphabetical order."""
+    by_room = _in_time(events, analysis).groupBy(_window(analysis), "room").agg(F.count("*").alias("events"))
+    # The count is negated, so that the sort is by descending count and then by ascending name.
     ranked = F.sort_array(F.collect_list(F.struct((-F.col("events")).alias("below"), F.col("room"))))
     first = F.transform(
-        F.slice(ranked, 1, asked.top), lambda one: F.struct(one["room"].alias("room"), (-one["below"]).alias("events"))
+        F.slice(ranked, 1, analysis.top),
+        lambda one: F.struct(one["room"].alias("room"), (-one["below"]).alias("events")),
     )
     by_window = by_room.groupBy("window").agg(first.alias("rooms"))
     return by_window.select(*_ends("window"), "rooms")
 
 
-def sessions(events: "DataFrame", asked: Analysis) -> "DataFrame":
-    """What each user did in each room without a longer pause: from the first event to the last."""
-    pause = F.session_window("event_time", interval(asked.gap_ms))
-    groups = _in_time(_with_user(events), asked).groupBy(pause, "room", "user")
+def sessions(events: "DataFrame", analysis: Analysis) -> "DataFrame":
+    """Return the sessions of each user in each room. A session ends after a pause of `analysis.gap_ms`."""
+    pause = F.session_window("event_time", interval(analysis.gap_ms))
+    groups = _in_time(_with_user(events), analysis).groupBy(pause, "room", "user")
     whole = groups.agg(F.count("*").alias("events"), F.max("event_time").alias("session_end"))
     return whole.select(F.col("session_window.start").alias("session_start"), "session_end", "room", "user", "events")
 
@@ -54,12 +55,12 @@ def _with_user(events: "DataFrame") -> "DataFrame":
     return events.where("user IS NOT NULL")
 
 
-def _in_time(events: "DataFrame", asked: Analysis) -> "DataFrame":
-    return events.withWatermark("event_time", interval(asked.lateness_ms))
+def _in_time(events: "DataFrame", analysis: Analysis) -> "DataFrame":
+    return events.withWatermark("event_time", interval(analysis.lateness_ms))
 
 
-def _window(asked: Analysis) -> "Column":
-    return F.window("event_time", interval(asked.window_ms), interval(asked.slide_ms))
+def _window(analysis: Analysis) -> "Column":
+    return F.window("event_time", interval(analysis.window_ms), interval(analysis.slide_ms))
 
 
 def _ends(window: str) -> tuple["Column", "Column"]:

@@ -1,4 +1,4 @@
-"""What an analysis is asked for: spans of time, as people write them (500ms, 30s, 5m, 2h, 1d), and how many rooms."""
+"""The parameters of an analysis: durations (500ms, 30s, 5m, 2h, 1d) and the number of top rooms."""
 
 import argparse
 import re
@@ -7,16 +7,17 @@ from dataclasses import dataclass
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _SPAN = re.compile(r"([0-9]{1,9})(ms|s|m|h|d)", re.ASCII)
 SPAN_MS_MAX = 366 * _UNITS_MS["d"]
-# An event is counted in each window that it falls into.
+# The maximum number of overlapping windows that contain the same event.
 WINDOWS_PER_EVENT_MAX = 120
 TOP_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Windows of `window_ms` begin every `slide_ms`; a session ends after `gap_ms` without an event.
+    """The parameters of an analysis.
 
-    Events may come `lateness_ms` behind the newest one and still count. The `top` rooms are told of each window.
+    A window of `window_ms` starts every `slide_ms`. A session ends after `gap_ms` without an event. An event is
+    included if it is at most `lateness_ms` older than the newest event. `top` is the maximum number of top rooms.
     """
 
     window_ms: int
@@ -27,35 +28,34 @@ class Analysis:
 
     def __post_init__(self) -> None:
         if not 1 <= self.top <= TOP_MAX:
-            raise ValueError(f"--top takes 1 to {TOP_MAX} rooms, not {self.top}")
+            raise ValueError(f"--top: must be from 1 to {TOP_MAX}, got {self.top}")
         if min(self.window_ms, self.slide_ms, self.gap_ms) < 1:
-            raise ValueError("a window, its slide and the gap between sessions take at least a millisecond")
+            raise ValueError("--window, --slide and --session-gap must be at least 1ms")
         if self.window_ms % self.slide_ms:
             raise ValueError(
-                f"windows of {span_text(self.window_ms)} cannot begin every {span_text(self.slide_ms)}: "
-                "the window must be a whole number of slides"
+                f"--window {span_text(self.window_ms)}: must be a multiple of --slide {span_text(self.slide_ms)}"
             )
         if self.window_ms // self.slide_ms > WINDOWS_PER_EVENT_MAX:
             raise ValueError(
                 f"each event would be counted in {self.window_ms // self.slide_ms} windows; "
-                f"{WINDOWS_PER_EVENT_MAX} is the most, take a longer --slide"
+                f"the maximum is {WINDOWS_PER_EVENT_MAX}: use a longer --slide"
             )
 
 
 def span_ms(text: str) -> int:
-    """What an argument such as `30s` means; made for argparse."""
+    """Convert a duration such as `30s` to milliseconds. Used as a type for argparse."""
     match = _SPAN.fullmatch(text)
     if match is None or (value := int(match[1]) * _UNITS_MS[match[2]]) > SPAN_MS_MAX:
-        raise argparse.ArgumentTypeError(f"{text!r} is no span of time such as 500ms, 30s, 5m, 2h or 1d")
+        raise argparse.ArgumentTypeError(f"expected a duration such as 500ms, 30s, 5m, 2h or 1d, got {text!r}")
     return value
 
 
 def span_text(span: int) -> str:
-    """The shortest way to write it: 60000 is `1m`."""
+    """Return a duration as its shortest text. Example: 60000 is `1m`."""
     unit = max((each for each in _UNITS_MS if not span % _UNITS_MS[each]), key=lambda each: _UNITS_MS[each])
     return f"{span // _UNITS_MS[unit]}{unit}"
 
 
 def interval(span: int) -> str:
-    """As Spark takes it."""
+    """Return a duration in Spark's notation."""
     return f"{span} milliseconds"

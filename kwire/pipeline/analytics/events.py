@@ -1,4 +1,4 @@
-"""Records of rooms and topics as events to be counted: where, what, who, when."""
+"""Converts records of rooms and topics to the events that are analysed, with room, type, user and time."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EventFields:
-    """Where the payload says who did it and, if it does, when: names of fields, with dots between those of objects."""
+    """The payload fields with the user and, optionally, the time. A nested field is a path, such as `who.id`."""
 
     user: str
     time: str | None = None
@@ -25,16 +25,17 @@ class EventFields:
 
 
 def events_of(records: "DataFrame", fields: EventFields) -> "DataFrame":
-    """(room, event_type, user, event_time) of Kafka's columns (topic, value, timestamp, headers).
+    """Convert Kafka's columns (topic, value, timestamp, headers) to (room, event_type, user, event_time).
 
-    An event whose payload does not say who did it has no user. Its time is the payload's if that can be read and is not
-    later than the record's, which counts otherwise. What is said to happen in the future happens now: one wrong clock
-    must not make the events of all others late. (Now is when the micro-batch was planned, also when it is repeated.)
+    If the payload has no user field, the user is null. The event time is the time in the payload, if it is valid and
+    not later than the record's timestamp. Otherwise it is the record's timestamp. Times in the future are replaced by
+    the current time. Otherwise one event from a machine with a wrong clock would make all other events late. (The
+    current time is the time at which the micro-batch was planned. It does not change if the micro-batch is repeated.)
     """
     payload = F.col("value").cast("string")
     time: Column = F.least(F.col("timestamp"), F.current_timestamp())
     if fields.time is not None:
-        # `least` leaves out what is null.
+        # If the payload has no valid time, `try_to_timestamp` returns null, which `least` ignores.
         time = F.least(F.try_to_timestamp(F.get_json_object(payload, json_path(fields.time))), time)
     return records.select(
         F.col("topic").alias("room"),
@@ -45,8 +46,8 @@ def events_of(records: "DataFrame", fields: EventFields) -> "DataFrame":
 
 
 def json_path(field: str) -> str:
-    """`who.id` as Spark's `$['who']['id']`; ValueError for a name that cannot be written so."""
+    """Convert a field name such as `who.id` to Spark's `$['who']['id']`. Raises ValueError if the name is invalid."""
     names = field.split(".")
     if not all(names) or any(character in field for character in "'[]*"):
-        raise ValueError(f"{field!r} is no name of a field, nor several with dots between them")
+        raise ValueError(f"expected a field name, or several with dots between them, got {field!r}")
     return "$" + "".join(f"['{name}']" for name in names)

@@ -1,4 +1,4 @@
-"""kwire pipeline analytics: what happens in rooms, told in a room and kept in tables."""
+"""kwire pipeline analytics: analyses events of rooms, and writes the results to a room and to tables."""
 
 import argparse
 import re
@@ -13,10 +13,10 @@ from kwire.pipeline.columns import table_name
 from kwire.pipeline.jobs import DONE
 from kwire.pipeline.lake.checkpoint import Checkpoint
 from kwire.pipeline.lake.job import CHECKPOINTS
+from kwire.pipeline.lake.locks.writer_lock import sole_writer
 from kwire.pipeline.lake.tables import FORMATS, open_lake
-from kwire.pipeline.lake.writer_lock import sole_writer
-from kwire.pipeline.progress import add_arguments as add_progress_arguments
-from kwire.pipeline.progress import running
+from kwire.pipeline.query_runner import add_arguments as add_runner_arguments
+from kwire.pipeline.query_runner import query_runner
 from kwire.pipeline.session import add_session_arguments, session_options, spark_session, warehouse_uri
 from kwire.pipeline.source import SourceOptions
 from kwire.pipeline.topic_facts import TopicFactsReader
@@ -24,7 +24,7 @@ from kwire.pipeline.topic_facts import TopicFactsReader
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kwire.pipeline.analytics.telling import Place, ResultsRoom
+    from kwire.pipeline.analytics.sinks import ResultSink, ResultsRoom
 
 RESULT_NAMES = ("counts", "users", "top", "sessions")
 ROOM, TABLES = "room", "tables"
@@ -44,113 +44,138 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--http", metavar="URL", default=HTTP_DEFAULT, help="the HTTP port (default %(default)s)")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--topic", metavar="T", dest="topics", action="append", help="a room or topic; repeatable")
-    which.add_argument("--pattern", metavar="REGEX", help="all rooms and topics whose whole name matches, new ones too")
-    add_session_arguments(parser)
-    what = parser.add_argument_group("what is counted")
-    what.add_argument(
-        "--result", dest="results", action="append", choices=RESULT_NAMES, help="repeatable; default: all"
+    which.add_argument(
+        "--pattern", metavar="REGEX", help="all rooms and topics whose full name matches, including new ones"
     )
-    what.add_argument("--window", type=span_ms, default="1m", metavar="SPAN", help="how long a window is (default 1m)")
-    what.add_argument("--slide", type=span_ms, default="10s", metavar="SPAN", help="how often one begins (default 10s)")
+    add_session_arguments(parser)
+    what = parser.add_argument_group("what is analysed")
+    what.add_argument(
+        "--result",
+        dest="results",
+        action="append",
+        choices=RESULT_NAMES,
+        help="a result to compute; repeatable; default: all",
+    )
+    what.add_argument("--window", type=span_ms, default="1m", metavar="SPAN", help="length of a window (default 1m)")
+    what.add_argument(
+        "--slide", type=span_ms, default="10s", metavar="SPAN", help="interval between window starts (default 10s)"
+    )
     what.add_argument(
         "--lateness",
         type=span_ms,
         default="30s",
         metavar="SPAN",
-        help="how far behind the newest event others still count (default 30s)",
+        help="events up to this much older than the newest one are counted (default 30s)",
     )
     what.add_argument(
-        "--session-gap", type=span_ms, default="5m", metavar="SPAN", help="a longer pause ends a session (default 5m)"
+        "--session-gap",
+        type=span_ms,
+        default="5m",
+        metavar="SPAN",
+        help="a pause longer than this ends a session (default 5m)",
     )
-    what.add_argument("--top", type=count, default=10, metavar="N", help="rooms in the top of a window (default 10)")
+    what.add_argument("--top", type=count, default=10, metavar="N", help="number of top rooms per window (default 10)")
     what.add_argument(
         "--user-field",
         metavar="NAME",
         default="user",
-        help="the payload's field that says who (default user); a.b works",
+        help="the payload field with the user (default user); a.b for nested fields",
     )
     what.add_argument(
         "--time-field",
         metavar="NAME",
-        help="the payload's field that says when, as ISO 8601 (default: the record's time)",
+        help="the payload field with the time in ISO 8601 (default: the record's timestamp)",
     )
-    where = parser.add_argument_group("where results go")
+    where = parser.add_argument_group("where results are written")
+    where.add_argument("--to", dest="sinks", action="append", choices=(ROOM, TABLES), help="repeatable; default: both")
     where.add_argument(
-        "--to", dest="places", action="append", choices=(ROOM, TABLES), help="repeatable; default: both of them"
+        "--results-room", metavar="ROOM", default=RESULTS_ROOM, help="room for results (default %(default)s)"
     )
-    where.add_argument("--results-room", metavar="ROOM", default=RESULTS_ROOM, help="(default %(default)s)")
-    where.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="of tables (default %(default)s)")
+    where.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="format of tables (default %(default)s)")
     how = parser.add_argument_group("how it runs")
-    how.add_argument("--once", action="store_true", help="take what is there and end")
+    how.add_argument("--once", action="store_true", help="process the events that exist now, then stop")
     how.add_argument(
-        "--interval", metavar="SECONDS", type=seconds, default=INTERVAL_S, help="from batch to batch (default 5)"
+        "--interval",
+        metavar="SECONDS",
+        type=seconds,
+        default=INTERVAL_S,
+        help="time between the starts of batches (default 5)",
     )
     how.add_argument(
-        "--from", dest="start", choices=("earliest", "latest"), default="earliest", help="at the very first start"
+        "--from",
+        dest="start",
+        choices=("earliest", "latest"),
+        default="earliest",
+        help="where the first start begins to read (default %(default)s)",
     )
     how.add_argument(
-        "--batch-records", type=count, default=BATCH_RECORDS, metavar="N", help="at most (default %(default)s)"
+        "--batch-records",
+        type=count,
+        default=BATCH_RECORDS,
+        metavar="N",
+        help="maximum number of records in a batch (default %(default)s)",
     )
     how.add_argument(
         "--state-partitions",
         type=count,
         default=STATE_PARTITIONS,
         metavar="N",
-        help="tasks that share windows and sessions; fixed by the first start (default %(default)s)",
+        help="partitions of the state of windows and sessions; fixed at the first start (default %(default)s)",
     )
-    add_progress_arguments(how)
+    add_runner_arguments(how)
 
 
 def run(arguments: argparse.Namespace) -> int:
     from kwire.pipeline.analytics.events import EventFields, events_of
     from kwire.pipeline.analytics.results import RESULTS
-    from kwire.pipeline.analytics.telling import ResultsRoom, RoomPlace, TablePlace, teller
+    from kwire.pipeline.analytics.sinks import ResultsRoom, RoomSink, TableSink, batch_writer
 
-    asked = Analysis(arguments.window, arguments.slide, arguments.lateness, arguments.session_gap, arguments.top)
+    analysis = Analysis(arguments.window, arguments.slide, arguments.lateness, arguments.session_gap, arguments.top)
     fields = EventFields(arguments.user_field, arguments.time_field)
     source = _source(arguments)
-    places = arguments.places or [ROOM, TABLES]
+    sinks = arguments.sinks or [ROOM, TABLES]
     options = session_options(arguments, "kwire analytics")
     room = ResultsRoom(arguments.results_room, arguments.bootstrap, arguments.http)
-    _check_server(room, arguments.topics or [], is_told=ROOM in places)
+    _check_server(room, arguments.topics or [], uses_room=ROOM in sinks)
     spark = spark_session(options)
     if arguments.pattern:
         _check_pattern(spark, arguments.pattern)
     spark.conf.set("spark.sql.shuffle.partitions", str(arguments.state_partitions))
     lake = open_lake(spark, arguments.warehouse, arguments.format)
-    with ExitStack() as held, running(spark, arguments, "analytics") as run:
-        # Each result is a query of its own: it may be asked for today and left out tomorrow.
+    with ExitStack() as held, query_runner(spark, arguments, "analytics") as runner:
+        # Each result has its own query, because other results may be selected at the next start.
         for result in [RESULTS[name] for name in dict.fromkeys(arguments.results or RESULT_NAMES)]:
-            query = result.query(asked)
+            query = result.query(analysis)
             checkpoint = Checkpoint(spark, f"{_checkpoints(arguments)}/{query}")
-            # However it is asked for, a result has one table, and a table one writer.
+            # The lock has the name of the result, without parameters: for all parameters a result has the same table,
+            # and a table may have only one writer.
             held.enter_context(sole_writer(spark, f"{_checkpoints(arguments)}/{result.name}"))
-            to: list[Place] = []
-            if ROOM in places:
-                to.append(RoomPlace(result, query, room))
-            if TABLES in places:
-                to.append(TablePlace(result, lake.table(f"{table_name(room.name)}_{result.name}"), room.name))
+            result_sinks: list[ResultSink] = []
+            if ROOM in sinks:
+                result_sinks.append(RoomSink(result, query, room))
+            if TABLES in sinks:
+                result_sinks.append(TableSink(result, lake.table(f"{table_name(room.name)}_{result.name}"), room.name))
             events = events_of(spark.readStream.format("kafka").options(**source).load(), fields)
-            stream = result.rows(events, asked).writeStream.outputMode("append").trigger(**_trigger(arguments))
+            stream = result.rows(events, analysis).writeStream.outputMode("append").trigger(**_trigger(arguments))
             stream = stream.queryName(result.name).option("checkpointLocation", checkpoint.uri)
-            run.start(stream, teller(to, checkpoint))
-        run.wait()
+            runner.start(stream, batch_writer(result_sinks, checkpoint))
+        runner.wait()
     return DONE
 
 
-def _check_server(room: "ResultsRoom", topics: Sequence[str], *, is_told: bool) -> None:
-    """What can be refused before Spark is started."""
-    if is_told:
-        # Also if it is there: who asks for a room learns whether it can be one.
+def _check_server(room: "ResultsRoom", topics: Sequence[str], *, uses_room: bool) -> None:
+    """Check the server and the topics before Spark is started, so that errors are reported early."""
+    if uses_room:
+        # If the name exists already, the server checks that it is a room.
         with Client(room.http) as client:
             client.rooms.create(room.name)
     reader = TopicFactsReader(room.http, room.bootstrap)
-    for topic in [*topics, *([room.name] if is_told else [])]:
+    for topic in [*topics, *([room.name] if uses_room else [])]:
         reader.state(topic)
 
 
 def _check_pattern(spark: "SparkSession", pattern: str) -> None:
-    """Java's patterns are not quite Python's, so Java has to say."""
+    """Check the pattern with Java, because Java's regular expressions differ from Python's."""
     from pyspark.errors import IllegalArgumentException
 
     java: Any = spark._jvm
@@ -171,18 +196,22 @@ def _checkpoints(arguments: argparse.Namespace) -> str:
 def _source(arguments: argparse.Namespace) -> dict[str, str]:
     room = arguments.results_room
     if not _TOPIC_NAME.fullmatch(room) or room in (".", ".."):
-        raise ValueError(f"--results-room takes letters, digits, dots, dashes and underscores, not {room!r}")
+        raise ValueError(
+            f"--results-room: only letters, digits, dots, dashes and underscores are allowed, got {room!r}"
+        )
     if room in (arguments.topics or ()):
-        raise ValueError(f"{room} is where results go; it cannot be counted as well")
+        raise ValueError(f"{room} is the room for results and cannot be analysed: choose another --results-room")
     options = SourceOptions(
         arguments.bootstrap,
         starting_offsets=arguments.start,
-        # Rooms forget what is old, and go when nobody uses them: what is no longer there is not counted.
+        # Events that are deleted before they are read are skipped. Rooms delete old events, and the server deletes
+        # unused rooms.
         fails_on_data_loss=False,
         records_per_batch_max=arguments.batch_records,
     ).as_spark("")
     del options["subscribe"]
-    # Topics too are named by a pattern: a query that subscribes to a topic fails when the topic is deleted.
+    # A list of topics is also passed as a pattern. A query that subscribes to topics by name fails when one of them is
+    # deleted.
     wanted = arguments.pattern or "|".join(map(re.escape, arguments.topics))
-    # Results are no activity: telling them must not make more of them.
+    # The pattern excludes the room for results, because results must not be analysed again.
     return {**options, "subscribePattern": f"(?!{re.escape(room)}$)(?:{wanted})"}

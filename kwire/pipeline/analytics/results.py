@@ -1,4 +1,4 @@
-"""The results there are: what each is called, what it looks like in a table, and how it is worked out."""
+"""The kinds of results of analytics, each with its name, table columns and computation."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,9 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`identity` names the columns that tell one result from all others; the first column is its time.
+    """A kind of result.
 
-    `shape` is what the state of a running query depends on: asked for otherwise, it is another query.
+    `identity` has the names of the columns that identify a result. The first of `columns` is the time of the result.
+    `shape` returns, as text, the parameters on which the state of a query depends. If they change, a new query is
+    needed.
     """
 
     name: str
@@ -25,9 +27,9 @@ class Result:
     shape: Callable[[Analysis], str]
     rows: "Callable[[DataFrame, Analysis], DataFrame]"
 
-    def query(self, asked: Analysis) -> str:
-        """The name of what works it out; it has its own checkpoint, and its results ids of their own."""
-        return f"{self.name}-{self.shape(asked)}"
+    def query(self, analysis: Analysis) -> str:
+        """Return the name of the query that computes the result. Each name has its own checkpoint and event ids."""
+        return f"{self.name}-{self.shape(analysis)}"
 
     @property
     def event_type(self) -> str:
@@ -38,8 +40,8 @@ class Result:
         return self.columns[0].name
 
 
-def _windows(asked: Analysis) -> str:
-    return f"{span_text(asked.window_ms)}-{span_text(asked.slide_ms)}"
+def _windows(analysis: Analysis) -> str:
+    return f"{span_text(analysis.window_ms)}-{span_text(analysis.slide_ms)}"
 
 
 _WINDOW = (Column("window_start", "timestamp"), Column("window_end", "timestamp"))
@@ -66,14 +68,14 @@ TOP = Result(
     "top",
     (*_WINDOW, _ROOMS),
     ("window_start", "window_end"),
-    lambda asked: f"{_windows(asked)}-{asked.top}",
+    lambda analysis: f"{_windows(analysis)}-{analysis.top}",
     activity.top_rooms,
 )
 SESSIONS = Result(
     "sessions",
     (*_SESSION, _ROOM, _USER, _EVENTS),
     ("session_start", "room", "user"),
-    lambda asked: span_text(asked.gap_ms),
+    lambda analysis: span_text(analysis.gap_ms),
     activity.sessions,
 )
 RESULTS = {result.name: result for result in (COUNTS, USERS, TOP, SESSIONS)}

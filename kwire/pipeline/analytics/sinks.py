@@ -1,8 +1,9 @@
-"""Results leave: as events of a room, and as rows of a table. Both take a repeated micro-batch without a trace.
+"""The sinks of results: a room, to which results are published as events, and a table, to which they are appended.
 
-A table knows the micro-batches it holds. A room does not, but the id of a result's event follows from the query and
-what the result is about, and only the first batch after a start can be a repetition: before telling that one, what the
-room already holds is looked up. So a result is told once, whenever the job was killed.
+Both write each result once, even if the job is killed and Spark repeats a micro-batch. A table stores the marks of the
+micro-batches that it holds. In a room, the event id of a result is derived from its query and its identity columns.
+Only the first batch after a start can be a repetition. So before this batch is published, all event ids in the room are
+read, and results whose id exists are omitted.
 """
 
 from collections.abc import Sequence
@@ -13,10 +14,10 @@ from pyspark.sql import functions as F
 from kwire.client import Client
 from kwire.pipeline.analytics.results import Result
 from kwire.pipeline.columns import TableNameClash
+from kwire.pipeline.graceful_stop import WriteBatch
 from kwire.pipeline.lake.checkpoint import Checkpoint
 from kwire.pipeline.lake.tables import BatchMark, Partitioning, Table
 from kwire.pipeline.source import header_text
-from kwire.pipeline.stopping import WriteBatch
 from kwire.pipeline.topic_facts import TopicFactsReader, TopicMissing
 
 if TYPE_CHECKING:
@@ -24,19 +25,19 @@ if TYPE_CHECKING:
 
 SOURCE = "/kwire/pipeline/analytics"
 EVENT_ID_HEX_DIGITS = 32
-# Notes in the marks of a table: whose results it has.
+# Each batch mark of a table has two notes: `results-room` holds the name of the room, `result` the name of the result.
 ROOM_NOTE, RESULT_NOTE = "results-room", "result"
 TIME_FORMAT = "yyyy-MM-dd'T'HH:mm:ss.SSS'Z'"
 
 
-class Place(Protocol):
-    """Where results go."""
+class ResultSink(Protocol):
+    """A destination of results."""
 
-    def take(self, rows: "DataFrame", mark: BatchMark) -> None: ...
+    def write(self, rows: "DataFrame", mark: BatchMark) -> None: ...
 
 
-class RoomPlace:
-    """The room that results are told in, as events of the type `activity.<result>`."""
+class RoomSink:
+    """Publishes results to a room, as events of the type `activity.<result>`."""
 
     def __init__(self, result: Result, query: str, room: "ResultsRoom") -> None:
         self._result = result
@@ -45,24 +46,24 @@ class RoomPlace:
         self._options = {"kafka.bootstrap.servers": room.bootstrap}
         self._is_first = True
 
-    def take(self, rows: "DataFrame", mark: BatchMark) -> None:
-        self._room.make()
-        told = _records(rows, self._result, self._query)
+    def write(self, rows: "DataFrame", mark: BatchMark) -> None:
+        self._room.create_if_missing()
+        records = _records(rows, self._result, self._query)
         if self._is_first:
-            told = told.join(self._ids(rows), "event_id", "left_anti")
-        # One task, so that they come in the order of their windows.
-        told = told.coalesce(1).sortWithinPartitions("time", "value").select("key", "value", "headers")
-        told.write.format("kafka").options(**self._options, topic=self._room.name, includeHeaders="true").save()
+            records = records.join(self._published_ids(rows), "event_id", "left_anti")
+        # One task writes all results, so that they are in the order of their windows.
+        records = records.coalesce(1).sortWithinPartitions("time", "value").select("key", "value", "headers")
+        records.write.format("kafka").options(**self._options, topic=self._room.name, includeHeaders="true").save()
         self._is_first = False
 
-    def _ids(self, rows: "DataFrame") -> "DataFrame":
+    def _published_ids(self, rows: "DataFrame") -> "DataFrame":
         reader = rows.sparkSession.read.format("kafka").options(**self._options)
         events = reader.options(subscribe=self._room.name, includeHeaders="true", failOnDataLoss="false").load()
         return events.select(header_text("ce_id").alias("event_id")).where("event_id IS NOT NULL").distinct()
 
 
-class TablePlace:
-    """The table of a result; it is made with the first rows."""
+class TableSink:
+    """Appends rows to the table of a kind of result. The table is created before the first rows are written."""
 
     def __init__(self, result: Result, table: Table, room: str) -> None:
         self._result = result
@@ -71,9 +72,11 @@ class TablePlace:
         self._is_prepared = False
         last = table.last_mark()
         if last is not None and {name: last.notes.get(name) for name in self._notes} != self._notes:
-            raise TableNameClash(f"{table.name} is no table of {result.event_type} of the room {room}, but of others")
+            raise TableNameClash(
+                f"{table.name} is not the table of {result.event_type} of the room {room}, but holds other results"
+            )
 
-    def take(self, rows: "DataFrame", mark: BatchMark) -> None:
+    def write(self, rows: "DataFrame", mark: BatchMark) -> None:
         if not self._is_prepared:
             self._table.prepare(self._result.columns, Partitioning(date_column=self._result.time))
             self._is_prepared = True
@@ -81,14 +84,18 @@ class TablePlace:
 
 
 class ResultsRoom(NamedTuple):
-    """Where the server has it: rooms are made over HTTP, and told in over the Kafka port."""
+    """The room for results. It is created over the HTTP port and written to over the Kafka port."""
 
     name: str
     bootstrap: str
     http: str
 
-    def make(self) -> None:
-        """If it is not there (any more): a room that nobody used for long goes, and a producer would make a topic."""
+    def create_if_missing(self) -> None:
+        """Create the room if it does not exist.
+
+        The server may have deleted it, because it deletes unused rooms. If a producer
+        wrote to the missing room, it would create an ordinary topic with this name.
+        """
         try:
             TopicFactsReader(self.http, self.bootstrap).topic(self.name)
         except TopicMissing:
@@ -96,17 +103,17 @@ class ResultsRoom(NamedTuple):
                 client.rooms.create(self.name)
 
 
-def teller(places: Sequence[Place], checkpoint: Checkpoint) -> WriteBatch:
-    """What a query does with each micro-batch: hand it to all places."""
+def batch_writer(sinks: Sequence[ResultSink], checkpoint: Checkpoint) -> WriteBatch:
+    """Return a function that writes each micro-batch of a query to all sinks."""
 
     def write(batch: "DataFrame", batch_id: int) -> None:
         rows = batch.persist()
         try:
-            # Counted, though most batches close no window, and whatever the places do: only a partition that was
-            # worked out has its open windows kept for the next batch.
+            # The rows are counted even if there are no results. The count evaluates all partitions, and Spark saves the
+            # open windows of a partition for the next batch only if the partition is evaluated.
             if rows.count():
-                for place in places:
-                    place.take(rows, BatchMark(checkpoint.query_id(), batch_id))
+                for sink in sinks:
+                    sink.write(rows, BatchMark(checkpoint.query_id(), batch_id))
         finally:
             rows.unpersist()
 
@@ -114,7 +121,10 @@ def teller(places: Sequence[Place], checkpoint: Checkpoint) -> WriteBatch:
 
 
 def _records(rows: "DataFrame", result: Result, query: str) -> "DataFrame":
-    """(event_id, time, key, value, headers): results as the server stores events, CloudEvents in binary mode."""
+    """Convert results to records (event_id, time, key, value, headers).
+
+    The records are CloudEvents in binary mode, as the server writes events of rooms.
+    """
     identity = F.to_json(F.struct(F.lit(query), *result.identity))
     event_id = F.substring(F.sha2(identity, 256), 1, EVENT_ID_HEX_DIGITS)
     value = F.to_json(F.struct(*(column.name for column in result.columns)))

@@ -1,1 +1,1 @@
-"""Topics as tables: each record once, with columns from the topic's schemas, as Iceberg tables or as plain Parquet."""
+"""Writes topics to Iceberg or plain Parquet tables, each record once. Columns are derived from the topic's schemas."""

@@ -1,7 +1,7 @@
-"""What Spark notes of a streaming query: its id, and where each micro-batch ends.
+"""Reads Spark's checkpoint of a streaming query: the query id and the end offsets of each micro-batch.
 
-A checkpoint belongs to a table and stands in the warehouse beside it. Should it get lost, the table itself knows how
-far it has come: the end of each batch is in its mark.
+A checkpoint belongs to a table and is stored in the same warehouse. If the checkpoint is lost, the job continues from
+the end offsets in the table's last batch mark.
 """
 
 import json
@@ -14,29 +14,34 @@ if TYPE_CHECKING:
 
 
 class Checkpoint:
+    """The checkpoint directory of one streaming query."""
+
     def __init__(self, spark: "SparkSession", uri: str) -> None:
         self.uri = uri
         self._files = Files(spark, uri)
 
     def query_id(self) -> str:
-        """The same for as long as the checkpoint lives; Spark writes it before the first batch."""
+        """Return the id of the query. Spark writes it before the first batch and never changes it."""
         return str(json.loads(self._files.read("metadata"))["id"])
 
     def last_done(self) -> int | None:
-        """The last batch that Spark has noted as done."""
+        """Return the id of the last batch that Spark has recorded as done, or None."""
         return max((int(name) for name in self._files.names("commits") if name.isdecimal()), default=None)
 
     def end_offsets(self, batch_id: int) -> str:
-        """Where a batch ends, as `startingOffsets` takes it; Spark writes it before it begins the batch."""
+        """Return the end offsets of a batch, in the notation of `startingOffsets`.
+
+        Spark writes them before it starts the batch.
+        """
         version, _, offsets = self._files.read(f"offsets/{batch_id}").split("\n")[:3]
         if version != "v1":
-            raise ValueError(f"{self.uri}: the offsets of batch {batch_id} have the format {version}, not v1")
+            raise ValueError(f"{self.uri}: the offsets of batch {batch_id} must have the format v1, got {version}")
         return offsets
 
     def begun_offsets(self) -> str:
-        """Where the first batch began; Spark's Kafka source writes it before that."""
-        # A zero byte comes first, for the sake of Spark 2.1.
+        """Return the start offsets of the first batch. Spark's Kafka source writes them before that batch."""
+        # The file begins with a zero byte, for compatibility with Spark 2.1.
         version, _, offsets = self._files.read("sources/0/0").lstrip("\0").partition("\n")
         if version != "v1":
-            raise ValueError(f"{self.uri}: the offsets at which it began have the format {version}, not v1")
+            raise ValueError(f"{self.uri}: the first offsets must have the format v1, got {version}")
         return offsets

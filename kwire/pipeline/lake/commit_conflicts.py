@@ -1,9 +1,9 @@
-"""Commits that met another one: whoever comes second has changed nothing and may try again on what is there now."""
+"""Detects Iceberg commit conflicts. The second of two conflicting commits changes nothing and may be retried."""
 
-# How Iceberg says so, on its own or inside what Spark or its own actions say.
-_SIGNS = ("ValidationException", "CommitFailedException")
+# Iceberg's exceptions for a commit conflict. Errors of Spark and of Iceberg's procedures have them in their messages.
+_EXCEPTIONS = ("ValidationException", "CommitFailedException")
 
 
-def is_conflict(error: Exception) -> bool:
-    """Whether a statement failed for this reason alone."""
-    return any(sign in str(error) for sign in _SIGNS)
+def is_commit_conflict(error: Exception) -> bool:
+    """Return whether a statement failed because of a conflict with a concurrent commit."""
+    return any(name in str(error) for name in _EXCEPTIONS)

@@ -1,8 +1,8 @@
-"""What becomes of a record that has no row: it goes to a table, to a topic, or it stops the job.
+"""Dead letters: records that cannot be converted to rows are written to another table or to a topic, or stop the job.
 
-A dead letter keeps all that the record had, and says what is wrong with it. In a table each one stands once, as rows
-do. A topic may get one again when the driver dies in the middle of a batch, for a plain producer cannot take anything
-back; its header `kwire_origin` (topic, partition, offset) tells who is who.
+A dead letter has all fields of the record and a description of the problem. Each dead letter is written to a table
+once. To a topic it may be written twice, if the driver is killed within a batch, because the producer is not
+transactional. Such duplicates have the same header `kwire_origin` (topic, partition and offset of the record).
 """
 
 import re
@@ -21,11 +21,11 @@ TOPIC_SUFFIX = ".dead-letters"
 
 COLUMNS = (Column("problem", TEXT), Column("kafka_value", "binary"), *METADATA_COLUMNS)
 PROBLEM_HEADER, ORIGIN_HEADER = "kwire_problem", "kwire_origin"
-_TOLD = "bad record "
+_BAD_RECORD_PREFIX = "bad record "
 
 
 class BadRecord(ValueError):
-    """A record that has no row, where that stops the job."""
+    """A record cannot be converted to a row, and the job is configured to stop at such a record."""
 
 
 def dead_letter_table(lake: Lake, table: str) -> Table:
@@ -33,7 +33,7 @@ def dead_letter_table(lake: Lake, table: str) -> Table:
 
 
 def write_to_table(table: Table, parsed: "DataFrame", shape: RowShape, mark: BatchMark) -> None:
-    """The records of a batch that have a problem, once."""
+    """Append the records of a batch that have a problem, unless the table already holds the batch."""
     from pyspark.sql import functions as f
 
     table.prepare(COLUMNS, Partitioning())
@@ -42,7 +42,7 @@ def write_to_table(table: Table, parsed: "DataFrame", shape: RowShape, mark: Bat
 
 
 def write_to_topic(topic: str, bootstrap: str, parsed: "DataFrame") -> None:
-    """The same as records of a topic, with two headers more."""
+    """Send the records that have a problem to a topic, with two additional headers."""
     from pyspark.sql import functions as f
 
     origin = f.concat_ws("/", "topic", f.col("partition").cast("string"), f.col("offset").cast("string"))
@@ -60,16 +60,16 @@ def write_to_topic(topic: str, bootstrap: str, parsed: "DataFrame") -> None:
     writer.option("includeHeaders", "true").save()
 
 
-def stopping_at_problems(parsed: "DataFrame") -> "DataFrame":
-    """The same rows; reading the first one with a problem fails the batch, and so the job."""
+def failing_at_problems(parsed: "DataFrame") -> "DataFrame":
+    """Return the same rows. When Spark evaluates a row with a problem, the batch fails, and so does the job."""
     from pyspark.sql import functions as f
 
-    place = f.concat("topic", f.lit(" partition "), "partition", f.lit(" offset "), "offset")
-    told = f.concat(f.lit(_TOLD), place, f.lit(": "), PROBLEM)
-    return parsed.withColumn(ROW, f.when(f.col(PROBLEM).isNotNull(), f.raise_error(told)).otherwise(f.col(ROW)))
+    location = f.concat("topic", f.lit(" partition "), "partition", f.lit(" offset "), "offset")
+    message = f.concat(f.lit(_BAD_RECORD_PREFIX), location, f.lit(": "), PROBLEM)
+    return parsed.withColumn(ROW, f.when(f.col(PROBLEM).isNotNull(), f.raise_error(message)).otherwise(f.col(ROW)))
 
 
 def bad_record_in(error: Exception) -> BadRecord | None:
-    """What `stopping_at_problems` has said, out of the words that Spark puts around it; None for any other error."""
-    found = re.search(f"{_TOLD}[^\\n]*?(?= SQLSTATE: |$)", str(error), re.MULTILINE)
+    """Return the error of `failing_at_problems` that Spark's error contains, or None if it contains no such error."""
+    found = re.search(f"{_BAD_RECORD_PREFIX}[^\\n]*?(?= SQLSTATE: |$)", str(error), re.MULTILINE)
     return BadRecord(found[0]) if found else None

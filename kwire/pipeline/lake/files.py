@@ -1,23 +1,23 @@
-"""The file system under a warehouse, as Spark itself reaches it: a directory of this machine, HDFS, an object store."""
+"""Access to the warehouse's file system through Hadoop: a local directory, HDFS or an object store."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kwire.pipeline.lake.file_lock import local_path
+from kwire.pipeline.lake.locks.file_lock import local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 class FileFacts(NamedTuple):
-    """`path` is relative to the directory that was asked about."""
+    """The path and size of a file. `path` is relative to the listed directory."""
 
     path: str
     size_bytes: int
 
 
 class Files:
-    """Below one root; all paths are relative to it, with `/` between their parts."""
+    """The files below one root directory. All paths are relative to the root and separated by `/`."""
 
     def __init__(self, spark: "SparkSession", root: str) -> None:
         self.root = root.rstrip("/")
@@ -25,10 +25,10 @@ class Files:
         self._gateway: Any = spark.sparkContext._gateway
         self._root = self._java.org.apache.hadoop.fs.Path(self.root)
         conf = spark._jsc.hadoopConfiguration()
-        # Of our own, because of what follows: others in this process share theirs.
+        # A new instance, because the settings below must not change Hadoop's shared instance.
         self._system = self._java.org.apache.hadoop.fs.FileSystem.newInstance(self._root.toUri(), conf)
-        # On a local disk Hadoop keeps checksums in files beside the others. Replacing a file replaces its checksum a
-        # moment later, and a process that dies in between would leave a file that nobody can read.
+        # On a local disk Hadoop stores checksums in separate files. If a process were killed after it has replaced a
+        # file and before it has replaced the checksum, the file would be unreadable.
         self._system.setWriteChecksum(False)
         self._system.setVerifyChecksum(False)
         self._context = self._java.org.apache.hadoop.fs.FileContext.getFileContext(self._root.toUri(), conf)
@@ -40,14 +40,16 @@ class Files:
         return bool(self._system.exists(self._path(path)))
 
     def names(self, path: str) -> list[str]:
-        """What is in a directory, sorted; nothing if it is not there."""
+        """Return the names in a directory, sorted. The list is empty if the directory does not exist."""
         if not self.exists(path):
             return []
         return sorted(status.getPath().getName() for status in self._system.listStatus(self._path(path)))
 
     def below(self, path: str) -> Iterator[FileFacts]:
-        """Every file in a directory and in those below it, but for hidden ones, which are not even looked at: somebody
-        may just be moving and deleting them."""
+        """Yield all files in a directory tree, except hidden files and files in hidden directories.
+
+        Hidden directories are not listed, because another process may be moving or deleting their files.
+        """
         for status in self._system.listStatus(self._path(path)) if self.exists(path) else ():
             name = str(status.getPath().getName())
             if is_hidden(name):
@@ -66,7 +68,7 @@ class Files:
             stream.close()
 
     def replace(self, path: str, text: str) -> None:
-        """Write a file so that others see the old one or the new one, whole."""
+        """Replace a file atomically: readers see the complete old or the complete new content."""
         fresh = f"{path}.new"
         stream = self._system.create(self._path(fresh), True)
         try:
@@ -76,7 +78,7 @@ class Files:
             stream.close()
         local = local_path(self.root)
         if local is not None:
-            # Hadoop would delete the old one first.
+            # On a local disk, Hadoop's rename would first delete the old file, so it would not be atomic.
             (local / fresh).replace(local / path)
             return
         options = self._gateway.new_array(self._java.org.apache.hadoop.fs.Options.Rename, 1)
@@ -84,14 +86,14 @@ class Files:
         self._context.rename(self._path(fresh), self._path(path), options)
 
     def move(self, path: str, target: str) -> None:
-        """Put a file where nothing is yet; its directories are made."""
-        place = self._path(target)
-        self._system.mkdirs(place.getParent())
-        if not self._system.rename(self._path(path), place):
+        """Move a file to a path that does not exist yet. Create the directories of the path."""
+        destination = self._path(target)
+        self._system.mkdirs(destination.getParent())
+        if not self._system.rename(self._path(path), destination):
             raise OSError(f"{self.uri(path)} could not be moved to {self.uri(target)}")
 
     def delete(self, path: str) -> None:
-        """A file, or a directory with all there is in it; nothing happens if it is not there."""
+        """Delete a file, or a directory with its content. Do nothing if the path does not exist."""
         self._system.delete(self._path(path), True)
 
     def _path(self, path: str) -> Any:
@@ -99,5 +101,5 @@ class Files:
 
 
 def is_hidden(name: str) -> bool:
-    """As Spark and others see it: what begins with these is no data."""
+    """Return whether Spark and other readers ignore files with this name."""
     return name.startswith(("_", "."))

@@ -1,4 +1,4 @@
-"""Tables as Apache Iceberg keeps them: a mark is part of the snapshot that its rows are committed with."""
+"""Apache Iceberg tables. The batch mark is stored in the summary of the snapshot that commits the rows."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,8 +7,8 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from kwire.pipeline.columns import Addition, Column, additions, columns_of, ddl, quoted
-from kwire.pipeline.lake.commit_lock import committing
 from kwire.pipeline.lake.files import Files
+from kwire.pipeline.lake.locks.commit_lock import hold_commit_lock
 from kwire.pipeline.lake.parquet import TABLE_FILE
 from kwire.pipeline.lake.tables import QUERIES_MAX, BatchMark, Partitioning, full_rows
 from kwire.pipeline.session import CATALOG, NAMESPACE
@@ -16,25 +16,27 @@ from kwire.pipeline.session import CATALOG, NAMESPACE
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Names in a snapshot's summary.
+# Keys in a snapshot's summary.
 QUERY_ID, BATCH_ID, NOTE_PREFIX = "kwire.query-id", "kwire.batch-id", "kwire.note."
-# How a session puts them on what its SQL statements commit.
+# Prefix of the session settings that add summary keys to the commits of SQL statements.
 _SESSION_PREFIX = "spark.sql.iceberg.snapshot-property."
 _WRITE_PREFIX = "snapshot-property."
-# The name of a table property.
+# The table property with batch marks whose snapshots may be deleted.
 _KEPT_MARKS = "kwire.last-marks"
 
 _PROPERTIES = {
     "format-version": "2",
-    # A commit that meets another one is put on top of it, so often; maintenance commits too.
+    # The maximum number of retries after a conflict with a concurrent commit, for example of maintenance.
     "commit.retry.num-retries": "20",
-    # Every commit writes a metadata file; without this they would be kept for ever.
+    # Every commit writes a metadata file. Without this setting, old metadata files would never be deleted.
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "100",
 }
 
 
 class IcebergLake:
+    """The Iceberg tables of a catalog."""
+
     def __init__(self, spark: "SparkSession", file_bytes: int) -> None:
         self._spark = spark
         self._file_bytes = file_bytes
@@ -49,7 +51,7 @@ class IcebergLake:
 
 
 class IcebergTable:
-    """One writer at a time. What this object has committed itself it remembers and need not look up."""
+    """An Iceberg table with one writer at a time. The object caches the last committed batch of each query."""
 
     def __init__(self, spark: "SparkSession", name: str, file_bytes: int) -> None:
         self._spark = spark
@@ -71,36 +73,36 @@ class IcebergTable:
             self._create(columns, partitioning, properties or {})
             return
         for addition in additions(self.columns(), columns):
-            with self.committing():
+            with self.commit_lock():
                 self._spark.sql(f"ALTER TABLE {self.name} ADD COLUMN {_column_clause(addition)}")
 
-    def committing(self) -> AbstractContextManager[None]:
-        """Around everything that commits to the table, whoever does it."""
-        return committing(self._spark, self._short_name)
+    def commit_lock(self) -> AbstractContextManager[None]:
+        """Return the lock that must be held during every commit to the table."""
+        return hold_commit_lock(self._spark, self._short_name)
 
     def last_mark(self, query_id: str | None = None) -> BatchMark | None:
         return next((mark for mark in self._marks() if query_id in (None, mark.query_id)), None)
 
     def keep_marks(self) -> None:
-        """Note the last mark of every query in the table's properties: there they outlive their snapshots."""
-        # In one property, because their order matters: the first of all says how far the table has come.
-        noted = json.dumps([asdict(mark) for mark in self._last_marks()[:QUERIES_MAX]])
-        if noted != self.properties().get(_KEPT_MARKS, "[]"):
-            with self.committing():
-                self._spark.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('{_KEPT_MARKS}' = {_literal(noted)})")
+        """Copy the last mark of every query to the table properties, to keep it when its snapshot is deleted."""
+        # One property has all marks, because their order is needed: the first mark has the table's end offsets.
+        marks = json.dumps([asdict(mark) for mark in self._last_marks()[:QUERIES_MAX]])
+        if marks != self.properties().get(_KEPT_MARKS, "[]"):
+            with self.commit_lock():
+                self._spark.sql(f"ALTER TABLE {self.name} SET TBLPROPERTIES ('{_KEPT_MARKS}' = {_literal(marks)})")
 
     def properties(self) -> dict[str, str]:
         return dict(self._loaded().properties())
 
     def _last_marks(self) -> list[BatchMark]:
-        """Of every query that has written here, the newest first."""
+        """Return the last mark of every query that has written to the table, newest first."""
         last: dict[str, BatchMark] = {}
         for mark in self._marks():
             last.setdefault(mark.query_id, mark)
         return list(last.values())
 
     def _marks(self) -> Iterator[BatchMark]:
-        """All of them, the newest first, from the present snapshot back: one that was rolled back is not committed."""
+        """Yield all marks, newest first. Only ancestors of the current snapshot are read, not rolled back snapshots."""
         if not self.exists():
             return
         table = self._loaded()
@@ -110,12 +112,15 @@ class IcebergTable:
             summary = snapshots.next().summary()
             if summary.get(QUERY_ID) is not None:
                 yield _mark_of(dict(summary))
-        # What maintenance has kept is older than what still has a snapshot.
+        # The marks in the properties are not newer than those of the snapshots.
         yield from (BatchMark(**one) for one in json.loads(table.properties().get(_KEPT_MARKS) or "[]"))
 
     def _loaded(self) -> Any:
-        """Iceberg's own view of it, as it is now: all of one moment, and nothing blackened that looks like a secret,
-        such as a topic named `tokens`."""
+        """Load the current Iceberg table object.
+
+        Its snapshots and properties are of the same version. Spark's SQL would redact values that look like secrets,
+        such as a topic named `tokens`.
+        """
         java: Any = self._spark._jvm
         return java.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(self._spark._jsparkSession, self.name)
 
@@ -130,17 +135,17 @@ class IcebergTable:
             return
         options = {_WRITE_PREFIX + key: value for key, value in _summary_of(mark).items()}
         options["target-file-size-bytes"] = str(self._file_bytes)
-        with self._committing(mark):
+        with self._commit(mark):
             full_rows(rows, self.columns()).writeTo(self.name).options(**options).append()
 
     @contextmanager
     def marked_by(self, mark: BatchMark, session: "SparkSession") -> Iterator[None]:
-        """What is committed by a SQL statement of this session inside the block carries the mark."""
+        """In this block, commits by SQL statements of the session store the mark in their snapshot."""
         properties = {_SESSION_PREFIX + key: value for key, value in _summary_of(mark).items()}
         for key, value in properties.items():
             session.conf.set(key, value)
         try:
-            with self._committing(mark):
+            with self._commit(mark):
                 yield
         finally:
             for key in properties:
@@ -150,10 +155,13 @@ class IcebergTable:
         return self._spark.table(self.name)
 
     @contextmanager
-    def _committing(self, mark: BatchMark) -> Iterator[None]:
-        """If it fails, whether it was committed has to be looked up."""
+    def _commit(self, mark: BatchMark) -> Iterator[None]:
+        """Hold the commit lock in this block, and update the cache after it.
+
+        If the block fails, the query has no entry in the cache, because the commit may have succeeded.
+        """
         self._committed.pop(mark.query_id, None)
-        with self.committing():
+        with self.commit_lock():
             yield
         self._committed[mark.query_id] = mark.batch_id
 
@@ -162,15 +170,16 @@ class IcebergTable:
         self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{NAMESPACE}")
         parts = [f"days({quoted(partitioning.date_column)})"] if partitioning.date_column else []
         parts += [quoted(field) for field in partitioning.fields]
-        said = {
+        given = {
             **_PROPERTIES,
             "write.target-file-size-bytes": str(self._file_bytes),
-            # Without a field to sort by, every task writes what it has read: a shuffle would send a whole day, that is
-            # the whole batch, to one task. With one, a task must not have a file open for each value there is.
+            # Without partition fields, every task writes the rows that it has read. A shuffle would send all rows of
+            # one day, usually the complete batch, to one task. With partition fields, rows are shuffled. Otherwise a
+            # task would need an open file for every value of the fields.
             "write.distribution-mode": "hash" if partitioning.fields else "none",
             "write.spark.fanout.enabled": "false" if partitioning.fields else "true",
             **{
-                # Statistics are kept for the first hundred columns only, unless they are asked for.
+                # Statistics for these columns, because by default Iceberg has them only for the first hundred columns.
                 f"write.metadata.metrics.column.{column.name}": "full"
                 for column in columns
                 if column.name in ("kafka_partition", "kafka_offset", "kafka_timestamp")
@@ -180,25 +189,25 @@ class IcebergTable:
         statement = (
             f"CREATE TABLE IF NOT EXISTS {self.name} ({', '.join(column.ddl for column in columns)}) USING iceberg "
             + (f"PARTITIONED BY ({', '.join(parts)}) " if parts else "")
-            + f"TBLPROPERTIES ({', '.join(f'{_literal(key)} = {_literal(value)}' for key, value in said.items())})"
+            + f"TBLPROPERTIES ({', '.join(f'{_literal(key)} = {_literal(value)}' for key, value in given.items())})"
         )
-        with self.committing():
+        with self.commit_lock():
             self._spark.sql(statement)
 
     def _check_directory(self) -> None:
-        """Where the catalog is a directory, plain files may be where the table would be."""
+        """If the catalog is a directory, check that the table's directory does not contain a plain Parquet table."""
         catalog = f"spark.sql.catalog.{CATALOG}"
         if self._spark.conf.get(f"{catalog}.type", None) != "hadoop":
             return
         directory = f"{self._spark.conf.get(f'{catalog}.warehouse', '')}/{NAMESPACE}/{self._short_name}"
         if Files(self._spark, directory).exists(TABLE_FILE):
-            raise ValueError(f"{directory} is a table of plain files, not one of Iceberg's")
+            raise ValueError(f"{directory} is a plain Parquet table, not an Iceberg table: use --format parquet")
 
 
 def _column_clause(addition: Addition) -> str:
     path = ".".join(quoted(part) for part in addition.path)
-    place = "FIRST" if addition.after is None else f"AFTER {quoted(addition.after)}"
-    return f"{path} {ddl(addition.type)} {place}"
+    position = "FIRST" if addition.after is None else f"AFTER {quoted(addition.after)}"
+    return f"{path} {ddl(addition.type)} {position}"
 
 
 def _summary_of(mark: BatchMark) -> dict[str, str]:

@@ -1,17 +1,19 @@
-"""Tables as plain Parquet files in directories, for readers that know nothing of table formats.
+"""Plain Parquet tables: Parquet files in directories, for readers that do not support Iceberg.
 
     <warehouse>/kwire/<table>/
-        _kwire/table.json            the columns, and how the files are laid out
-        _kwire/committed.json        the last mark of each query, and the files of the last batch of all
-        _staging/…                   files of a batch that is being written
+        _kwire/table.json            the columns and the directory layout
+        _kwire/committed.json        the last batch mark of each query, and the files of the last batch
+        _staging/…                   files of a batch before it is committed
         kafka_date=2026-11-16/by_city=Oslo/part-….parquet
 
-A batch is written aside. Its mark, which names the files, is what commits it: one small file that is replaced in one
-step. Then the files are moved to their places. A driver that died before the mark has left nothing; one that died after
-it is finished off by the next, before anything else. Until then readers may see a part of the batch, never one twice.
+The files of a batch are written to the staging directory. Then committed.json is replaced atomically: it contains the
+batch mark and the list of the files. This commits the batch. Last, the files are moved to their final directories.
 
-Names of directories are copies: `kafka_date` is the day of the date column, `by_<field>` a field. The files have all
-columns, so that no value suffers from having been a directory name.
+If the driver is killed before the commit, the batch has no effect. If it is killed after the commit, the next driver
+first moves the remaining files. Until then, readers may see only a part of the batch, but no row twice.
+
+Directory names contain values of columns: `kafka_date` is the day of the date column, and `by_<field>` is the value of
+a field. The files contain these columns, too, so readers do not have to decode values from directory names.
 """
 
 import json
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 DATE_DIRECTORY = "kafka_date"
 FIELD_PREFIX = "by_"
-# What a row takes in a file, until a batch has shown it.
+# The assumed size of a row in a file. After the first batch, the measured size is used.
 ROW_BYTES_GUESS = 1000.0
 
 TABLE_FILE = "_kwire/table.json"
@@ -37,6 +39,8 @@ _OWN, _COMMITTED, _STAGING = "_kwire", "_kwire/committed.json", "_staging"
 
 
 class ParquetLake:
+    """The plain Parquet tables of a warehouse."""
+
     def __init__(self, spark: "SparkSession", warehouse: str, file_bytes: int) -> None:
         self._spark = spark
         self._root = f"{warehouse_uri(warehouse).rstrip('/')}/{NAMESPACE}"
@@ -51,7 +55,7 @@ class ParquetLake:
 
 
 class ParquetTable:
-    """One writer at a time."""
+    """A plain Parquet table with one writer at a time."""
 
     def __init__(self, spark: "SparkSession", files: Files, file_bytes: int) -> None:
         self._spark = spark
@@ -75,17 +79,15 @@ class ParquetTable:
         from pyspark.sql.types import StructType
 
         if properties:
-            raise ValueError(f"plain files have no table properties such as {next(iter(properties))}")
-        self._put_in_place()
+            raise ValueError(f"plain Parquet tables cannot have table properties such as {next(iter(properties))}")
+        self._move_staged_files()
         there = self.columns()
         wanted = merged(there, columns)
         if there and wanted == there:
             return
-        # (A driver that died while it made the table has left nothing but our own directory.)
+        # The directory _kwire may exist without a table, if a driver was killed while it created the table.
         if not there and set(self._files.names("")) - {_OWN}:
-            raise ValueError(
-                f"{self.name} holds something that is no table of plain files, such as a table of Iceberg's"
-            )
+            raise ValueError(f"{self.name} contains other files than a plain Parquet table, such as an Iceberg table")
         layout = self.partitioning() if there else partitioning
         _check_directories(wanted, layout)
         schema = StructType.fromDDL(", ".join(column.ddl for column in wanted)).jsonValue()
@@ -100,22 +102,22 @@ class ParquetTable:
         return last is not None and last.batch_id >= mark.batch_id
 
     def append(self, rows: "DataFrame", mark: BatchMark) -> None:
-        self._put_in_place()
+        self._move_staged_files()
         if self.holds(mark):
             return
         self._files.delete(_STAGING)
         self._write(rows)
         others = [one for one in self._committed()["marks"] if one["query_id"] != mark.query_id]
-        noted = {"query_id": mark.query_id, "batch_id": mark.batch_id, "notes": dict(mark.notes)}
+        committed = {"query_id": mark.query_id, "batch_id": mark.batch_id, "notes": dict(mark.notes)}
         files = [file.path for file in self.data_files(_STAGING)]
-        self._files.replace(_COMMITTED, json.dumps({"marks": [*others, noted][-QUERIES_MAX:], "files": files}))
-        self._put_in_place()
+        self._files.replace(_COMMITTED, json.dumps({"marks": [*others, committed][-QUERIES_MAX:], "files": files}))
+        self._move_staged_files()
 
     def read(self) -> "DataFrame":
         schema = self.schema()
         if not self.data_files():
             return self._spark.createDataFrame([], schema)
-        # Directories are columns too, for Spark; they come last, and are left out here.
+        # Spark adds a column for each level of directories. `select` omits these columns.
         return self._spark.read.schema(schema).parquet(self._files.root).select(*map(quoted, schema.fieldNames()))
 
     def _write(self, rows: "DataFrame") -> None:
@@ -130,7 +132,7 @@ class ParquetTable:
         counted = Observation()
         full = full.withColumns(directories).observe(counted, f.count(f.lit(1)).alias("rows"))
         if layout.fields:
-            # So that not every task has a file for every value.
+            # Without this shuffle, every task would write a file for every value of the fields.
             full = full.repartition(*map(quoted, directories))
         rows_per_file = max(1, int(self.file_bytes / self._row_bytes))
         writer = full.write.option("maxRecordsPerFile", rows_per_file).option("compression", "zstd")
@@ -139,14 +141,14 @@ class ParquetTable:
         if row_count:
             self._row_bytes = max(1.0, sum(file.size_bytes for file in self.data_files(_STAGING)) / row_count)
 
-    def _put_in_place(self) -> None:
-        """Move the files of the last batch that was committed. Those that are not there have been moved before."""
+    def _move_staged_files(self) -> None:
+        """Move the files of the last committed batch to their final directories, unless they are already there."""
         for path in self._committed()["files"]:
             if self._files.exists(f"{_STAGING}/{path}"):
                 self._files.move(f"{_STAGING}/{path}", path)
 
     def is_in_place(self) -> bool:
-        """Whether readers see all that was committed; not while a batch is moved, and not if that was cut short."""
+        """Return whether all committed files are in their final directories, so that readers see all committed rows."""
         return not any(self._files.exists(f"{_STAGING}/{path}") for path in self._committed()["files"])
 
     def _facts(self) -> Any:
@@ -171,15 +173,15 @@ class ParquetTable:
 
 
 class NotInPlace(ValueError):
-    """A reader would miss some rows of a batch, and not notice."""
+    """Some files of the last batch are not in their final directories yet, so a reader would not see their rows."""
 
 
 def check_in_place(table: Table) -> None:
-    """NotInPlace if it has plain files some of which are still to be moved; tables of Iceberg's never have."""
+    """Raise NotInPlace if the table is a plain Parquet table with files that are not in their final directories yet."""
     if isinstance(table, ParquetTable) and not table.is_in_place():
         raise NotInPlace(
-            f"{table.name}: a batch is being written, or the job that wrote it was killed. Wait for the lake job, or "
-            "start it once more, before this"
+            f"{table.name}: a batch is incomplete, because it is being written or the lake job was killed. Wait for "
+            "the lake job, or run it again, and then repeat this command"
         )
 
 
@@ -188,4 +190,4 @@ def _check_directories(columns: Sequence[Column], layout: Partitioning) -> None:
     directories = [DATE_DIRECTORY] if layout.date_column else []
     for directory in [*directories, *(FIELD_PREFIX + field for field in layout.fields)]:
         if directory.lower() in names:
-            raise ColumnClash(f"the column {directory} has the name of a directory of its table")
+            raise ColumnClash(f"column {directory} has the same name as a partition directory of its table")

@@ -1,10 +1,12 @@
-"""Maintenance of plain Parquet tables, beside a writer that goes on.
+"""Maintenance of plain Parquet tables, while the writer runs.
 
-The writer only ever adds files, under names of its own, and never looks at one again: maintenance may replace those
-that are in their places. What it is about to do is noted in one file first, in one step. Then the small files are
-deleted and the large one is moved to their directory; the next maintenance finishes what it finds noted after a crash.
-In between readers miss the rows of those files, and never see one twice. (Tables that change in one step are what
-Iceberg is for.)
+The writer only adds files with unique names and never reads them again. So maintenance may replace files that are in
+their final directories.
+
+A compaction writes the large files to a temporary directory, and then, atomically, a plan: the small files to delete
+and the large files to move. Then it deletes the small files and moves the large files to their directory. After a
+crash, the next maintenance completes the plan. Between the two steps readers do not see the rows of these files, but
+they never see a row twice. Iceberg tables are changed atomically.
 """
 
 import json
@@ -16,23 +18,23 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from kwire.pipeline.lake.files import FileFacts, Files
+from kwire.pipeline.lake.locks.writer_lock import sole_writer
 from kwire.pipeline.lake.parquet import DATE_DIRECTORY, ParquetTable
-from kwire.pipeline.lake.writer_lock import sole_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 TIMESTAMP_COLUMN = "kafka_timestamp"
-# Fewer small files than this in one directory are left for next time.
+# If a directory has fewer small files than this, they are not compacted.
 FILES_MIN = 5
-# What is nearly as large as it should be is left alone.
+# A file is small if its size is below this share of the target size. Only small files are compacted.
 SMALL_SHARE = 0.75
 
-_UPKEEP, _NOTE, _ASIDE = "_kwire/upkeep", "_kwire/compaction.json", "_compaction"
+_LOCK, _PLAN, _TEMPORARY = "_kwire/upkeep", "_kwire/compaction.json", "_compaction"
 
 
-class ParquetUpkeep:
-    """Each step tells in words what it did; nothing if there was nothing to do."""
+class ParquetMaintenance:
+    """Maintenance of a plain Parquet table. Each step yields messages that describe its changes."""
 
     def __init__(self, spark: "SparkSession", table: ParquetTable, now: Callable[[], datetime]) -> None:
         self._spark = spark
@@ -41,22 +43,22 @@ class ParquetUpkeep:
         self._now = now
 
     def compact(self) -> Iterator[str]:
-        """Small files of one directory into large ones."""
+        """Compact the small files of each directory into large ones."""
         removed = added = 0
-        with self._alone():
+        with self._locked():
             for group in small_groups(self._table.data_files(), self._table.file_bytes):
                 added += self._replace(group)
                 removed += len(group)
         if removed:
-            yield f"{removed} files into {added}"
+            yield f"{removed} files compacted into {added}"
 
     def retain(self, days: int) -> Iterator[str]:
-        """Drop the directories of the days before the last `days`."""
+        """Delete the directories of all days (in UTC) that are more than `days` days ago."""
         if self._table.partitioning().date_column != TIMESTAMP_COLUMN:
-            yield f"not divided by the day of {TIMESTAMP_COLUMN}: its files do not tell how old they are"
+            yield f"nothing dropped: the age of files is unknown without partitions by {TIMESTAMP_COLUMN}"
             return
         first_kept = self._now().astimezone(UTC).date() - timedelta(days=days)
-        with self._alone():
+        with self._locked():
             old = [name for name in self._files.names("") if is_day_before(name, first_kept)]
             for name in old:
                 self._files.delete(name)
@@ -64,49 +66,49 @@ class ParquetUpkeep:
             yield f"{len(old)} days before {first_kept} dropped"
 
     def vacuum(self, history: timedelta, orphans: timedelta) -> Iterator[str]:
-        """Nothing: plain files have no history, and a batch that was never committed is swept away by the next."""
+        """Do nothing. Plain files have no history, and the writer deletes the files of an uncommitted batch itself."""
         yield from ()
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Nobody else maintains the table meanwhile, and nothing is left of one who died at it.
+    def _locked(self) -> Iterator[None]:
+        """Acquire the maintenance lock, complete the plan of a maintenance that was killed, then run the block.
 
-        Two compactions at once would both replace a file, and its rows would be there twice; one that is finished after
-        its day was dropped would bring it back.
+        The lock is needed because two concurrent compactions could both replace the same file, which would duplicate
+        its rows. The plan is completed first, because later it could move files into a day that was dropped meanwhile.
         """
-        with sole_writer(self._spark, self._files.uri(_UPKEEP)):
+        with sole_writer(self._spark, self._files.uri(_LOCK)):
             self._finish()
-            self._files.delete(_ASIDE)
+            self._files.delete(_TEMPORARY)
             yield
 
     def _replace(self, group: list[FileFacts]) -> int:
-        """Write the rows of these files to fewer files, and put those in their place."""
+        """Replace these files by fewer files with the same rows. Return the number of new files."""
         directory = group[0].path.rpartition("/")[0]
-        aside = f"{_ASIDE}/{uuid.uuid4().hex}"
+        temporary = f"{_TEMPORARY}/{uuid.uuid4().hex}"
         count = max(1, round(sum(file.size_bytes for file in group) / self._table.file_bytes))
         rows = self._spark.read.schema(self._table.schema()).parquet(*(self._files.uri(file.path) for file in group))
-        rows.coalesce(count).write.option("compression", "zstd").parquet(self._files.uri(aside))
-        fresh = [file.path for file in self._files.below(aside)]
-        moves = {f"{aside}/{name}": f"{directory}/{name}".lstrip("/") for name in fresh}
-        self._files.replace(_NOTE, json.dumps({"remove": [file.path for file in group], "move": moves}))
+        rows.coalesce(count).write.option("compression", "zstd").parquet(self._files.uri(temporary))
+        fresh = [file.path for file in self._files.below(temporary)]
+        moves = {f"{temporary}/{name}": f"{directory}/{name}".lstrip("/") for name in fresh}
+        self._files.replace(_PLAN, json.dumps({"remove": [file.path for file in group], "move": moves}))
         self._finish()
         return len(fresh)
 
     def _finish(self) -> None:
-        """Do what the note says, or the rest of it."""
-        if not self._files.exists(_NOTE):
+        """Execute the remaining steps of the plan, if there is a plan."""
+        if not self._files.exists(_PLAN):
             return
-        note: Any = json.loads(self._files.read(_NOTE))
-        for path in note["remove"]:
+        plan: Any = json.loads(self._files.read(_PLAN))
+        for path in plan["remove"]:
             self._files.delete(path)
-        for path, target in note["move"].items():
+        for path, target in plan["move"].items():
             if self._files.exists(path):
                 self._files.move(path, target)
-        self._files.delete(_NOTE)
+        self._files.delete(_PLAN)
 
 
 def small_groups(files: list[FileFacts], file_bytes: int) -> Iterator[list[FileFacts]]:
-    """Files of one directory that are worth being put together."""
+    """Yield the small files of each directory that has at least FILES_MIN of them."""
     small = sorted(file for file in files if file.size_bytes < SMALL_SHARE * file_bytes)
     for _, group in groupby(small, key=lambda file: file.path.rpartition("/")[0]):
         found = list(group)
@@ -115,7 +117,10 @@ def small_groups(files: list[FileFacts], file_bytes: int) -> Iterator[list[FileF
 
 
 def is_day_before(directory: str, first_kept: date) -> bool:
-    """Whether a directory holds a day before this one; rows without a time have a directory that is no day."""
+    """Return whether a directory has the rows of a day before this date.
+
+    Return False for the directory of rows without a timestamp, whose name does not contain a date.
+    """
     name, equals, day = directory.partition("=")
     if name != DATE_DIRECTORY or not equals:
         return False

@@ -1,13 +1,13 @@
-"""Tables of the lake, the same for both formats: made and widened from columns, appended to once for each micro-batch.
+"""The common interface of Iceberg and plain Parquet tables.
 
     lake = open_lake(spark, warehouse, "iceberg")
-    table = lake.table("orders")                    # kwire.orders; nothing is made yet
-    table.prepare(columns, Partitioning())          # makes it, or adds the columns it lacks; rewrites nothing
-    table.append(rows, BatchMark(query_id, 7))      # a second time with this mark does nothing
+    table = lake.table("orders")                    # kwire.orders; nothing is created yet
+    table.prepare(columns, Partitioning())          # creates it, or adds missing columns; rewrites nothing
+    table.append(rows, BatchMark(query_id, 7))      # does nothing if this mark is already committed
     table.read()                                    # a DataFrame, columns in table order
 
-A mark is committed together with the rows, by the same atomic step: there are never rows without their mark, nor a
-mark without its rows. That is what makes a repeated micro-batch harmless, whenever the driver was killed.
+A batch mark is committed atomically with the rows of its micro-batch. If Spark repeats a micro-batch after a crash, the
+table already has its mark, and the rows are not written again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,15 +21,16 @@ if TYPE_CHECKING:
 
 FORMATS = ("iceberg", "parquet")
 TARGET_FILE_BYTES = 128 * 1024 * 1024
-# Queries whose last batch a table remembers; it has one at a time, and another one after its checkpoint got lost.
+# The maximum number of queries whose last mark a table keeps. A table has one query at a time. If its checkpoint is
+# lost, the job starts a new query.
 QUERIES_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
 class BatchMark:
-    """Names a micro-batch: the streaming query's id, which lives in its checkpoint, and the number of the batch.
+    """Identifies a micro-batch: the id of the streaming query, from its checkpoint, and the number of the batch.
 
-    `notes` is stored beside it, for whoever reads the table's history: text to text, e.g. the offsets it ends at.
+    `notes` are texts by name that are stored with the mark, such as the end offsets of the batch.
     """
 
     query_id: str
@@ -38,45 +39,47 @@ class BatchMark:
 
 
 class Partitioning(NamedTuple):
-    """By day of `date_column` (none if None), then by the values of `fields`."""
+    """The partitioning of a table: by day of `date_column` (unless it is None), then by the values of `fields`."""
 
     date_column: str | None = "kafka_timestamp"
     fields: tuple[str, ...] = ()
 
 
 class Table(Protocol):
-    """One writer at a time; readers and maintenance whenever they like."""
+    """A table. It has only one writer at a time. Readers and maintenance may run at any time."""
 
     @property
     def name(self) -> str:
-        """As SQL and people take it: `lake.kwire.<table>` in the catalog, a path of plain files."""
+        """The name for SQL and messages: `lake.kwire.<table>` in the catalog, or the path of plain files."""
         ...
 
     def exists(self) -> bool: ...
 
     def columns(self) -> tuple[Column, ...]:
-        """In the table's order; nothing if it does not exist."""
+        """Return the columns in the table's order. The result is empty if the table does not exist."""
         ...
 
     def prepare(
         self, columns: Sequence[Column], partitioning: Partitioning, properties: Mapping[str, str] | None = None
     ) -> None:
-        """Make it with these columns, or add those it lacks; ColumnClash if it has one of another type.
+        """Create the table with these columns, or add the missing columns to it.
 
-        `properties` are Iceberg's, for a table that is made.
+        Raises ColumnClash if a column of the table has another type.
+
+        `properties` are Iceberg table properties for a new table.
         """
         ...
 
     def last_mark(self, query_id: str | None = None) -> BatchMark | None:
-        """The last mark that was committed, of this query or of any."""
+        """Return the last committed mark of this query, or of any query if `query_id` is None."""
         ...
 
     def holds(self, mark: BatchMark) -> bool:
-        """Whether this batch, or a later one of its query, has been committed."""
+        """Return whether this batch, or a later batch of the same query, is committed."""
         ...
 
     def append(self, rows: "DataFrame", mark: BatchMark) -> None:
-        """Commit rows and mark in one step. The rows have columns of the table, by name; absent ones become null."""
+        """Commit rows and mark atomically, unless the table holds the mark. Columns that the rows lack become null."""
         ...
 
     def read(self) -> "DataFrame": ...
@@ -86,29 +89,29 @@ class Lake(Protocol):
     """The tables in one warehouse."""
 
     def table(self, name: str) -> Table:
-        """By its name without `kwire.` (see columns.table_name)."""
+        """Return the table with this name. `name` is without `kwire.` (see columns.table_name)."""
         ...
 
     def names(self) -> list[str]:
-        """Of the tables there are, sorted."""
+        """Return the names of all tables, sorted."""
         ...
 
 
 def open_lake(
     spark: "SparkSession", warehouse: str, table_format: str = "iceberg", file_bytes: int | None = None
 ) -> Lake:
-    """`file_bytes` is the size at which a file is closed and the next one begun."""
+    """Open the tables of a warehouse. `file_bytes` is the target size of a file."""
     from kwire.pipeline.lake.iceberg import IcebergLake
     from kwire.pipeline.lake.parquet import ParquetLake
 
     if table_format not in FORMATS:
-        raise ValueError(f"there is no table format {table_format!r}, only {' and '.join(FORMATS)}")
+        raise ValueError(f"unknown table format {table_format!r}: use {' or '.join(FORMATS)}")
     bound = TARGET_FILE_BYTES if file_bytes is None else file_bytes
     return IcebergLake(spark, bound) if table_format == "iceberg" else ParquetLake(spark, warehouse, bound)
 
 
 def full_rows(rows: "DataFrame", columns: Sequence[Column]) -> "DataFrame":
-    """The rows with all these columns, in this order; those they lack are null."""
+    """Return the rows with exactly these columns, in this order. Columns that the rows lack are null."""
     from pyspark.sql import functions as f
 
     there = set(rows.columns)

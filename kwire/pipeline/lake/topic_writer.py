@@ -1,14 +1,14 @@
-"""Writes the micro-batches of one topic to its table, each once.
+"""Writes the micro-batches of one topic to its table, each micro-batch once.
 
-Schemas are asked for after Spark has decided where a batch ends, so they are at least as new as every event in it: a
-table has the columns of an event before the event comes.
+Schemas are requested after Spark has determined the end offsets of a batch. So the schemas are at least as new as every
+event of the batch, and the columns of an event are added to the table before the event is written.
 """
 
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kwire.pipeline.changes import TopicChanged, TopicWatch, next_offsets
+from kwire.pipeline.changes import TopicChanged, TopicChangeDetector, next_offsets
 from kwire.pipeline.columns import TableNameClash, table_columns
 from kwire.pipeline.lake import dead_letters, upsert
 from kwire.pipeline.lake.checkpoint import Checkpoint
@@ -20,36 +20,40 @@ from kwire.pipeline.topic_facts import APPEND, UPSERT, ServerUnreachable, TopicF
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# Notes in the marks of a table.
+# The names of the notes in the batch marks of a table.
 TOPIC_NOTE, TOPIC_ID_NOTE, MODE_NOTE, OFFSETS_NOTE = "topic", "topic-id", "mode", "offsets"
-# Of records that were gone when their batch was begun: [partition, first offset, offset after the last].
+# The note with records that were lost before they were read: a list of [partition, first offset, end offset].
 LOST_NOTE = "lost"
 
 
 class TableBehind(ValueError):
-    """The table lacks what the checkpoint says it has."""
+    """The table does not hold a batch that the checkpoint has recorded as done."""
 
 
 class CheckpointBehind(ValueError):
-    """The checkpoint is an older one: it repeats the numbers of batches, but not the batches."""
+    """The checkpoint is older than the table, so its next batches would have numbers that the table already has."""
 
 
 class ModeChanged(ValueError):
-    """A table of records cannot go on as one of keys, nor the other way round."""
+    """The lake mode of the topic changed. An append table cannot become an upsert table, nor the reverse."""
 
 
 @dataclass(frozen=True, slots=True)
 class LakeOptions:
+    """The options of the lake job that its writers use."""
+
     bootstrap: str
     partitioning: Partitioning
-    # One of dead_letters.CHOICES, and the topic that gets them (None: one beside the topic they come from).
+    # One of dead_letters.CHOICES, and the topic for dead letters (None for a name derived from the source topic).
     bad_rows: str = dead_letters.TO_TABLE
     dead_letter_topic: str | None = None
-    # Whether records that were deleted before they were read stop the job, or are noted and passed over.
+    # If records were deleted before they were read: True stops the job, False skips them and stores a note.
     stops_at_loss: bool = True
 
 
 class TopicWriter:
+    """Writes one topic to its table. Spark calls the object with each micro-batch."""
+
     def __init__(
         self,
         topic: str,
@@ -68,7 +72,7 @@ class TopicWriter:
         last = self._last_mark(self.table)
         if options.bad_rows == dead_letters.TO_TABLE:
             self._last_mark(self._dead_letters)
-        self._watch = TopicWatch(
+        self._changes = TopicChangeDetector(
             reader,
             topic,
             last.notes[TOPIC_ID_NOTE] if last else None,
@@ -77,41 +81,44 @@ class TopicWriter:
         )
         self._mode = last.notes[MODE_NOTE] if last else None
         self._prepared: tuple[TopicFacts, RowShape] | None = None
-        # What made a batch fail, in its own words.
+        # The original exception of a failed batch. Spark raises another exception in its place.
         self.failure: Exception | None = None
 
     def _last_mark(self, table: Table) -> BatchMark | None:
-        """TableNameClash if it says that the table is not ours."""
+        """Return the last mark of a table. Raises TableNameClash if the table belongs to another topic."""
         last = table.last_mark()
         if last is not None and last.notes.get(TOPIC_NOTE) != self.topic:
             owner = last.notes.get(TOPIC_NOTE) or "another job"
-            raise TableNameClash(f"{table.name} is the table of {owner}, not of {self.topic}")
+            raise TableNameClash(f"{table.name} is the table of {owner}, not of topic {self.topic}")
         return last
 
     def starting_offsets(self) -> str:
-        """Where a query without a checkpoint begins, once it is sure that the table can go on."""
-        self._watch.check()
+        """Check the topic and the checkpoint, and return the start offsets of a query without a checkpoint."""
+        self._changes.check()
         self._check_checkpoint()
-        return EARLIEST if self.table.last_mark() is None else self._watch.starting_offsets()
+        return EARLIEST if self.table.last_mark() is None else self._changes.starting_offsets()
 
     def prepare(self) -> None:
-        """Make the table, or give it the columns it lacks: it is there also where no event is."""
+        """Create the table, or add missing columns. Called at the start, so that the table exists without events."""
         self._shape(self._reader.topic(self.topic))
 
     def _check_checkpoint(self) -> None:
-        """What Spark has noted as done must be in the table, or going on from there would leave a gap."""
+        """Check that the table holds the last batch that Spark has recorded as done.
+
+        If it does not, the query would continue after that batch, and the records of the batch would be missing.
+        """
         done = self._checkpoint.last_done()
         if done is not None and not self.table.holds(BatchMark(self._checkpoint.query_id(), done)):
             raise TableBehind(
-                f"{self.table.name} does not hold batch {done}, which {self._checkpoint.uri} has noted as done: the "
-                "table was dropped or set back, or is of another format. Without this checkpoint the job begins where "
-                "the table ends"
+                f"{self.table.name} does not hold batch {done}, which {self._checkpoint.uri} has recorded as done: the "
+                "table was dropped or rolled back, or has another format. Delete this checkpoint to continue at the "
+                "end of the table"
             )
 
-    def explained(self) -> Exception | None:
-        """Why its query failed: what became of the topic, or what a batch failed of, in its own words."""
+    def failure_cause(self) -> Exception | None:
+        """Return the reason why the query failed: a change of the topic, or the exception of a batch."""
         try:
-            self._watch.check()
+            self._changes.check()
         except (TopicChanged, TopicMissing) as change:
             return change
         except ServerUnreachable as error:
@@ -127,12 +134,12 @@ class TopicWriter:
 
     def _write(self, batch: "DataFrame", batch_id: int) -> None:
         offsets = self._checkpoint.end_offsets(batch_id)
-        # Before the table takes in anything: another topic's schemas are not for it.
-        lost = self._watch.check_batch(self._checkpoint.begun_offsets(), offsets)
+        # This check comes before changes of the table, so that the schemas of a recreated topic are not applied to it.
+        lost = self._changes.check_batch(self._checkpoint.begun_offsets(), offsets)
         shape = self._shape(self._reader.topic(self.topic))
         notes = {
             TOPIC_NOTE: self.topic,
-            TOPIC_ID_NOTE: self._watch.topic_id,
+            TOPIC_ID_NOTE: self._changes.topic_id,
             MODE_NOTE: UPSERT if shape.needs_key else APPEND,
             OFFSETS_NOTE: offsets,
         }
@@ -141,17 +148,19 @@ class TopicWriter:
         mark = BatchMark(self._checkpoint.query_id(), batch_id, notes)
         found = parsed(batch, shape)
         if self._options.bad_rows == dead_letters.STOP:
-            found = dead_letters.stopping_at_problems(found)
+            found = dead_letters.failing_at_problems(found)
         if self._commit(found, mark, shape):
-            self._bury(found, mark, shape)
-        self._watch.has_read(offsets)
+            self._write_dead_letters(found, mark, shape)
+        self._changes.has_read(offsets)
 
     def _shape(self, facts: TopicFacts) -> RowShape:
-        """How rows are made, after the table has taken in what is new."""
+        """Add missing columns to the table, and return the row shape."""
         if self._prepared is not None and self._prepared[0] == facts:
             return self._prepared[1]
         if self._mode not in (None, facts.lake_mode):
-            raise ModeChanged(f"{self.table.name} was begun with the mode {self._mode}, not {facts.lake_mode}")
+            raise ModeChanged(
+                f"{self.table.name} has the mode {self._mode}, its topic {facts.lake_mode}: drop the table first"
+            )
         self._mode = facts.lake_mode
         needs_key = facts.lake_mode == UPSERT
         columns = table_columns(facts.schemas)
@@ -164,7 +173,7 @@ class TopicWriter:
         return shape
 
     def _commit(self, found: "DataFrame", mark: BatchMark, shape: RowShape) -> bool:
-        """Commit the rows, unless they are there already. Returns whether there are records with problems."""
+        """Commit the rows, unless the batch is already committed. Return whether dead letters must be written."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
@@ -175,7 +184,7 @@ class TopicWriter:
             assert isinstance(self.table, IcebergTable)
             upsert.upsert(self.table, self._rows(found).select(ROW, TOMBSTONE), mark)
         else:
-            # Counted on the way: most batches have no bad record, and then nothing is read a second time.
+            # Bad records are counted during the write. Most batches have none, so these batches are read only once.
             counted = Observation()
             found = found.observe(counted, f.count_if(~good).alias("bad"))
             self.table.append(self._rows(found).select(f"{ROW}.*"), mark)
@@ -183,25 +192,25 @@ class TopicWriter:
         return self._options.bad_rows != dead_letters.STOP and not found.where(~good).isEmpty()
 
     def _rows(self, found: "DataFrame") -> "DataFrame":
-        """Those without a problem."""
+        """Return the records without a problem. If a problem stops the job, return all records."""
         from pyspark.sql import functions as f
 
-        # Where a problem stops the job nothing may be filtered: Spark filters first and looks at rows then, so it would
-        # never come to the one that is to fail.
+        # If a problem stops the job, the records must not be filtered. Spark would filter before it evaluates the
+        # expression that raises the error, so the error would never be raised.
         return found if self._options.bad_rows == dead_letters.STOP else found.where(f.col(PROBLEM).isNull())
 
     def _check_repeated(self, mark: BatchMark) -> None:
-        """What a batch brings that is not written again must be in the table."""
+        """Check that the table holds all records of a batch whose mark is already committed."""
         held = self.table.last_mark(mark.query_id)
         assert held is not None
-        there, comes = (next_offsets(one.notes[OFFSETS_NOTE], self.topic) for one in (held, mark))
-        if any(offset > there.get(partition, 0) for partition, offset in comes.items()):
+        table_ends, batch_ends = (next_offsets(one.notes[OFFSETS_NOTE], self.topic) for one in (held, mark))
+        if any(offset > table_ends.get(partition, 0) for partition, offset in batch_ends.items()):
             raise CheckpointBehind(
-                f"{self._checkpoint.uri} is older than {self.table.name}: it ends batch {mark.batch_id} elsewhere than "
-                "the table does. Without this checkpoint the job begins where the table ends"
+                f"{self._checkpoint.uri} is older than {self.table.name}: its batch {mark.batch_id} has other end "
+                "offsets than the table's. Delete this checkpoint to continue at the end of the table"
             )
 
-    def _bury(self, found: "DataFrame", mark: BatchMark, shape: RowShape) -> None:
+    def _write_dead_letters(self, found: "DataFrame", mark: BatchMark, shape: RowShape) -> None:
         if self._options.bad_rows == dead_letters.TO_TABLE:
             dead_letters.write_to_table(self._dead_letters, found, shape, mark)
         elif self._options.bad_rows == dead_letters.TO_TOPIC:

@@ -1,17 +1,18 @@
-"""Compacted topics as upsert tables: one row for each key, the one that the log would keep.
+"""Upsert tables for compacted topics. A table has one row per key: the record that compaction would keep.
 
-A log is compacted partition by partition, so the row of a key is found by its partition and key: after the cleaner has
-been over the whole log, table and log hold the same records. A key that moves to another partition because the topic
-was given more of them has a row for each, in the table as in the log; the one with the later `kafka_timestamp` counts.
+Compaction works per partition, so a row is identified by partition and key. After the log cleaner has compacted the
+complete log, table and log hold the same records. If partitions are added to a topic, later records of a key may be in
+another partition. Then the table, like the log, has a row for each of the two partitions. The row with the later
+`kafka_timestamp` is current.
 
-A record without a value deletes its key's row. A record without a key has no place in such a table: it is a bad row.
+A record without a value (a tombstone) deletes the row of its key. A record without a key is a bad record.
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kwire.pipeline.columns import quoted
-from kwire.pipeline.lake.conflicts import is_conflict
+from kwire.pipeline.lake.commit_conflicts import is_commit_conflict
 from kwire.pipeline.lake.tables import BatchMark, Partitioning
 from kwire.pipeline.source import ROW, TOMBSTONE
 
@@ -21,28 +22,31 @@ if TYPE_CHECKING:
     from kwire.pipeline.lake.iceberg import IcebergTable
 
 KEY_COLUMNS = ("kafka_partition", "kafka_key")
-# Every micro-batch looks for its keys in the whole table: a partition for each day would only make more files of it.
+# Upsert tables are not partitioned by day. Every micro-batch searches the complete table for its keys, so partitions
+# would only produce more files.
 PARTITIONING = Partitioning(date_column=None)
-# A micro-batch writes small files that name the rows it replaces, instead of writing whole data files anew.
+# With "merge-on-read", a micro-batch does not rewrite data files. It writes small delete files for the rows that it
+# replaces.
 TABLE_PROPERTIES = {
     "kwire.lake.mode": "upsert",
     "write.delete.mode": "merge-on-read",
     "write.update.mode": "merge-on-read",
     "write.merge.mode": "merge-on-read",
 }
-# Maintenance may have rewritten a file in which this batch has found a row; then the batch looks again.
+# A batch is retried if maintenance has meanwhile rewritten a file with a row that the batch changes.
 ATTEMPTS_MAX = 10
 _VIEW = "kwire_upsert"
 
 
 def upsert(table: "IcebergTable", rows: "DataFrame", mark: BatchMark) -> None:
-    """Commit what the rows change, and the mark, in one step. A second time with this mark does nothing.
+    """Commit the changes and the mark atomically. Do nothing if the mark is already committed.
 
-    The rows are as `source.parsed` makes them: a struct ROW, and TOMBSTONE, whether the record has no value.
+    `rows` has two columns of `source.parsed`: the struct ROW, and TOMBSTONE, which is true if the record has no value.
     """
     if table.holds(mark):
         return
-    # Read once: the statement may run again, and the topic may have been compacted in between.
+    # `persist` ensures that the topic is read only once. The statement may be repeated, and compaction may have removed
+    # records in the meantime.
     latest = latest_of_each_key(rows).persist()
     try:
         latest.createOrReplaceTempView(_VIEW)
@@ -53,7 +57,7 @@ def upsert(table: "IcebergTable", rows: "DataFrame", mark: BatchMark) -> None:
 
 
 def latest_of_each_key(rows: "DataFrame") -> "DataFrame":
-    """What compaction would leave of these rows; deletions stay, as rows with their mark."""
+    """Return the last row of each key, as compaction would. Tombstones are kept as rows."""
     from pyspark.sql import functions
 
     last = functions.max_by(functions.struct(ROW, TOMBSTONE), f"{ROW}.kafka_offset").alias("last")
@@ -69,14 +73,14 @@ def _merge(table: "IcebergTable", rows: "DataFrame", mark: BatchMark) -> None:
                 rows.sparkSession.sql(statement)
             return
         except Exception as error:
-            if attempt == ATTEMPTS_MAX or not is_conflict(error):
+            if attempt == ATTEMPTS_MAX or not is_commit_conflict(error):
                 raise
             if table.holds(mark):
                 return
 
 
 def merge_statement(table: str, columns: Sequence[str], given: Sequence[str]) -> str:
-    """Columns of the table that the rows lack become null, as in an append."""
+    """Return the MERGE statement of an upsert. Columns that the rows lack become null, as in an append."""
     values = [(quoted(name), f"new.{ROW}.{quoted(name)}" if name in given else "NULL") for name in columns]
     same_key = " AND ".join(f"old.{name} = new.{ROW}.{name}" for name in KEY_COLUMNS)
     is_later = f"new.{ROW}.kafka_offset > old.kafka_offset"

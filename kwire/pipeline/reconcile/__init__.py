@@ -1,8 +1,4 @@
-"""Whether topics and their tables hold the same events: counts and checksums for each partition and hour, then rows.
-
-`topic_rows` makes of the topic's records what the lake job would make of them, `comparison` compares that with the
-table, `report` tells what was found.
-"""
+"""Checks that topics and their tables hold the same events: first by counts and checksums, then row by row."""
 
 from kwire.pipeline.reconcile.job import add_arguments as add_arguments
 from kwire.pipeline.reconcile.job import run as run

@@ -1,7 +1,7 @@
-"""Two frames of the same events compared: what the topic has, and what the table has.
+"""Compares two DataFrames that should have the same rows: one from the topic and one from the table.
 
-First each side is summed up by partition and hour: how many rows, and a checksum over all their columns. Only where
-the two disagree are rows looked at one by one, so a table that is right costs one pass over each side.
+First, the number of rows and a checksum over all columns are computed on each side, by partition and hour. Single rows
+are compared only in hours that differ. So if both sides are the same, each side is read only once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,29 +15,31 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 MISSING, EXTRA, DIFFERENT, BEHIND = "missing", "extra", "different", "behind"
-# In the topic only, in the table only, in both but not the same; `behind`: the table has not got there yet.
+# The kinds of differences. A row is `missing` if it is only in the topic, `extra` if it is only in the table or more
+# than once in it, and `different` if columns differ. A row is `behind` if the writer has not reached its offset yet.
 KINDS = (MISSING, EXTRA, DIFFERENT, BEHIND)
 
 HOUR_SECONDS = 3600
-# Of rows without a time, which no record is; nothing may be passed over because of it.
+# The hour of rows without a timestamp. All records have a timestamp, but a damaged table may have such rows, and they
+# must be compared, too.
 NO_HOUR = -1
-PLACE = ("kafka_partition", "kafka_offset")
+ROW_KEY = ("kafka_partition", "kafka_offset")
 BUCKET = ("kafka_partition", "hour")
-# Times are written whole: the usual format leaves out what is below a millisecond.
+# Timestamps are compared with microseconds. Spark's default format has only milliseconds.
 _JSON_OPTIONS = {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 
 
 class Hour(NamedTuple):
-    """One partition in one hour, by the events' own time. A checksum is the sum of the rows' hashes."""
+    """Row counts and checksums of one partition for one hour. A checksum is the sum of the hashes of the rows."""
 
     partition: int
-    # Since 1970, in UTC.
+    # Hours since 1970, in UTC.
     hour: int
     topic_rows: int
     topic_checksum: int
     table_rows: int
     table_checksum: int
-    # The offsets of its rows, on both sides.
+    # The lowest and the highest offset of the hour's rows on both sides.
     first: int
     last: int
 
@@ -47,7 +49,7 @@ class Hour(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """`detail` names the columns that differ, or says how often a row is there."""
+    """A row that differs. `detail` has the names of the differing columns or the number of copies of the row."""
 
     kind: str
     partition: int
@@ -57,14 +59,20 @@ class Difference(NamedTuple):
 
 @dataclass(frozen=True)
 class Comparison:
-    """`topic` and `table` have the same columns. `reach` says, by partition, which offset the table needs next."""
+    """A comparison of two DataFrames with the same columns.
+
+    `next_offsets` has the next offset that the table's writer will read, by partition.
+    """
 
     topic: "DataFrame"
     table: "DataFrame"
-    reach: Mapping[int, int]
+    next_offsets: Mapping[int, int]
 
     def hours(self) -> list[Hour]:
-        """One for each partition and hour that either side has, in order: a few thousand for a year of a partition."""
+        """Return the row counts and checksums of every partition and hour, in order.
+
+        A partition has about 9,000 hours per year.
+        """
         from pyspark.sql import functions as F
 
         columns = self.table.columns
@@ -75,16 +83,16 @@ class Comparison:
         filled = [F.coalesce(F.col(name), F.lit(0)) for name in figures]
         first, last = F.least("topic_first", "table_first"), F.greatest("topic_last", "table_last")
         found = joined.select(*BUCKET, *filled, first, last).collect()
-        # Checksums are decimals in Spark, so that no sum overflows.
+        # In Spark the checksums are decimals, so that their sum does not overflow.
         return sorted(Hour(*map(int, row)) for row in found)
 
     def differences(self, hours: Sequence[Hour]) -> Iterator[Difference]:
-        """Each row that is not the same on both sides, among those of these hours."""
+        """Yield the rows of these hours that differ between the two sides."""
         rows = sum(one.topic_rows + one.table_rows for one in hours)
-        for row in rows_in_order(self._different_rows(hours), PLACE, rows):
+        for row in rows_in_order(self._different_rows(hours), ROW_KEY, rows):
             partition, offset = row["kafka_partition"], row["kafka_offset"]
             if not row["copies"]:
-                kind = BEHIND if offset >= self.reach.get(partition, 0) else MISSING
+                kind = BEHIND if offset >= self.next_offsets.get(partition, 0) else MISSING
                 yield Difference(kind, partition, offset)
                 continue
             if row["topic_hash"] is None:
@@ -99,13 +107,13 @@ class Comparison:
         from pyspark.sql import functions as F
 
         columns = self.table.columns
-        compared = [name for name in columns if name not in PLACE]
+        compared = [name for name in columns if name not in ROW_KEY]
         names = [(one.partition, one.hour) for one in hours]
         wanted = F.broadcast(self.table.sparkSession.createDataFrame(names, "kafka_partition int, hour bigint"))
         topic = _hashed(self.topic, columns, compared).join(wanted, list(BUCKET), "left_semi")
         table = _hashed(self.table, columns, compared).join(wanted, list(BUCKET), "left_semi")
-        topic = topic.select(*PLACE, F.col("hash").alias("topic_hash"), F.col("cells").alias("topic_cells"))
-        table = table.groupBy(*PLACE).agg(
+        topic = topic.select(*ROW_KEY, F.col("hash").alias("topic_hash"), F.col("cells").alias("topic_cells"))
+        table = table.groupBy(*ROW_KEY).agg(
             F.count("*").alias("copies"),
             F.collect_set("hash").alias("table_hashes"),
             F.collect_list("cells").alias("table_cells"),
@@ -114,10 +122,10 @@ class Comparison:
         differing = F.array(*[_differs(at) for at in range(len(compared))])
         differ = F.filter(F.array(*map(F.lit, compared)), lambda _, at: differing[at])
         return (
-            topic.join(table, list(PLACE), "full_outer")
+            topic.join(table, list(ROW_KEY), "full_outer")
             .where(F.col("topic_hash").isNull() | F.col("copies").isNull() | ~is_same | (F.col("copies") > 1))
             .select(
-                *PLACE,
+                *ROW_KEY,
                 "topic_hash",
                 F.coalesce("copies", F.lit(0)).alias("copies"),
                 F.when(~is_same, differ).alias("columns"),
@@ -126,18 +134,18 @@ class Comparison:
 
 
 def _differs(at: int) -> "Column":
-    """Whether a copy of the row in the table has another cell there than the topic."""
+    """Return the condition that a copy of the row in the table differs from the topic in the column with this index."""
     from pyspark.sql import functions as F
 
     return F.exists("table_cells", lambda cells: cells[at] != F.col("topic_cells")[at])
 
 
 def _hashed(rows: "DataFrame", columns: list[str], cells: list[str] | None = None) -> "DataFrame":
-    """Place, hour and hash of each row; and, if asked for, a hash of each cell."""
+    """Return partition, offset, hour and hash of each row, and the hash of each column in `cells`."""
     from pyspark.sql import functions as F
 
     wanted = [
-        *PLACE,
+        *ROW_KEY,
         F.coalesce(F.floor(F.unix_seconds("kafka_timestamp") / HOUR_SECONDS), F.lit(NO_HOUR)).alias("hour"),
         _hash(columns).alias("hash"),
     ]
@@ -147,7 +155,10 @@ def _hashed(rows: "DataFrame", columns: list[str], cells: list[str] | None = Non
 
 
 def _hash(columns: list[str]) -> "Column":
-    """Of JSON, not of the cells: xxhash64 passes over nulls, so a value in the next column would be the same to it."""
+    """Return a hash of the columns, encoded as JSON.
+
+    Without JSON, xxhash64 would skip nulls, so a value in the wrong column could have the same hash.
+    """
     from pyspark.sql import functions as F
 
     return F.xxhash64(F.to_json(F.struct(*map(quoted, columns)), _JSON_OPTIONS))

@@ -1,6 +1,6 @@
-"""kwire pipeline reconcile: whether topics and their tables hold the same events, and which ones they do not.
+"""kwire pipeline reconcile: checks that topics and their tables hold the same events, and reports the differences.
 
-It ends with 0 if they do, with 1 if they do not, and with 2 if that could not be found out.
+Exit codes: 0 if all events are the same, 1 if events differ, 2 if the check could not be run.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from kwire.pipeline.lake.parquet import check_in_place
 from kwire.pipeline.lake.tables import FORMATS, BatchMark, Lake, open_lake
 from kwire.pipeline.lake.topic_writer import OFFSETS_NOTE, TOPIC_ID_NOTE, TOPIC_NOTE
 from kwire.pipeline.ordered_rows import rows_in_order
-from kwire.pipeline.reconcile.comparison import BEHIND, MISSING, PLACE, Comparison, Difference, Hour
+from kwire.pipeline.reconcile.comparison import BEHIND, MISSING, ROW_KEY, Comparison, Difference, Hour
 from kwire.pipeline.reconcile.report import Report
 from kwire.pipeline.reconcile.topic_rows import Bounds, TopicRows, topic_rows, within
 from kwire.pipeline.session import add_session_arguments, session_options, spark_session
@@ -28,23 +28,32 @@ from kwire.pipeline.topic_facts import UPSERT, LogBounds, TopicFactsReader
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
 
-APART = 1
+DIFFERENT_EVENTS = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bootstrap", metavar="HOST:PORT", required=True, help="the server's Kafka port")
     parser.add_argument("--http", metavar="URL", required=True, help="the server's HTTP port")
     parser.add_argument("--topic", metavar="T", action="append", required=True, help="a topic; repeatable")
-    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help=f"of the tables ({FORMATS[0]})")
     parser.add_argument(
-        "--may-be-behind", action="store_true", help="events that the table has not got yet are no difference"
+        "--format", choices=FORMATS, default=FORMATS[0], help=f"format of the tables (default: {FORMATS[0]})"
     )
     parser.add_argument(
-        "--bad-elsewhere", action="store_true", help="bad records need not be in the table of dead letters"
+        "--may-be-behind",
+        action="store_true",
+        help="do not count events that the table has not reached yet as differences",
     )
-    parser.add_argument("--report", metavar="FILE", type=Path, help="every hour and every difference, as lines of JSON")
-    parser.add_argument("--json", action="store_true", help="print JSON, a line for each topic")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    parser.add_argument(
+        "--bad-elsewhere", action="store_true", help="do not check that bad records are in the table of dead letters"
+    )
+    parser.add_argument(
+        "--report",
+        metavar="FILE",
+        type=Path,
+        help="write every hour and every difference to this file, as lines of JSON",
+    )
+    parser.add_argument("--json", action="store_true", help="print one line of JSON per topic")
+    parser.add_argument("--quiet", action="store_true", help="do not show progress")
     add_session_arguments(parser)
 
 
@@ -52,10 +61,10 @@ def run(arguments: argparse.Namespace) -> int:
     tables = table_names(arguments.topic)
     reader = TopicFactsReader(arguments.http, arguments.bootstrap)
     for topic in tables:
-        reader.topic(topic)  # What is not there is said before Spark takes its time to start.
+        reader.topic(topic)  # A missing topic is reported before Spark is started.
     options = session_options(arguments, "kwire reconcile")
     if sys.stderr.isatty() and not arguments.quiet:
-        # Spark's own bar, over the tasks of each step: only it knows how far it is.
+        # Show Spark's own progress bar, with one bar per step, because the total amount of work is unknown.
         options.conf.setdefault("spark.ui.showConsoleProgress", "true")
     spark = spark_session(options)
     lake = open_lake(spark, arguments.warehouse, arguments.format)
@@ -63,17 +72,17 @@ def run(arguments: argparse.Namespace) -> int:
     with _opened(arguments.report) as everything:
         for topic, name in tables.items():
             report = Report(topic, lake.table(name).name, sys.stdout, everything, is_json=arguments.json)
-            reconciled = Reconciled(spark, topic, reader, lake, name, SourceOptions(arguments.bootstrap))
-            reconciled.tell(report, is_bad_elsewhere=arguments.bad_elsewhere)
+            reconciliation = Reconciliation(spark, topic, reader, lake, name, SourceOptions(arguments.bootstrap))
+            reconciliation.write_report(report, is_bad_elsewhere=arguments.bad_elsewhere)
             is_same &= report.is_same(may_be_behind=arguments.may_be_behind)
-    return DONE if is_same else APART
+    return DONE if is_same else DIFFERENT_EVENTS
 
 
-class Reconciled:
-    """A topic and its table, compared over the offsets that the topic has when this is made.
+class Reconciliation:
+    """A comparison of a topic and its table, for the offsets that the topic has at the start of the comparison.
 
-    A writer may be at it. So it is looked up first how far the writer has come, then where the table ends, and last
-    where the topic ends: whatever the table holds then the topic has had before.
+    A writer may be running. So the order of reads is important: first the writer's position, then the end of the table,
+    last the end of the topic. This ensures that all rows up to the end of the table are also in the topic.
     """
 
     def __init__(
@@ -89,10 +98,10 @@ class Reconciled:
 
         table = lake.table(name)
         if not table.exists():
-            raise ValueError(f"there is no table {table.name} for the topic {topic}")
+            raise ValueError(f"table {table.name} of topic {topic} does not exist")
         mark = table.last_mark()
         if mark is not None and mark.notes.get(TOPIC_NOTE, topic) != topic:
-            raise ValueError(f"{table.name} is the table of {mark.notes[TOPIC_NOTE]}, not of {topic}")
+            raise ValueError(f"{table.name} is the table of {mark.notes[TOPIC_NOTE]}, not of topic {topic}")
         self._spark = spark
         self._name = table.name
         self._columns = table.columns()
@@ -104,24 +113,26 @@ class Reconciled:
         self._facts = reader.topic(topic)
         state = reader.state(topic)
         self._bounds = state.bounds
-        self._reach = _reach(mark, topic, state.topic_id) or self._table_ends
+        self._next_offsets = _writer_position(mark, topic, state.topic_id) or self._table_ends
         self._dead_letters = dead_letter_table(lake, name)
 
-    def tell(self, report: Report, *, is_bad_elsewhere: bool) -> None:
+    def write_report(self, report: Report, *, is_bad_elsewhere: bool) -> None:
         everything = self._topic_rows(self._bounds)
         hours = self._comparison(everything).hours()
         for hour in hours:
             report.hour(hour)
-        apart = [hour for hour in hours if not hour.is_same]
-        if apart:
-            for difference in self._comparison(self._topic_rows(self._bounds_of(apart))).differences(apart):
+        differing = [hour for hour in hours if not hour.is_same]
+        if differing:
+            for difference in self._comparison(self._topic_rows(self._bounds_of(differing))).differences(differing):
                 report.difference(difference)
             if not report.counts:
-                raise ValueError(f"{self._name} was changed while it was compared with {self._facts.name}: try again")
+                raise ValueError(
+                    f"{self._name} was changed while it was compared with topic {self._facts.name}: run the check again"
+                )
         dead_letters = 0
         if everything.bad_count and not is_bad_elsewhere:
-            dead_letters = everything.bad_count - self._tell_lost(report, everything)
-        report.close(dead_letters=dead_letters, older_rows=self._older())
+            dead_letters = everything.bad_count - self._report_missing_dead_letters(report, everything)
+        report.close(dead_letters=dead_letters, older_rows=self._older_row_count())
 
     def _topic_rows(self, bounds: Bounds) -> TopicRows:
         return topic_rows(self._spark, self._facts, self._columns, bounds, self._source)
@@ -129,15 +140,18 @@ class Reconciled:
     def _comparison(self, topic: TopicRows) -> Comparison:
         names = [quoted(column.name) for column in self._columns]
         table = self._rows.where(self._is_compared()).select(*names)
-        return Comparison(topic.good.select(*names), table, self._reach)
+        return Comparison(topic.good.select(*names), table, self._next_offsets)
 
-    def _bounds_of(self, apart: Sequence[Hour]) -> Bounds:
-        """What has to be read of the topic again; partitions of which nothing has are named too, as Spark wants it."""
+    def _bounds_of(self, hours: Sequence[Hour]) -> Bounds:
+        """Return the offsets of the topic that must be read again for these hours.
+
+        Spark needs a range for every partition, so partitions without such hours get an empty range.
+        """
         if self._facts.lake_mode == UPSERT:
-            # The last record of a key may be anywhere.
+            # All records are needed, because the last record of a key may have any offset.
             return self._bounds
         parts: dict[int, list[Hour]] = {}
-        for hour in apart:
+        for hour in hours:
             parts.setdefault(hour.partition, []).append(hour)
         return {
             number: within(one, min(hour.first for hour in parts[number]), max(hour.last for hour in parts[number]))
@@ -147,7 +161,10 @@ class Reconciled:
         }
 
     def _is_compared(self) -> "Column":
-        """Not below what the topic still has, and not what a writer has added since the table's end was looked up."""
+        """Return the condition for the table's rows to compare.
+
+        They begin at the first record of the topic, and end at the end that the table had when it was read.
+        """
         from pyspark.sql import functions as F
 
         compared = F.lit(False)
@@ -157,7 +174,7 @@ class Reconciled:
             compared = compared | ((F.col("kafka_partition") == number) & is_between)
         return compared
 
-    def _older(self) -> int:
+    def _older_row_count(self) -> int:
         from pyspark.sql import functions as F
 
         if not any(one.first for one in self._bounds.values()):
@@ -167,24 +184,25 @@ class Reconciled:
             older = older | ((F.col("kafka_partition") == number) & (F.col("kafka_offset") < one.first))
         return int(self._rows.where(older).count())
 
-    def _tell_lost(self, report: Report, topic: TopicRows) -> int:
-        """Records that have no row have to be dead letters; how many are not."""
+    def _report_missing_dead_letters(self, report: Report, topic: TopicRows) -> int:
+        """Report the bad records that are not in the table of dead letters. Return their number."""
         lost = topic.bad
         if self._dead_letters.exists():
-            lost = lost.join(self._dead_letters.read().select(*PLACE).distinct(), list(PLACE), "left_anti")
+            lost = lost.join(self._dead_letters.read().select(*ROW_KEY).distinct(), list(ROW_KEY), "left_anti")
         count = 0
-        for row in rows_in_order(lost, PLACE, topic.bad_count):
+        for row in rows_in_order(lost, ROW_KEY, topic.bad_count):
             count += 1
             partition, offset = row["kafka_partition"], row["kafka_offset"]
-            kind = BEHIND if offset >= self._reach.get(partition, 0) else MISSING
-            report.difference(Difference(kind, partition, offset, f"bad record, and no dead letter: {row[PROBLEM]}"))
+            kind = BEHIND if offset >= self._next_offsets.get(partition, 0) else MISSING
+            report.difference(Difference(kind, partition, offset, f"bad record without a dead letter: {row[PROBLEM]}"))
         return count
 
 
-def _reach(mark: BatchMark | None, topic: str, topic_id: str) -> dict[int, int]:
-    """Which offset the table needs next, by partition, as its writer has noted it; nothing if it was of another topic.
+def _writer_position(mark: BatchMark | None, topic: str, topic_id: str) -> dict[int, int]:
+    """Return the next offset of the table's writer by partition, from the batch mark.
 
-    The table itself does not say: its last record may have no row, or the row may be lost.
+    The result is empty if the mark belongs to another topic. The position cannot be computed from the rows, because the
+    last record that was read may have no row, or its row may be lost.
     """
     if mark is None or mark.notes.get(TOPIC_ID_NOTE) != topic_id:
         return {}

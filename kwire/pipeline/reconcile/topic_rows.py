@@ -1,4 +1,4 @@
-"""What the table of a topic should hold, from the records that the topic has now."""
+"""Computes the rows that a topic's table should hold, from the current records of the topic."""
 
 import json
 from collections.abc import Mapping
@@ -17,16 +17,17 @@ Bounds = Mapping[int, LogBounds]
 
 
 def within(whole: LogBounds, first: int, last: int) -> LogBounds:
-    """The part of a partition from one offset to another, both included."""
+    """Return the part of a partition's offset range from `first` to `last`, both included."""
     start = min(max(first, whole.first), whole.end)
     return LogBounds(start, max(start, min(last + 1, whole.end)))
 
 
 @dataclass(frozen=True)
 class TopicRows:
-    """`good` has the columns of the table, `bad` the place of each record without a row, and its problem.
+    """The expected rows of a table, and the bad records, which have no row.
 
-    Whoever reads all of `good` knows how many are bad.
+    `good` has the columns of the table. `bad` has partition, offset and problem of each bad record. `bad_count` is
+    available only after all rows of `good` were read.
     """
 
     good: "DataFrame"
@@ -41,7 +42,7 @@ class TopicRows:
 def topic_rows(
     spark: "SparkSession", facts: TopicFacts, columns: tuple[Column, ...], bounds: Bounds, source: SourceOptions
 ) -> TopicRows:
-    """Records between these bounds as the lake job makes rows of them, for a table with these columns."""
+    """Return the rows that the lake job would write for the records within these bounds, with these table columns."""
     from pyspark.sql import Observation
     from pyspark.sql import functions as F
 
@@ -52,8 +53,8 @@ def topic_rows(
     good = rows.observe(counted, F.count_if(is_bad).alias("bad")).where(~is_bad)
     if is_upsert:
         good = latest_of_each_key(good.select(ROW, TOMBSTONE)).where(~F.col(TOMBSTONE))
-    place = F.col("partition").alias("kafka_partition"), F.col("offset").alias("kafka_offset")
-    return TopicRows(good.select(f"{ROW}.*"), rows.where(is_bad).select(*place, PROBLEM), counted)
+    row_key = F.col("partition").alias("kafka_partition"), F.col("offset").alias("kafka_offset")
+    return TopicRows(good.select(f"{ROW}.*"), rows.where(is_bad).select(*row_key, PROBLEM), counted)
 
 
 def _records(spark: "SparkSession", topic: str, bounds: Bounds, source: SourceOptions) -> "DataFrame":

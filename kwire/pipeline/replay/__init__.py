@@ -1,7 +1,7 @@
-"""Events of the lake, or of files, sent to a topic again: keys, headers, timestamps and order as they were.
+"""Sends events of a table or of event files to a topic, with their original keys, headers, timestamps and order.
 
-Resumable and exact: a run that was killed goes on where it was, and nothing is there twice (`note`). Sending goes at a
-pace. The source is put in order by Spark; sending is the work of one process, because order is what it has to keep.
+A replay that was killed can be resumed without duplicates, see checkpoint.py. Spark sorts the events, and one process
+sends them.
 """
 
 from kwire.pipeline.replay.job import add_arguments as add_arguments

@@ -1,8 +1,9 @@
-"""How far a replay has come, noted on disk before every round it sends.
+"""The checkpoint of a replay, written to disk before every round is sent.
 
-A round is one batch for each partition of the target, so each of its parts lands whole or not at all. The note says
-which events are settled, and which round is under way: after a kill that one round is in doubt, and nothing else. It is
-looked for in the target from `target_from` on, and what is not there is sent.
+A round consists of one batch per target partition. The server appends each batch completely or not at all. The
+checkpoint stores which events were sent and acknowledged (settled), and which round is in progress. After a crash it is
+unknown only for the round in progress which of its events were appended. So the replay searches the target for the
+events of this round, from the offsets `target_from` on, and sends those that are missing.
 """
 
 import fcntl
@@ -20,20 +21,21 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class Note:
-    """Offsets by partition. `settled` and `through` are places in the source, `target_from` are places in the target.
+class ReplayCheckpoint:
+    """The state of a replay, mainly as offsets by partition.
 
-    Events below `settled` are done with; those from there up to `through` are the round under way. `target_from` names
-    every partition that the target had when that round began.
+    `settled` and `through` are offsets in the source. Events before `settled` were sent and acknowledged. Events from
+    `settled` to `through` (exclusive) belong to the round in progress. `target_from` has the end offsets of the target
+    when that round started, for every partition of the target.
     """
 
-    # What is replayed to where, in the words of the one who asked: another replay must not go on from here.
+    # The arguments that identify the replay. A replay with other arguments must not continue from this checkpoint.
     purpose: Mapping[str, Any]
     settled: Mapping[int, int] = field(default_factory=dict)
     through: Mapping[int, int] = field(default_factory=dict)
     target_from: Mapping[int, int] = field(default_factory=dict)
     events: int = 0
-    # The id of the topic that the events are from: the offsets of another one of its name mean other events.
+    # The id of the source topic. In another topic with the same name, the offsets belong to other events.
     origin: str = ""
 
     @property
@@ -41,65 +43,71 @@ class Note:
         return bool(self.through)
 
     @property
-    def has_begun(self) -> bool:
+    def has_started(self) -> bool:
         return bool(self.settled or self.through)
 
-    def of(self, origin: str) -> "Note":
-        """For events of this topic; CannotReplay if those that are settled were of another one."""
-        if self.has_begun and self.origin != origin:
+    def for_origin(self, origin: str) -> "ReplayCheckpoint":
+        """Return the checkpoint with this source topic id. Raises CannotReplay if events of another topic were sent."""
+        if self.has_started and self.origin != origin:
             raise CannotReplay(
-                f"the table is of another topic {self.purpose.get('topic')} than when this replay began: its offsets "
-                "mean other events. To begin anew, give another --checkpoint"
+                f"the table was filled from another topic {self.purpose.get('topic')} than when this replay started, "
+                "so its offsets mean other events. To start again, use another --checkpoint"
             )
         return replace(self, origin=origin)
 
-    def under_way(self, through: Mapping[int, int], target_from: Mapping[int, int]) -> "Note":
+    def start_round(self, through: Mapping[int, int], target_from: Mapping[int, int]) -> "ReplayCheckpoint":
         return replace(self, through=dict(through), target_from=dict(target_from))
 
-    def done(self, events: int) -> "Note":
-        """The round under way is settled; `events` of it were sent."""
+    def finish_round(self, events: int) -> "ReplayCheckpoint":
+        """Return the checkpoint after the round in progress was settled. `events` is the number of its events."""
         return replace(self, settled={**self.settled, **self.through}, through={}, events=self.events + events)
 
 
-class NoteFile:
-    """Replaced as a whole, and on disk when `write` returns. Only whoever holds it may write it."""
+class CheckpointFile:
+    """The file of a checkpoint. `write` replaces the file atomically and syncs it. Callers of `write` hold the lock."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """For this process alone, however it ends; CannotReplay if another one has it."""
+    def locked(self) -> Iterator[None]:
+        """Lock the checkpoint for this process. Raises CannotReplay if another process holds the lock."""
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with self._path.with_name(f".{self._path.name}.lock").open("wb") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise CannotReplay(f"{self._path}: another process is at this replay") from None
+                raise CannotReplay(f"{self._path}: another process is running this replay") from None
             yield
 
-    def read(self, purpose: Mapping[str, Any]) -> Note:
-        """The note of this replay, or one of a replay that has not begun; CannotReplay if it is of another one."""
+    def read(self, purpose: Mapping[str, Any]) -> ReplayCheckpoint:
+        """Return the checkpoint of this replay, or an empty one if the file does not exist.
+
+        Raises CannotReplay if the file belongs to another replay.
+        """
         try:
             raw = self._path.read_bytes()
         except FileNotFoundError:
-            return Note(dict(purpose))
-        note = _parse(raw, self._path)
-        if note.purpose != purpose:
-            changed = sorted(name for name in {*note.purpose, *purpose} if note.purpose.get(name) != purpose.get(name))
-            told = ", ".join(f"{name} was {note.purpose.get(name)!r}, not {purpose.get(name)!r}" for name in changed)
-            raise CannotReplay(f"{self._path} is of another replay: {told}. To begin anew, give another --checkpoint")
-        return note
+            return ReplayCheckpoint(dict(purpose))
+        checkpoint = _parse(raw, self._path)
+        if checkpoint.purpose != purpose:
+            before = checkpoint.purpose
+            changed = sorted(name for name in {*before, *purpose} if before.get(name) != purpose.get(name))
+            differences = ", ".join(f"{name} was {before.get(name)!r}, not {purpose.get(name)!r}" for name in changed)
+            raise CannotReplay(
+                f"{self._path} is the checkpoint of another replay: {differences}. Use another --checkpoint"
+            )
+        return checkpoint
 
-    def write(self, note: Note) -> None:
-        text = json.dumps({"version": VERSION, **asdict(note)}).encode() + b"\n"
+    def write(self, checkpoint: ReplayCheckpoint) -> None:
+        text = json.dumps({"version": VERSION, **asdict(checkpoint)}).encode() + b"\n"
         unfinished = self._path.with_name(f".{self._path.name}.new")
         with unfinished.open("wb") as file:
             file.write(text)
             file.flush()
             os.fdatasync(file.fileno())
         unfinished.replace(self._path)
-        # The name is safe when the folder is.
+        # The directory must be synced, so that the rename survives a power failure.
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             os.fsync(folder)
@@ -107,18 +115,20 @@ class NoteFile:
             os.close(folder)
 
 
-def _parse(raw: bytes, path: Path) -> Note:
+def _parse(raw: bytes, path: Path) -> ReplayCheckpoint:
     try:
         facts = json.loads(raw)
         if facts["version"] != VERSION:
-            raise CannotReplay(f"{path} is of another version of kwire: {facts['version']!r}")
+            raise CannotReplay(f"{path} has the unsupported checkpoint version {facts['version']!r}")
         settled, through, target_from = (_offsets(facts[name]) for name in ("settled", "through", "target_from"))
-        return Note(dict(facts["purpose"]), settled, through, target_from, int(facts["events"]), str(facts["origin"]))
+        return ReplayCheckpoint(
+            dict(facts["purpose"]), settled, through, target_from, int(facts["events"]), str(facts["origin"])
+        )
     except CannotReplay:
         raise
     except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise CannotReplay(f"{path} is no note of a replay: {error!r}") from error
+        raise CannotReplay(f"{path} is not a checkpoint of a replay: {error!r}") from error
 
 
-def _offsets(told: Mapping[str, Any]) -> dict[int, int]:
-    return {int(partition): int(offset) for partition, offset in told.items()}
+def _offsets(stored: Mapping[str, Any]) -> dict[int, int]:
+    return {int(partition): int(offset) for partition, offset in stored.items()}

@@ -1,4 +1,4 @@
-"""An event that is sent again: the record it was, and where it comes from."""
+"""The event type of a replay: a record, and its partition and offset in the source."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(NamedTuple):
-    """All that a consumer sees of it, besides its place."""
+    """The key, value, timestamp and headers of a record, as a consumer receives them."""
 
     key: bytes | None
     value: bytes | None
@@ -15,7 +15,7 @@ class Record(NamedTuple):
 
 
 class ReplayEvent(NamedTuple):
-    """`partition` and `offset` are where it was in its own topic."""
+    """An event to send. `partition` and `offset` are its position in the source topic."""
 
     partition: int
     offset: int
@@ -23,21 +23,21 @@ class ReplayEvent(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As errors call it."""
+        """The name of the event in error messages."""
         return f"partition {self.partition} offset {self.offset}"
 
     @property
     def size_bytes(self) -> int:
-        """What it takes in a batch, or a little more."""
+        """An upper bound of the event's size in a batch."""
         key, value, _, headers = self.record
         size = RECORD_BYTES_MAX + len(key or b"") + len(value or b"")
         return size + sum(HEADER_BYTES_MAX + len(name.encode()) + len(content or b"") for name, content in headers)
 
 
-# Lengths, attributes and places, as varints: what a record and each of its headers take besides their content.
+# Upper bounds for the varints (lengths, attributes, deltas) of a record and of each header.
 RECORD_BYTES_MAX = 32
 HEADER_BYTES_MAX = 10
 
 
 class CannotReplay(ValueError):
-    """Why nothing, or nothing more, is sent."""
+    """The replay cannot start or continue. The message gives the reason."""

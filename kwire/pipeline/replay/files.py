@@ -1,9 +1,9 @@
-"""Events from their files, as the event store writes them (docs/event-files.md): a line of JSON for each.
+"""Reads events from event files (docs/event-files.md). The files have one line of JSON per event.
 
     DIR/data/<topic>/<date>/<group>/<topic>-<sequence>.json
     DIR/data/<topic>/<date>/<group>.ndjson.gz
 
-The payload of such an event is sent as the bytes it is.
+The bytes of a payload are not decoded, so they are sent as they are in the file.
 """
 
 import json
@@ -25,8 +25,8 @@ DATA = "data"
 SHOWN_MAX = 200
 
 
-class _Told(msgspec.Struct):
-    """What a file says; the payload stays the bytes it is."""
+class _EventLine(msgspec.Struct):
+    """The JSON object of an event. The payload is kept as undecoded bytes."""
 
     id: str
     timestamp: str
@@ -36,37 +36,40 @@ class _Told(msgspec.Struct):
     key: str | dict[str, str] | None = None
 
 
-_decode = msgspec.json.Decoder(_Told).decode
+_decode = msgspec.json.Decoder(_EventLine).decode
 
 
 def event_of(topic: str, line: str) -> ReplayEvent:
-    """CannotReplay if it is no event of the topic. Its headers are those that the event store gives an event."""
+    """Parse the event of a line, and add the headers of the event store.
+
+    Raises CannotReplay if the line is not an event of the topic.
+    """
     try:
-        told = _decode(line.encode())
-        name, dash, number = told.id.rpartition("-")
+        parsed = _decode(line.encode())
+        name, dash, number = parsed.id.rpartition("-")
         if name != topic or not dash or not number.isascii() or not number.isdecimal() or int(number) < 1:
-            raise CannotReplay(f"it says it is {told.id[:SHOWN_MAX]!r}")
-        moment = datetime.fromisoformat(told.timestamp)
+            raise CannotReplay(f"the event id {parsed.id[:SHOWN_MAX]!r} does not belong to topic {topic}")
+        moment = datetime.fromisoformat(parsed.timestamp)
         if moment.tzinfo is None:
-            raise CannotReplay(f"its time has no zone: {told.timestamp[:SHOWN_MAX]!r}")
-        record = Record(_key(told.key), bytes(told.payload), _milliseconds(moment), _headers(topic, told))
+            raise CannotReplay(f"the timestamp has no time zone: {parsed.timestamp[:SHOWN_MAX]!r}")
+        record = Record(_key(parsed.key), bytes(parsed.payload), _milliseconds(moment), _headers(topic, parsed))
     except CannotReplay:
         raise
     except (msgspec.MsgspecError, ValueError, UnicodeError, OverflowError) as error:
-        raise CannotReplay(f"it is no event: {error}") from error
+        raise CannotReplay(f"not a valid event: {error}") from error
     return ReplayEvent(0, int(number) - 1, record)
 
 
-def _headers(topic: str, told: _Told) -> Headers:
+def _headers(topic: str, parsed: _EventLine) -> Headers:
     envelope = {
         "ce_specversion": "1.0",
         "content-type": "application/json",
         "ce_source": f"/topics/{topic}",
-        "ce_type": told.type,
-        "ce_time": told.timestamp,
-        "ce_id": told.id,
+        "ce_type": parsed.type,
+        "ce_time": parsed.timestamp,
+        "ce_id": parsed.id,
     }
-    return tuple((name, value.encode()) for name, value in {**envelope, **told.metadata}.items())
+    return tuple((name, value.encode()) for name, value in {**envelope, **parsed.metadata}.items())
 
 
 def _milliseconds(moment: datetime) -> int:
@@ -74,31 +77,33 @@ def _milliseconds(moment: datetime) -> int:
     return whole_seconds * 1000 + moment.microsecond // 1000
 
 
-def _key(told: Any) -> bytes | None:
-    match told:
+def _key(key: Any) -> bytes | None:
+    match key:
         case None:
             return None
         case str():
-            return told.encode()
+            return key.encode()
         case {"base64": str(text)}:
             return b64decode(text, validate=True)
-    raise CannotReplay("its key is neither a text nor bytes in base64")
+    raise CannotReplay('the key is neither a string nor {"base64": …}')
 
 
 def lines_of(spark: "SparkSession", directory: str, topic: str) -> "DataFrame":
-    """Columns `kafka_partition`, `kafka_offset`, `kafka_timestamp`, `size_bytes`, `line` and `path`; no order yet."""
+    """Return the lines of a topic's files, unsorted, as a DataFrame with `path` and the columns of `FrameSource`."""
     from pyspark.sql import functions as F
 
     if topic.startswith(("_", ".")):
-        raise CannotReplay(f"Spark passes over files that are named like those of {topic}: {topic[0]!r} means hidden")
+        raise CannotReplay(
+            f"topic {topic}: Spark ignores files whose names begin with {topic[0]!r}, so they cannot be read"
+        )
     _check_name(topic)
     folder = f"{_escaped(warehouse_uri(directory).rstrip('/'))}/{DATA}/{topic}"
-    places = [f"{folder}/*/*/{topic}-*.json", f"{folder}/*/*.ndjson.gz"]
-    lines = spark.read.text(_existing(spark, places, directory, topic), lineSep="\n")
-    told = F.get_json_object("value", "$.id")
+    patterns = [f"{folder}/*/*/{topic}-*.json", f"{folder}/*/*.ndjson.gz"]
+    lines = spark.read.text(_existing(spark, patterns, directory, topic), lineSep="\n")
+    event_id = F.get_json_object("value", "$.id")
     return lines.select(
         F.lit(0).alias("kafka_partition"),
-        (F.regexp_extract(told, r"-(\d{1,18})$", 1).try_cast("bigint") - 1).alias("kafka_offset"),
+        (F.regexp_extract(event_id, r"-(\d{1,18})$", 1).try_cast("bigint") - 1).alias("kafka_offset"),
         F.get_json_object("value", "$.timestamp").try_cast("timestamp").alias("kafka_timestamp"),
         F.octet_length("value").alias("size_bytes"),
         F.col("value").alias("line"),
@@ -107,14 +112,17 @@ def lines_of(spark: "SparkSession", directory: str, topic: str) -> "DataFrame":
 
 
 def events_of(topic: str, rows: Iterable[Any]) -> Iterator[ReplayEvent]:
-    """Of rows in order; an event that is both in its own file and in a packed one comes once."""
+    """Yield the events of sorted rows.
+
+    An event may be both in a file of its own and in a packed file. Then it is yielded once.
+    """
     last: ReplayEvent | None = None
     for row in rows:
         try:
             event = event_of(topic, row["line"])
             if last is not None and event.offset == last.offset:
                 if event.record != last.record:
-                    raise CannotReplay(f"there is another event {topic}-{event.offset + 1}")
+                    raise CannotReplay(f"another file has a different event {topic}-{event.offset + 1}")
                 continue
         except CannotReplay as error:
             raise CannotReplay(f"{row['path']}: {error}") from error
@@ -122,26 +130,26 @@ def events_of(topic: str, rows: Iterable[Any]) -> Iterator[ReplayEvent]:
         yield event
 
 
-def _existing(spark: "SparkSession", places: list[str], directory: str, topic: str) -> list[str]:
-    """Those of the patterns that match something: Spark takes no others."""
+def _existing(spark: "SparkSession", patterns: list[str], directory: str, topic: str) -> list[str]:
+    """Return the patterns that match at least one file, because Spark raises an error for a pattern without a match."""
     jvm: Any = spark._jvm
     configuration: Any = spark._jsc.hadoopConfiguration()
     found = []
-    for place in places:
-        path = jvm.org.apache.hadoop.fs.Path(place)
+    for pattern in patterns:
+        path = jvm.org.apache.hadoop.fs.Path(pattern)
         if path.getFileSystem(configuration).globStatus(path):
-            found.append(place)
+            found.append(pattern)
     if not found:
-        raise CannotReplay(f"there are no events of {topic} in {directory}")
+        raise CannotReplay(f"{directory} contains no events of topic {topic}")
     return found
 
 
 def _check_name(topic: str) -> None:
-    """Topics have no characters that mean something in a pattern; whatever else was asked for is no topic."""
+    """Check that the topic name is valid. A valid name contains no special characters of file patterns."""
     if not re.fullmatch(r"[A-Za-z0-9._-]+", topic):
-        raise CannotReplay(f"{json.dumps(topic)} is no name of a topic")
+        raise CannotReplay(f"{json.dumps(topic)} is not a valid topic name")
 
 
 def _escaped(directory: str) -> str:
-    """A directory may have such characters in its name."""
+    """Return the directory name with the special characters of file patterns escaped."""
     return re.sub(r"[][{}*?\\]", r"\\\g<0>", directory)

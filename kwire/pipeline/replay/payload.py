@@ -1,9 +1,9 @@
-"""The JSON of an event made again from the columns of its row.
+"""Rebuilds the JSON of an event from the columns of its row.
 
-A table has the fields that the schemas name; what the schemas leave open is text in it, a JSON string without its
-quotes and anything else as JSON (columns.py). So text may be meant either way. An object or an array is taken for JSON
-and everything else for a string, and where the schema of the event refuses that, it is taken the other way. Fields that
-were null are left out, unless the schema wants them.
+The table has a column for each field that the schemas name. If a schema gives no type to a field, the column has text:
+strings without their quotes, other values as JSON (columns.py). So such text is ambiguous: `12` may be a number or a
+string. First, text that is a JSON object or array is decoded, and other text is used as a string. If the event's schema
+rejects the result, the other interpretation is used. Null fields are omitted, unless the schema requires them.
 """
 
 import json
@@ -18,14 +18,14 @@ Path = tuple[str | int, ...]
 
 
 class Payloads:
-    """Of one topic: the columns of its payload, and the schemas of its event types."""
+    """Rebuilds the payloads of one topic from the payload columns of its table and the schemas of its event types."""
 
     def __init__(self, columns: Sequence[Column], schemas: Sequence[Mapping[str, Any]]) -> None:
         self._type = Struct(tuple(columns))
         self._validators = dict(_validator(schema) for schema in schemas)
 
     def value(self, event_type: str, row_json: str) -> bytes:
-        """`row_json` is the row's payload columns as Spark writes them, without nulls."""
+        """Return the payload of a row. `row_json` is Spark's JSON of the row's payload columns, without null fields."""
         payload = json.loads(row_json)
         open_texts = dict(_open_texts(payload, self._type, ()))
         validator = self._validators.get(event_type)
@@ -35,7 +35,7 @@ class Payloads:
                 _swap(payload, path, open_texts)
                 is_changed = True
         if validator is not None:
-            # It ends: each text is taken the other way once at most, and each field set to null once.
+            # The loop ends, because `_corrected` changes each text at most once and adds each null field at most once.
             while _corrected(payload, validator, open_texts):
                 is_changed = True
         text = json.dumps(payload, ensure_ascii=False, separators=(",", ":")) if is_changed else row_json
@@ -43,14 +43,17 @@ class Payloads:
 
 
 def _validator(schema: Mapping[str, Any]) -> tuple[str, jsonschema_rs.Validator]:
-    """Where there is no `eventType`, `type` is the event type and no keyword."""
+    """Return the event type of a schema, and the validator of its payloads.
+
+    If the schema has no key `eventType`, the key `type` holds the event type, so it is not a JSON Schema keyword.
+    """
     name = "eventType" if "eventType" in schema else "type"
     document = {key: value for key, value in schema.items() if key != name}
     return schema[name], jsonschema_rs.Draft202012Validator(document, validate_formats=False, offline=True)
 
 
 def _open_texts(value: Any, kind: ColumnType, path: Path) -> Iterator[tuple[Path, Any]]:
-    """Where text could be JSON, and what it would mean then."""
+    """Yield the path and the decoded value of each text that is valid JSON, except JSON strings."""
     if isinstance(kind, Struct) and isinstance(value, dict):
         for field in kind.fields:
             if field.name in value:
@@ -60,20 +63,20 @@ def _open_texts(value: Any, kind: ColumnType, path: Path) -> Iterator[tuple[Path
             yield from _open_texts(element, kind.element, (*path, index))
     elif kind == TEXT and isinstance(value, str):
         try:
-            meant = json.loads(value, parse_constant=_no_number)
+            meant = json.loads(value, parse_constant=_reject_constant)
         except (ValueError, RecursionError):
             return
         if not isinstance(meant, str):
             yield path, meant
 
 
-def _no_number(word: str) -> NoReturn:
-    """Python would take NaN and Infinity, JSON does not."""
+def _reject_constant(word: str) -> NoReturn:
+    """Reject NaN and Infinity. Python's decoder accepts them, but they are not JSON."""
     raise ValueError(word)
 
 
 def _swap(payload: Any, path: Path, open_texts: dict[Path, Any]) -> None:
-    """Take a text the other way; the way it was is what it can be swapped with again."""
+    """Exchange the value at `path` in the payload with the other interpretation of the text, in `open_texts`."""
     holder = payload
     for step in path[:-1]:
         holder = holder[step]
@@ -81,13 +84,16 @@ def _swap(payload: Any, path: Path, open_texts: dict[Path, Any]) -> None:
 
 
 def _corrected(payload: Any, validator: jsonschema_rs.Validator, open_texts: dict[Path, Any]) -> bool:
-    """Whether something that the schema refuses could be put another way."""
+    """Correct the parts of the payload that the schema rejects. Return whether something was changed.
+
+    A text gets its other interpretation, and a missing required field becomes null.
+    """
     swapped: set[Path] = set()
     is_corrected = False
     for error in list(validator.iter_errors(payload)):
-        place: Path = tuple(error.instance_path)
-        # What lies inside an open text goes with it.
-        around = [place[:depth] for depth in range(len(place) + 1)]
+        location: Path = tuple(error.instance_path)
+        # The error may be inside a decoded text. Then the whole text gets its other interpretation.
+        around = [location[:depth] for depth in range(len(location) + 1)]
         if not swapped.isdisjoint(around):
             continue
         path = next((one for one in around if one in open_texts), None)
@@ -97,7 +103,7 @@ def _corrected(payload: Any, validator: jsonschema_rs.Validator, open_texts: dic
             swapped.add(path)
             is_corrected = True
         elif error.kind.name == "required":
-            holder, wanted = _at(payload, place), getattr(error.kind, "property", None)
+            holder, wanted = _at(payload, location), getattr(error.kind, "property", None)
             if isinstance(holder, dict) and wanted not in holder:
                 holder[wanted] = None
                 is_corrected = True

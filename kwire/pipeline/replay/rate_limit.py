@@ -1,14 +1,14 @@
-"""How fast events go: so many in a second at most, measured from the beginning, so that no rounding adds up."""
+"""Limits the rate of sent events. The rate is measured from the start, so that rounding errors do not accumulate."""
 
 import time
 from collections.abc import Callable
 
-# A round of a slow replay is small enough to be over in about this time.
+# With a rate limit, a round has at most the number of events that may be sent in this time.
 ROUND_SECONDS = 0.5
 
 
-class Pace:
-    """`rate_per_s` None: as fast as it goes."""
+class RateLimiter:
+    """Delays rounds so that at most `rate_per_s` events are sent per second. None disables the limit."""
 
     def __init__(
         self,
@@ -23,13 +23,13 @@ class Pace:
         self._events = 0
 
     def round_events(self, events_max: int) -> int:
-        """How many a round may have, up to `events_max`."""
+        """Return the maximum number of events in a round. It is at least 1 and at most `events_max`."""
         if self._rate_per_s is None:
             return events_max
         return max(1, min(events_max, int(self._rate_per_s * ROUND_SECONDS)))
 
-    def hold(self, events: int) -> None:
-        """Wait until it is time to send so many more."""
+    def wait_to_send(self, events: int) -> None:
+        """Wait until a round of this many events may be sent."""
         if self._rate_per_s is None:
             return
         due = self._began + self._events / self._rate_per_s
@@ -37,6 +37,7 @@ class Pace:
         if due > now:
             self._wait(due - now)
         elif now - due > ROUND_SECONDS:
-            # What was missed while the server was slow is not made up for in one burst.
+            # The server was slower than the limit. Move the start of the measurement, so that no burst of events
+            # follows.
             self._began += now - due
         self._events += events

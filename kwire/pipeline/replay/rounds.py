@@ -1,6 +1,7 @@
-"""Events in rounds: what goes out together, one batch for each partition of the target.
+"""Groups events into rounds. The events of a round are sent together, as one batch per target partition.
 
-A part of a round that fits in one batch lands whole or not at all. That is what makes an interrupted replay decidable.
+The server appends a batch completely or not at all. So after an interruption, a search in the target finds all events
+of a batch or none of them.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -9,22 +10,25 @@ from dataclasses import dataclass, field
 from kwire.pipeline.replay.event import ReplayEvent
 
 ROUND_EVENTS_MAX = 5_000
-# Well below what servers take as one batch (max.message.bytes, by default a little more than 1 MiB).
+# This is much less than max.message.bytes, which limits the size of a batch (by default a little more than 1 MiB).
 BATCH_BYTES_MAX = 256 * 1024
-# However many partitions the target has, a round is in memory whole.
+# The maximum size of a round. A complete round is held in memory, with one batch for each partition of the target.
 ROUND_BYTES_MAX = 16 * 1024 * 1024
 
 
 @dataclass
 class Round:
-    """Events in their order, each with its partition of the target."""
+    """The events of a round in order, each with its target partition."""
 
     events: list[tuple[int, ReplayEvent]] = field(default_factory=list)
     size_bytes: int = 0
     bytes_of: dict[int, int] = field(default_factory=dict)
 
-    def has_room(self, partition: int, event: ReplayEvent, batch_bytes: int) -> bool:
-        """A round, and a batch, holds at least one event, however large it is."""
+    def has_space_for(self, partition: int, event: ReplayEvent, batch_bytes: int) -> bool:
+        """Return whether the event can be added without exceeding the maximum size of the round or of the batch.
+
+        An empty round and an empty batch accept an event of any size.
+        """
         if self.events and self.size_bytes + event.size_bytes > ROUND_BYTES_MAX:
             return False
         held = self.bytes_of.get(partition, 0)
@@ -36,21 +40,21 @@ class Round:
         self.bytes_of[partition] = self.bytes_of.get(partition, 0) + event.size_bytes
 
     def through(self) -> dict[int, int]:
-        """By partition of the source: the offset behind the last event."""
+        """Return the offset after the last event of the round, by source partition."""
         return {event.partition: event.offset + 1 for _, event in self.events}
 
 
 def in_rounds(
     events: Iterable[ReplayEvent],
-    place: Callable[[ReplayEvent], int],
+    partition_for: Callable[[ReplayEvent], int],
     events_max: int = ROUND_EVENTS_MAX,
     batch_bytes: int = BATCH_BYTES_MAX,
 ) -> Iterator[Round]:
-    """All of them, in their order. A round ends where a partition's batch is full: nobody overtakes anybody."""
+    """Yield the events as rounds, in order. To keep the order, a round ends when the batch of one partition is full."""
     current = Round()
     for event in events:
-        partition = place(event)
-        is_full = len(current.events) >= events_max or not current.has_room(partition, event, batch_bytes)
+        partition = partition_for(event)
+        is_full = len(current.events) >= events_max or not current.has_space_for(partition, event, batch_bytes)
         if is_full:
             yield current
             current = Round()

@@ -1,6 +1,6 @@
-"""Where the events come from: a table of the lake, or files. Either way a frame that Spark puts in order.
+"""The source of a replay: a DataFrame of a lake table or of event files, sorted by Spark.
 
-Events of one partition come in the order of their offsets, and partitions side by side as time went on.
+Events of one partition are in the order of their offsets. The partitions are merged in the order of timestamps.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 
-class Outlook(NamedTuple):
-    """What is still to be sent, about: how many events, of how many bytes, and the time of the oldest."""
+class Backlog(NamedTuple):
+    """An estimate of the events that are not sent yet: their number, their bytes, and the oldest timestamp."""
 
     events: int
     size_bytes: int
@@ -24,26 +24,27 @@ class Outlook(NamedTuple):
 
 
 class Source(Protocol):
-    """Offsets are by partition; a partition that is not named begins at its beginning."""
+    """A source of events. `settled` has the start offsets by partition. Other partitions start at their first event."""
 
-    def outlook(self, settled: Mapping[int, int]) -> Outlook:
-        """Of all from these offsets on."""
+    def backlog(self, settled: Mapping[int, int]) -> Backlog:
+        """Return the backlog from these offsets on."""
         ...
 
-    def after(self, settled: Mapping[int, int], outlook: Outlook) -> Iterator[ReplayEvent]:
-        """All from these offsets on; few are held at a time."""
+    def after(self, settled: Mapping[int, int], backlog: Backlog) -> Iterator[ReplayEvent]:
+        """Yield all events from these offsets on. Only a small part of them is in memory at a time."""
         ...
 
     def between(self, settled: Mapping[int, int], through: Mapping[int, int]) -> list[ReplayEvent]:
-        """Those of a round: from the one offset up to the other, in the partitions of `through`."""
+        """Return the events from `settled` to `through` (exclusive), in the partitions of `through`."""
         ...
 
 
 @dataclass(frozen=True)
 class FrameSource:
-    """`rows` has `kafka_partition`, `kafka_offset`, `kafka_timestamp`, `size_bytes`, and what `events` makes events of.
+    """A source that reads the rows of a DataFrame, and converts them to events with `events`.
 
-    `origin` is the id of the topic that they are from; nothing if nobody knows.
+    The DataFrame has the columns `kafka_partition`, `kafka_offset`, `kafka_timestamp`, `size_bytes`, and those that
+    `events` uses. `origin` is the id of the source topic, or "" if it is unknown.
     """
 
     rows: "DataFrame"
@@ -51,7 +52,10 @@ class FrameSource:
     origin: str = ""
 
     def within(self, since: datetime | None, until: datetime | None) -> "FrameSource":
-        """Only events of this time, `until` not included. What has no time is no event; see `_from`."""
+        """Return a source with only the events of this time range, `until` exclusive.
+
+        Rows without a timestamp are kept, so that the conversion to events reports them.
+        """
         from pyspark.sql import functions as F
 
         rows, stamp = self.rows, F.col("kafka_timestamp")
@@ -61,23 +65,24 @@ class FrameSource:
             rows = rows.where(stamp.isNull() | (stamp < F.lit(until)))
         return FrameSource(rows, self.events, self.origin)
 
-    def outlook(self, settled: Mapping[int, int]) -> Outlook:
+    def backlog(self, settled: Mapping[int, int]) -> Backlog:
         from pyspark.sql import functions as F
 
         size = F.coalesce(F.sum("size_bytes"), F.lit(0))
         oldest_ms = F.unix_millis(F.min("kafka_timestamp"))
-        return Outlook(*self.rows.where(_from(settled)).agg(F.count("*"), size, oldest_ms).collect()[0])
+        return Backlog(*self.rows.where(_from(settled)).agg(F.count("*"), size, oldest_ms).collect()[0])
 
-    def after(self, settled: Mapping[int, int], outlook: Outlook) -> Iterator[ReplayEvent]:
+    def after(self, settled: Mapping[int, int], backlog: Backlog) -> Iterator[ReplayEvent]:
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         so_far = Window.partitionBy("kafka_partition").orderBy("kafka_offset").rowsBetween(Window.unboundedPreceding, 0)
-        # Never falls within a partition, so ordering by it cannot change a partition's own order.
+        # The maximum of all timestamps so far never decreases within a partition. So sorting by this maximum, and then
+        # by offset, keeps the order of each partition.
         due = F.max("kafka_timestamp").over(so_far)
         rows = self.rows.where(_from(settled)).withColumn("due", due)
         by = ("due", "kafka_partition", "kafka_offset")
-        return self.events(rows_in_order(rows, by, outlook.events, outlook.size_bytes))
+        return self.events(rows_in_order(rows, by, backlog.events, backlog.size_bytes))
 
     def between(self, settled: Mapping[int, int], through: Mapping[int, int]) -> list[ReplayEvent]:
         from pyspark.sql import functions as F
@@ -91,14 +96,17 @@ class FrameSource:
 
 
 def _from(settled: Mapping[int, int]) -> "Column":
-    """What has no offset is no event: it is let through, for whoever makes events of rows to complain."""
+    """Return the condition for rows from these offsets on.
+
+    Rows without an offset are kept, so that the conversion to events reports them.
+    """
     from pyspark.sql import functions as F
 
-    behind = [
+    settled_rows = [
         (F.col("kafka_partition") == partition) & (F.col("kafka_offset") < offset)
         for partition, offset in settled.items()
     ]
-    return ~F.coalesce(_any(behind), F.lit(False))
+    return ~F.coalesce(_any(settled_rows), F.lit(False))
 
 
 def _any(conditions: list["Column"]) -> "Column":

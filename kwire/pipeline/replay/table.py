@@ -1,4 +1,7 @@
-"""A table as records again: key, headers and timestamp as they were, the value from the columns of the payload."""
+"""Converts the rows of a table back to records.
+
+Key, headers and timestamp are stored in the table. The value is rebuilt from the payload columns.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,21 +29,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TopicTable:
-    """The table of a topic. Where `value` holds the payload as text, that is the value; otherwise it is made anew."""
+    """The table of a topic.
+
+    If the table stores the payload of an event as text, in the column `value`, this text is the value of the record.
+    Otherwise the value is built from the payload columns.
+    """
 
     rows: "DataFrame"
     payloads: Payloads
-    # The id of the topic that the table was filled from; nothing if it does not say.
+    # The id of the topic from which the table was filled, or "" if it is unknown.
     topic_id: str
 
     def events(self, rows: Iterable[Any]) -> Iterator[ReplayEvent]:
-        """Of rows in order, each offset once."""
+        """Yield the events of sorted rows. Raises CannotReplay if an offset occurs twice."""
         last: dict[int, int] = {}
         for row in rows:
             partition, offset = row["kafka_partition"], row["kafka_offset"]
             name = f"partition {partition} offset {offset}"
             if last.get(partition) == offset:
-                raise CannotReplay(f"the table has {name} twice: see kwire pipeline reconcile")
+                raise CannotReplay(f"the table has {name} twice: check it with kwire pipeline reconcile")
             last[partition] = offset
             yield ReplayEvent(partition, offset, self._record(row, name))
 
@@ -48,8 +55,8 @@ class TopicTable:
         headers = []
         for header in row["headers"] or ():
             if header["value"] is None:
-                # kafka-python sends none, and an empty one would not be the same.
-                raise CannotReplay(f"{name}: its header {header['key']} has no value, which cannot be sent")
+                # kafka-python cannot send null header values, and an empty value is not the same as null.
+                raise CannotReplay(f"{name}: the header {header['key']} has a null value, which cannot be sent")
             headers.append((header["key"], bytes(header["value"])))
         key = None if row["key"] is None else bytes(row["key"])
         return Record(key, self._value(row), row["timestamp_ms"], tuple(headers))
@@ -62,21 +69,24 @@ class TopicTable:
 
 
 def topic_table(spark: "SparkSession", warehouse: str, table_format: str, topic: str, facts: TopicFacts) -> TopicTable:
-    """`facts` are those of the topic, or of one with the same schemas."""
+    """Open the table of a topic. `facts` describe the topic, or another topic with the same schemas."""
     from pyspark.sql import functions as F
 
     table = open_lake(spark, warehouse, table_format).table(table_name(topic))
     if not table.exists():
-        raise CannotReplay(f"there is no table {table.name} in {warehouse}")
+        raise CannotReplay(f"table {table.name} does not exist in {warehouse}")
     mark = table.last_mark()
     notes = mark.notes if mark else {}
     if (owner := notes.get(TOPIC_NOTE, topic)) != topic:
-        raise CannotReplay(f"{table.name} is the table of {owner}, not of {topic}")
+        raise CannotReplay(f"{table.name} is the table of {owner}, not of topic {topic}")
     columns = [column for column in table.columns() if column.name not in METADATA_NAMES]
     is_open = has_open_payload(facts.schemas)
     if is_open and VALUE_COLUMN.name not in {column.name for column in columns}:
-        raise CannotReplay(f"{table.name} has no column value, but {facts.name} has payloads without named fields")
-    # No field of the schemas: then it is the payload as text, of rows from before they named any.
+        raise CannotReplay(
+            f"{table.name} has no column value, but topic {facts.name} has payloads without named fields"
+        )
+    # If no schema has a field `value`, then a column `value` holds payloads as text. They belong to rows that were
+    # written before the schemas had fields.
     has_text = is_open or VALUE_COLUMN.name not in {column.name for column in payload_columns(facts.schemas)}
     nothing = F.lit(None).cast("string")
     fields = [column for column in columns if not (has_text and column.name == VALUE_COLUMN.name)]
@@ -96,10 +106,11 @@ def topic_table(spark: "SparkSession", warehouse: str, table_format: str, topic:
         F.col("kafka_headers").alias("headers"),
         F.unix_millis("kafka_timestamp").alias("timestamp_ms"),
         text.alias("text"),
-        # A row of the time before there were open payloads has no text.
+        # Rows that were written before the table had the column `value` have no text.
         F.when(text.isNull() & has_fields, _as_json(fields) if fields else nothing).alias("fields"),
     )
-    # Rows that come to light later would be behind those that are sent, and never be sent.
+    # Files that are still to be moved contain rows that the replay does not see. Their offsets would be lower than
+    # offsets that are already sent, so the rows would never be sent.
     check_in_place(table)
     payloads = Payloads(fields, facts.schemas)
     return TopicTable(rows.withColumn("size_bytes", size), payloads, notes.get(TOPIC_ID_NOTE, ""))

@@ -1,6 +1,6 @@
-"""The topic that events are sent to, over the Kafka protocol: the one door that keeps keys, headers and timestamps.
+"""The target topic of a replay. Rounds are sent with kafka-python's idempotent producer.
 
-Spark's own sink cannot set timestamps, so rounds go by kafka-python's idempotent producer.
+Spark's Kafka sink is not used, because it cannot set timestamps.
 """
 
 import time
@@ -23,14 +23,15 @@ PLACEMENTS = (KEEP, BY_KEY)
 
 REQUEST_SECONDS_MAX = 30
 DELIVERY_SECONDS_MAX = 120
-# Longer than a round is being put together: a batch leaves when its round is complete, so there is one per partition.
+# This is longer than it takes to pass all events of a round to the producer. So the producer sends the batches only at
+# `flush`, when the round is complete, and there is one batch per partition.
 LINGER_SECONDS = 60
 POLL_MS = 1_000
-# With nothing new for so long while the end is not reached, something is wrong with the server.
-LOOK_SECONDS_MAX = 60
+# The target is read up to its end. If no record arrives for this time, the read fails.
+READ_SECONDS_MAX = 60
 
 
-# Stands for a null value: kafka-python takes no null when the key is null too.
+# Stands for a null value, because kafka-python refuses a record whose key and value are both None.
 _NO_VALUE = object()
 
 
@@ -40,26 +41,26 @@ class _ValueOrNull(Serializer):  # type: ignore[misc]
 
 
 class Target:
-    """`place` says which of its partitions an event goes to."""
+    """The target topic: its settings, and the producer that sends rounds to it."""
 
     def __init__(self, bootstrap: str, topic: str, placement: str) -> None:
         self.topic = topic
         self._bootstrap = bootstrap
         self._placement = placement
-        with _told_as(f"{topic} on {bootstrap}"):
+        with _as_cannot_replay(f"{topic} on {bootstrap}"):
             self._admin = KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=REQUEST_SECONDS_MAX * 1000)
         self._producer: Any = None
         try:
-            self._learn()
+            self._load_topic()
         except BaseException:
             self.close()
             raise
 
-    def _learn(self) -> None:
-        with _told_as(f"{self.topic} on {self._bootstrap}"):
+    def _load_topic(self) -> None:
+        with _as_cannot_replay(f"{self.topic} on {self._bootstrap}"):
             (found,) = self._admin.describe_topics([self.topic])
             if found["error_code"]:
-                raise CannotReplay(f"there is no topic {self.topic} to send to: make it first, with its settings")
+                raise CannotReplay(f"the target topic {self.topic} does not exist: create it first, with its settings")
             resource = ConfigResource(ConfigResourceType.TOPIC, self.topic)
             settings = self._admin.describe_configs([resource], config_filter="all")["topic"][self.topic]
         self.topic_id = str(found["topic_id"])
@@ -68,30 +69,35 @@ class Target:
         largest = self.settings.get("max.message.bytes")
         self.batch_bytes = min(BATCH_BYTES_MAX, int(largest) // 2) if largest else BATCH_BYTES_MAX
 
-    def check_keeps(self, oldest_ms: int, now_ms: int) -> None:
-        """CannotReplay if the topic would change timestamps, or throw away at once what is sent."""
+    def check_retains(self, oldest_ms: int, now_ms: int) -> None:
+        """Raise CannotReplay if the topic would replace the events' timestamps or delete the events immediately."""
         if self.settings.get("message.timestamp.type") == "LogAppendTime":
-            raise CannotReplay(f"{self.topic} has message.timestamp.type=LogAppendTime: it would not keep timestamps")
+            raise CannotReplay(
+                f"topic {self.topic} has message.timestamp.type=LogAppendTime, which would replace timestamps"
+            )
         retention_ms = int(self.settings.get("retention.ms") or -1)
         deletes = "delete" in (self.settings.get("cleanup.policy") or "delete")
         if deletes and 0 <= retention_ms < now_ms - oldest_ms:
             raise CannotReplay(
-                f"the oldest event is older than retention.ms={retention_ms} of {self.topic}, which would delete it at "
-                "once: set retention.ms=-1, or replay newer events only (--since)"
+                f"the oldest event is older than retention.ms={retention_ms} of topic {self.topic}, which would delete "
+                "it immediately: set retention.ms=-1, or replay only newer events (--since)"
             )
 
-    def place(self, event: ReplayEvent, partition_count: int | None = None) -> int:
-        """`partition_count` is for a round of the time when the target had so many; now it may have more."""
+    def partition_for(self, event: ReplayEvent, partition_count: int | None = None) -> int:
+        """Return the target partition of an event.
+
+        For an interrupted round, `partition_count` is the number of partitions when the round was first sent.
+        """
         count = self.partition_count if partition_count is None else partition_count
         if self._placement == KEEP:
             if event.partition >= count:
                 raise CannotReplay(
-                    f"{event.name} has no partition to go to: {self.topic} has {count}. Add partitions, "
-                    f"or send events where their keys belong (--partitions {BY_KEY})"
+                    f"{event.name}: topic {self.topic} has only {count} partitions. Add partitions, "
+                    f"or select partitions by key (--partitions {BY_KEY})"
                 )
             return event.partition
         if event.record.key is None:
-            # One partition for all of a partition: they stay in order.
+            # To keep the order, all events without a key from one source partition go to one target partition.
             return event.partition % count
         return int(murmur2(event.record.key) & 0x7FFF_FFFF) % count
 
@@ -102,8 +108,11 @@ class Target:
         return self._offsets(OffsetSpec.LATEST)
 
     def send(self, whole_round: Round) -> dict[int, int]:
-        """All of it, acknowledged; by partition the offset behind the last one. CannotReplay names what was refused."""
-        with _told_as(self.topic):
+        """Send a round and wait for the acknowledgements. Return the new end offset of each partition of the round.
+
+        If an event is refused, CannotReplay is raised, and its message names the event.
+        """
+        with _as_cannot_replay(self.topic):
             sent = [
                 (
                     event,
@@ -121,13 +130,13 @@ class Target:
             self._open_producer().flush(timeout=DELIVERY_SECONDS_MAX + REQUEST_SECONDS_MAX)
         ends: dict[int, int] = {}
         for event, future in sent:
-            with _told_as(f"{event.name}: {self.topic} did not take it"):
-                placed = future.get(timeout=0)
-            ends[placed.partition] = max(ends.get(placed.partition, 0), placed.offset + 1)
+            with _as_cannot_replay(f"{event.name}: topic {self.topic} refused the event"):
+                appended = future.get(timeout=0)
+            ends[appended.partition] = max(ends.get(appended.partition, 0), appended.offset + 1)
         return ends
 
-    def landed(self, events: Sequence[tuple[int, ReplayEvent]], start: Mapping[int, int]) -> list[bool]:
-        """Of each event of a round whether it is in its partition, at `start` or behind it."""
+    def find_sent(self, events: Sequence[tuple[int, ReplayEvent]], start: Mapping[int, int]) -> list[bool]:
+        """Return for each event of a round whether its target partition contains it, at or after the `start` offset."""
         partitions = {partition for partition, _ in events}
         wanted = Counter((partition, event.record) for partition, event in events)
         found: Counter[tuple[int, Record]] = Counter()
@@ -141,7 +150,7 @@ class Target:
         return answers
 
     def _records_since(self, start: Mapping[int, int]) -> Iterator[tuple[int, Record]]:
-        """All up to the present end; CannotReplay if some of them are gone already, so that nobody can tell."""
+        """Yield all records from `start` to the current end. Raises CannotReplay if some of them were deleted."""
         firsts, ends = self._offsets(OffsetSpec.EARLIEST), self.ends()
         for partition, offset in start.items():
             if firsts[partition] > offset:
@@ -150,8 +159,8 @@ class Target:
         if not open_ones:
             return
         is_compacted = "compact" in (self.settings.get("cleanup.policy") or "")
-        with _told_as(f"{self.topic} on {self._bootstrap}"):
-            # What is deleted meanwhile is an error: going on elsewhere would be passing over records.
+        with _as_cannot_replay(f"{self.topic} on {self._bootstrap}"):
+            # If records are deleted during the read, the consumer must fail. An offset reset would skip records.
             consumer = KafkaConsumer(
                 bootstrap_servers=self._bootstrap, enable_auto_commit=False, auto_offset_reset="none"
             )
@@ -160,16 +169,19 @@ class Target:
                 for one in open_ones:
                     consumer.seek(one, start[one.partition])
                 expected = {one: start[one.partition] for one in open_ones}
-                deadline = time.monotonic() + LOOK_SECONDS_MAX
+                deadline = time.monotonic() + READ_SECONDS_MAX
                 while any(consumer.position(one) < end for one, end in open_ones.items()):
                     if time.monotonic() >= deadline:
-                        raise CannotReplay(f"{self.topic} could not be read to its end within {LOOK_SECONDS_MAX} s")
+                        raise CannotReplay(
+                            f"topic {self.topic} returned no records for {READ_SECONDS_MAX} s before its end"
+                        )
                     for one, records in consumer.poll(timeout_ms=POLL_MS).items():
-                        deadline = time.monotonic() + LOOK_SECONDS_MAX
+                        deadline = time.monotonic() + READ_SECONDS_MAX
                         for record in records:
                             if record.offset >= open_ones[one]:
                                 break
-                            # Elsewhere it is where a transaction of others ended: that has an offset and no record.
+                            # In a compacted topic, skipped offsets belong to records that compaction removed. In other
+                            # topics they belong to transaction markers, which the consumer does not return.
                             if is_compacted and record.offset != expected[one]:
                                 raise self._undecidable(one.partition, expected[one], record.offset)
                             expected[one] = record.offset + 1
@@ -179,15 +191,15 @@ class Target:
 
     def _undecidable(self, partition: int, first: int, end: int) -> CannotReplay:
         return CannotReplay(
-            f"offsets {first} to {end - 1} of partition {partition} of {self.topic} are gone, by retention or by "
-            "compaction: nobody can tell whether the round that was interrupted was there. Say whether to send it "
-            "again: --in-doubt send, or --in-doubt skip"
+            f"topic {self.topic}: offsets {first} to {end - 1} of partition {partition} were deleted by retention or "
+            "compaction, so it is unknown whether the interrupted round was appended. Decide whether to send it again: "
+            "--in-doubt send, or --in-doubt skip"
         )
 
     def _offsets(self, which: Any) -> dict[int, int]:
         wanted = {TopicPartition(self.topic, one): which for one in range(self.partition_count)}
-        with _told_as(f"{self.topic} on {self._bootstrap}"):
-            return {one.partition: told.offset for one, told in self._admin.list_partition_offsets(wanted).items()}
+        with _as_cannot_replay(f"{self.topic} on {self._bootstrap}"):
+            return {one.partition: found.offset for one, found in self._admin.list_partition_offsets(wanted).items()}
 
     def _open_producer(self) -> Any:
         if self._producer is None:
@@ -195,7 +207,8 @@ class Target:
                 bootstrap_servers=self._bootstrap,
                 acks="all",
                 enable_idempotence=True,
-                # Never full before its round is: a round counts bytes generously.
+                # The producer's batch size is never reached before the round is complete. A round limits its batches
+                # to BATCH_BYTES_MAX, and `ReplayEvent.size_bytes` is an upper bound.
                 batch_size=2 * BATCH_BYTES_MAX,
                 linger_ms=LINGER_SECONDS * 1000,
                 delivery_timeout_ms=DELIVERY_SECONDS_MAX * 1000,
@@ -211,19 +224,20 @@ class Target:
         self._admin.close()
 
 
-# What is too large is for the server to say.
+# The producer does not limit the size of a request. The server decides whether a batch is too large.
 REQUEST_BYTES_MAX = 1 << 30
 
 
 @contextmanager
-def _told_as(what: str) -> Iterator[None]:
+def _as_cannot_replay(context: str) -> Iterator[None]:
+    """Convert errors of kafka-python to CannotReplay."""
     try:
         yield
     except (KafkaError, TypeError, AssertionError) as error:
-        raise CannotReplay(f"{what}: {error}") from error
+        raise CannotReplay(f"{context}: {error}") from error
 
 
 def _record_of(record: Any) -> Record:
-    """A header without a value stays one: it is of others, for none is sent."""
+    """Convert a consumed record. Headers with a null value are kept: other producers may have written such records."""
     headers = tuple((name, value) for name, value in record.headers)
     return Record(record.key, record.value, record.timestamp, headers)

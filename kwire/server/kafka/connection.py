@@ -1,12 +1,15 @@
-"""A Kafka client's connection: the shell around `wire/connection.py` that has a socket, and calls handlers.
+"""The connection of a Kafka client. It reads frames from a socket, calls the handlers, and writes the responses.
 
-Bytes are read into the memory the frame reader names, requests are handled in order inside the callback that brought
-them, answers of one callback leave in one write. Only an answer that has to wait becomes a future. Reading stops while
-answers are not taken, while too many requests wait, or while the memory for requests is used up.
+Bytes are read into memory of the frame reader. Requests are handled in order, in the callback that received them. The
+responses of one callback are sent by one write. Only a response that has to wait needs a future. Reading stops while
+the client does not read its responses, while too many requests wait, or while the memory for requests is used up.
 
-No connection keeps the loop for long. When the requests of one loop iteration have taken TURN_SECONDS, each connection
-handles one more request, and what it has received beyond that waits for a turn of its own. A large request is decoded,
-handled and answered in chunks, and the requests after it on the same connection wait for its answer, as in Kafka.
+No connection blocks the event loop for long. When the requests of one loop iteration have taken BUDGET_SECONDS, each
+connection handles one more request. Its other requests are handled later, in a separate chunk. A large request is
+decoded, handled and answered in chunks. As in Kafka, later requests of the same connection wait for its response.
+
+A connection is starved while it is not read because the memory for requests, or the share of its client host, is used
+up.
 """
 
 import asyncio
@@ -18,68 +21,52 @@ from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from kwire.broker.chunking import call_in_turn, run_chunks
+from kwire.concurrency.chunking import run_chunks, schedule_chunk
 from kwire.descriptors import Descriptors, descriptor_of
 from kwire.handlers.api_versions import refuse_version
-from kwire.handlers.context import Context, DropConnection, Handler, Held, LaterFrame, Services, Shortcut
+from kwire.handlers.shared.context import (
+    BlockingContinuation,
+    Context,
+    DeferredFrame,
+    DropConnection,
+    Handler,
+    Services,
+    TemplateCache,
+)
 from kwire.metrics import Latency, ServerMetrics
-from kwire.server.complaints import Complaints
-from kwire.server.large_requests import SLOT_SECONDS_MAX, LargeRequests
-from kwire.server.routes import Route
-from kwire.wire.connection import Request, ServerConnection, Turn
+from kwire.server.kafka.large_requests import SLOT_SECONDS_MAX, LargeRequests
+from kwire.server.kafka.outbox import Outbox
+from kwire.server.kafka.rate_limited_log import RateLimitedLog
+from kwire.server.kafka.routes import Route
+from kwire.server.loop_budget import BUDGET_SECONDS, LoopBudget
+from kwire.wire.chunked_release import release
+from kwire.wire.connection import PendingResponse, Request, ServerConnection
 from kwire.wire.errors import TooManyElements, WireError
-from kwire.wire.frame import Account, ReceiveMemory
-from kwire.wire.release import release
+from kwire.wire.frame import POOLED_STEP_BYTES, SHORT_READ_BYTES, SMALL_STEP_BYTES, Account, ReceiveMemory
 from kwire.wire.schema import Api
 from kwire.wire.types import Buffer
 
 if TYPE_CHECKING:
-    from kwire.server.listener import Door
+    from kwire.server.kafka.listener import KafkaListener
 
 log = logging.getLogger("kwire.server")
 
 UNSENT_BYTES_MAX = 1024 * 1024
-# What all requests that arrive in one loop iteration may take before connections with more of them have to wait.
-TURN_SECONDS = 0.002
-# Starved connections that are tried in one loop iteration after memory was released.
-FED_PER_TURN = 100
+# The sizes of a read after the budget of the loop iteration is spent. The first is for the rest of an incomplete
+# request, the second for a read into the shared page.
+OVER_BUDGET_READ_BYTES = SHORT_READ_BYTES
+OVER_BUDGET_SHARED_READ_BYTES = SMALL_STEP_BYTES
+# When memory was released, one chunk tries at most this many starved connections, and resumes at most this many.
+TRIED_PER_CHUNK = 100
+RESUMED_PER_CHUNK = 5
 
 
-# Of an API that no connection has used yet.
+# The value of `_template_latency` until the connection uses a template cache.
 _NO_LATENCY = Latency()
 
 
-class Outbox:
-    """The answers of one loop turn, sent together at its end.
-
-    A client on the same machine is woken by the first answer and would be put to sleep and woken again for each of the
-    others; handed over together they cost one wake-up, for it and for us.
-    """
-
-    __slots__ = ("_loop", "_senders")
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._senders: list[KafkaConnection] = []
-
-    def add(self, sender: "KafkaConnection") -> None:
-        if not self._senders:
-            self._loop.call_soon(self._send)
-        self._senders.append(sender)
-
-    def _send(self) -> None:
-        senders, self._senders = self._senders, []
-        for sender in senders:
-            try:
-                sender.send()
-            except Exception:
-                # One broken connection must not keep the answers of the others.
-                log.exception("sending failed; the connection from %s is closed", sender.client_host)
-                sender.abort()
-
-
 class Shared:
-    """What all Kafka connections of this node have in common."""
+    """The state that all Kafka connections of this node share."""
 
     def __init__(
         self, handlers: Mapping[int, Handler], services: Services, metrics: ServerMetrics, descriptors: Descriptors
@@ -97,77 +84,76 @@ class Shared:
         self.large_requests = LargeRequests()
         self.outbox = Outbox()
         self._loop = asyncio.get_running_loop()
-        self._turn_end: float | None = None
-        self.complaints = Complaints(log)
+        self.loop_budget = LoopBudget()
+        self.rate_limited_log = RateLimitedLog(log)
         self.connections: set[KafkaConnection] = set()
         self.connections_by_host: Counter[str] = Counter()
-        # Connections that are not read until memory for their requests is free, first come first.
+        # The starved connections, in the order in which they became starved.
         self.starved: dict[KafkaConnection, None] = {}
-        self._is_feeding = False
-        self.memory.on_release = self._feed_soon
+        self._is_resuming = False
+        self.memory.on_release = self._resume_starved_soon
 
-    def turn_end(self) -> float:
-        """When the requests that arrived in this loop iteration will have taken long enough."""
-        if self._turn_end is None:
-            self._turn_end = perf_counter() + TURN_SECONDS
-            self._loop.call_soon(self._end_turn)
-        return self._turn_end
+    def _resume_starved_soon(self) -> None:
+        """Let starved connections try again in the next loop iteration. Called when memory was released."""
+        if self.starved and not self._is_resuming:
+            self._is_resuming = True
+            self._loop.call_soon(self._resume_starved)
 
-    def _end_turn(self) -> None:
-        self._turn_end = None
-
-    def _feed_soon(self) -> None:
-        """Memory for requests is free again."""
-        if self.starved and not self._is_feeding:
-            self._is_feeding = True
-            self._loop.call_soon(self._feed)
-
-    def _feed(self) -> None:
-        self._is_feeding = False
-        for connection in tuple(islice(self.starved, FED_PER_TURN)):
+    def _resume_starved(self) -> None:
+        self._is_resuming = False
+        left = RESUMED_PER_CHUNK
+        for connection in tuple(islice(self.starved, TRIED_PER_CHUNK)):
             connection.try_reading()
+            left -= not connection.reader.is_starved
+            if not left:
+                self._is_resuming = True
+                schedule_chunk(self._resume_starved)
+                return
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
-    """One socket. All methods run in the event loop."""
+    """The connection of one Kafka client. Use it only in the event loop's thread."""
 
-    __slots__ = ("_context", "_door", "_is_deferred", "_is_held", "_is_reading", "_is_writable", "_large", "_machine",
-                 "_outgoing", "_shared", "_shortcut", "_shortcut_latency", "_transport", "_unanswered", "_unsent_bytes",
-                 "active_at", "client_host", "is_draining", "reader", "stuck_since")  # fmt: skip
+    __slots__ = ("_context", "_is_deferred", "_is_held", "_is_read_deferred", "_is_reading", "_is_writable",
+                 "_large_request", "_listener", "_machine", "_outgoing", "_shared", "_template_cache",
+                 "_template_latency", "_transport", "_unanswered", "_unsent_bytes", "active_at", "client_host",
+                 "is_draining", "reader", "stuck_since")  # fmt: skip
 
-    def __init__(self, shared: Shared, door: "Door") -> None:
+    def __init__(self, shared: Shared, listener: "KafkaListener") -> None:
         self._shared = shared
-        self._door = door
+        self._listener = listener
         self._machine = ServerConnection(shared.apis, shared.memory, shared.network.request_bytes_max)
         self.reader = self._machine.reader
         self._transport: Any = None
-        # That of the last request: most requests of a connection are alike, and a context never changes.
+        # The context of the last request. It is immutable, and most requests of a connection have the same context.
         self._context: Context | None = None
         self._is_reading = True
         self._is_writable = True
-        # Requests that have arrived wait for a turn of this connection.
+        # Whether received requests wait for a scheduled chunk of this connection.
         self._is_deferred = False
-        # What answers a large request, while that takes.
-        self._large: asyncio.Future[None] | None = None
-        # The ordered phase of that request goes on, and uses the memory in which it arrived.
+        # Whether the rest of an incomplete request is read in a scheduled chunk of this connection.
+        self._is_read_deferred = False
+        # The task that handles a large request, or a request whose ordered phase has not ended.
+        self._large_request: asyncio.Future[None] | None = None
+        # Whether that request still uses the memory in which it was received, because its ordered phase has not ended.
         self._is_held = False
         self._outgoing: list[Buffer] = []
-        # That of the last API with a shortcut that was used.
-        self._shortcut: Shortcut | None = None
-        self._shortcut_latency = _NO_LATENCY
+        # The template cache of the API that last used a template cache.
+        self._template_cache: TemplateCache | None = None
+        self._template_latency = _NO_LATENCY
         self._unanswered: set[asyncio.Future[Any]] = set()
         self.client_host = ""
         self.active_at = 0.0
-        # Since when the client has not taken its answers, or the bound on memory has kept its request from being read.
+        # The time since which the client has not read its responses, or the connection has been starved.
         self.stuck_since: float | None = None
         self._unsent_bytes = 0
         self.is_draining = False
 
     @property
     def endpoint(self) -> tuple[str, int]:
-        if self._door.advertised is not None:
-            return self._door.advertised.host, self._door.advertised.port
-        # Nothing is advertised: the address the client reached us at is one it can reach again.
+        if self._listener.advertised is not None:
+            return self._listener.advertised.host, self._listener.advertised.port
+        # Without an advertised address, return the address to which the client connected.
         host, port = self._transport.get_extra_info("sockname")[:2]
         return host, port
 
@@ -179,28 +165,28 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def is_frame_shared(self) -> bool:
         return self.reader.is_shared
 
-    def hold(self, size_bytes: int) -> bool:
-        return self.reader.hold(size_bytes)
+    def reserve(self, size_bytes: int) -> bool:
+        return self.reader.reserve(size_bytes)
 
     def release(self, size_bytes: int) -> None:
         self.reader.release(size_bytes)
 
     @property
     def is_quiet(self) -> bool:
-        """Nothing is being received, waits, or is unsent."""
+        """Whether no request waits for its response and no response is unsent."""
         return not self._machine.waiting and not self._outgoing and not self._transport.get_write_buffer_size()
 
     @property
     def _is_muted(self) -> bool:
-        """The next request waits for a turn, or for the answer to a large one."""
-        return self._is_deferred or self._large is not None
+        """Whether the next request waits for a scheduled chunk, or for a large request to be answered."""
+        return self._is_deferred or self._large_request is not None
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self.client_host = peer[0] if peer else ""
         self.active_at = perf_counter()
-        if not self._door.admit(self):
+        if not self._listener.admit(self):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
@@ -209,21 +195,44 @@ class KafkaConnection(asyncio.BufferedProtocol):
         for future in self._unanswered:
             future.cancel()
         self._unanswered.clear()
-        if self._large is not None:
-            self._large.cancel()
-        self.reader.close()
-        # It refers to this connection, which is to be freed without the garbage collector.
+        if self._large_request is not None:
+            self._large_request.cancel()
+        if self.reader.held_bytes < POOLED_STEP_BYTES:
+            self.reader.close()
+        else:
+            # Unmapping a large request takes time, and many connections may be closed in one loop iteration.
+            schedule_chunk(self.reader.close)
+        # This breaks a reference cycle, so that the connection is freed without the garbage collector.
         self._context = None
-        self._door.leave(self)
+        self._listener.leave(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self.reader.buffer()
+        reader = self.reader
+        deadline = self._shared.loop_budget.deadline
+        if deadline is None or perf_counter() <= deadline:
+            return reader.buffer()
+        return reader.buffer()[: OVER_BUDGET_SHARED_READ_BYTES if reader.is_shared else OVER_BUDGET_READ_BYTES]
 
     def buffer_updated(self, count: int) -> None:
         self._shared.metrics.received_bytes += count
         self.active_at = perf_counter()
-        self.reader.received(count)
+        reader = self.reader
+        reader.received(count)
         self._serve()
+        if not reader.is_shared and self._is_reading and (reader.is_large or self._shared.loop_budget.is_spent):
+            self._defer_reading()
+
+    def _defer_reading(self) -> None:
+        """Read the rest of an incomplete request in a scheduled chunk, because filling new memory takes time."""
+        if not self._transport.is_closing():
+            self._is_read_deferred = True
+            self._update_reading()
+            schedule_chunk(self._resume_reading)
+
+    def _resume_reading(self) -> None:
+        self._is_read_deferred = False
+        if not self._transport.is_closing():
+            self._update_reading()
 
     def eof_received(self) -> bool:
         return False
@@ -246,14 +255,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def drain(self) -> None:
-        """Take no more requests; close once everything taken has been answered and sent."""
+        """Accept no more requests. Close the connection when all accepted requests have been answered."""
         self.is_draining = True
         self._transport.pause_reading()
         self._is_reading = False
         self._close_if_drained()
 
     def note_progress(self, now: float) -> None:
-        """Called from time to time while stuck: a slow client that takes its answers bit by bit is not stuck."""
+        """Reset `stuck_since` if the client has read bytes since the last call. Called periodically while it is set."""
         unsent_bytes = self._transport.get_write_buffer_size()
         if unsent_bytes < self._unsent_bytes:
             self.stuck_since = now
@@ -261,31 +270,31 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     @property
     def is_receiving(self) -> bool:
-        """A request has arrived in part, and the rest of it is awaited: from the client, or until there is memory."""
-        is_awaited = self._is_reading or self.reader.is_starved
+        """Whether a request was received in part, and its rest is expected from the client or waits for memory."""
+        is_awaited = self._is_reading or self._is_read_deferred or self.reader.is_starved
         return self.reader.held_bytes > 0 and is_awaited and not self._is_muted and not self.is_draining
 
     def is_stuck_since(self, time: float) -> bool:
         return self.stuck_since is not None and self.stuck_since <= time
 
     def give_up(self) -> None:
-        """Close at once, and release the memory of an unfinished request now rather than with the socket."""
+        """Abort the connection, and release the memory of its incomplete request immediately."""
         self.reader.close()
         self._shared.starved.pop(self, None)
         self._transport.abort()
 
     def try_reading(self) -> None:
-        """Called from time to time while reading is stopped: memory for requests may be free again."""
+        """Try to continue if reading was stopped, because memory may be free again. Called periodically."""
         if not self._is_reading and not self.is_draining:
             self._serve()
 
-    def _serve(self, turn_end: float | None = None) -> None:
-        """Handle the whole requests that are here until the turn ends, then send the answers that are ready."""
-        large = self._large
+    def _serve(self, deadline: float | None = None) -> None:
+        """Handle the complete requests that were received, until `deadline`. Then send the responses that are ready."""
+        large = self._large_request
         if self._is_deferred or large is not None or self._transport.is_closing():
             return
-        if turn_end is None:
-            turn_end = self._shared.turn_end()
+        if deadline is None:
+            deadline = self._shared.loop_budget.start()
         machine, reader, bound = self._machine, self.reader, self._shared.network.inflight_max
         waiting = machine.waiting
         ready: list[Buffer] = []
@@ -298,15 +307,15 @@ class KafkaConnection(asyncio.BufferedProtocol):
                     break
                 if is_first:
                     is_first = False
-                elif perf_counter() > turn_end:
+                elif perf_counter() > deadline:
                     reader.put_back(frame)
                     self._is_deferred = True
-                    call_in_turn(self._serve_deferred)
+                    schedule_chunk(self._serve_deferred)
                     break
-                answer = None if self._shortcut is None else self._shortcut.answer(frame)
+                answer = None if self._template_cache is None else self._template_cache.answer(frame)
                 if answer is None:
                     chunks = self._handle(machine.open(frame), frame)
-                    if self._large is not None:
+                    if self._large_request is not None:
                         break
                     for chunk in chunks:
                         ready.append(chunk)
@@ -314,11 +323,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 elif waiting or type(answer) is not bytes:
                     self._wait_for_frame(answer)
                 else:
-                    self._shortcut_latency.observe(perf_counter() - self.active_at)
+                    self._template_latency.observe(perf_counter() - self.active_at)
                     ready.append(answer)
                     ready_bytes += len(answer)
                 if ready_bytes > UNSENT_BYTES_MAX:
-                    # Else a client that takes no answers could ask for any amount of them in one go.
+                    # This bounds the memory for responses if the client sends many requests and reads no responses.
                     self._write(ready, ready_bytes)
                     self.send()
                     ready, ready_bytes = [], 0
@@ -332,31 +341,31 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._fail("a handler failed")
             return
         finally:
-            # The end of the frames that were handled, except for one whose request is held.
+            # Release the frames that were handled, except the frame of a request whose ordered phase has not ended.
             if not self._is_held:
                 reader.settle()
         if ready:
             self._write(ready, ready_bytes)
-        self._turn_reading()
+        self._update_reading()
 
     def _serve_deferred(self) -> None:
         self._is_deferred = False
-        self._serve(perf_counter() + TURN_SECONDS)
+        self._serve(perf_counter() + BUDGET_SECONDS)
 
-    def _wait_for_frame(self, answer: bytes | LaterFrame) -> None:
-        """Queue the answer of the shortcut: it comes later, or answers before it do."""
-        turn = Turn()
-        self._machine.wait(turn)
-        if isinstance(answer, LaterFrame):
-            answer.on_complete(partial(self._send_framed, turn, self._shortcut_latency, self.active_at))
+    def _wait_for_frame(self, answer: bytes | DeferredFrame) -> None:
+        """Queue the response of a templated request, because it is deferred or earlier responses are pending."""
+        pending = PendingResponse()
+        self._machine.wait(pending)
+        if isinstance(answer, DeferredFrame):
+            answer.on_complete(partial(self._send_framed, pending, self._template_latency, self.active_at))
         else:
-            self._shortcut_latency.observe(perf_counter() - self.active_at)
-            turn.answer = [answer]
+            self._template_latency.observe(perf_counter() - self.active_at)
+            pending.answer = [answer]
 
-    def _send_framed(self, turn: Turn, latency: Latency, began: float, frame: bytes) -> None:
-        """The answer to a request that took the shortcut has come later."""
+    def _send_framed(self, pending: PendingResponse, latency: Latency, began: float, frame: bytes) -> None:
+        """Send the deferred response of a templated request."""
         if not self._transport.is_closing():
-            self._send_on(self._machine.answer_framed(turn, [frame]), latency, began)
+            self._send_ready(self._machine.answer_framed(pending, [frame]), latency, began)
 
     def _handle(self, request: Request, frame: memoryview) -> list[Buffer]:
         shared = self._shared
@@ -371,18 +380,18 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.reader.put_back(frame)
             request.body = None
             self._machine.wait(request)
-            self._large = asyncio.ensure_future(self._handle_large(route, request, began))
+            self._large_request = asyncio.ensure_future(self._handle_large(route, request, began))
             return []
         context = self._context_of(request)
         answer = route.handle(context, decoded)
-        if type(answer) is Held:
+        if type(answer) is BlockingContinuation:
             self._hold(route, request, answer, began)
             return []
         is_later = type(answer) is not route.response and answer is not None
-        if route.shortcut is not None and answer is not None:
-            if self._shortcut is None or self._shortcut_latency is not route.latency:
-                self._shortcut, self._shortcut_latency = route.shortcut(), route.latency
-            self._shortcut.learn(context, frame, decoded, None if is_later else answer)
+        if route.template_cache is not None and answer is not None:
+            if self._template_cache is None or self._template_latency is not route.latency:
+                self._template_cache, self._template_latency = route.template_cache(), route.latency
+            self._template_cache.update(context, frame, decoded, None if is_later else answer)
         if is_later:
             self._answer_later(request, answer, began)
             return []
@@ -397,7 +406,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         return context
 
     async def _handle_large(self, route: Route, request: Request, began: float) -> None:
-        """Decode, handle and answer a request in chunks; it is the next frame of the reader."""
+        """Decode, handle and answer a large request in chunks. Its frame is the next frame of the reader."""
         slots = self._shared.large_requests
         try:
             async with slots:
@@ -406,7 +415,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 if answer.done():
                     await self._finish_large(route, request, decoded, answer.result(), began)
                     return
-            # It waits for other clients, and they may have to wait for a slot.
+            # The response probably waits for requests of other clients, and those requests may need the slot.
             await answer
             async with slots:
                 await self._finish_large(route, request, decoded, answer.result(), began)
@@ -417,22 +426,22 @@ class KafkaConnection(asyncio.BufferedProtocol):
 
     async def _finish_large(self, route: Route, request: Request, decoded: Any, answer: Any, began: float) -> None:
         chunks = await _encode_large(route, request.version, answer)
-        self._large = None
+        self._large_request = None
         if not self._transport.is_closing():
-            self._send_on(self._machine.answer_later(request, chunks), route.latency, began)
+            self._send_ready(self._machine.answer_later(request, chunks), route.latency, began)
         del chunks
         for message in (decoded, answer):
             await run_chunks(release(message))
 
     async def _begin_large(self, route: Route, request: Request) -> "tuple[Any, asyncio.Future[Any]]":
-        """Run the ordered phase of a large request, whose bytes are given up with it; returns it and its answer."""
+        """Decode a large request and call its handler. Returns the decoded request and a future of its response."""
         frame = self.reader.next_frame()
         assert frame is not None, "the frame was put back, and nothing reads while it is handled"
         body = self._machine.open(frame).body
         assert body is not None
         decoded = await run_chunks(route.chunked_decode(request.version)(body))
         answer = route.handle(self._context_of(request), decoded)
-        if type(answer) is Held:
+        if type(answer) is BlockingContinuation:
             answer = self._answer_of_held(answer)
         else:
             self.reader.settle()
@@ -441,25 +450,25 @@ class KafkaConnection(asyncio.BufferedProtocol):
         else:
             future = asyncio.get_running_loop().create_future()
             future.set_result(answer)
-        # So that it ends with the connection.
+        # Futures in this set are cancelled when the connection is lost.
         self._unanswered.add(future)
         future.add_done_callback(self._unanswered.discard)
         return decoded, future
 
-    async def _answer_of_held(self, held: Held) -> Any:
-        """The answer to a large request whose ordered phase is not over."""
+    async def _answer_of_held(self, held: BlockingContinuation) -> Any:
+        """Wait for the end of a large request's ordered phase, release its frame, and return its response."""
         answer = await held.rest
         self.reader.settle()
         return await answer if isinstance(answer, Awaitable) else answer
 
-    def _hold(self, route: Route, request: Request, held: Held, began: float) -> None:
-        """Handle no later request until the ordered phase of this one is over."""
+    def _hold(self, route: Route, request: Request, held: BlockingContinuation, began: float) -> None:
+        """Handle no later request until the ordered phase of this request has ended."""
         self._machine.wait(request)
-        # Of a request in shared memory its handler has made a copy.
+        # If the request was received in shared memory, its handler has copied it.
         self._is_held = not self.reader.is_shared
-        self._large = asyncio.ensure_future(self._finish_held(route, request, held, began))
+        self._large_request = asyncio.ensure_future(self._finish_held(route, request, held, began))
 
-    async def _finish_held(self, route: Route, request: Request, held: Held, began: float) -> None:
+    async def _finish_held(self, route: Route, request: Request, held: BlockingContinuation, began: float) -> None:
         try:
             answer = await held.rest
             is_later = isinstance(answer, Awaitable)
@@ -470,21 +479,21 @@ class KafkaConnection(asyncio.BufferedProtocol):
         except Exception:
             self._fail_handler(request)
             return
-        self._is_held, self._large = False, None
+        self._is_held, self._large_request = False, None
         if self._transport.is_closing():
             return
         if is_later:
             self._await_answer(request, answer, began)
             self._serve()
         else:
-            self._send_on(self._machine.answer_later(request, chunks), route.latency, began)
+            self._send_ready(self._machine.answer_later(request, chunks), route.latency, began)
 
     def _answer_later(self, request: Request, answer: Awaitable[Any], began: float) -> None:
         self._machine.wait(request)
         self._await_answer(request, answer, began)
 
     def _await_answer(self, request: Request, answer: Awaitable[Any], began: float) -> None:
-        # It would keep the memory of the frame, which is given back now.
+        # The frame is released while the response is awaited, so the request must not refer to it.
         request.body = None
         future = asyncio.ensure_future(answer)
         self._unanswered.add(future)
@@ -501,10 +510,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         except Exception:
             self._fail_handler(request)
             return
-        self._send_on(self._machine.answer_later(request, chunks), route.latency, began)
+        self._send_ready(self._machine.answer_later(request, chunks), route.latency, began)
 
-    def _send_on(self, ready: list[Buffer], latency: Latency, began: float) -> None:
-        """An answer that came later is there: send what its turn lets through, and go on."""
+    def _send_ready(self, ready: list[Buffer], latency: Latency, began: float) -> None:
+        """Send the responses that became ready when a deferred response was completed, and handle further requests."""
         self.active_at = ended = perf_counter()
         latency.observe(ended - began)
         if ready:
@@ -515,7 +524,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._serve()
 
     def _close_if_drained(self) -> None:
-        # What is written but unsent does not count: a transport that is closed sends it first.
+        # Unsent bytes need not be awaited, because a transport sends them before it closes.
         if not self._machine.waiting:
             self.close()
 
@@ -528,7 +537,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._shared.outbox.add(self)
 
     def send(self) -> None:
-        """Hand everything that is ready to the socket."""
+        """Write all ready responses to the socket."""
         chunks = self._outgoing
         if not chunks:
             return
@@ -540,8 +549,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         else:
             self._transport.writelines(chunks)
 
-    def _turn_reading(self) -> None:
-        """Read on, or stop, as the bounds say."""
+    def _update_reading(self) -> None:
+        """Resume or pause reading, depending on the limits."""
         is_starved, starved = self.reader.is_starved, self._shared.starved
         if is_starved:
             self.stuck_since = self.stuck_since or perf_counter()
@@ -556,7 +565,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             and not is_starved
             and not self.is_draining
             and not self._is_deferred
-            and self._large is None
+            and not self._is_read_deferred
+            and self._large_request is None
             and len(self._machine.waiting) < self._shared.network.inflight_max
         )
         if may_read != self._is_reading:
@@ -567,13 +577,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._transport.pause_reading()
 
     def _fail_handler(self, request: Request) -> None:
-        """Called in an exception handler."""
+        """Log the current exception and close the connection. Called in an `except` clause."""
         log.exception("%s failed; the connection from %s is closed", request.api.name, self.client_host)
         self._fail(f"{request.api.name} failed")
 
     def _fail(self, reason: str) -> None:
         self._shared.metrics.connections_failed += 1
-        self._shared.complaints.add("closing the connection from %s: %s", self.client_host, reason)
+        self._shared.rate_limited_log.warning("closing the connection from %s: %s", self.client_host, reason)
         self._transport.abort()
 
 

@@ -1,22 +1,23 @@
-"""Slots for large requests: how many of them are decoded, handled, answered and freed at the same time."""
+"""Slots for large requests. They limit how many large requests are decoded, handled, answered and freed at a time."""
 
 import asyncio
 from typing import Literal
 
 from kwire.server.garbage import PostponedCollections
 
-# Others wait as the bytes that arrived.
+# Further large requests wait, and are not decoded before they get a slot.
 LARGE_REQUESTS_MAX = 4
-# What one of them takes while it is handled, about.
+# The approximate memory of a large request while it is handled.
 LARGE_REQUEST_BYTES = 50 * 1024 * 1024
-# An answer that takes longer most likely waits for other clients, and gives its slot up meanwhile.
+# A response that takes longer most likely waits for other clients. The request then releases its slot until the
+# response is ready.
 SLOT_SECONDS_MAX = 10.0
-# Between two looks whether collections that have waited for too long are done.
-LOOK_SECONDS = 0.005
+# The interval of the check whether garbage collections are still overdue.
+POLL_SECONDS = 0.005
 
 
 class LargeRequests(asyncio.Semaphore):
-    """Used as `async with`. Garbage collections wait for the requests in the slots."""
+    """A semaphore for large requests. Garbage collections are postponed while a slot is in use."""
 
     def __init__(self, slots: int = LARGE_REQUESTS_MAX) -> None:
         super().__init__(slots)
@@ -25,7 +26,7 @@ class LargeRequests(asyncio.Semaphore):
 
     async def acquire(self) -> Literal[True]:
         while self._collections.are_overdue:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
         await super().acquire()
         self._collections.postpone()
         return True
@@ -36,5 +37,5 @@ class LargeRequests(asyncio.Semaphore):
         super().release()
 
     def freed_bytes(self) -> int:
-        """About how much memory large requests have taken and given back since the start."""
+        """Return the approximate number of bytes that large requests have used and released since the start."""
         return self._ended * LARGE_REQUEST_BYTES

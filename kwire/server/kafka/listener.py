@@ -1,4 +1,4 @@
-"""The doors of the Kafka port: which address is listened on, who gets in, and who is shown out."""
+"""The listeners of the Kafka port accept connections. The sweep closes idle and stuck connections."""
 
 import asyncio
 import socket
@@ -6,15 +6,15 @@ from time import perf_counter
 
 from kwire.config import Listener
 from kwire.descriptors import KAFKA
-from kwire.server.kafka import KafkaConnection, Shared
-from kwire.server.receive_pressure import ReceivePressure
+from kwire.server.kafka.connection import KafkaConnection, Shared
+from kwire.server.kafka.receive_pressure import ReceivePressure
 from kwire.wire.frame import Account
 
 SWEEP_SECONDS = 1.0
 
 
-class Door:
-    """One listener and the address it advertises, if any."""
+class KafkaListener:
+    """One listener and its advertised address, if it has one."""
 
     def __init__(self, listener: Listener, advertised: Listener | None, shared: Shared) -> None:
         self.listener = listener
@@ -24,7 +24,7 @@ class Door:
 
     @property
     def port(self) -> int:
-        """The port in use, also when the configuration left it to the machine."""
+        """The port on which the listener accepts connections. It differs from the configured port if that is 0."""
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
@@ -41,7 +41,8 @@ class Door:
             start_serving=False,
         )
         for listening in self._server.sockets:
-            # Accepted sockets inherit these; the window must be known before the handshake.
+            # Accepted sockets inherit these sizes. The size of the receive buffer has no effect on the TCP window scale
+            # after the handshake.
             if network.receive_buffer_bytes > 0:
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, network.receive_buffer_bytes)
             if network.send_buffer_bytes > 0:
@@ -49,12 +50,15 @@ class Door:
         await self._server.start_serving()
 
     def close(self) -> None:
-        """Take no more connections; those that are open live on."""
+        """Accept no more connections. Open connections stay open."""
         if self._server is not None:
             self._server.close()
 
     def admit(self, connection: KafkaConnection) -> bool:
-        """Whether there is room for one more connection, in all and from its host."""
+        """Register a new connection. Returns False if a limit is reached.
+
+        The limits are the number of connections, the number per client host, and the number of file descriptors.
+        """
         network, metrics = self._shared.network, self._shared.metrics
         host, by_host = connection.client_host, self._shared.connections_by_host
         if len(self._shared.connections) >= network.connections_max > 0:
@@ -72,7 +76,7 @@ class Door:
             metrics.connections = len(self._shared.connections)
             return True
         metrics.connections_refused += 1
-        self._shared.complaints.add("a connection from %s is refused: %s", host, reason)
+        self._shared.rate_limited_log.warning("a connection from %s is refused: %s", host, reason)
         return False
 
     def leave(self, connection: KafkaConnection) -> None:
@@ -88,7 +92,10 @@ class Door:
 
 
 class Sweep:
-    """Looks at every connection once a second: closes the idle, the stuck and the slow, lets the starved try again."""
+    """Checks every connection once a second.
+
+    Closes idle, stuck and slow connections, and lets starved ones try again.
+    """
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -100,7 +107,7 @@ class Sweep:
 
     def _run(self) -> None:
         network, metrics = self._shared.network, self._shared.metrics
-        self._shared.complaints.end_round()
+        self._shared.rate_limited_log.end_round()
         now = perf_counter()
         self._pressure.check(now)
         idle_since = now - network.idle_ms_max / 1000 if network.idle_ms_max > 0 else float("-inf")
@@ -109,8 +116,10 @@ class Sweep:
             if connection.stuck_since is not None:
                 connection.note_progress(now)
             if connection.stuck_since is not None and connection.stuck_since < stuck_since:
-                # Its answers pin file pages, or its request pins memory others wait for: it has to come again.
-                self._shared.complaints.add("closing the connection from %s: no progress", connection.client_host)
+                # The responses of the connection keep file pages in use, or its request uses memory that others need.
+                self._shared.rate_limited_log.warning(
+                    "closing the connection from %s: no progress", connection.client_host
+                )
                 metrics.connections_failed += 1
                 connection.abort()
             elif connection.active_at < idle_since and connection.is_quiet:

@@ -1,18 +1,21 @@
-"""Warnings about what clients do wrong, so many a second: a hostile client must not fill the disk with them."""
+"""Rate-limited warnings about misbehaving clients, so that a hostile client cannot fill the disk with log messages."""
 
 import logging
 
 PER_ROUND_MAX = 10
 
 
-class Complaints:
-    """`add` logs until a round is full; `end_round`, called once a second, says how many were left out."""
+class RateLimitedLog:
+    """Logs at most PER_ROUND_MAX warnings per round. `end_round` logs the number of warnings that were dropped.
+
+    `end_round` is called once a second.
+    """
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._count = 0
 
-    def add(self, message: str, *details: object) -> None:
+    def warning(self, message: str, *details: object) -> None:
         self._count += 1
         if self._count <= PER_ROUND_MAX:
             self._log.warning(message, *details)

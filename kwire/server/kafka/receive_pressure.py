@@ -1,32 +1,37 @@
-"""What happens when the memory for requests is used up: connections that hold it without progress give it up first.
+"""Closes connections that send a request slowly, if the memory for requests is used up.
 
-While there is memory a client may send a request as slowly as it likes. As soon as another connection cannot be read
-for want of memory, unfinished requests are given up that arrive with less than `kwire.receive.rate.min` bytes a second,
-measured over `kwire.receive.window.ms`: the slowest first, and no more of them than the others need. The time in which
-a connection is not read does not count against it.
+While memory is free, a client may send a request at any speed. When a connection cannot be read because no memory is
+free, connections are closed whose incomplete request arrives at less than `kwire.receive.rate.min` bytes per second.
+The rate is measured over `kwire.receive.window.ms`, and not while a connection is starved. The slowest connections are
+closed first, and only as many as are necessary.
 
-A request that arrives with less than a thirty-second of that rate for SLOW_SECONDS_MAX is given up in any case: such a
-client has most likely gone, or means no good.
+A connection whose request arrives at less than SLOW_SHARE of that rate for SLOW_SECONDS_MAX is always closed. Such a
+client has most likely failed, or is hostile.
 
-If that is not enough, requests that are all half there wait for each other. Then those are given up that have waited
-for memory for longer than the window, for the sake of those that came later: most of the former have held what they
-have for long, and their clients are about to lose patience anyway.
+If these rules do not free enough memory, all incomplete requests wait for each other's memory. The sweep of the
+listener then closes connections that have waited longer than `kwire.send.timeout.ms`, so that the others can continue.
 """
 
+from collections.abc import Generator
 from typing import NamedTuple
 
-from kwire.server.kafka import KafkaConnection, Shared
+from kwire.concurrency.chunking import schedule_chunk
+from kwire.server.kafka.connection import KafkaConnection, Shared
 
-# How long a request may arrive with next to nothing, and what that is: this part of `kwire.receive.rate.min`.
+# If a request arrives at less than SLOW_SHARE of `kwire.receive.rate.min` for SLOW_SECONDS_MAX, its connection is
+# closed.
 SLOW_SECONDS_MAX = 30.0
 SLOW_SHARE = 1 / 32
+# The maximum number of connections that are closed or resumed in one chunk. Each takes a tenth of a millisecond.
+GIVEN_UP_PER_CHUNK = 5
 
 
 class _Progress(NamedTuple):
-    """How an unfinished request arrives.
+    """The receive rate of an incomplete request.
 
-    `rate` is that of the last whole window, None before its end; `slow_since` is when the first of the windows began in
-    which next to nothing arrived.
+    `began` and `received_bytes` are the time and the byte count at the start of the current window. `rate` is the rate
+    in the last complete window, or None before the first one. `slow_since` is set if the last window had less than
+    SLOW_SHARE of the minimum rate. It is the start of the first of the consecutive windows with such a rate.
     """
 
     began: float
@@ -36,11 +41,12 @@ class _Progress(NamedTuple):
 
 
 class ReceivePressure:
-    """Watches unfinished requests; `check` is called about once a second."""
+    """Measures incomplete requests and closes slow connections. `check` is called about once a second."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._progress: dict[KafkaConnection, _Progress] = {}
+        self._giving_up: Generator[None, None, None] | None = None
 
     def check(self, now: float) -> None:
         window_s = self._shared.network.receive_window_ms / 1000
@@ -59,21 +65,45 @@ class ReceivePressure:
                 known = _Progress(now, received_bytes, rate, slow_since)
             progress[connection] = known
         self._progress = progress
-        self._give_up_stalled(now)
-        if self._shared.starved:
-            self._relieve()
+        if self._giving_up is None:
+            self._giving_up = self._steps(now)
+            self._step()
 
-    def _give_up_stalled(self, now: float) -> None:
+    def _step(self) -> None:
+        """Close the connections of one chunk, and schedule the next chunk."""
+        assert self._giving_up is not None
+        try:
+            next(self._giving_up)
+        except StopIteration:
+            self._giving_up = None
+        else:
+            schedule_chunk(self._step)
+
+    def _steps(self, now: float) -> Generator[None, None, None]:
+        yield from self._give_up_stalled(now)
+        if self._shared.starved:
+            yield from self._relieve()
+
+    def _give_up_stalled(self, now: float) -> Generator[None, None, None]:
+        left = GIVEN_UP_PER_CHUNK
         for connection, progress in tuple(self._progress.items()):
             if progress.slow_since is not None and now - progress.slow_since >= SLOW_SECONDS_MAX:
-                del self._progress[connection]
-                self._give_up(connection, "that have not arrived whole for long")
+                if not left:
+                    left = GIVEN_UP_PER_CHUNK
+                    yield
+                if connection.is_receiving:
+                    left -= 1
+                    self._progress.pop(connection, None)
+                    self._give_up(connection, "for too long")
 
-    def _relieve(self) -> None:
+    def _relieve(self) -> Generator[None, None, None]:
         slow = self._slow_connections()
+        left = GIVEN_UP_PER_CHUNK
         for starved in tuple(self._shared.starved):
             while not starved.reader.has_room:
-                # The share of its address is used up if the memory as such is not: then others have nothing to give.
+                # The connection gets no memory. If the server still has free memory, the share of this client host is
+                # used up. Only other requests of the same host can
+                # then free memory for it.
                 account = starved.reader.account if starved.reader.has_memory else None
                 victim = next(
                     (one for one in slow if one is not starved and account in (None, one.reader.account)), None
@@ -81,12 +111,19 @@ class ReceivePressure:
                 if victim is None:
                     break
                 slow.remove(victim)
-                self._give_up(victim, "that others need")
+                # Since the list was made, the request of the victim may have been received completely.
+                if victim.is_receiving:
+                    left -= 1
+                    self._give_up(victim, "that others need")
             starved.try_reading()
+            left -= 1
+            if left <= 0:
+                left = GIVEN_UP_PER_CHUNK
+                yield
 
     def _give_up(self, victim: KafkaConnection, which: str) -> None:
         self._shared.metrics.connections_failed += 1
-        self._shared.complaints.add(
+        self._shared.rate_limited_log.warning(
             "closing the connection from %s: its unfinished request holds %d bytes %s, and arrives with less than "
             "kwire.receive.rate.min=%d bytes a second",
             victim.client_host,
@@ -97,7 +134,7 @@ class ReceivePressure:
         victim.give_up()
 
     def _slow_connections(self) -> list[KafkaConnection]:
-        """Those that are read and send too little, the slowest first."""
+        """Return the connections that send at less than the minimum rate, the slowest first."""
         rates = [
             (progress.rate, connection)
             for connection, progress in self._progress.items()

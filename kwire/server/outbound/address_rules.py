@@ -1,13 +1,13 @@
-"""Where webhooks may go: rules about URLs, ports and addresses, and nothing else; no name is looked up here.
+"""The allowed targets of webhooks: rules for URLs, ports and addresses. This module does not look up names.
 
-Whoever may register a webhook can make this server send requests, from its own place in the network. So a URL has to be
-of a plain, strict form that no two readers understand differently, and the address behind it has to be one of the
-public Internet. The tables follow IANA's registries of special-purpose addresses, spelled out because the answers of
-Python's `ipaddress` differ from one release to the next. Of IPv6 only 2000::/3 is public, so all that is not listed
-(mapped and compatible IPv4, NAT64, unique local, link-local, multicast, what is yet to be assigned) is refused as well.
+A client that may register a webhook can make this server send requests from inside its network (SSRF). So a URL must
+have a strict form that all parsers parse in the same way, and its address must be public. The tables contain the
+entries of IANA's registries of special-purpose addresses. Python's `ipaddress` is not used for this, because its
+results differ between releases. Of IPv6 only 2000::/3 is public. So all other addresses (mapped and compatible IPv4,
+NAT64, unique local, link-local, multicast, unassigned) are refused, even if they are not in a table.
 
-`is_private_allowed` opens what people mean by their own network: loopback, private and shared ranges. Addresses where
-no receiver can be (multicast, unspecified, reserved), or where a cloud keeps its secrets, are never opened.
+`is_private_allowed` permits the operator's own network: loopback, private and shared ranges. Addresses that no receiver
+can have (multicast, unspecified, reserved) and the metadata services of clouds are never permitted.
 """
 
 import re
@@ -20,17 +20,18 @@ HOST_LENGTH_MAX = 253
 DEFAULT_PORTS = {"https": 443, "http": 80}
 PORT_MAX = 65535
 
-# Names that lead to metadata services or to this machine whatever the resolver says.
+# Names of metadata services or of this machine. Unless private addresses are allowed, they are refused without a
+# lookup.
 REFUSED_NAMES = frozenset({"localhost", "metadata", "instance-data", "metadata.google.internal", "metadata.goog"})
 LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".localdomain", ".home.arpa", ".lan", ".intranet", ".corp")
 
-_OWN_V4 = {
+_PRIVATE_V4 = {
     "loopback": ("127.0.0.0/8",),
     "private": ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"),
     "shared with a carrier": ("100.64.0.0/10",),
 }
-_OWN_V6 = {"loopback": ("::1/128",), "private": ("fc00::/7",)}
-_NEVER_V4 = {
+_PRIVATE_V6 = {"loopback": ("::1/128",), "private": ("fc00::/7",)}
+_FORBIDDEN_V4 = {
     "of a cloud's metadata service": ("169.254.169.254/32", "100.100.100.200/32", "192.0.0.192/32", "168.63.129.16/32"),
     "of this network": ("0.0.0.0/8",),
     "link-local": ("169.254.0.0/16",),
@@ -40,7 +41,7 @@ _NEVER_V4 = {
     "multicast": ("224.0.0.0/4",),
     "reserved": ("240.0.0.0/4",),
 }
-_NEVER_V6 = {
+_FORBIDDEN_V6 = {
     "of a cloud's metadata service": ("fd00:ec2::/32", "fd20:ce::/32"),
     "unspecified": ("::/128",),
     "link-local": ("fe80::/10", "fec0::/10"),
@@ -53,21 +54,21 @@ _PUBLIC_V6 = IPv6Network("2000::/3")
 
 
 class ForbiddenTarget(Exception):
-    """A webhook may not go there; the text says why."""
+    """The target of a webhook is not allowed. The message gives the reason."""
 
 
 class Target(NamedTuple):
-    """A URL, taken apart. `host` is a name in small letters, or an address without brackets."""
+    """A parsed URL. `host` is a name in lower case, or an address without brackets."""
 
     scheme: str
     host: str
     port: int
-    # With the query; it begins with a slash.
+    # The path and the query. It begins with a slash.
     path: str
 
     @property
     def literal(self) -> IPv4Address | IPv6Address | None:
-        """The address, if the host is one."""
+        """The host as an address, or None if the host is a name."""
         try:
             return ip_address(self.host)
         except ValueError:
@@ -75,18 +76,18 @@ class Target(NamedTuple):
 
 
 class AddressRules(NamedTuple):
-    """What an operator allows. `ports` of None are all."""
+    """The rules that an operator has configured. If `ports` is None, all ports are allowed."""
 
     is_private_allowed: bool = False
     is_http_allowed: bool = False
     ports: frozenset[int] | None = frozenset({80, 443, 8080, 8443})
 
     def check_url(self, url: str) -> Target:
-        """What can be told without looking the name up; raises ForbiddenTarget."""
+        """Check and parse a URL, without looking up the name in it. Raises ForbiddenTarget."""
         target = parse_url(url)
         if target.scheme != "https" and not (self.is_http_allowed or self.is_private_allowed):
             raise ForbiddenTarget("only https is allowed; kwire.webhooks.allow.http permits http")
-        # Who opens the private network has services on any port there.
+        # Services in a private network may have any port.
         if self.ports is not None and not self.is_private_allowed and target.port not in self.ports:
             raise ForbiddenTarget(f"the port {target.port} is not one of kwire.webhooks.ports")
         literal = target.literal
@@ -97,30 +98,30 @@ class AddressRules(NamedTuple):
         return target
 
     def check_address(self, address: IPv4Address | IPv6Address) -> None:
-        """Raises ForbiddenTarget unless a connection to this very address is allowed."""
+        """Raise ForbiddenTarget unless a connection to this address is allowed."""
         problem = refusal(address, is_private_allowed=self.is_private_allowed)
         if problem is not None:
             raise ForbiddenTarget(f"{address} is an address {problem}")
 
     def check_addresses(self, addresses: Iterable[str]) -> list[str]:
-        """All that a name stands for, as text; one bad address among them makes the whole name suspect."""
+        """Check all addresses of a name, and return them. Raises ForbiddenTarget if one of them is not allowed."""
         found = list(dict.fromkeys(addresses))
         if not found:
-            raise ForbiddenTarget("the name stands for no address")
+            raise ForbiddenTarget("the name has no address")
         for text in found:
             try:
                 address = ip_address(text)
             except ValueError:
-                raise ForbiddenTarget(f"{text[:100]!r} is no address") from None
+                raise ForbiddenTarget(f"{text[:100]!r} is not a valid address") from None
             self.check_address(address)
         return found
 
 
 def parse_url(url: str) -> Target:
-    """Take a URL apart; raises ForbiddenTarget for what is not of the plain form `scheme://host[:port][/path][?query]`.
+    """Parse a URL. Raises ForbiddenTarget unless the URL has the form `scheme://host[:port][/path][?query]`.
 
-    Blanks, control characters, backslashes, other alphabets, user names and fragments are what readers of URLs disagree
-    about, so none of them is taken. A name of another alphabet is given in its ASCII form (`xn--…`).
+    Parsers treat blanks, control characters, backslashes, other alphabets, user names and fragments differently. So
+    these are refused. A name in another alphabet has to be in its ASCII form (`xn--…`).
     """
     if len(url) > URL_LENGTH_MAX:
         raise ForbiddenTarget(f"the URL has {len(url)} characters, {URL_LENGTH_MAX} are allowed")
@@ -132,37 +133,41 @@ def parse_url(url: str) -> Target:
     scheme, host, port_text = found["scheme"].lower(), found["host"].lower(), found["port"]
     port = DEFAULT_PORTS[scheme] if port_text is None else int(port_text)
     if not 0 < port <= PORT_MAX:
-        raise ForbiddenTarget(f"{port_text} is no port")
+        raise ForbiddenTarget(f"{port_text} is not a valid port")
     if host.startswith("["):
         host = host[1:-1]
         try:
             host = str(IPv6Address(host))
         except ValueError:
-            raise ForbiddenTarget(f"[{host}] is no IPv6 address") from None
+            raise ForbiddenTarget(f"[{host}] is not a valid IPv6 address") from None
     else:
-        host = _checked_name(host)
+        host = _check_host(host)
     path = found["path"] or ""
     return Target(scheme, host, port, path if path.startswith("/") else "/" + path)
 
 
 def is_local_name(name: str) -> bool:
-    """A name that no public receiver has: without a dot, or under a suffix that stays within a network."""
+    """Whether a name is not public: it is in REFUSED_NAMES, has no dot, or has a suffix for local networks."""
     return name in REFUSED_NAMES or "." not in name or name.endswith(LOCAL_SUFFIXES)
 
 
 def refusal(address: IPv4Address | IPv6Address, *, is_private_allowed: bool) -> str | None:
-    """Why no connection may be made to an address; None if it may."""
+    """Return the reason why connections to an address are not allowed, or None if they are allowed."""
     if isinstance(address, IPv6Address):
         if address.scope_id is not None:
             return "with a zone, so one of a single link"
         mapped = address.ipv4_mapped
         if mapped is not None:
-            # Connecting to it is connecting to the IPv4 address.
+            # A connection to a mapped address is a connection to the IPv4 address.
             return refusal(mapped, is_private_allowed=is_private_allowed) or (
                 None if is_private_allowed else "mapped from IPv4"
             )
-    never, own = (_NEVER_V4_NETS, _OWN_V4_NETS) if isinstance(address, IPv4Address) else (_NEVER_V6_NETS, _OWN_V6_NETS)
-    # What is never allowed goes first: some of it lies within what is one's own.
+    never, own = (
+        (_FORBIDDEN_V4_NETS, _PRIVATE_V4_NETS)
+        if isinstance(address, IPv4Address)
+        else (_FORBIDDEN_V6_NETS, _PRIVATE_V6_NETS)
+    )
+    # Ranges that are never allowed are checked first, because some of them are parts of private ranges.
     for network, what in never:
         if address in network:
             return f"that is {what}"
@@ -174,18 +179,21 @@ def refusal(address: IPv4Address | IPv6Address, *, is_private_allowed: bool) -> 
     return None
 
 
-def _checked_name(host: str) -> str:
-    """A name, or an IPv4 address in its one canonical form."""
+def _check_host(host: str) -> str:
+    """Check a host name or an IPv4 address, and return it. An address must have the form a.b.c.d.
+
+    Raises ForbiddenTarget.
+    """
     name = host.removesuffix(".")
     labels = name.split(".")
     if len(name) > HOST_LENGTH_MAX or not all(_LABEL.fullmatch(label) for label in labels):
-        raise ForbiddenTarget(f"{host[:HOST_LENGTH_MAX]!r} is no host name")
+        raise ForbiddenTarget(f"{host[:HOST_LENGTH_MAX]!r} is not a valid host name")
     if _NUMBER.fullmatch(labels[-1]):
-        # Resolvers read 127.1, 0x7f.1, 017700000001 and 2130706433 as addresses, each in its own way.
+        # Resolvers differ in whether they accept 127.1, 0x7f.1, 017700000001 and 2130706433 as addresses.
         try:
             return str(IPv4Address(name))
         except ValueError:
-            raise ForbiddenTarget(f"{host[:HOST_LENGTH_MAX]!r} is no IPv4 address of the form a.b.c.d") from None
+            raise ForbiddenTarget(f"{host[:HOST_LENGTH_MAX]!r} is not an IPv4 address of the form a.b.c.d") from None
     return name
 
 
@@ -195,8 +203,8 @@ def _networks(
     return tuple((kind(text), what) for what, texts in table.items() for text in texts)
 
 
-_OWN_V4_NETS, _NEVER_V4_NETS = _networks(_OWN_V4, IPv4Network), _networks(_NEVER_V4, IPv4Network)
-_OWN_V6_NETS, _NEVER_V6_NETS = _networks(_OWN_V6, IPv6Network), _networks(_NEVER_V6, IPv6Network)
+_PRIVATE_V4_NETS, _FORBIDDEN_V4_NETS = _networks(_PRIVATE_V4, IPv4Network), _networks(_FORBIDDEN_V4, IPv4Network)
+_PRIVATE_V6_NETS, _FORBIDDEN_V6_NETS = _networks(_PRIVATE_V6, IPv6Network), _networks(_FORBIDDEN_V6, IPv6Network)
 
 _URL = re.compile(
     r"(?P<scheme>https?)://(?P<host>\[[0-9a-f:.]{2,45}\]|[a-z0-9._-]+)(?::(?P<port>[0-9]{1,5}))?"

@@ -1,25 +1,26 @@
-"""Webhooks with all that they need of a node: who sends, who takes notes, and the machine between them.
+"""Creates and connects the objects for webhook delivery: the sender, the audit topic, and the webhooks.
 
-Loaded late: aiohttp takes longer to load than everything else, and Kafka clients need not wait for it.
+The node imports this module after the Kafka port is open, because importing aiohttp takes longer than the rest of the
+start.
 """
 
 import asyncio
 from functools import partial
 
-from kwire.broker.events.publishing import Publisher
-from kwire.broker.topics import Topics
-from kwire.broker.webhooks.audit import AuditTopic
-from kwire.broker.webhooks.webhooks import Webhooks
+from kwire.broker.topics.topics import Topics
 from kwire.clock import Clock
 from kwire.config import WebhooksConfig
 from kwire.descriptors import WEBHOOKS, Descriptors
 from kwire.metastore import MetaStore
-from kwire.server.address_rules import AddressRules
-from kwire.server.webhook_sender import WebhookSender
+from kwire.server.outbound.address_rules import AddressRules
+from kwire.server.outbound.webhook_sender import WebhookSender
+from kwire.streams.events.publishing import Publisher
+from kwire.streams.webhooks.audit import AuditTopic
+from kwire.streams.webhooks.webhooks import Webhooks
 
 
 class WebhookDelivery:
-    """At work from `open` to `close`. `webhooks` is for the doors."""
+    """The webhook delivery of a node. It is active from `open` to `close`. The APIs use `webhooks`."""
 
     def __init__(
         self,
@@ -54,7 +55,7 @@ class WebhookDelivery:
         await self.webhooks.open()
 
     async def close(self) -> None:
-        """What is under way may end if it does so soon; what it comes to is written down."""
+        """Stop the delivery. Running deliveries have a short time to end, and their results are stored."""
         await self.webhooks.close()
         await self._sender.close()
         await self._audit.close()

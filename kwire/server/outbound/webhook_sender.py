@@ -1,14 +1,14 @@
-"""Webhooks on their way: one POST to where it may go, and what came of it.
+"""The webhook sender sends POST requests to allowed targets.
 
-The guard is in three places. `address_rules` reads the URL. A name is then looked up once, all addresses it stands for
-are checked, and the connection goes to one of these, so a name that changes between check and connection changes
-nothing; TLS still asks for a certificate of the name. And every socket is made by `_socket_for`, which checks the
-address it is for: whatever way led there, none is opened to a forbidden address. Redirects are answers, not ways to
-go; proxies and credentials of the environment are not used, and there are no cookies.
+The target is checked three times. First, `address_rules` checks the URL. Second, the name in the URL is looked up once,
+and all its addresses are checked. The connection is made to one of these addresses, so a change of DNS after the check
+has no effect. TLS still verifies the certificate for the name. Third, `_socket_for` checks the address of every socket
+that it creates. Redirects are not followed. Proxies and credentials of the environment are not used, and cookies are
+not stored.
 
-Everything is bounded: time for the whole attempt, connections in all and to one host, bytes of the answer, names
-looked up at the same time. Who calls sees to it that no more are sent at a time than there may be connections: one more
-would wait for a connection within its time.
+These are limited: the duration of an attempt, the number of connections in total and per host, the size of the response
+and the number of concurrent name lookups. The caller limits the number of concurrent requests to the number of
+connections, because the timeout of a request includes the time in which it waits for a connection.
 """
 
 import asyncio
@@ -27,37 +27,38 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from kwire import __version__
-from kwire.broker.webhooks.sending import Request, Response
 from kwire.clock import Clock
 from kwire.errors import InvalidWebhook
-from kwire.server.address_rules import AddressRules, ForbiddenTarget, Target
+from kwire.server.outbound.address_rules import AddressRules, ForbiddenTarget, Target
+from kwire.streams.webhooks.delivery.sender import Request, Response
 
 USER_AGENT = f"kwire-webhooks/{__version__}"
 CONNECTIONS_MAX = 256
 CONNECTIONS_PER_HOST_MAX = 64
 KEPT_ALIVE_SECONDS = 30.0
 LOOKUP_THREADS = 8
-# Lookups that wait for a thread; one more is a failed attempt, which is tried again later.
+# The maximum number of lookups that run or wait for a thread. A further lookup fails, and its delivery is retried
+# later.
 LOOKUPS_WAITING_MAX = 1000
 CONNECT_SECONDS = 5.0
-# The status is the answer; what else it says is waited for so long.
+# The time to wait for the body of a response after its status was received.
 EXCERPT_SECONDS = 0.9
-# What is read of an answer, and what of it is kept for the delivery log.
+# The maximum number of bytes of a response that are read, and the number of bytes that are stored in the delivery log.
 ANSWER_BYTES_MAX = 64 * 1024
 EXCERPT_BYTES = 1024
 PROBLEM_LENGTH_MAX = 300
 RETRY_AFTER_MS_MAX = 24 * 3_600_000
-# Ours to say: a webhook's own headers cannot change them.
+# Headers that the configured headers of a webhook cannot override.
 OWN_HEADERS = {"user-agent": USER_AGENT, "accept": "*/*", "accept-encoding": "identity"}
 LINE_BYTES_MAX = 8190
 TARGETS_KEPT = 2000
 
-# All addresses of a name, as text. Raises OSError.
+# A function that returns all addresses of a host name and port, as text. Raises OSError.
 LookUp = Callable[[str, int], Awaitable[list[str]]]
 
 
 class WebhookSender:
-    """Called from the event loop; `send` is what the delivery machine is given. `close` ends it."""
+    """Sends webhook requests until `close` is called. Use it only in the event loop's thread."""
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class WebhookSender:
         self._look_up = look_up or self._ask_resolver
         self._tls = tls
         self._may_keep = may_keep
-        # Webhooks send to few URLs, and to each many times.
+        # The cache saves time, because many requests are sent to few URLs.
         self._target: Callable[[str], Target] = lru_cache(TARGETS_KEPT)(rules.check_url)
         self._connections_max = connections_max
         self._connections_per_host_max = connections_per_host_max
@@ -88,19 +89,21 @@ class WebhookSender:
         self._is_closed = True
         if self._made_session is not None:
             await self._made_session.close()
-        # A lookup that hangs ends by itself; nobody waits for it.
+        # Running lookups are not awaited, because a lookup can take long.
         self._lookups.shutdown(wait=False, cancel_futures=True)
 
     def check_url(self, url: str) -> None:
-        """For the doors, before a webhook is taken; raises InvalidWebhook. What a name stands for is looked at when
-        something is sent, each time anew."""
+        """Check the URL of a new webhook. Raises InvalidWebhook.
+
+        The addresses of the name in the URL are not checked here, but whenever a connection is made.
+        """
         try:
             self.rules.check_url(url)
         except ForbiddenTarget as error:
-            raise InvalidWebhook(f"webhooks may not go there: {error}") from None
+            raise InvalidWebhook(f"the URL is not allowed: {error}") from None
 
     async def send(self, request: Request) -> Response:
-        """One attempt; it does not raise. Its time begins now."""
+        """Make one delivery attempt. If it fails, the returned response describes the failure."""
         try:
             target = self._target(request.url)
         except ForbiddenTarget as error:
@@ -121,33 +124,39 @@ class WebhookSender:
         return response._replace(duration_ms=round((time.monotonic() - begun) * 1000))
 
     async def _attempt(self, target: Target, request: Request) -> Response:
-        """What the receiver says in time. Its status counts, whatever becomes of the rest."""
+        """Send the request and return the response.
+
+        The status must arrive within the timeout of the request. The body may be incomplete.
+        """
         async with asyncio.timeout(request.timeout_ms / 1000):
             answer = await self._answer(target, request)
         try:
-            excerpt = await _beginning(answer)
+            excerpt = await _read_excerpt(answer)
         finally:
             answer.release()
         return Response(
             answer.status,
-            None if 200 <= answer.status < 300 else _refused(answer),
+            None if 200 <= answer.status < 300 else _refusal_text(answer),
             excerpt=excerpt,
             retry_after_ms=self._retry_after_ms(answer.headers.get("Retry-After")),
         )
 
     async def _answer(self, target: Target, request: Request) -> aiohttp.ClientResponse:
-        """A kept connection may have been ended by the receiver just before it is used, all of them by a restart: that
-        says nothing about the receiver, so the next one is tried. What was taken twice has the same id."""
-        for _ in range(self._connections_per_host_max):
-            trip = _Trip()
-            try:
-                return await self._post(target, request, trip)
-            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
-                if not trip.is_reused or isinstance(error, aiohttp.ClientConnectorError):
-                    raise
-        return await self._post(target, request, _Trip())
+        """Send the request. If it fails on a kept-alive connection that was closed, send it on another connection.
 
-    async def _post(self, target: Target, request: Request, trip: "_Trip") -> aiohttp.ClientResponse:
+        A receiver may close a connection shortly before it is used. If the receiver restarts, it closes all of its
+        connections. That is not a failed delivery. If the receiver gets an event twice, both have the same id.
+        """
+        for _ in range(self._connections_per_host_max):
+            connection_use = _ConnectionUse()
+            try:
+                return await self._post(target, request, connection_use)
+            except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError) as error:
+                if not connection_use.is_reused or isinstance(error, aiohttp.ClientConnectorError):
+                    raise
+        return await self._post(target, request, _ConnectionUse())
+
+    async def _post(self, target: Target, request: Request, connection_use: "_ConnectionUse") -> aiohttp.ClientResponse:
         headers = {name.lower(): value for name, value in request.headers.items()} | OWN_HEADERS
         return await self._session.post(
             _url_of(target),
@@ -156,12 +165,12 @@ class WebhookSender:
             skip_auto_headers=("Content-Type",),
             allow_redirects=False,
             proxy=None,
-            trace_request_ctx=trip,
+            trace_request_ctx=connection_use,
         )
 
     @property
     def _session(self) -> aiohttp.ClientSession:
-        """Made when the first webhook is sent: most servers send none."""
+        """The HTTP session. It is created for the first webhook request, because most servers send none."""
         if self._made_session is None:
             connector = aiohttp.TCPConnector(
                 resolver=_CheckedResolver(self.rules, self._addresses),
@@ -177,17 +186,17 @@ class WebhookSender:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=False,
                 auto_decompress=False,
-                # The whole attempt has its own limit.
+                # `_attempt` limits the total time.
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
                 max_line_size=LINE_BYTES_MAX,
                 max_field_size=LINE_BYTES_MAX,
                 read_bufsize=ANSWER_BYTES_MAX,
-                trace_configs=[_trips()],
+                trace_configs=[_trace_config()],
             )
         return self._made_session
 
     def _socket_for(self, info: Any) -> socket.socket:
-        """The last look, at the very address that is connected to."""
+        """Check the address of a connection for the last time, and create its socket."""
         family, kind, protocol, _, address = info
         try:
             self.rules.check_address(ip_address(address[0]))
@@ -196,7 +205,7 @@ class WebhookSender:
         made = socket.socket(family, kind, protocol)
         if not self._may_keep(made.fileno()):
             made.close()
-            raise OSError(errno.EMFILE, "the descriptors that are left are kept for the log")
+            raise OSError(errno.EMFILE, "the remaining file descriptors are reserved for the log")
         return made
 
     async def _addresses(self, host: str, port: int) -> list[str]:
@@ -209,13 +218,13 @@ class WebhookSender:
             self._lookup_count -= 1
 
     async def _ask_resolver(self, host: str, port: int) -> list[str]:
-        """In threads of its own: a slow name server must not hold up anything else of the process."""
+        """Look up a name in a separate thread pool, so that a slow name server does not delay other work in threads."""
         ask = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
         found = await asyncio.get_running_loop().run_in_executor(self._lookups, ask)
         return [str(address[0]) for _, _, _, _, address in found]
 
     def _retry_after_ms(self, text: str | None) -> int | None:
-        """Seconds, or a date."""
+        """Parse a Retry-After header: a number of seconds, or a date. Returns None if there is no valid header."""
         if text is None:
             return None
         text = text.strip()
@@ -229,11 +238,11 @@ class WebhookSender:
 
 
 class _ForbiddenSocket(OSError):
-    """As an error that those who connect know: they try the next address, and tell the last one's problem."""
+    """The address of a socket is forbidden. As this is an OSError, aiohttp tries the next address of the name."""
 
 
-class _Trip:
-    """What is known of the connection that a request goes over."""
+class _ConnectionUse:
+    """Records whether a request used a kept-alive connection."""
 
     __slots__ = ("is_reused",)
 
@@ -241,7 +250,7 @@ class _Trip:
         self.is_reused = False
 
 
-def _trips() -> aiohttp.TraceConfig:
+def _trace_config() -> aiohttp.TraceConfig:
     async def reused(session: object, context: Any, params: object) -> None:
         context.trace_request_ctx.is_reused = True
 
@@ -251,7 +260,7 @@ def _trips() -> aiohttp.TraceConfig:
 
 
 class _CheckedResolver(AbstractResolver):
-    """What aiohttp asks for the addresses of a name: it gets those that may be connected to."""
+    """The resolver for aiohttp. It checks the addresses of a name before it returns them."""
 
     def __init__(self, rules: AddressRules, look_up: LookUp) -> None:
         self._rules = rules
@@ -278,15 +287,19 @@ class _CheckedResolver(AbstractResolver):
 
 
 def _url_of(target: Target) -> str:
-    """The URL put together again from its checked parts, so that what is connected to is what was checked."""
+    """Return the URL of a checked target. aiohttp gets this URL, so it connects to exactly the checked target."""
     host = f"[{target.host}]" if ":" in target.host else target.host
     return f"{target.scheme}://{host}:{target.port}{target.path}"
 
 
-async def _beginning(answer: aiohttp.ClientResponse) -> str:
-    """The beginning of the body. A short one is read to its end, which keeps the connection; a long one costs it."""
+async def _read_excerpt(answer: aiohttp.ClientResponse) -> str:
+    """Return the beginning of the body.
+
+    A short body is read completely, so that the connection can be reused. If the body is too long or too slow, the
+    connection is closed.
+    """
     if answer.content.is_eof():
-        # It has come together with the status, as short ones do.
+        # The body is short and has arrived together with the status.
         return answer.content.read_nowait(EXCERPT_BYTES).decode(errors="replace")
     found = bytearray()
     try:
@@ -297,24 +310,24 @@ async def _beginning(answer: aiohttp.ClientResponse) -> str:
                     answer.close()
                     break
     except (TimeoutError, aiohttp.ClientError, OSError):
-        # The status has come, and that is what counts.
+        # The delivery does not fail, because the status has been received.
         answer.close()
     return found[:EXCERPT_BYTES].decode(errors="replace")
 
 
-def _refused(answer: aiohttp.ClientResponse) -> str:
+def _refusal_text(answer: aiohttp.ClientResponse) -> str:
     if 300 <= answer.status < 400:
         return f"answered {answer.status}: redirects are not followed"
     return f"answered {answer.status} {answer.reason or ''}"[:PROBLEM_LENGTH_MAX].rstrip()
 
 
 def _failure(error: Exception) -> Response:
-    """An attempt without an answer, in words."""
+    """Return the `Response` for an attempt that did not get an HTTP response."""
     match error:
         case aiohttp.ClientConnectorError(os_error=_ForbiddenSocket() as refused):
             return Response(None, f"not sent: {refused}", is_forbidden=True)
         case aiohttp.ClientConnectorCertificateError():
-            words = f"the certificate is not good: {error.certificate_error}"
+            words = f"the certificate is not valid: {error.certificate_error}"
         case aiohttp.ClientConnectorDNSError():
             words = f"the name cannot be looked up: {error.strerror or error.os_error}"
         case aiohttp.ClientConnectorError():

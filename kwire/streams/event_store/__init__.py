@@ -1,1 +1,1 @@
-"""The event store: topics with schemas, events committed over several of them at once, and one order of everything."""
+"""The event store: topics with schemas, atomic commits across several topics, and one global order of all events."""

@@ -1,4 +1,4 @@
-"""What the doors of the event store use: publish over several topics, produce a batch, read everything in order."""
+"""The event store's entry point: publish to several topics atomically, produce a batch, read all events in order."""
 
 import asyncio
 from collections.abc import Awaitable, Mapping, Sequence
@@ -6,38 +6,39 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from kwire.broker.batch_validation import Validate, validate
-from kwire.broker.events.event import EMPTY, Envelope, NewEvent
 from kwire.broker.partition import WAIT_MS_MAX, Syncs, code_of
-from kwire.broker.store.commit import Commit, Done, Outcome, Part, Stored, event_ids
-from kwire.broker.store.committing import CheckedBatch, Committing
-from kwire.broker.store.event_ids import EventId
-from kwire.broker.store.global_reading import GlobalReader
-from kwire.broker.store.journal import PARTS_MAX
-from kwire.broker.store.known_keys import Digest, key_bytes
-from kwire.broker.topics import Topic, Topics
+from kwire.broker.topics.topics import Topic, Topics
 from kwire.clock import Clock
 from kwire.errors import EventTooLarge, InvalidEvent, KafkaError, NotAnEventTopic, StreamError, TopicNotFound
 from kwire.metastore import MetaStore
+from kwire.streams.event_store.commit_pipeline import CheckedBatch, CommitPipeline
+from kwire.streams.event_store.event_ids import EventId
+from kwire.streams.event_store.global_reader import GlobalReader
+from kwire.streams.event_store.idempotency_keys import Digest, key_bytes
+from kwire.streams.event_store.journal import PARTS_MAX
+from kwire.streams.event_store.pending_commit import Commit, Done, Outcome, Part, StoredCommit, event_ids
+from kwire.streams.events.event import EMPTY, Envelope, NewEvent
 from kwire.streams.log import StreamLog
-from storage.batch import BatchHeader
-from storage.batch_writing import batch_bytes_max, batch_of_tails
+from storage.batch.builder import batch_bytes_max, build_batch_from_bodies
+from storage.batch.record_batch import BatchHeader
 from storage.errors import StorageError
 
 EVENTS_MAX = 10_000
-# Events that are checked and encoded before others get their turn.
+# Events of one request that are checked and encoded between two yields to the event loop.
 EVENTS_PER_TURN = 500
-# Topics whose envelopes are remembered; then all are forgotten at once, and made anew as they come.
+# Topics whose envelopes are cached. When the cache is full, it is cleared.
 ENVELOPES_MAX = 1000
 
-# Half the time of making one by its name.
+# A call of this takes half the time of a call of the NamedTuple class.
 _new_tuple = tuple.__new__
 
 
 class EventDraft(NamedTuple):
-    """An event that is to be published. `payload` is one JSON value, as `checked_json` returns it.
+    """An event to be published. `payload` is one JSON value, as `checked_json` returns it.
 
-    `event_id` is a name of its publisher's, kept as `ce_id`; the id that others know it by is its place.
-    `expected_version` is the version of the event before it in its topic, -1 if there is none.
+    `event_id` is chosen by the publisher and stored as `ce_id`. Readers see another id, which is derived from the topic
+    and the offset. `expected_version` is the offset that the preceding event of the topic must have; -1 if this event
+    must be the first of its topic.
     """
 
     topic: str
@@ -50,39 +51,42 @@ class EventDraft(NamedTuple):
 
 
 class Checks(Protocol):
-    """What the schemas of topics say: `schema_checks.py`."""
+    """Checks events against the schemas of their topic (implemented in `schemas/payload_checks.py`)."""
 
     def check_draft(self, topic: Topic, draft: EventDraft) -> Awaitable[object] | None:
-        """Raises a StreamError if the event is refused; at once, or when what it returns is awaited."""
+        """Raise a StreamError if the event is refused.
+
+        If an awaitable is returned, the check is complete only after it has been awaited, and that may raise the error.
+        """
         ...
 
     def check_batch(self, topic: Topic, batch: memoryview, header: BatchHeader) -> CheckedBatch:
-        """What is wrong with the records of a producer's batch; later if there is much to look at."""
+        """Return the problems of the records of a producer's batch, or a future if the check takes longer."""
         ...
 
 
 class EventStore:
-    """Called from the event loop. Without checks all is taken."""
+    """The event store of a server. Use it only in the event loop's thread. Without `checks`, no schemas are checked."""
 
     def __init__(
         self, topics: Topics, metastore: MetaStore, clock: Clock, syncs: Syncs, checks: Checks | None = None
     ) -> None:
-        self.committing = Committing(topics, metastore, clock, syncs)
+        self.pipeline = CommitPipeline(topics, metastore, clock, syncs)
         self._checks = checks
         self._topics = topics
         self._clock = clock
         self._envelopes: dict[str, Envelope] = {}
-        self._made_ids = 0
+        self._generated_ids = 0
 
     async def open(self) -> None:
-        """Repair what a crash left; before anybody reads."""
-        await self.committing.open()
+        """Recover events after a crash. This must return before event topics are read."""
+        await self.pipeline.open()
 
     async def close(self) -> None:
-        await self.committing.close()
+        await self.pipeline.close()
 
     async def journal(self) -> StreamLog:
-        """The log whose offsets are global positions: for subscribers of all events, with `global_reader`."""
+        """Return the log of the event journal, whose offsets are global positions. `global_reader` reads its events."""
         return (await self._topics.events_topic()).stream()
 
     def global_reader(self, journal: StreamLog, position: int) -> GlobalReader:
@@ -93,52 +97,56 @@ class EventStore:
     async def publish(
         self, drafts: Sequence[EventDraft], *, idempotency_key: str | None = None, timeout_ms: int = WAIT_MS_MAX
     ) -> list[EventId]:
-        """Store all events or none; their ids in the order given, once they are durable and can be read.
+        """Store all events or none. When this returns, the events are durable and can be read.
 
-        Published again under the same key they are not stored twice, and get the same ids. Raises StreamError for what
-        is wrong with the events, KafkaError for what is wrong with the server: then they may be stored or not.
+        Returns the ids in the order of `drafts`. If the same events are published again under the same idempotency key,
+        they are not stored again, and the same ids are returned. Raises StreamError if an event is invalid. Raises
+        KafkaError if the server fails; the events may or may not be stored then.
         """
         stored = await self.store(drafts, idempotency_key=idempotency_key, timeout_ms=timeout_ms)
         return event_ids(stored, self._topics)
 
     async def store(
         self, drafts: Sequence[EventDraft], *, idempotency_key: str | None = None, timeout_ms: int = WAIT_MS_MAX
-    ) -> Stored:
-        """The same; where they are."""
+    ) -> StoredCommit:
+        """Like `publish`, but return the topics and offsets of the events."""
         if not drafts:
-            raise InvalidEvent("there is no event")
+            raise InvalidEvent("the request contains no events")
         if len(drafts) > EVENTS_MAX:
-            raise InvalidEvent(f"{len(drafts)} events are to be published at once, {EVENTS_MAX} are allowed")
+            raise InvalidEvent(f"the request has {len(drafts)} events, at most {EVENTS_MAX} are allowed")
         key = digest = None
         if idempotency_key is not None:
             key, digest = key_bytes(idempotency_key), Digest()
         parts, order = await self._parts(drafts, digest)
         loop = asyncio.get_running_loop()
-        told: asyncio.Future[Outcome] = loop.create_future()
-        done = _setter(told)
+        done_future: asyncio.Future[Outcome] = loop.create_future()
+        done = _setter(done_future)
         deadline = loop.time() + timeout_ms / 1000
-        self.committing.add(Commit(parts, done, deadline, order, key, digest.value() if digest is not None else b""))
-        outcome = await told
-        if isinstance(outcome, Stored):
+        self.pipeline.add(Commit(parts, done, deadline, order, key, digest.value() if digest is not None else b""))
+        outcome = await done_future
+        if isinstance(outcome, StoredCommit):
             return outcome
         raise outcome
 
     async def _parts(self, drafts: Sequence[EventDraft], digest: Digest | None) -> tuple[list[Part], Sequence[int]]:
-        """One part per topic; and which part each event is in, if they do not come one behind the other."""
+        """Return one part per topic, and the part number of each event.
+
+        The part numbers are empty if the events are already in the order of the parts.
+        """
         checks = self._checks
         now_ms = self._clock.now_ms()
-        # Ids that are made have this and a number.
-        front = f"evt_{now_ms:x}-{self._topics.leader_epoch:x}-"
-        made: dict[str, _Encoding] = {}
+        # The prefix of generated ids, before a number.
+        id_prefix = f"evt_{now_ms:x}-{self._topics.leader_epoch:x}-"
+        encodings: dict[str, _Encoding] = {}
         order: list[int] = []
         checking: Awaitable[object] | None = None
         for number, draft in enumerate(drafts, start=1):
-            encoding = made.get(draft.topic)
+            encoding = encodings.get(draft.topic)
             if encoding is None:
-                if len(made) >= PARTS_MAX:
-                    raise InvalidEvent(f"events for more than {PARTS_MAX} topics are to be published at once")
+                if len(encodings) >= PARTS_MAX:
+                    raise InvalidEvent(f"the request has events for more than {PARTS_MAX} topics")
                 topic = self.event_topic(draft.topic)
-                encoding = made[draft.topic] = _Encoding(topic, self._envelope(topic.name, now_ms), len(made))
+                encoding = encodings[draft.topic] = _Encoding(topic, self._envelope(topic.name, now_ms), len(encodings))
             if checks is not None:
                 try:
                     checking = checks.check_draft(encoding.topic, draft)
@@ -150,24 +158,25 @@ class EventStore:
                     raise
             event_id = draft.event_id
             if not event_id:
-                self._made_ids += 1
-                event_id = f"{front}{self._made_ids:x}"
+                self._generated_ids += 1
+                event_id = f"{id_prefix}{self._generated_ids:x}"
             encoding.add(draft, event_id)
             order.append(encoding.number)
             if digest is not None:
                 digest.add(_identity(draft), draft.payload)
             if number % EVENTS_PER_TURN == 0:
                 await asyncio.sleep(0)
-            # Envelopes are shared: whenever others had their turn, they may have set another time.
+            # Set the time of the envelopes again. Other tasks use the same envelopes, and one of them may have set
+            # another time while this task waited.
             if number % EVENTS_PER_TURN == 0 or checking is not None:
-                for other in made.values():
+                for other in encodings.values():
                     other.envelope.at(now_ms)
-        parts = [encoding.part(now_ms) for encoding in made.values()]
+        parts = [encoding.part(now_ms) for encoding in encodings.values()]
         is_in_order = len(parts) == 1 or all(one <= other for one, other in pairwise(order))
         return parts, () if is_in_order else order
 
     def event_topic(self, name: str) -> Topic:
-        """Raises TopicNotFound or NotAnEventTopic."""
+        """Return an event topic by name; raises TopicNotFound or NotAnEventTopic."""
         topic = self._topics.get(name)
         if topic is None or topic.is_internal:
             raise TopicNotFound(name)
@@ -183,7 +192,7 @@ class EventStore:
             envelope = self._envelopes[name] = Envelope(f"/topics/{name}".encode(), now_ms)
         return envelope.at(now_ms)
 
-    # --- Kafka's door
+    # --- batches of Kafka producers
 
     def produce(
         self,
@@ -194,16 +203,17 @@ class EventStore:
         timeout_ms: int = WAIT_MS_MAX,
         validate: Validate = validate,
     ) -> None:
-        """Commit a producer's batch as it came, and call `done` later.
+        """Queue a Kafka producer's batch as one commit. `done` is called with the outcome later.
 
-        Raises KafkaError or StorageError for what is seen at once, and what `validate` raises.
+        Raises KafkaError or StorageError for problems that are found immediately, and every exception that `validate`
+        raises.
         """
         check = self._checks.check_batch if self._checks is not None else None
-        self.committing.produce(topic, batch, header, check, done, timeout_ms, validate)
+        self.pipeline.produce(topic, batch, header, check, done, timeout_ms, validate)
 
 
 class _Encoding:
-    """What is to become the part of one topic."""
+    """Encodes the events of one topic into its part of the commit."""
 
     def __init__(self, topic: Topic, envelope: Envelope, number: int) -> None:
         self.topic = topic
@@ -216,7 +226,7 @@ class _Encoding:
 
     def add(self, draft: EventDraft, event_id: str) -> None:
         _, event_type, payload, metadata, key, _, expected_version = draft
-        tail = self.envelope.tail_of(_new_tuple(NewEvent, (event_type, payload, metadata, key, None)), event_id)
+        tail = self.envelope.encode_body(_new_tuple(NewEvent, (event_type, payload, metadata, key, None)), event_id)
         self._tails_bytes += len(tail)
         if self._tails_bytes > self._bytes_max:
             raise EventTooLarge(self._tails_bytes, self._bytes_max)
@@ -229,18 +239,21 @@ class _Encoding:
         if size_bytes > self._bytes_max:
             raise EventTooLarge(size_bytes, self._bytes_max)
         try:
-            batch, header = self.topic.partitions[0].prepare(*batch_of_tails(self._tails, now_ms), now_ms)
+            batch, header = self.topic.partitions[0].prepare(*build_batch_from_bodies(self._tails, now_ms), now_ms)
         except StorageError as error:
             raise KafkaError(code_of(error), str(error)) from error
         return Part(self.topic, batch, header, now_ms, self._versions)
 
 
 def _identity(draft: EventDraft) -> bytes:
-    """What makes it the same event, beside its payload; an id or a time that was made for it does not."""
+    """Return the bytes that enter the digest of an idempotency key for an event, in addition to the payload.
+
+    Generated ids and times are not included, because they differ when the same event is published again.
+    """
     metadata = sorted(draft.metadata.items()) if draft.metadata else ()
-    said = draft.topic, draft.type, draft.event_id, draft.expected_version, metadata, draft.key
-    # Tells any two of them apart, and is the same in every version of Python.
-    return ascii(said).encode()
+    fields = draft.topic, draft.type, draft.event_id, draft.expected_version, metadata, draft.key
+    # `ascii` returns different texts for different tuples, and the same text in every version of Python.
+    return ascii(fields).encode()
 
 
 def _setter(future: "asyncio.Future[Outcome]") -> Done:

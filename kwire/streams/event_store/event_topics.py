@@ -1,7 +1,7 @@
-"""The topics of the event store: made with their schemas, which only grow, and found again after a restart.
+"""The topics of the event store. Each is created with schemas, to which later changes can only add.
 
-The schemas of a topic are an entry of the metadata store under the topic's id. It comes and goes in the same commit as
-the topic itself (`catalogue.py`), so a topic that is deleted and made again has schemas of its own.
+The schemas of a topic are an entry of the metadata store under the topic's id. The entry is created and deleted in the
+same commit as the topic itself (`catalogue.py`). A topic that is deleted and created again does not keep its schemas.
 """
 
 import logging
@@ -10,9 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kwire.broker.catalogue import AUDIT_TOPIC, EVENTS_CONFIG, ROOM_CONFIG, SCHEMAS_PREFIX
-from kwire.broker.store.schema_worker import Run, TookTooLong
-from kwire.broker.topics import NewTopic, Topic, Topics
+from kwire.broker.topics.catalogue import AUDIT_TOPIC, EVENTS_CONFIG, ROOM_CONFIG, SCHEMAS_PREFIX
+from kwire.broker.topics.topics import NewTopic, Topic, Topics
 from kwire.errors import (
     ErrorCode,
     InvalidSchema,
@@ -22,25 +21,27 @@ from kwire.errors import (
 )
 from kwire.metastore import Change, Conflict, MetaStore
 from kwire.metastore.interface import ABSENT, Entry
+from kwire.streams.event_store.schemas.worker import Run, WorkerTimeout
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
-    # Loading what compiles schemas takes longer than loading the broker; a node without event topics never does.
-    from kwire.broker.store.schemas import TopicSchemas
+    # Importing the schema compiler takes longer than importing the broker. Nodes without event topics never import it.
+    from kwire.streams.event_store.schemas.topic_schemas import TopicSchemas
 
 log = logging.getLogger("kwire.broker")
 
-# Topics whose schemas are kept compiled, and what these are as JSON: compiled they take up to 200 times that. Those
-# that nobody used for longest go first.
+# Limits of the cache of compiled schemas: the number of topics, and the total size of their schemas as JSON. Compiled
+# schemas take up to 200 times the size of their JSON. The least recently used schemas are evicted first.
 COMPILED_MAX = 500
 COMPILED_JSON_BYTES_MAX = 4 * 1024 * 1024
-# Requests that wait for their schemas to be judged.
-JUDGING_MAX = 50
-# Whoever changes schemas while somebody else does begins anew.
-TRIES_MAX = 5
+# Requests whose schemas wait to be validated.
+PENDING_VALIDATIONS_MAX = 50
+# Attempts of a change. After a conflict with a concurrent change, the change is tried again with the new schemas.
+ATTEMPTS_MAX = 5
 
-# Events are kept until somebody says otherwise, whatever is usual for topics on this node.
-KEPT: Mapping[str, str] = {
+# The configuration of a new event topic, unless the request sets other values. Events are retained forever, even if the
+# node's defaults for topics are different.
+RETAIN_FOREVER: Mapping[str, str] = {
     "cleanup.policy": "delete",
     "retention.ms": "-1",
     "retention.bytes": "-1",
@@ -49,28 +50,28 @@ KEPT: Mapping[str, str] = {
 
 
 class EventTopics:
-    """Called from the event loop. `run` has work done that takes long."""
+    """The event topics of a server. Use it only in the event loop's thread. `run` calls a worker process."""
 
     def __init__(self, topics: Topics, metastore: MetaStore, run: Run) -> None:
         self._topics = topics
         self._metastore = metastore
         self._run = run
-        self._judging = 0
-        # Told the id of each topic whose schemas have grown.
+        self._pending_validations = 0
+        # Called with the id of each topic whose schemas were extended.
         self.on_evolved: Callable[[bytes], None] | None = None
-        # By topic id; with the revision of the entry they came from.
+        # By topic id: the compiled schemas, and the revision of their entry in the metadata store.
         self._compiled: OrderedDict[bytes, tuple[TopicSchemas, int]] = OrderedDict()
         self._compiled_bytes = 0
         self._ids = {
             bytes.fromhex(key.removeprefix(SCHEMAS_PREFIX)): None for key, _ in metastore.entries(SCHEMAS_PREFIX)
         }
         if self._ids:
-            import kwire.broker.store.schemas  # noqa: F401  before clients come
+            import kwire.streams.event_store.schemas.topic_schemas  # noqa: F401  load it before clients connect
 
-    # --- what there is
+    # --- lookup
 
     def find(self, name: str) -> Topic:
-        """Raises TopicNotFound or NotAnEventTopic."""
+        """Return an event topic by name; raises TopicNotFound or NotAnEventTopic."""
         topic = self._topics.get(name)
         if topic is None or topic.is_internal:
             raise TopicNotFound(name)
@@ -79,7 +80,7 @@ class EventTopics:
         return topic
 
     def names(self) -> list[str]:
-        """Of all topics of the event store, in their order."""
+        """Return the names of all event topics, sorted."""
         found: list[str] = []
         for topic_id in list(self._ids):
             name = self._topics.catalogue.name_of(topic_id)
@@ -90,14 +91,14 @@ class EventTopics:
         return sorted(found)
 
     def schemas(self, topic: Topic) -> "TopicSchemas":
-        """Raises NotAnEventTopic if it has none."""
+        """Return the schemas of a topic; raises NotAnEventTopic if it has none."""
         return self.schemas_and_revision(topic)[0]
 
     def schemas_and_revision(self, topic: Topic) -> "tuple[TopicSchemas, int]":
         topic_id = topic.topic_id
         found = self._compiled.get(topic_id)
         if found is None:
-            from kwire.broker.store.schemas import TopicSchemas
+            from kwire.streams.event_store.schemas.topic_schemas import TopicSchemas
 
             entry = self._entry(topic)
             found = TopicSchemas.stored(entry.value), entry.revision
@@ -106,32 +107,37 @@ class EventTopics:
             self._compiled.move_to_end(topic_id)
         return found
 
-    # --- changes: durable first, then in force
+    # --- changes: durable in the metadata store before they take effect
 
     async def create(self, name: str, raw: object, configs: Mapping[str, str] | None = None) -> Topic:
-        """Raises InvalidSchema, or KafkaError for what is wrong with the topic itself."""
-        asked = dict(configs or {})
-        for taken in (EVENTS_CONFIG, ROOM_CONFIG):
-            if taken in asked:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{taken} cannot be set here.")
-        settings = {**KEPT, **asked, EVENTS_CONFIG: "true"}
+        """Create an event topic. Raises InvalidSchema, or KafkaError if the name or configuration is invalid."""
+        requested = dict(configs or {})
+        for reserved in (EVENTS_CONFIG, ROOM_CONFIG):
+            if reserved in requested:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"{reserved} cannot be set here.")
+        settings = {**RETAIN_FOREVER, **requested, EVENTS_CONFIG: "true"}
         if name == AUDIT_TOPIC:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' takes notes of the server's own.")
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is reserved for the server's audit log."
+            )
         self._topics.check_new_name(name)
         self._topics.check_event_configs(settings)
-        schemas = await self._judged(raw)
+        schemas = await self._validated(raw)
         topic_id = uuid.uuid4().bytes
         entry = Change(SCHEMAS_PREFIX + topic_id.hex(), schemas.value(), ABSENT)
-        (topic,) = await self._topics.create([NewTopic(name, 1, settings, topic_id)], beside=[entry])
+        (topic,) = await self._topics.create([NewTopic(name, 1, settings, topic_id)], extra_changes=[entry])
         self._ids[topic_id] = None
         return topic
 
     async def evolve(self, topic: Topic, raw: object, *, is_whole: bool) -> "TopicSchemas":
-        """Let a topic have these schemas, or have them too; raises IncompatibleSchema if that is no mere addition."""
-        for _ in range(TRIES_MAX):
+        """Replace all schemas of a topic (`is_whole` is True), or add or replace only the given ones.
+
+        Raises IncompatibleSchema if the result is not the present schemas with additions only.
+        """
+        for _ in range(ATTEMPTS_MAX):
             now, revision = self.schemas_and_revision(topic)
             wanted = raw if is_whole else now.with_added(raw)
-            schemas = await self._judged(wanted, before=now)
+            schemas = await self._validated(wanted, before=now)
             change = Change(SCHEMAS_PREFIX + topic.topic_id.hex(), schemas.value(), revision)
             try:
                 revision = await self._metastore.commit([change])
@@ -145,30 +151,32 @@ class EventTopics:
             if self.on_evolved is not None:
                 self.on_evolved(topic.topic_id)
             return schemas
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "others change these schemas all the time, try again")
+        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "other requests keep changing these schemas, try again")
 
-    async def _judged(self, raw: object, before: "TopicSchemas | None" = None) -> "TopicSchemas":
+    async def _validated(self, raw: object, before: "TopicSchemas | None" = None) -> "TopicSchemas":
         import msgspec
 
-        from kwire.broker.store.schema_judging import Judged, judge
-        from kwire.broker.store.schema_rules import typed_schemas
-        from kwire.broker.store.schemas import TopicSchemas
+        from kwire.streams.event_store.schemas.registration import ValidationResult, validate_schemas
+        from kwire.streams.event_store.schemas.rules import typed_schemas
+        from kwire.streams.event_store.schemas.topic_schemas import TopicSchemas
 
-        # What is seen at once needs no worker; nor is it sent more than the rules allow.
+        # Find simple mistakes without the worker process, and limit the size of the data that is sent to it.
         typed_schemas(raw)
-        if self._judging >= JUDGING_MAX:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too many schemas wait to be checked, try again")
+        if self._pending_validations >= PENDING_VALIDATIONS_MAX:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too many schemas wait to be validated, try again")
         encode = msgspec.json.encode
-        self._judging += 1
+        self._pending_validations += 1
         try:
-            judged: Judged = await self._run(judge, encode(raw), None if before is None else encode(before.as_json()))
-        except TookTooLong as error:
+            result: ValidationResult = await self._run(
+                validate_schemas, encode(raw), None if before is None else encode(before.as_json())
+            )
+        except WorkerTimeout as error:
             raise InvalidSchema(str(error), "$") from error
         finally:
-            self._judging -= 1
-        if judged.refusal is not None:
-            raise judged.refusal.error()
-        return TopicSchemas.judged(raw, judged.costs)
+            self._pending_validations -= 1
+        if result.refusal is not None:
+            raise result.refusal.error()
+        return TopicSchemas.validated(raw, result.costs)
 
     def _entry(self, topic: Topic) -> Entry:
         entry = self._metastore.get(SCHEMAS_PREFIX + topic.topic_id.hex())
@@ -200,5 +208,5 @@ class EventTopics:
 
 
 def config_value(name: str, sequence: int, schemas: "TopicSchemas") -> dict[str, Any]:
-    """A topic as its configuration file has it."""
+    """Return the content of a topic's configuration file."""
     return {"name": name, "sequence": sequence, "schemas": schemas.as_json()}

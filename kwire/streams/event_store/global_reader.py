@@ -1,7 +1,8 @@
-"""Reading all events in the order in which they were committed: a cursor over the journal.
+"""A reader of all events in commit order: a cursor over the event journal.
 
-It is used as `EventReader` is for one topic. An event's `offset` is its global position here, and its `event_id` is
-`<topic>-<number>`, which says where it is in its topic. Events of topics that are gone are not shown.
+`GlobalReader` has the interface of `EventReader`, which reads one topic. It returns events whose `offset` is the global
+position. Their `event_id` is `<topic>-<number>`, with the number of the event in its topic. Events of deleted topics
+are skipped.
 """
 
 from collections import Counter
@@ -9,51 +10,54 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from kwire.broker.damage_report import report_unreadable
-from kwire.broker.events.decoding import BatchCursor
-from kwire.broker.events.event import Event
-from kwire.broker.events.reading import (
-    FOLDED_HERE_BYTES,
-    PORTION_BYTES,
-    PORTION_EVENTS,
-    UNFOLDED_BYTES_MAX,
-    UNFOLDED_HERE_BYTES,
+from kwire.broker.maintenance.damage_report import report_unreadable
+from kwire.broker.topics.topics import Topics
+from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
+from kwire.streams.event_store.journal import JournalCommit, JournalPart, commits_in
+from kwire.streams.events.decoding import BatchCursor
+from kwire.streams.events.event import Event
+from kwire.streams.events.reading import (
+    BYTES_PER_READ,
+    DECOMPRESSED_BYTES_MAX,
+    EVENTS_PER_READ,
+    INLINE_COMPRESSED_BYTES_MAX,
+    INLINE_DECOMPRESSED_BYTES_MAX,
     VIEW_BYTES,
 )
-from kwire.broker.store.journal import JournalCommit, JournalPart, commits_in
-from kwire.broker.topics import Topics
-from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
-from kwire.streams.log import NEXT_TURN, NotReady, StreamLog, Unreadable
-from storage.batch import parse_header
+from kwire.streams.log import NEXT_ITERATION, NotReady, StreamLog, Unreadable
+from storage.batch.format import HEADER_BYTES
+from storage.batch.record_batch import parse_header
 from storage.errors import BudgetExceeded, CorruptBatch, StorageError, UnsupportedCompression
-from storage.format import HEADER_BYTES
 
-# Batches without anything to show that are passed over in one read; then others get their turn.
+# Batches without visible events that one call of `read` skips before it returns NEXT_ITERATION.
 BATCHES_PER_READ = 100
-# A batch that is larger is opened anew when somebody reads on: a slow reader holds no more than this.
-KEPT_BYTES = 256 * 1024
+# Size of an open batch that an idle reader keeps in memory. A larger batch is released, and it is read again when the
+# reader continues.
+IDLE_BATCH_BYTES_MAX = 256 * 1024
 
 
-# A third of the time that `_replace` takes.
+# A call of this takes a third of the time of `_replace`.
 _new_tuple = tuple.__new__
 
-# Position of a commit and number of a part of it.
-_Place = tuple[int, int]
+# The position of a commit, and the number of one of its parts.
+_PartKey = tuple[int, int]
 
 
-class _Folded(Exception):
-    """A part of a commit is compressed, and too large to be unfolded here: a thread has to do it first."""
+class _NeedsThread(Exception):
+    """A compressed part of a commit is too large for the event loop and must be decompressed in a thread first."""
 
-    def __init__(self, place: _Place, codec: int, payload: bytes) -> None:
-        self.place = place
+    def __init__(self, key: _PartKey, codec: int, payload: bytes) -> None:
+        self.key = key
         self.codec = codec
         self.payload = payload
 
 
 class _Part(NamedTuple):
-    """What is left of a part of a commit: the name of its topic (None: it is gone), its records, where it stands.
+    """A part of a commit that is being read.
 
-    The first `skipped` of its events are not wanted; `start_offset` is that of the first one behind them.
+    `topic` is the name of the topic, or None if it is deleted. `body` has the decompressed records, and `cursor` is the
+    position in them. The first `skipped` events are not returned. `start_offset` is the topic offset of the first event
+    after them.
     """
 
     topic: str | None
@@ -65,26 +69,27 @@ class _Part(NamedTuple):
 
 
 class GlobalReader:
-    """A cursor. `next_offset` is the global position that comes next."""
+    """A cursor over all events. `next_offset` is the global position of the next event."""
 
     def __init__(self, topics: Topics, journal: StreamLog, position: int) -> None:
         self.next_offset = position
         self._topics = topics
         self._journal = journal
-        # How often the journal has answered the read that is being made with NotReady.
+        # The number of times that the journal has returned NotReady for the current read.
         self._waits = 0
-        # The rest of the batch that was opened last, from `next_offset` on.
+        # The remaining events of the open batch, from `next_offset` on.
         self._events: Iterator[Event | None] = iter(())
         self._batch_end = -1
         self._batch_bytes = 0
-        # What threads have unfolded of the commit that is being read, or why they could not.
-        self._unfolded: dict[_Place, bytes | StorageError] = {}
+        # Parts of the current commit that a thread has decompressed, or the error with which that failed.
+        self._decompressed: dict[_PartKey, bytes | StorageError] = {}
 
-    def read(self, count_max: int = PORTION_EVENTS, bytes_max: int = PORTION_BYTES) -> list[Event] | NotReady:
-        """The next events, at least one if there is one; none means that this is the head.
+    def read(self, count_max: int = EVENTS_PER_READ, bytes_max: int = BYTES_PER_READ) -> list[Event] | NotReady:
+        """Return the next events: at least one, or an empty list at the end of the journal.
 
-        Raises OffsetOutOfRange below the oldest position there is, Unreadable for damage (set `next_offset` to its
-        `to_offset` to continue), and KafkaError when the disk fails.
+        Returns NotReady if the caller must wait and call again. Raises OffsetOutOfRange if `next_offset` is below the
+        oldest stored position. Raises Unreadable if the journal is damaged; to continue, set `next_offset` to the
+        error's `to_offset`. Raises KafkaError if the disk fails.
         """
         try:
             for _ in range(BATCHES_PER_READ):
@@ -102,11 +107,11 @@ class GlobalReader:
                     break
                 if events:
                     return events
-            return NEXT_TURN
-        except _Folded as folded:
-            # The batch is opened anew, at the same place, when that is done.
+            return NEXT_ITERATION
+        except _NeedsThread as large_part:
+            # The next read opens the batch again at the same position. The thread has decompressed the part by then.
             self._batch_end = -1
-            return self._journal.in_thread(partial(self._unfold, folded))
+            return self._journal.in_thread(partial(self._decompress_part, large_part))
         except UnsupportedCompression as error:
             raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, str(error)) from error
         except (CorruptBatch, BudgetExceeded) as error:
@@ -114,14 +119,17 @@ class GlobalReader:
             report_unreadable(self._journal.topic, self._journal.partition, self.next_offset, str(error))
             raise Unreadable(self.next_offset, end, str(error)) from error
 
-    def put_down(self) -> None:
-        """Nobody reads for a while: a large batch is let go of, and opened anew later."""
-        if self._batch_bytes > KEPT_BYTES:
+    def release_buffers(self) -> None:
+        """Release the memory of a large open batch. The next read reads this batch again."""
+        if self._batch_bytes > IDLE_BATCH_BYTES_MAX:
             self._events, self._batch_end, self._batch_bytes = iter(()), -1, 0
-            self._unfolded.clear()
+            self._decompressed.clear()
 
     def _open_batch(self) -> NotReady | None:
-        """Open the batch that holds `next_offset`, if there is one yet."""
+        """Open the batch that contains `next_offset`, if it is already committed.
+
+        Returns NotReady if the journal cannot be read immediately.
+        """
         position = self.next_offset
         read = self._journal.read(position, VIEW_BYTES, self._waits)
         if isinstance(read, NotReady):
@@ -137,7 +145,10 @@ class GlobalReader:
         return None
 
     def _take(self, count_max: int, bytes_max: int) -> list[Event] | None:
-        """None: there are more in this batch, but enough was looked at for one turn."""
+        """Return the next events of the open batch; an empty list if it has no more visible events.
+
+        Returns None if no event was found yet and the event loop should run other work first.
+        """
         events: list[Event] = []
         try:
             for event in self._events:
@@ -148,10 +159,10 @@ class GlobalReader:
                 bytes_max -= event.size_bytes
                 if len(events) >= count_max or bytes_max <= 0:
                     return events
-        except (_Folded, StorageError):
+        except (_NeedsThread, StorageError):
             if not events:
                 raise
-            # They are good, and the next read comes here again.
+            # Return the events before the error. The next read opens the batch again and raises the error again.
             self._batch_end = -1
             return events
         self.next_offset = max(self.next_offset, self._batch_end)
@@ -162,8 +173,11 @@ class GlobalReader:
             yield from self._events_of_commit(commit, max(position - commit.position, 0))
 
     def _events_of_commit(self, commit: JournalCommit, skipped: int) -> Iterator[Event | None]:
-        """All but its first events. Those are passed over without being decoded, and there may be thousands: None comes
-        whenever that was enough work for one turn."""
+        """Yield the events of a commit after the first `skipped` ones.
+
+        Skipping thousands of events takes time, although they are not decoded. None is yielded whenever the event loop
+        should run other work.
+        """
         order: Sequence[int] = commit.order
         counts = [parse_header(part.batch).last_offset_delta + 1 for part in commit.parts]
         if skipped >= sum(counts):
@@ -174,17 +188,17 @@ class GlobalReader:
             self._part((commit.position, number), part, counts[number], skips[number])
             for number, part in enumerate(commit.parts)
         ]
-        self._unfolded.clear()
+        self._decompressed.clear()
         if not order:
             for part in parts:
                 left = part.event_count - part.skipped
-                yield from _shown(part, position, left)
+                yield from _numbered_events(part, position, left)
                 position += left
             return
         streams = [None if part.topic is None else _events_in(part) for part in parts]
         for number in order[skipped:]:
             if number >= len(parts):
-                raise CorruptBatch("a commit has fewer parts than it says")
+                raise CorruptBatch("a commit refers to a part that it does not have")
             stream = streams[number]
             if stream is not None:
                 while (event := next(stream)) is None:
@@ -192,40 +206,41 @@ class GlobalReader:
                 yield _new_tuple(Event, (position, f"{parts[number].topic}-{event[0] + 1}", *event[2:]))
             position += 1
 
-    def _part(self, place: _Place, part: JournalPart, event_count: int, skipped: int) -> _Part:
+    def _part(self, key: _PartKey, part: JournalPart, event_count: int, skipped: int) -> _Part:
         topic = self._topics.catalogue.name_of(part.topic_id)
         cursor, body = BatchCursor(), b""
         if topic is not None and skipped < event_count:
             header, payload = parse_header(part.batch), memoryview(part.batch)[HEADER_BYTES:]
-            body = self._unfolded_body(place, header.compression, payload) if header.compression else bytes(payload)
+            body = self._decompressed_body(key, header.compression, payload) if header.compression else bytes(payload)
             cursor.enter(header, len(body))
         return _Part(topic, body, cursor, event_count, skipped, part.base_offset + skipped)
 
-    def _unfolded_body(self, place: _Place, codec: int, payload: memoryview) -> bytes:
-        body = self._unfolded.get(place)
+    def _decompressed_body(self, key: _PartKey, codec: int, payload: memoryview) -> bytes:
+        body = self._decompressed.get(key)
         if isinstance(body, StorageError):
-            del self._unfolded[place]
+            del self._decompressed[key]
             raise body
         if body is None:
-            if len(payload) > FOLDED_HERE_BYTES:
-                raise _Folded(place, codec, bytes(payload))
+            if len(payload) > INLINE_COMPRESSED_BYTES_MAX:
+                raise _NeedsThread(key, codec, bytes(payload))
             try:
-                body = _decompress(codec, payload, UNFOLDED_HERE_BYTES)
+                body = _decompress(codec, payload, INLINE_DECOMPRESSED_BYTES_MAX)
             except BudgetExceeded:
-                raise _Folded(place, codec, bytes(payload)) from None
+                raise _NeedsThread(key, codec, bytes(payload)) from None
         self._batch_bytes += len(body)
         return body
 
-    def _unfold(self, folded: _Folded) -> None:
-        """Called from a thread, while the reader waits."""
+    def _decompress_part(self, large_part: _NeedsThread) -> None:
+        """Decompress a part and store the result or the error. A thread calls this while the reader waits."""
         try:
-            self._unfolded[folded.place] = _decompress(folded.codec, folded.payload, UNFOLDED_BYTES_MAX)
+            body = _decompress(large_part.codec, large_part.payload, DECOMPRESSED_BYTES_MAX)
+            self._decompressed[large_part.key] = body
         except StorageError as error:
-            self._unfolded[folded.place] = error
+            self._decompressed[large_part.key] = error
 
 
 def _skipped(counts: Sequence[int], order: Sequence[int], skipped: int) -> list[int]:
-    """How many of the first events of a commit are in each of its parts."""
+    """Return for each part of a commit how many of the first `skipped` events of the commit it contains."""
     if order:
         passed = Counter(order[:skipped])
         return [passed[number] for number in range(len(counts))]
@@ -236,34 +251,35 @@ def _skipped(counts: Sequence[int], order: Sequence[int], skipped: int) -> list[
     return found
 
 
-def _shown(part: _Part, position: int, count: int) -> Iterator[Event | None]:
-    """The events of a part, as they are seen from `position` on."""
+def _numbered_events(part: _Part, position: int, count: int) -> Iterator[Event | None]:
+    """Yield the events of a part with global positions from `position` on."""
     topic = part.topic
     if topic is not None:
         events = _events_in(part)
-        for place in range(position, position + count):
+        for global_position in range(position, position + count):
             while (event := next(events)) is None:
                 yield None
-            yield _new_tuple(Event, (place, f"{topic}-{event[0] + 1}", *event[2:]))
+            yield _new_tuple(Event, (global_position, f"{topic}-{event[0] + 1}", *event[2:]))
 
 
 def _events_in(part: _Part) -> Iterator[Event | None]:
-    """Those that are wanted, as they are in the topic; raises CorruptBatch if more are asked for than there are.
+    """Yield the events of a part after its first `skipped` ones, with their offsets in the topic.
 
-    None: those that are not wanted were enough work for one turn.
+    None is yielded when skipping events has taken enough time for one loop iteration. Raises CorruptBatch if the caller
+    requests an event after the last one.
     """
     while part.cursor.left:
         events: list[Event] = []
-        part.cursor.take(part.body, part.start_offset, events, PORTION_EVENTS, UNFOLDED_BYTES_MAX)
+        part.cursor.take(part.body, part.start_offset, events, EVENTS_PER_READ, DECOMPRESSED_BYTES_MAX)
         if events:
             yield from events
         else:
             yield None
-    raise CorruptBatch("a part of a commit has fewer events than it says")
+    raise CorruptBatch("a part of a commit has fewer events than its header announces")
 
 
 def _decompress(codec: int, payload: bytes | memoryview, budget_bytes: int) -> bytes:
-    # The codecs' libraries take long to load, and most commits never need them.
-    from storage.compression import decompress
+    # Imported here, because loading the codec libraries takes long and most commits are not compressed.
+    from storage.batch.compression import decompress
 
     return decompress(codec, payload, budget_bytes)

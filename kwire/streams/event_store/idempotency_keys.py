@@ -1,11 +1,15 @@
-"""Idempotency keys: what was published under a key is not stored twice, and whoever asks again gets the same answer.
+"""Idempotency keys: events published again under the same key are not stored again, and the response is the same.
 
-A key is part of its commit's record in the journal, so it is there exactly when its events are. The newest keys are
-kept in memory; a start reads them back from the end of the journal. A key is known at least as long as its commit is
-among the last `KEYS_JOURNAL_BYTES` of it, the last `KEYS_MAX` with a key, and the newest that fit in `KEYS_BYTES_MAX`.
+The key is part of the commit's record in the journal, so the key is stored if and only if the events are. The newest
+keys are in memory. After a start, they are loaded from the end of the journal. A key is recognised at least as long as
+all of these are true:
 
-What is known of a commit is kept as one bytes object: a tenth of what its parts and its order take as objects, and
-nothing to the garbage collector.
+- Its commit is within the last `KEYS_JOURNAL_BYTES` of the journal.
+- Its commit is among the last `KEYS_MAX` commits with a key.
+- Its entry is among the newest entries that fit in `KEYS_BYTES_MAX`.
+
+Each entry is one bytes object. It takes a tenth of the memory of separate objects for parts and order, and the garbage
+collector does not have to visit it.
 """
 
 import struct
@@ -14,68 +18,70 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
-from kwire.broker.store.journal import DIGEST_BYTES, JournalCommit, commits_in
 from kwire.errors import InvalidEvent
-from storage.batch import parse_header
+from kwire.streams.event_store.journal import DIGEST_BYTES, JournalCommit, commits_in
+from storage.batch.record_batch import parse_header
 from storage.errors import CorruptBatch
 
 KEYS_MAX = 100_000
-# All of them, with what they take around themselves. The order of a commit of 10,000 events takes 20 kB.
+# Total size of all entries, including the overhead of the objects. The order of a commit of 10,000 events takes 20 kB.
 KEYS_BYTES_MAX = 64 * 1024 * 1024
 KEY_BYTES_MAX = 256
 KEYS_JOURNAL_BYTES = 16 * 1024 * 1024
 
 
-# Two bytes objects and their place in a dictionary.
-_AROUND_ENTRY_BYTES = 200
+# Memory overhead of an entry: two bytes objects and a dictionary slot.
+_ENTRY_OVERHEAD_BYTES = 200
 _HEAD = struct.Struct(f">{DIGEST_BYTES}sI")
-_PLACED = struct.Struct(">16sqI")
+_STORED_PART = struct.Struct(">16sqI")
 
 
-class Placed(NamedTuple):
-    """What a commit put into one topic."""
+class StoredPart(NamedTuple):
+    """The offsets of the events that a commit stored in one topic."""
 
     topic_id: bytes
     base_offset: int
     event_count: int
 
 
-class KnownCommit(NamedTuple):
-    """A commit that had a key. `order` as in the journal."""
+class KeyedCommit(NamedTuple):
+    """A stored commit with an idempotency key. `order` has the same meaning as in `JournalCommit`."""
 
     digest: bytes
-    parts: Sequence[Placed]
+    parts: Sequence[StoredPart]
     order: Sequence[int]
 
 
-class KnownKeys:
-    """The newest last; the oldest go when there are too many, or they take too much."""
+class IdempotencyKeys:
+    """The idempotency keys in memory, newest last. The oldest are evicted when a limit is exceeded."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, bytes] = {}
+        self._packed_by_key: dict[bytes, bytes] = {}
         self.size_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._packed_by_key)
 
-    def find(self, key: bytes) -> KnownCommit | None:
-        packed = self._known.get(key)
+    def find(self, key: bytes) -> KeyedCommit | None:
+        packed = self._packed_by_key.get(key)
         return None if packed is None else _unpacked(packed)
 
-    def remember(self, key: bytes, commit: KnownCommit) -> None:
-        if key in self._known:
-            self._forget(key)
+    def add(self, key: bytes, commit: KeyedCommit) -> None:
+        if key in self._packed_by_key:
+            self._evict(key)
         packed = _packed(commit)
         self.size_bytes += _size_bytes(key, packed)
-        self._known[key] = packed
-        while len(self._known) > KEYS_MAX or (self.size_bytes > KEYS_BYTES_MAX and len(self._known) > 1):
-            self._forget(next(iter(self._known)))
+        self._packed_by_key[key] = packed
+        while len(self._packed_by_key) > KEYS_MAX or (
+            self.size_bytes > KEYS_BYTES_MAX and len(self._packed_by_key) > 1
+        ):
+            self._evict(next(iter(self._packed_by_key)))
 
-    def _forget(self, key: bytes) -> None:
-        self.size_bytes -= _size_bytes(key, self._known.pop(key))
+    def _evict(self, key: bytes) -> None:
+        self.size_bytes -= _size_bytes(key, self._packed_by_key.pop(key))
 
     def read_back(self, batches: Iterable[memoryview]) -> None:
-        """Take the keys of the journal's last batches. Damaged batches are passed over."""
+        """Load the keys of the journal's last batches. Damaged batches are skipped."""
         for batch in batches:
             try:
                 for commit in commits_in(batch):
@@ -86,49 +92,49 @@ class KnownKeys:
     def _read_back(self, commit: JournalCommit) -> None:
         if commit.key is not None and len(commit.key) > DIGEST_BYTES:
             parts = [
-                Placed(part.topic_id, part.base_offset, parse_header(part.batch).last_offset_delta + 1)
+                StoredPart(part.topic_id, part.base_offset, parse_header(part.batch).last_offset_delta + 1)
                 for part in commit.parts
             ]
-            known = KnownCommit(commit.key[:DIGEST_BYTES], parts, commit.order)
-            self.remember(commit.key[DIGEST_BYTES:], known)
+            known = KeyedCommit(commit.key[:DIGEST_BYTES], parts, commit.order)
+            self.add(commit.key[DIGEST_BYTES:], known)
 
 
 def key_bytes(key: str) -> bytes:
-    """Raises InvalidEvent for what is no key."""
+    """Encode an idempotency key; raises InvalidEvent if it is invalid."""
     try:
         raw = key.encode()
     except UnicodeEncodeError:
-        raise InvalidEvent("the idempotency key is no valid text") from None
+        raise InvalidEvent("the idempotency key is not valid Unicode text") from None
     if not 0 < len(raw) <= KEY_BYTES_MAX:
-        raise InvalidEvent(f"the idempotency key has {len(raw)} bytes; it needs 1 to {KEY_BYTES_MAX}")
+        raise InvalidEvent(f"the idempotency key must have 1 to {KEY_BYTES_MAX} bytes, got {len(raw)}")
     return raw
 
 
 class Digest:
-    """Of what is published under a key: the same for the same pieces in the same order, and hardly for others."""
+    """A hash of the events published under a key. It depends on the content, length and order of the pieces."""
 
     def __init__(self) -> None:
-        self._made = blake2b(digest_size=DIGEST_BYTES)
+        self._hash = blake2b(digest_size=DIGEST_BYTES)
 
     def add(self, *pieces: bytes) -> None:
         for piece in pieces:
-            self._made.update(len(piece).to_bytes(8) + piece)
+            self._hash.update(len(piece).to_bytes(8) + piece)
 
     def value(self) -> bytes:
-        return self._made.digest()
+        return self._hash.digest()
 
 
-def _packed(commit: KnownCommit) -> bytes:
-    parts = [_PLACED.pack(*placed) for placed in commit.parts]
+def _packed(commit: KeyedCommit) -> bytes:
+    parts = [_STORED_PART.pack(*part) for part in commit.parts]
     return b"".join((_HEAD.pack(commit.digest, len(parts)), *parts, array("H", commit.order).tobytes()))
 
 
-def _unpacked(packed: bytes) -> KnownCommit:
+def _unpacked(packed: bytes) -> KeyedCommit:
     digest, count = _HEAD.unpack_from(packed)
-    behind = _HEAD.size + count * _PLACED.size
-    parts = [Placed(*one) for one in _PLACED.iter_unpack(packed[_HEAD.size : behind])]
-    return KnownCommit(digest, parts, array("H", packed[behind:]))
+    order_start = _HEAD.size + count * _STORED_PART.size
+    parts = [StoredPart(*one) for one in _STORED_PART.iter_unpack(packed[_HEAD.size : order_start])]
+    return KeyedCommit(digest, parts, array("H", packed[order_start:]))
 
 
 def _size_bytes(key: bytes, packed: bytes) -> int:
-    return _AROUND_ENTRY_BYTES + len(key) + len(packed)
+    return _ENTRY_OVERHEAD_BYTES + len(key) + len(packed)

@@ -1,20 +1,22 @@
-"""The journal of the event store: what a record of `__events` says, and how batches of them are written and read.
+"""The event journal, the topic `__events`: the format of its records, and functions that write and read them.
 
-A record is one commit. Its offset is the global position of its first event, and it takes as many offsets as the commit
-has events, so a position is looked up in this log as an offset is in any other. The value:
+A record is one commit. The record's offset is the global position of the first event of the commit. The record takes
+one offset for each event, so a global position is looked up like any offset of a log. The value of a record is:
 
     u8   version (1)
-    u8   flags: 1, an order follows the parts
-    i64  the mark: every event below this position is synced in its own topic too
-    u32  count of parts
-    each part: 16 bytes topic id, i64 base offset in the topic, u32 size of its batch
-    with an order: for each event in turn the u16 number of its part (without one: part after part)
-    the batches, one behind the other, as they are in the topics but for their magic byte, which is 0xfd here
+    u8   flags: bit 0 is set if an order follows the list of parts
+    i64  the sync checkpoint: every event below this global position is durable in its own topic too
+    u32  number of parts
+    for each part: 16 bytes topic id, i64 base offset in the topic, u32 size of the part's batch
+    the order, if bit 0 is set: for each event of the commit, the u16 number of the part that contains it
+    the batch of each part: the same bytes as in the topic, except that the magic byte is 0xfd
 
-The walk over a log whose end was torn looks for the next good batch. The magic byte keeps it from taking the batches
-inside a torn record for batches of the journal.
+Without an order, the events of the commit are in the order of the parts.
 
-The key is null, or 16 bytes of a digest of what was published and the idempotency key.
+The recovery of a log with a torn end searches the remaining bytes for a valid batch. Because of the different magic
+byte, it does not mistake a batch inside a torn record for a batch of the journal.
+
+The key of a record is null, or a 16-byte digest of the published events followed by the idempotency key.
 """
 
 import struct
@@ -27,10 +29,8 @@ from crc32c import crc32c
 from msgspec.structs import replace
 
 from kwire.broker.partition import Partition
-from storage.batch import BatchHeader, is_intact, parse_header, read_records
-from storage.batch_writing import record_tail
-from storage.errors import CorruptBatch, QuarantinedRange
-from storage.format import (
+from storage.batch.builder import encode_record_body
+from storage.batch.format import (
     CRC_POSITION,
     CRC_START,
     HEADER_BYTES,
@@ -42,30 +42,33 @@ from storage.format import (
     NO_SEQUENCE,
     NONE,
 )
-from storage.records import varint
+from storage.batch.record_batch import BatchHeader, is_intact, parse_header, read_records
+from storage.batch.records import varint
+from storage.errors import CorruptBatch, QuarantinedRange
 
 VERSION = 1
-# The order names parts by two bytes.
+# Parts of one commit. The order stores part numbers in two bytes, so this must not exceed 65,536.
 PARTS_MAX = 10_000
-# Parts of one commit, all together.
+# Largest size of one commit, as computed by `record_bytes_max`.
 COMMIT_BYTES_MAX = 64 * 1024 * 1024
 DIGEST_BYTES = 16
 READ_BYTES = 1024 * 1024
-# A batch of the journal is a group of commits: one that is as large as it may be, and those before it.
+# Upper bound of the decompressed size of a journal batch. A batch contains either one commit, or several commits with a
+# total of at most `GROUP_BYTES_MAX` (commit_pipeline.py), so this bound has a large margin.
 BATCH_BYTES_MAX = 2 * COMMIT_BYTES_MAX
 
 _HAS_ORDER = 1
 _MAGIC_POSITION = 16
-# No batch has it.
+# No batch format has this magic byte.
 _HIDDEN_MAGIC = 0xFD
 _HEAD = struct.Struct(">BBqI")
 _PART = struct.Struct(">16sqI")
 _CRC = struct.Struct(">I")
-_AROUND_RECORD_BYTES = 64
+_RECORD_OVERHEAD_BYTES = 64
 
 
 class JournalPart(NamedTuple):
-    """What one commit adds to one topic."""
+    """The batch that a commit adds to one topic."""
 
     topic_id: bytes
     base_offset: int
@@ -73,26 +76,29 @@ class JournalPart(NamedTuple):
 
 
 class JournalCommit(NamedTuple):
-    """A record, decoded. `position` is that of its first event, `order` is empty where events follow part by part."""
+    """A decoded record of the journal.
+
+    `position` is the global position of the first event. `order` is empty if the events are in the order of the parts.
+    """
 
     position: int
-    mark: int
+    checkpoint: int
     parts: Sequence[JournalPart]
     order: Sequence[int]
     key: bytes | None
 
 
 class NewRecord(NamedTuple):
-    """A record that is to be written: `event_count` is how many positions it takes."""
+    """A record to be written to the journal. It takes `event_count` offsets."""
 
     event_count: int
     key: bytes | None
     value: bytes | bytearray
 
 
-def encode_value(mark: int, parts: Sequence[JournalPart], order: Sequence[int] = ()) -> bytearray:
+def encode_value(checkpoint: int, parts: Sequence[JournalPart], order: Sequence[int] = ()) -> bytearray:
     chunks: list[bytes | bytearray | memoryview] = [
-        _HEAD.pack(VERSION, _HAS_ORDER if order else 0, mark, len(parts)),
+        _HEAD.pack(VERSION, _HAS_ORDER if order else 0, checkpoint, len(parts)),
     ]
     chunks += [_PART.pack(topic_id, base_offset, len(batch)) for topic_id, base_offset, batch in parts]
     if order:
@@ -107,15 +113,15 @@ def encode_value(mark: int, parts: Sequence[JournalPart], order: Sequence[int] =
 
 
 def decode_value(position: int, key: bytes | None, value: bytes) -> JournalCommit:
-    """Raises CorruptBatch when it is not what `encode_value` wrote. The batches may be written to."""
+    """Decode a record; raises CorruptBatch if it is malformed. The batches of the parts are writable copies."""
     try:
-        version, flags, mark, count = _HEAD.unpack_from(value, 0)
+        version, flags, checkpoint, count = _HEAD.unpack_from(value, 0)
         if version != VERSION or count * _PART.size > len(value):
-            raise CorruptBatch(f"a record of the event journal with version {version} and {count} parts")
+            raise CorruptBatch(f"a record of the event journal has version {version} and {count} parts")
         at = _HEAD.size
         heads = [_PART.unpack_from(value, at + number * _PART.size) for number in range(count)]
     except struct.error:
-        raise CorruptBatch("a record of the event journal is cut short") from None
+        raise CorruptBatch("a record of the event journal is truncated") from None
     at += count * _PART.size
     start = len(value) - sum(size for _, _, size in heads)
     if start < at or (flags & _HAS_ORDER == 0 and start != at):
@@ -124,11 +130,11 @@ def decode_value(position: int, key: bytes | None, value: bytes) -> JournalCommi
     view, parts = memoryview(bytearray(value)), []
     for topic_id, base_offset, size in heads:
         if size < HEADER_BYTES or view[start + _MAGIC_POSITION] != _HIDDEN_MAGIC:
-            raise CorruptBatch("a part of a record of the event journal is no batch")
+            raise CorruptBatch("a part of a record of the event journal is not a batch")
         view[start + _MAGIC_POSITION] = MAGIC
         parts.append(JournalPart(topic_id, base_offset, view[start : start + size]))
         start += size
-    return JournalCommit(position, mark, parts, order, key)
+    return JournalCommit(position, checkpoint, parts, order, key)
 
 
 def _order_bytes(order: Sequence[int]) -> bytes:
@@ -140,7 +146,7 @@ def _order_bytes(order: Sequence[int]) -> bytes:
 
 def _order(raw: bytes) -> Sequence[int]:
     if len(raw) % 2:
-        raise CorruptBatch("the order of a record of the event journal is cut short")
+        raise CorruptBatch("the order of a record of the event journal is truncated")
     numbers = array("H", raw)
     if byteorder == "little":
         numbers.byteswap()
@@ -148,13 +154,13 @@ def _order(raw: bytes) -> Sequence[int]:
 
 
 def journal_batch(records: Sequence[NewRecord], now_ms: int) -> tuple[memoryview, BatchHeader]:
-    """One batch of these records, each as many offsets behind the one before as that has events."""
+    """Build a journal batch from these records. Each record takes `event_count` offsets."""
     chunks: list[bytes] = [bytes(HEADER_BYTES)]
     delta = 0
     for event_count, key, value in records:
-        place = b"\x00\x00" + varint(delta)
-        tail = record_tail(key, value, 0, b"")
-        chunks += (varint(len(place) + len(tail)), place, tail)
+        head = b"\x00\x00" + varint(delta)
+        tail = encode_record_body(key, value, 0, b"")
+        chunks += (varint(len(head) + len(tail)), head, tail)
         delta += event_count
     batch = bytearray().join(chunks)
     header = BatchHeader(
@@ -180,22 +186,22 @@ def journal_batch(records: Sequence[NewRecord], now_ms: int) -> tuple[memoryview
 
 
 def record_bytes_max(parts_bytes: int, part_count: int, event_count: int) -> int:
-    """What a commit takes in a batch of the journal at most."""
-    return _AROUND_RECORD_BYTES + _HEAD.size + parts_bytes + part_count * _PART.size + 2 * event_count
+    """Return an upper bound of the bytes that a commit takes in a journal batch."""
+    return _RECORD_OVERHEAD_BYTES + _HEAD.size + parts_bytes + part_count * _PART.size + 2 * event_count
 
 
 def commits_in(batch: memoryview) -> Iterator[JournalCommit]:
-    """The commits of one batch of the journal; raises CorruptBatch."""
+    """Yield the commits of one journal batch. Raises CorruptBatch if the batch or one of its records is damaged."""
     if not is_intact(batch):
-        raise CorruptBatch("the CRC does not fit the bytes")
+        raise CorruptBatch("the CRC does not match")
     for record in read_records(batch, BATCH_BYTES_MAX):
         if record.value is None:
-            raise CorruptBatch("a record of the event journal says nothing")
+            raise CorruptBatch("a record of the event journal has no value")
         yield decode_value(record.offset, record.key, record.value)
 
 
 def batches_from(journal: Partition, position: int) -> Iterator[memoryview]:
-    """Batches from the one that holds `position` up to the high watermark. What is damaged is passed over."""
+    """Yield batches from the one that contains `position` up to the high watermark. Quarantined ranges are skipped."""
     position = max(position, journal.log_start_offset)
     while position < journal.high_watermark:
         try:
@@ -205,11 +211,11 @@ def batches_from(journal: Partition, position: int) -> Iterator[memoryview]:
             continue
         view, at = read.view, 0
         if not view:
-            # Nothing can be read up to the next damaged place.
-            behind = [one.end_offset for one in journal.quarantined if one.end_offset > position]
-            if not behind:
+            # No batch can be read at this position: continue after the next quarantined range.
+            range_ends = [one.end_offset for one in journal.quarantined if one.end_offset > position]
+            if not range_ends:
                 return
-            position = min(behind)
+            position = min(range_ends)
             continue
         while at < len(view):
             header = parse_header(view, at)
@@ -219,11 +225,11 @@ def batches_from(journal: Partition, position: int) -> Iterator[memoryview]:
 
 
 def last_batches(journal: Partition, size_bytes: int) -> Iterator[memoryview]:
-    """The batches of about the last `size_bytes` of the journal, as `batches_from` yields them."""
+    """Return an iterator over the batches in about the last `size_bytes` of the journal."""
     start, left = journal.log_start_offset, size_bytes
     for segment in reversed(list(journal.maintenance().segments())):
         if segment.size_bytes > left:
-            _, position = segment.index.boundary_before(segment.size_bytes - left)
+            _, position = segment.index.find_position(segment.size_bytes - left)
             return batches_from(journal, max(position, start))
         left -= segment.size_bytes
     return batches_from(journal, start)

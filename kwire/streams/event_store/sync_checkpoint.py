@@ -1,25 +1,26 @@
-"""How far the topics are on disk by themselves: below the mark nobody needs the journal for a repair.
+"""The sync checkpoint: every event below this journal position is durable in its own topic.
 
-After some megabytes of commits the topics that were written to are asked for a sync; when each has one that covers what
-it had then, the mark moves there. Nobody waits for it but the stop.
+Recovery therefore reads the journal from the checkpoint on. After CHECKPOINT_BYTES of commits, all topics that were
+written to are synced. When all these syncs have finished, the checkpoint advances. Commits do not wait for these syncs.
+The stop of the server does.
 """
 
 from collections.abc import Iterable
 
 from kwire.broker.partition import Partition, Syncs
 
-# A start reads about twice as much of the journal at most. A sync of so much takes a few milliseconds, and the commits
-# that come meanwhile share the next round.
-MARK_BYTES = 8 * 1024 * 1024
+# Size of the commits between two checkpoints. Recovery reads at most about twice as much of the journal. Syncing this
+# much takes a few milliseconds. Commits that arrive meanwhile share the next sync of the journal.
+CHECKPOINT_BYTES = 8 * 1024 * 1024
 
 
-class SyncMark:
-    """Called from the event loop. `position` is the mark: every event below it is safe in its topic."""
+class SyncCheckpoint:
+    """The sync checkpoint, `position`, and the syncs that advance it. Use it only in the event loop's thread."""
 
     def __init__(self, syncs: Syncs, position: int) -> None:
         self.position = position
         self._syncs = syncs
-        # Written to since the last sync was asked for.
+        # Partitions written to since the last syncs were requested.
         self._touched: dict[Partition, None] = {}
         self._bytes = 0
         self._pending: tuple[int, dict[Partition, int]] | None = None
@@ -30,39 +31,44 @@ class SyncMark:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether a topic will not be synced before the next start, because a sync of it has failed."""
+        """Whether the checkpoint cannot advance before the next start, because the sync of a topic has failed."""
         return self._pending is not None and any(one.is_open and not one.is_writable for one in self._pending[1])
 
     def touch(self, partitions: Iterable[Partition], size_bytes: int) -> None:
+        """Record that `size_bytes` in total were written to these partitions."""
         self._touched |= dict.fromkeys(partitions)
         self._bytes += size_bytes
 
-    def begin_if_due(self, position: int, bytes_min: int = MARK_BYTES) -> None:
-        """Everything below `position` has been applied: ask for syncs if that is worth it, and none are under way."""
-        self.look()
+    def request_syncs_if_due(self, position: int, bytes_min: int = CHECKPOINT_BYTES) -> None:
+        """Request syncs if none are pending and at least `bytes_min` were written since the last request.
+
+        When the syncs have finished, `position` becomes the checkpoint. All events below `position` must have been
+        appended to their topics before this call.
+        """
+        self.advance()
         if self._pending is not None or self._bytes < bytes_min or position <= self.position:
             return
         touched, self._touched, self._bytes = self._touched, {}, 0
-        ends = {one: one.log_end_offset for one in touched if _may_be_behind(one)}
+        ends = {one: one.log_end_offset for one in touched if _may_need_sync(one)}
         self._pending = position, ends
         for partition in ends:
             self._syncs.add(partition)
-        self.look()
+        self.advance()
 
-    def look(self) -> None:
-        """Move the mark if what was asked for has come."""
+    def advance(self) -> None:
+        """Advance the checkpoint if all requested syncs have finished."""
         if self._pending is None:
             return
         position, ends = self._pending
-        for partition in [one for one, end in ends.items() if not _may_be_behind(one) or _is_synced(one, end)]:
+        for partition in [one for one, end in ends.items() if not _may_need_sync(one) or _is_synced(one, end)]:
             del ends[partition]
         if not ends:
             self.position = position
             self._pending = None
 
 
-def _may_be_behind(partition: Partition) -> bool:
-    # A log is put away only when it is synced; one that was deleted needs nothing.
+def _may_need_sync(partition: Partition) -> bool:
+    # A log is closed only after a sync. A deleted log needs no sync.
     return partition.is_open and not partition.is_forgotten
 
 

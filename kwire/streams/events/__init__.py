@@ -1,1 +1,1 @@
-"""Events: records as rooms, topics over HTTP and their readers see them; how they get into a partition and out."""
+"""Events: Kafka records in the form that rooms and the HTTP API show. Encodes, publishes, reads and decodes events."""

@@ -1,8 +1,10 @@
-"""Events: what a room or a stream is made of, and how each is a record that any Kafka client can read and write.
+"""Event and NewEvent, and their conversion to and from Kafka records.
 
-An event is stored as CloudEvents has it in Kafka's binary mode: the value is the JSON of its data, headers named `ce_…`
-say the rest, and metadata are further headers. The other way round every record is an event, whoever wrote it: what it
-does not say is filled in, and a value that is no JSON is shown as text, or as base64 if it is no text either.
+An event is stored in the binary content mode of the CloudEvents Kafka binding: the value is the JSON of its data, the
+headers `ce_…` hold its attributes, and metadata are further headers.
+
+Every record of any Kafka producer can be read as an event. Missing attributes get defaults. A value that is not JSON is
+shown as a string, or as base64 if it is not text either.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,55 +12,58 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import NamedTuple
 
-from kwire.broker.events.json_text import checked_json as checked_json
-from kwire.broker.events.json_text import shown_json as shown_json
 from kwire.errors import InvalidEvent
-from storage.batch import Record
-from storage.batch_writing import header_bytes, record_tail
-from storage.records import varint
+from kwire.streams.events.json_text import checked_json as checked_json
+from kwire.streams.events.json_text import shown_json as shown_json
+from storage.batch.builder import encode_record_body, header_bytes
+from storage.batch.record_batch import Record
+from storage.batch.records import varint
 
-# Nobody changes it.
+# The metadata of all events without metadata. It is shared and must not be changed.
 EMPTY: Mapping[str, str] = {}
 
 TYPE_BYTES_MAX = 256
 EVENT_ID_BYTES_MAX = 256
-# Of an id that nobody gave.
-MADE_ID_BYTES_MAX = 40
+# The longest id that the server generates.
+GENERATED_ID_BYTES_MAX = 40
 METADATA_MAX = 100
 METADATA_NAME_BYTES_MAX = 256
-# Types, and names of metadata, that are remembered of one source; then all are forgotten at once.
-REMEMBERED_MAX = 16
-TIMES_REMEMBERED = 1024
+# The maximum number of encoded types, and of encoded metadata names, that are cached per source. A full cache is
+# cleared.
+CACHED_HEADERS_MAX = 16
+# The maximum number of cached times. It is low because a cached string that was allocated during a large request would
+# prevent the release of that request's memory arenas.
+CACHED_TIMES_MAX = 16
 
 DEFAULT_TYPE = "message"
 JSON_TYPE = b"application/json"
 SPEC_VERSION = b"1.0"
 RESERVED_PREFIX = "ce_"
 CONTENT_TYPE = "content-type"
-# What an event shows elsewhere, or not at all; every other header is metadata.
+# Headers that are attributes of the event or are not shown; all other headers are metadata.
 ENVELOPE_HEADERS = frozenset({"ce_specversion", "ce_id", "ce_type", "ce_source", "ce_time", CONTENT_TYPE})
 
 _LENGTH_BYTES_MAX = 5
-# All that is the same for each event, and the lengths of all that is not.
+# An upper bound for the size of the constant parts of an event and of the length fields of the other parts.
 _ENVELOPE_BYTES_MAX = 200
-_OWN_HEADERS = 6
+_ENVELOPE_HEADER_COUNT = 6
 _ID_NAME = varint(5) + b"ce_id"
 _EPOCH = datetime(1970, 1, 1)
 
 
 class NewEvent(NamedTuple):
-    """An event that is to be published. `data` is one JSON value that `checked_json` has returned."""
+    """An event to be published. `data` is one JSON value returned by `checked_json`."""
 
     type: str
     data: bytes
     metadata: Mapping[str, str] = EMPTY
     key: bytes | None = None
-    # None: one is made.
+    # If None, the server generates the id.
     event_id: str | None = None
 
 
 class Event(NamedTuple):
-    """An event as it is in the log; it never changes. `data` is JSON without line breaks."""
+    """An event that was read from the log; immutable. `data` is JSON without line breaks."""
 
     offset: int
     event_id: str
@@ -67,14 +72,17 @@ class Event(NamedTuple):
     timestamp_ms: int
     metadata: Mapping[str, str]
     key: bytes | None
-    # What it takes in the log, or a little more.
+    # The approximate size of the event in the log.
     size_bytes: int
 
 
-# A moment is written when it is published and shown a little later; events that come together share it.
-@lru_cache(TIMES_REMEMBERED)
+# Cached because the same time is formatted for publishing and soon again for delivery, and several events may have it.
+@lru_cache(CACHED_TIMES_MAX)
 def time_text(timestamp_ms: int) -> str:
-    """ISO 8601, UTC, with milliseconds: 2026-05-17T09:30:00.250Z. What no calendar has is shown as its nearest end."""
+    """A time as ISO 8601 in UTC with milliseconds: 2026-05-17T09:30:00.250Z.
+
+    A time outside the years 1 to 9999 is shown as the nearest time in this range.
+    """
     try:
         moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
     except OverflowError:
@@ -86,7 +94,7 @@ def time_text(timestamp_ms: int) -> str:
 
 
 def record_of(event: NewEvent, source: bytes, event_id: str, now_ms: int) -> Record:
-    """The record that stores an event; raises InvalidEvent. `Envelope` makes the same one."""
+    """Return the record that stores an event. `Envelope` encodes the same record. Raises InvalidEvent."""
     headers: list[tuple[str, bytes | None]] = [
         ("ce_specversion", SPEC_VERSION),
         (CONTENT_TYPE, JSON_TYPE),
@@ -100,72 +108,77 @@ def record_of(event: NewEvent, source: bytes, event_id: str, now_ms: int) -> Rec
 
 
 def stored_bytes_max(event: NewEvent, source: bytes) -> int:
-    """What an event takes in a batch at most, for those who divide many among several calls; raises InvalidEvent."""
+    """Return an upper bound for the size of an event in a batch. Raises InvalidEvent.
+
+    It is used by callers that divide many events into several calls of `publish`.
+    """
     event_type, data, metadata, key, event_id = event
     size_bytes = _ENVELOPE_BYTES_MAX + len(source) + len(data) + len(key or b"")
     size_bytes += len(_bounded(event_type, "type", TYPE_BYTES_MAX))
-    size_bytes += MADE_ID_BYTES_MAX if event_id is None else len(_bounded(event_id, "id", EVENT_ID_BYTES_MAX))
+    size_bytes += GENERATED_ID_BYTES_MAX if event_id is None else len(_bounded(event_id, "id", EVENT_ID_BYTES_MAX))
     for name, value in _metadata(metadata) if metadata else ():
         size_bytes += len(name) + len(value) + 2 * _LENGTH_BYTES_MAX
     return size_bytes
 
 
 class Envelope:
-    """Makes the same records, as bytes. What the events of one source have in common is encoded once."""
+    """Encodes the same records as `record_of`, as bytes. Parts that the events of a source share are encoded once."""
 
-    __slots__ = ("_front", "_fronts", "_names", "_time", "_time_ms")
+    __slots__ = ("_common", "_names", "_prefixes", "_time", "_time_ms")
 
     def __init__(self, source: bytes, now_ms: int) -> None:
-        self._front = (
+        self._common = (
             header_bytes(b"ce_specversion", SPEC_VERSION)
             + header_bytes(CONTENT_TYPE.encode(), JSON_TYPE)
             + header_bytes(b"ce_source", source)
         )
-        # By type: the headers in front of the time.
-        self._fronts: dict[str, bytes] = {}
-        # Of metadata, as they are written.
+        # By type: the encoded headers before the time.
+        self._prefixes: dict[str, bytes] = {}
+        # Encoded names of metadata.
         self._names: dict[str, bytes] = {}
         self._time_ms: int | None = None
         self._time = b""
         self.at(now_ms)
 
     def at(self, now_ms: int) -> "Envelope":
-        """The same from this moment on."""
+        """Set the time of the following events, and return this envelope."""
         if now_ms != self._time_ms:
             self._time_ms = now_ms
-            # The id begins behind it.
+            # The name of the id header is included, because it comes after the time.
             self._time = header_bytes(b"ce_time", time_text(now_ms).encode()) + _ID_NAME
         return self
 
-    def tail_of(self, event: NewEvent, event_id: str) -> bytes:
-        """The record of an event without its place in a batch; raises InvalidEvent."""
+    def encode_body(self, event: NewEvent, event_id: str) -> bytes:
+        """Return the encoded key, value and headers of the record of an event. Raises InvalidEvent."""
         event_type, data, metadata, key, _ = event
-        front = self._fronts.get(event_type)
-        if front is None:
-            front = self._remember_front(event_type)
+        prefix = self._prefixes.get(event_type)
+        if prefix is None:
+            prefix = self._cache_prefix(event_type)
         raw_id = event_id.encode() if event_id.isascii() else _bounded(event_id, "id", EVENT_ID_BYTES_MAX)
         if not 0 < len(raw_id) <= EVENT_ID_BYTES_MAX:
             _bounded(event_id, "id", EVENT_ID_BYTES_MAX)
         if not metadata and key is None:
-            return b"".join((b"\x01", varint(len(data)), data, b"\x0c", front, self._time, varint(len(raw_id)), raw_id))
-        parts = [front, self._time, varint(len(raw_id)), raw_id]
+            return b"".join(
+                (b"\x01", varint(len(data)), data, b"\x0c", prefix, self._time, varint(len(raw_id)), raw_id)
+            )
+        parts = [prefix, self._time, varint(len(raw_id)), raw_id]
         if metadata:
             _check_metadata_count(metadata)
             for name, value in metadata.items():
                 raw = _metadata_value(name, value)
-                parts += (self._names.get(name) or self._remember_name(name), varint(len(raw)), raw)
-        return record_tail(key, data, _OWN_HEADERS + len(metadata), b"".join(parts))
+                parts += (self._names.get(name) or self._cache_name(name), varint(len(raw)), raw)
+        return encode_record_body(key, data, _ENVELOPE_HEADER_COUNT + len(metadata), b"".join(parts))
 
-    def _remember_front(self, event_type: str) -> bytes:
-        front = self._front + header_bytes(b"ce_type", _bounded(event_type, "type", TYPE_BYTES_MAX))
-        if len(self._fronts) >= REMEMBERED_MAX:
-            self._fronts.clear()
-        self._fronts[event_type] = front
-        return front
+    def _cache_prefix(self, event_type: str) -> bytes:
+        prefix = self._common + header_bytes(b"ce_type", _bounded(event_type, "type", TYPE_BYTES_MAX))
+        if len(self._prefixes) >= CACHED_HEADERS_MAX:
+            self._prefixes.clear()
+        self._prefixes[event_type] = prefix
+        return prefix
 
-    def _remember_name(self, name: str) -> bytes:
+    def _cache_name(self, name: str) -> bytes:
         raw = _metadata_name(name)
-        if len(self._names) >= REMEMBERED_MAX:
+        if len(self._names) >= CACHED_HEADERS_MAX:
             self._names.clear()
         self._names[name] = varint(len(raw)) + raw
         return self._names[name]
@@ -179,12 +192,13 @@ def _metadata(metadata: Mapping[str, str]) -> Iterable[tuple[bytes, bytes]]:
 
 def _check_metadata_count(metadata: Mapping[str, str]) -> None:
     if len(metadata) > METADATA_MAX:
-        raise InvalidEvent(f"{len(metadata)} metadata entries are given, {METADATA_MAX} are allowed")
+        raise InvalidEvent(f"the event has {len(metadata)} metadata entries, at most {METADATA_MAX} are allowed")
 
 
 def _metadata_name(name: str) -> bytes:
     if name.startswith(RESERVED_PREFIX) or name == CONTENT_TYPE:
-        raise InvalidEvent(f"metadata may not be named {name[:METADATA_NAME_BYTES_MAX]!r}: that is the event's own")
+        shown = name[:METADATA_NAME_BYTES_MAX]
+        raise InvalidEvent(f"the metadata name {shown!r} is reserved for attributes of the event; use another name")
     return _bounded(name, "metadata name", METADATA_NAME_BYTES_MAX)
 
 
@@ -192,16 +206,16 @@ def _metadata_value(name: str, value: str) -> bytes:
     try:
         return value.encode()
     except UnicodeEncodeError:
-        raise InvalidEvent(f"the metadata {name[:METADATA_NAME_BYTES_MAX]!r} is no valid text") from None
+        raise InvalidEvent(f"the metadata {name[:METADATA_NAME_BYTES_MAX]!r} is not valid Unicode") from None
 
 
 def _bounded(text: str, what: str, bytes_max: int) -> bytes:
     try:
         raw = text.encode()
     except UnicodeEncodeError:
-        raise InvalidEvent(f"the {what} of the event is no valid text") from None
+        raise InvalidEvent(f"the {what} of the event is not valid Unicode") from None
     if not 0 < len(raw) <= bytes_max:
-        raise InvalidEvent(f"the {what} of the event has {len(raw)} bytes; it needs 1 to {bytes_max}")
+        raise InvalidEvent(f"the {what} of the event must have 1 to {bytes_max} bytes, not {len(raw)}")
     return raw
 
 
@@ -209,7 +223,7 @@ def _bounded(text: str, what: str, bytes_max: int) -> bytes:
 
 
 def event_of(record: Record) -> Event:
-    """Any record as an event; it cannot fail."""
+    """Convert any record to an event. Never fails."""
     event_id, event_type, metadata, size_bytes = f"evt_{record.offset}", DEFAULT_TYPE, {}, 0
     for name, value in record.headers:
         size_bytes += len(name) + len(value or b"")
@@ -227,5 +241,5 @@ def event_of(record: Record) -> Event:
 
 
 def header_text(value: bytes | None) -> str:
-    """The value of a header; bytes that are no text are shown as `\\xHH`."""
+    """Return the value of a header as text. Bytes that are not UTF-8 are shown as `\\xHH`."""
     return "" if value is None else value.decode(errors="backslashreplace")

@@ -1,18 +1,21 @@
-"""JSON as bytes: checked when it is published, shown when it is read, and stored as it was written."""
+"""JSON values as bytes: checked when they are published, and shown as valid JSON when they are read."""
 
 from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
-from kwire.broker.events.json_limits import is_within_limits, limit_broken
 from kwire.errors import InvalidEvent
+from kwire.streams.events.json_limits import is_within_limits, limit_broken
 
 # Values up to this size are decoded to check them.
 DECODED_BYTES_MAX = 1024
 
 
 class _Msgspec:
-    """What is used of msgspec, loaded with the first event: that takes longer than to load all of the broker."""
+    """The functions of msgspec that this module uses.
+
+    They are imported with the first event, because importing msgspec takes longer than importing all of the broker.
+    """
 
     check_grammar: Callable[[bytes], object]
     format: Callable[..., bytes]
@@ -24,7 +27,7 @@ class _Msgspec:
     def __getattr__(self, name: str) -> Any:
         import msgspec
 
-        # Of a value that is kept raw everything is checked but its UTF-8.
+        # Decoding to Raw checks everything except UTF-8.
         self.check_grammar = msgspec.json.Decoder(msgspec.Raw).decode
         self.format = msgspec.json.format
         self.decode = msgspec.json.Decoder().decode
@@ -38,16 +41,17 @@ _msgspec = _Msgspec()
 
 
 class _BeyondLimits(Exception):
-    """JSON that some reader cannot read."""
+    """JSON that some JSON parsers cannot read."""
 
 
 def _check(raw: bytes, bytes_max: int | None = None) -> None:
-    """Raise msgspec.DecodeError, UnicodeDecodeError, RecursionError or _BeyondLimits unless readers can read this.
+    """Check that JSON parsers can read a value.
 
-    Of a value above `bytes_max` only the grammar is checked.
+    Raises DecodeError, UnicodeDecodeError, RecursionError or _BeyondLimits. For a value larger than `bytes_max`, only
+    the grammar is checked.
     """
     if len(raw) <= DECODED_BYTES_MAX:
-        # This finds every fault, and takes no longer than to look for numbers that are too large.
+        # Decoding finds every error, and takes no longer than a search for numbers that are too large.
         _msgspec.decode(raw)
         return
     if not raw.isascii():
@@ -58,16 +62,16 @@ def _check(raw: bytes, bytes_max: int | None = None) -> None:
 
 
 def checked_json(raw: bytes, field: str = "data", stored_bytes_max: int | None = None) -> bytes:
-    """The same JSON value without spaces around and between its parts; numbers stay as they were written.
+    """Check a JSON value, and return it without insignificant whitespace. Numbers keep their notation.
 
-    A value above `stored_bytes_max` will be refused by the log for its size, so its limits are not looked at, which
-    might take long.
+    If the value is larger than `stored_bytes_max`, the log will refuse it. Then its limits are not checked, because
+    this may take long.
 
-    Raises InvalidEvent, which names the field, for bytes that are not JSON or not UTF-8 and for JSON that some reader
-    cannot read (`json_limits`).
+    Raises InvalidEvent if the bytes are not JSON or not UTF-8, or if some parsers cannot read the JSON (`json_limits`).
+    The message names `field`.
     """
     try:
-        # Split where the first space is: what has none, also in front and behind, stays in one piece.
+        # `split` returns the value itself if there is no whitespace in or around it.
         if not raw or raw.split(None, 1)[0:1] == [raw]:
             _check(raw, stored_bytes_max)
             return bytes(raw)
@@ -94,14 +98,16 @@ def _first_bad_byte(raw: bytes) -> int | None:
 
 
 def shown_json(value: bytes | None) -> bytes:
-    """The value of any record as JSON without line breaks: itself, a text, `{"base64": …}` or null.
+    """Return the value of any record as JSON without line breaks.
 
-    JSON that some reader cannot read (`json_limits`) is shown as a text.
+    Valid JSON is returned as it is, except for line breaks. Other text is returned as a string, and other bytes as
+    `{"base64": …}`. A missing value is returned as null. JSON that some parsers cannot read (`json_limits`) is returned
+    as a string.
     """
     if value is None:
         return b"null"
     try:
-        # Checked whoever wrote it: these bytes go into frames and lines that others parse.
+        # Every record has to be checked, because Kafka producers can store any bytes and clients parse the result.
         _check(value)
         return _msgspec.format(value, indent=-1) if b"\n" in value or b"\r" in value else value
     except (_msgspec.DecodeError, RecursionError, UnicodeDecodeError, _BeyondLimits):

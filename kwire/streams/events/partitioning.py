@@ -1,9 +1,10 @@
-"""Which partition an event goes to: by its key, as every Kafka client with default settings decides it, or in turn."""
+"""Partitioner: chooses the partition of an event by its key, like Kafka's default partitioner, or else round-robin."""
 
 import struct
 
-# Topics whose turn is remembered; one that was forgotten begins anew.
-TURNS_MAX = 10_000
+# The maximum number of topics whose round-robin counters are kept. If the counter of a topic was evicted, the topic
+# starts at partition 0 again.
+COUNTERS_MAX = 10_000
 
 _SEED = 0x9747B28C
 _MIX = 0x5BD1E995
@@ -12,12 +13,12 @@ _31_BITS = 0x7FFFFFFF
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The same as the Java client's, so a key stays in its partition whoever writes it."""
+    """Return the partition that the Java client chooses, so that all clients write a key to the same partition."""
     return (murmur2(key) & _31_BITS) % partition_count
 
 
 def murmur2(data: bytes) -> int:
-    """The hash of Kafka's clients, 32 bits without a sign."""
+    """Return the hash that Kafka's clients use, as an unsigned 32-bit number."""
     size = len(data)
     whole = size >> 2
     value = _SEED ^ size & _32_BITS
@@ -32,18 +33,18 @@ def murmur2(data: bytes) -> int:
 
 
 class Partitioner:
-    """Chooses partitions. Called from the event loop."""
+    """Chooses partitions for events. Use it only in the event loop's thread."""
 
     def __init__(self) -> None:
-        self._turns: dict[str, int] = {}
+        self._counters: dict[str, int] = {}
 
     def choose(self, topic: str, key: bytes | None, partition_count: int) -> int:
-        """By key; without one, each partition of the topic in its turn."""
+        """Return the partition for `key`. Without a key, return the partitions of the topic in turn."""
         if key is not None:
             return partition_for_key(key, partition_count)
-        turns = self._turns
-        turn = turns.pop(topic, 0)
-        if len(turns) >= TURNS_MAX:
-            del turns[next(iter(turns))]
-        turns[topic] = turn + 1
-        return turn % partition_count
+        counters = self._counters
+        counter = counters.pop(topic, 0)
+        if len(counters) >= COUNTERS_MAX:
+            del counters[next(iter(counters))]
+        counters[topic] = counter + 1
+        return counter % partition_count

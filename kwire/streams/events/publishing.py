@@ -1,8 +1,8 @@
-"""Publishing: events on their way into a log.
+"""Publisher: appends events to logs in batches.
 
-What is published in one turn of the event loop for one log becomes one batch, so a thousand clients that publish one
-event each cost about as much as one that publishes a thousand. The events of one call stay together: they are stored in
-order, at consecutive offsets, or not at all.
+Events that are published for one log in one iteration of the event loop become one batch, so a thousand clients that
+publish one event each cost about as much as one client that publishes a thousand. The events of one call stay together:
+they are stored in order, at consecutive offsets, or not at all.
 """
 
 import asyncio
@@ -12,26 +12,27 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kwire.broker.batch_validation import RECORDS_VALIDATED_MAX
-from kwire.broker.events.event import Envelope, NewEvent
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, EventTooLarge, InvalidEvent, KafkaError, StreamError
+from kwire.streams.events.event import Envelope, NewEvent
 from kwire.streams.log import StreamLog
-from storage.batch_writing import batch_bytes_max, batch_of_tails
+from storage.batch.builder import batch_bytes_max, build_batch_from_bodies
 
 logger = logging.getLogger(__name__)
 
-# Calls share a batch up to so many events: readers take it in portions anyway, and a late call need not wait for more.
+# The maximum number of events in a batch that several calls share. A larger batch would delay the last calls, and
+# readers would read it in parts anyway.
 SHARED_EVENTS_MAX = 1000
-# Sources that are remembered; then all are forgotten at once, and made anew as they come. Each remembers some types and
-# names of metadata, so this bounds what somebody who makes up many of them can fill: about 100 MiB at worst.
+# The maximum number of cached envelopes, one per source. A full cache is cleared. Each envelope caches some types and
+# metadata names, so a client that sends many different ones can use about 100 MiB at most.
 ENVELOPES_MAX = 4000
 
-# What one call can be at fault for; others that share its batch are not.
-_FAULTS_OF_ONE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
+# Errors that a single call of a shared batch can cause. After such an error, each call is appended separately.
+_SINGLE_CALL_ERRORS = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP})
 
 
 class Published(NamedTuple):
-    """`offset` is that of the first event; the others follow one by one. `event_ids` are in order."""
+    """The result of `publish`: the offset of the first event, and the ids of all events. Offsets are consecutive."""
 
     offset: int
     event_ids: Sequence[str]
@@ -43,19 +44,19 @@ CallSoon = Callable[..., object]
 
 
 class _Call:
-    """One call of `publish`, encoded: `tails` are records without their place."""
+    """One call of `publish`, encoded: `bodies` are the keys, values and headers of its records."""
 
-    __slots__ = ("done", "event_ids", "size_bytes", "tails")
+    __slots__ = ("bodies", "done", "event_ids", "size_bytes")
 
-    def __init__(self, tails: list[bytes], event_ids: list[str], size_bytes: int, done: Done) -> None:
-        self.tails = tails
+    def __init__(self, bodies: list[bytes], event_ids: list[str], size_bytes: int, done: Done) -> None:
+        self.bodies = bodies
         self.event_ids = event_ids
         self.size_bytes = size_bytes
         self.done = done
 
 
-class _Turn:
-    """What was published for one log in this turn of the loop."""
+class _PendingCalls:
+    """The calls for one log in this iteration of the event loop."""
 
     __slots__ = ("calls", "now_ms")
 
@@ -65,41 +66,44 @@ class _Turn:
 
 
 class Publisher:
-    """Called from the event loop. It holds what came in one turn, and lets go of it at its end.
+    """Collects the events of an iteration of the event loop, and appends them at its end.
 
-    How much that is, and how much waits to be durable, is bounded by those who call: each connection has so many
-    unanswered requests at most.
+    Use it only in the event loop's thread.
+
+    The callers limit the number of events that are collected or wait to become durable, because each connection may
+    have only a limited number of unanswered requests.
     """
 
     def __init__(self, clock: Clock, call_soon: CallSoon) -> None:
         self._clock = clock
         self._call_soon = call_soon
-        self._turns: dict[StreamLog, _Turn] = {}
-        # By source: the rooms that were published to lately.
+        self._pending: dict[StreamLog, _PendingCalls] = {}
+        # The cached envelopes by source.
         self._envelopes: dict[bytes, Envelope] = {}
-        # Of this run alone, so no id has to be remembered to be unique; the dash keeps them apart from evt_<offset>.
+        # The prefix is random for each run of the server, so ids are unique without being stored. The dash
+        # distinguishes these ids from `evt_<offset>`, the id of a record that was stored without one.
         self._id_prefix = f"evt_{os.urandom(8).hex()}-"
         self._id_number = 0
 
     def publish(self, log: StreamLog, source: bytes, events: Sequence[NewEvent], done: Done) -> None:
-        """Store all events or none, and call `done` when they are as durable as the topic promises, or refused.
+        """Store all events or none. Calls `done` when they are as durable as the topic requires, or were refused.
 
-        `done` is never called before this returns. It may publish again.
+        `done` is never called before this method returns. `done` may call `publish` again.
         """
-        turn = self._turns.get(log)
-        if turn is None:
-            if not self._turns:
+        pending = self._pending.get(log)
+        if pending is None:
+            if not self._pending:
                 self._call_soon(self._flush)
-            turn = self._turns[log] = _Turn(self._clock.now_ms())
+            pending = self._pending[log] = _PendingCalls(self._clock.now_ms())
         try:
-            call = self._encode(turn, log, source, events, done)
+            call = self._encode(pending, log, source, events, done)
         except StreamError as error:
             self._call_soon(done, error)
             return
-        turn.calls.append(call)
+        pending.calls.append(call)
 
     async def publish_and_wait(self, log: StreamLog, source: bytes, events: Sequence[NewEvent]) -> Published:
-        """The same as a coroutine; raises what `publish` passes to `done`."""
+        """Publish events, and wait for the result. Raises the error that `publish` would pass to `done`."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         self.publish(log, source, events, lambda outcome: None if future.done() else future.set_result(outcome))
         outcome = await future
@@ -107,15 +111,17 @@ class Publisher:
             raise outcome
         return outcome
 
-    def _encode(self, turn: _Turn, log: StreamLog, source: bytes, events: Sequence[NewEvent], done: Done) -> _Call:
+    def _encode(
+        self, pending: _PendingCalls, log: StreamLog, source: bytes, events: Sequence[NewEvent], done: Done
+    ) -> _Call:
         if not events:
-            raise InvalidEvent("there is no event")
+            raise InvalidEvent("the request contains no events")
         if len(events) > RECORDS_VALIDATED_MAX:
-            raise InvalidEvent(f"{len(events)} events are to be stored at once, {RECORDS_VALIDATED_MAX} are allowed")
-        tail_of = self._envelope(source, turn.now_ms).tail_of
-        tails: list[bytes] = []
+            raise InvalidEvent(f"the request has {len(events)} events, at most {RECORDS_VALIDATED_MAX} are allowed")
+        encode_body = self._envelope(source, pending.now_ms).encode_body
+        bodies: list[bytes] = []
         event_ids: list[str] = []
-        tails_bytes = 0
+        bodies_bytes = 0
         limit = log.max_batch_bytes
         prefix, number = self._id_prefix, self._id_number
         for event in events:
@@ -123,17 +129,17 @@ class Publisher:
             if event_id is None:
                 number += 1
                 event_id = f"{prefix}{number:x}"
-            tail = tail_of(event, event_id)
-            tails_bytes += len(tail)
-            if tails_bytes > limit:  # what follows is not even looked at
-                raise EventTooLarge(tails_bytes, limit)
-            tails.append(tail)
+            body = encode_body(event, event_id)
+            bodies_bytes += len(body)
+            if bodies_bytes > limit:  # the remaining events are not encoded
+                raise EventTooLarge(bodies_bytes, limit)
+            bodies.append(body)
             event_ids.append(event_id)
         self._id_number = number
-        size_bytes = batch_bytes_max(tails_bytes, len(tails))
+        size_bytes = batch_bytes_max(bodies_bytes, len(bodies))
         if size_bytes > limit:
             raise EventTooLarge(size_bytes, limit)
-        return _Call(tails, event_ids, size_bytes, done)
+        return _Call(bodies, event_ids, size_bytes, done)
 
     def _envelope(self, source: bytes, now_ms: int) -> Envelope:
         envelope = self._envelopes.get(source)
@@ -143,43 +149,43 @@ class Publisher:
             envelope = self._envelopes[source] = Envelope(source, now_ms)
         return envelope.at(now_ms)
 
-    # --- at the end of the turn
+    # --- at the end of the iteration
 
     def _flush(self) -> None:
-        turns, self._turns = self._turns, {}
-        for log, turn in turns.items():
-            for calls in _shared(turn.calls, log.max_batch_bytes):
-                self._append(log, calls, turn.now_ms)
+        all_pending, self._pending = self._pending, {}
+        for log, pending in all_pending.items():
+            for calls in _batched(pending.calls, log.max_batch_bytes):
+                self._append(log, calls, pending.now_ms)
 
     def _append(self, log: StreamLog, calls: Sequence[_Call], now_ms: int) -> None:
-        """Store these calls as one batch; if one of them is at fault, each as a batch of its own."""
-        tails = calls[0].tails if len(calls) == 1 else [tail for call in calls for tail in call.tails]
+        """Append these calls as one batch. If a single call may have caused an error, append each call separately."""
+        bodies = calls[0].bodies if len(calls) == 1 else [body for call in calls for body in call.bodies]
 
         def appended(outcome: int | KafkaError) -> None:
             if not isinstance(outcome, KafkaError):
                 for call in calls:
                     _finish(call.done, Published(outcome, call.event_ids))
-                    outcome += len(call.tails)
-            elif len(calls) > 1 and outcome.code in _FAULTS_OF_ONE:
+                    outcome += len(call.bodies)
+            elif len(calls) > 1 and outcome.code in _SINGLE_CALL_ERRORS:
                 for call in calls:
                     self._append(log, [call], now_ms)
             else:
                 for call in calls:
                     _finish(call.done, outcome)
 
-        log.append(*batch_of_tails(tails, now_ms), appended)
+        log.append(*build_batch_from_bodies(bodies, now_ms), appended)
 
 
-def _shared(calls: Sequence[_Call], bytes_max: int) -> list[list[_Call]]:
-    """The calls in order, in groups that may become one batch each."""
+def _batched(calls: Sequence[_Call], bytes_max: int) -> list[list[_Call]]:
+    """Divide the calls, in their order, into groups that each fit into one batch."""
     groups: list[list[_Call]] = []
     size_bytes = count = 0
     for call in calls:
         size_bytes += call.size_bytes
-        count += len(call.tails)
+        count += len(call.bodies)
         if size_bytes > bytes_max or count > SHARED_EVENTS_MAX or not groups:
             groups.append([])
-            size_bytes, count = call.size_bytes, len(call.tails)
+            size_bytes, count = call.size_bytes, len(call.bodies)
         groups[-1].append(call)
     return groups
 
@@ -187,5 +193,5 @@ def _shared(calls: Sequence[_Call], bytes_max: int) -> list[list[_Call]]:
 def _finish(done: Done, outcome: Outcome) -> None:
     try:
         done(outcome)
-    except Exception:  # the other calls that share its batch have to be answered too
+    except Exception:  # must not prevent the callbacks of other calls in the batch
         logger.exception("the callback of a published event failed")

@@ -1,1 +1,1 @@
-"""Rooms: topics of one partition that appear by themselves, hold a ring of events and go when nobody needs them."""
+"""Rooms: single-partition topics that are created on first use, keep a bounded history and are deleted when unused."""

@@ -1,18 +1,19 @@
-"""Rooms that nobody uses go: a round over all of them now and then, a few per loop turn.
+"""RoomCleanup: deletes rooms that have not been used for a while, in periodic rounds over all rooms.
 
-A room goes when for `kwire.rooms.inactive.timeout.hours` it had no event, no subscriber and nobody who read it, and no
-group has committed offsets in it or was defined to read it (nor anybody else counts on it: `is_in_use` says so). Rooms
-only: whatever was made as a topic stays.
+A room is deleted if it had no event, no subscriber and no read for `kwire.rooms.inactive.timeout.hours`, and if
+`is_in_use` returns False for it. A room is in use if a group has committed offsets in it or is defined to read it, or
+if a webhook reads it. Topics that were not created as rooms are never deleted.
 
-- An event leaves its mark as the time at which the files were written, whether the log is open or not: a thread looks.
-  It counts when the record came, not what time it claims. A room without files has had no event, or has lost all of
-  them to its retention; it is as old as the room.
-- Every read, by Kafka's protocol or over HTTP, sets a flag of the partition (`Partition.is_fetched`). The flag is reset
-  and noted with the time at each round, or when the log is parked, so no read is noted too early.
-- From the moment at which a room is judged for the last time it takes no events: none is acknowledged and then deleted
-  with it. Rooms go in portions, each with one commit of the catalogue.
-- These notes end with the process. What was noted is handed over at a clean stop; after a kill nobody knows who has
-  read, and every room counts as read at the start.
+- Events: the time of the last event is the modification time of the log's files, which a thread reads. It is the time
+  at which the event arrived, not the record's timestamp. A room without files has had no event, or retention has
+  deleted all events. For such a room, the time of its creation is used instead.
+- Reads: each read, over Kafka's protocol or HTTP, sets the flag `Partition.is_fetched`. A round clears the flag and
+  records the current time as the time of the read. The same happens when a log is parked. So the recorded time is never
+  earlier than the read.
+- After the last check before its deletion, a room accepts no events, so no event is acknowledged and then deleted.
+  Rooms are deleted in batches, each with one commit of the catalogue.
+- The recorded activity is in memory. A clean stop saves it for the next start (`saved_activity`). After a crash the
+  times of earlier reads are not known, and every room is treated as read at the start of the server.
 """
 
 import asyncio
@@ -21,36 +22,37 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from kwire.broker.catalogue import TopicFacts
-from kwire.broker.rooms.handover import HANDOVER_KEY
-from kwire.broker.rooms.rooms import Rooms, Subscribers
-from kwire.broker.topics import Topic, Topics
+from kwire.broker.topics.catalogue import TopicFacts
+from kwire.broker.topics.topics import Topic, Topics
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, MetaStore
+from kwire.streams.rooms.rooms import Rooms, Subscribers
+from kwire.streams.rooms.saved_activity import ACTIVITY_KEY
+from storage.disk.files import Files
 from storage.errors import StorageError
-from storage.files import Files
 
 log = logging.getLogger("kwire.broker")
 
-# To see that a room is in use takes some microseconds; after this many the loop gets its turn.
-NAMES_PER_TURN = 50
-# To look at a folder takes some twenty microseconds when the system has it in memory, and a read of the disk when not;
-# to ask all shards of groups for a topic takes as long. The pause keeps a node with a hundred thousand rooms from doing
-# nothing else.
-FOLDERS_PER_PORTION = 25
-PORTION_PAUSE_SECONDS = 0.01
-# A flag is taken back in a fraction of a microsecond.
-PARTITIONS_PER_TURN = 2000
+# The number of rooms that are checked in one iteration of the event loop. A check takes some microseconds.
+NAMES_PER_ITERATION = 50
+# The number of folders that are listed between two pauses. Listing a folder takes some twenty microseconds if the
+# system has cached it, and a disk read otherwise. Searching all group shards for a topic takes as long. The pauses
+# limit the load on a node with a hundred thousand rooms.
+FOLDERS_PER_BATCH = 25
+BATCH_PAUSE_SECONDS = 0.01
+# The number of partitions or rooms whose recorded activity is updated in one iteration of the event loop. Each takes a
+# fraction of a microsecond.
+PARTITIONS_PER_ITERATION = 2000
 LOG_SUFFIX = ".log"
-# How many rooms the note for the next start may name.
-HANDOVER_ROOMS_MAX = 10_000
+# If more rooms than this have recorded activity, a clean stop saves none of it.
+SAVED_ROOMS_MAX = 10_000
 NEVER_MS = -1
 CHANGED_MEANWHILE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT)
 
 
 class StoredFolders(Protocol):
-    """Where logs are: the store."""
+    """The folders of logs in the data directories."""
 
     @property
     def offline_dirs(self) -> Collection[str]: ...
@@ -59,19 +61,23 @@ class StoredFolders(Protocol):
 
 
 class _Candidate(NamedTuple):
-    """A room without readers; it may have had events, which its files tell, as far as `mark`."""
+    """A room without recent readers, whose files are checked for recent events.
+
+    If the room's write state differs from `write_state` later, the room has had an event in the meantime.
+    """
 
     name: str
     topic_id: bytes
     path: str | None
-    mark: tuple[bool, int]
+    write_state: tuple[bool, int]
 
 
 class RoomCleanup:
-    """Called from the event loop. `removed_count` and `failures` tell what has been done since the start.
+    """The background task that deletes unused rooms. Use it only in the event loop's thread.
 
-    `is_in_use` is asked of a topic's name; it answers for groups, webhooks and whoever else keeps a place in a topic.
-    Until it can answer it raises KafkaError, and the round ends.
+    `removed_count` is the number of deleted rooms and `failures` the number of failed rounds, both since the start.
+    `is_in_use` takes a topic's name and returns whether a group, a webhook or another consumer keeps a position in the
+    topic. While this is not known yet, `is_in_use` raises KafkaError, and the round ends.
     """
 
     def __init__(
@@ -85,7 +91,7 @@ class RoomCleanup:
         is_in_use: Callable[[str], bool],
         fetched_before: Mapping[str, int] | None,
     ) -> None:
-        """`fetched_before` is what `handed_over` found: None if nobody knows what clients have read."""
+        """`fetched_before` is the activity that `load_activity` returned, or None if earlier reads are not known."""
         self._rooms = rooms
         self._topics = topics
         self._subscribers = subscribers
@@ -93,10 +99,10 @@ class RoomCleanup:
         self._stored = stored
         self._files = files
         self._is_in_use = is_in_use
-        # Before this nobody knows who has read what.
+        # Reads before this time are not known.
         self._known_since_ms = clock.now_ms() if fetched_before is None else 0
         topics.room_fetches.update(fetched_before or {})
-        # When a room was last seen with subscribers, by its topic's name.
+        # By topic name: the last time at which a round found subscribers of the room.
         self._subscribed: dict[str, int] = {}
         self.removed_count = 0
         self.failures = 0
@@ -105,19 +111,21 @@ class RoomCleanup:
     def close(self) -> None:
         self._task.cancel()
 
-    async def hand_over(self, metastore: MetaStore) -> None:
-        """Leave a note of which rooms were used for the next start. For a clean stop, after the last request."""
-        await self._note_fetches()
+    async def save_activity(self, metastore: MetaStore) -> None:
+        """Save the time of the last use of each room for the next start.
+
+        Called at a clean stop, after the last request.
+        """
+        await self._record_fetches()
         used = dict(self._topics.room_fetches)
         for name, seen_ms in self._subscribed.items():
             used[name] = max(seen_ms, used.get(name, 0))
-        if len(used) <= HANDOVER_ROOMS_MAX:
-            entry = metastore.get(HANDOVER_KEY)
+        if len(used) <= SAVED_ROOMS_MAX:
+            entry = metastore.get(ACTIVITY_KEY)
             try:
-                await metastore.commit([Change(HANDOVER_KEY, used, entry.revision if entry else 0)])
+                await metastore.commit([Change(ACTIVITY_KEY, used, entry.revision if entry else 0)])
             except StorageError:
-                # The next start takes every room for one that was read just now.
-                log.exception("it could not be noted which rooms clients have read")
+                log.exception("room activity could not be saved; after the next start every room counts as just used")
 
     async def _repeat(self) -> None:
         while True:
@@ -126,45 +134,46 @@ class RoomCleanup:
                 await self.round()
             except Exception:
                 self.failures += 1
-                log.exception("a clean-up of rooms failed")
+                log.exception("a clean-up round of rooms failed")
 
     # --- a round
 
     async def round(self) -> None:
-        """Look at every room once, and delete those that nobody uses."""
+        """Check every room once, and delete the unused ones."""
         timeout_ms = self._rooms.config.inactive_timeout_ms
-        await self._note_fetches()
-        # Where rooms are switched off nobody can use them. In a directory that is offline there may be anything.
+        await self._record_fetches()
+        # While rooms are disabled, clients cannot use them, so unused rooms must not be deleted. An offline directory
+        # may hold events of rooms that seem to be empty.
         is_wanted = timeout_ms != NEVER_MS and self._rooms.is_delete_allowed and self._rooms.config.is_enabled
         if not is_wanted or self._stored.offline_dirs:
             return
         limit_ms = self._clock.now_ms() - timeout_ms
-        await self._forget(limit_ms)
+        await self._expire_activity(limit_ms)
         if self._known_since_ms > limit_ms:
             return
         catalogue = self._topics.catalogue
         last, found = "", list[_Candidate]()
         try:
-            while names := catalogue.rooms_from(last, NAMES_PER_TURN):
+            while names := catalogue.rooms_from(last, NAMES_PER_ITERATION):
                 last = names[-1] + "\0"
                 for name in names:
                     facts = catalogue.find(name)
                     if facts is not None and self._is_idle(facts, limit_ms):
                         path = self._stored.path_of(_folder(name))
-                        found.append(_Candidate(name, facts.topic_id, path, self._mark(name)))
-                while len(found) >= FOLDERS_PER_PORTION:
-                    some, found = found[:FOLDERS_PER_PORTION], found[FOLDERS_PER_PORTION:]
-                    await self._judge(some, limit_ms)
-                    await asyncio.sleep(PORTION_PAUSE_SECONDS)
+                        found.append(_Candidate(name, facts.topic_id, path, self._write_state(name)))
+                while len(found) >= FOLDERS_PER_BATCH:
+                    some, found = found[:FOLDERS_PER_BATCH], found[FOLDERS_PER_BATCH:]
+                    await self._delete_idle(some, limit_ms)
+                    await asyncio.sleep(BATCH_PAUSE_SECONDS)
                 await asyncio.sleep(0)
-            await self._judge(found, limit_ms)
+            await self._delete_idle(found, limit_ms)
         except KafkaError as error:
-            # Groups are still being loaded, or the catalogue takes no changes: the next round tries again.
+            # Groups are still being loaded, or the catalogue accepts no changes: the next round tries again.
             self.failures += 1
-            log.warning("a clean-up of rooms ended early: %s", error)
+            log.warning("a clean-up round of rooms ended early and will be repeated: %s", error)
 
     def _is_idle(self, facts: TopicFacts, limit_ms: int) -> bool:
-        """Whether no reader speaks for a room; notes who reads it now."""
+        """Return whether a room was created before `limit_ms` and has had no reader since. Records current readers."""
         if not facts.is_room or facts.partition_count != 1 or facts.created_ms > limit_ms:
             return False
         name = facts.name
@@ -179,11 +188,11 @@ class RoomCleanup:
                 return False
         return name not in self._subscribed and name not in self._topics.room_fetches
 
-    async def _judge(self, candidates: Sequence[_Candidate], limit_ms: int) -> None:
-        """Delete those of them that had no event either, with one commit."""
+    async def _delete_idle(self, candidates: Sequence[_Candidate], limit_ms: int) -> None:
+        """Delete the candidates that have had no event since `limit_ms`, with one commit."""
         if not candidates:
             return
-        written = await self._topics.lanes.survey.run(lambda: [self._written_ms(one.path) for one in candidates])
+        written = await self._topics.lanes.survey.run(lambda: [self._last_write_ms(one.path) for one in candidates])
         idle = dict[Topic, _Candidate]()
         for one, written_ms in zip(candidates, written, strict=True):
             if written_ms <= limit_ms and not self._is_in_use(one.name):
@@ -193,7 +202,11 @@ class RoomCleanup:
 
         def is_idle(topic: Topic) -> bool:
             is_same = self._topics.live(topic.name) is topic
-            is_quiet = is_same and self._mark(topic.name) == idle[topic].mark and self._is_idle(topic.facts, limit_ms)
+            is_quiet = (
+                is_same
+                and self._write_state(topic.name) == idle[topic].write_state
+                and self._is_idle(topic.facts, limit_ms)
+            )
             return is_quiet and not self._is_in_use(topic.name)
 
         if not idle:
@@ -203,48 +216,51 @@ class RoomCleanup:
         except KafkaError as error:
             if error.code not in CHANGED_MEANWHILE:
                 raise
-            # Somebody deletes or changes one of them at this very moment: the next round looks at all of them again.
+            # A client has deleted or changed one of the rooms at the same time. The next round checks all rooms again.
             return
         self.removed_count += len(removed)
         for topic in removed:
-            log.info("removed the room %s: nobody has used it for a while", topic.name)
+            log.info("deleted the room %s: it has not been used for a while", topic.name)
 
-    def _mark(self, name: str) -> tuple[bool, int]:
-        """Another one after every append: a log that is not open was not written to, or is longer than it was."""
+    def _write_state(self, name: str) -> tuple[bool, int]:
+        """Return a value that changes with every append.
+
+        It is (True, appended bytes) for an open log, and (False, stored bytes) for a closed one.
+        """
         topic = self._topics.live(name)
         if topic is not None and topic.partitions[0].is_open:
             return True, topic.partitions[0].appended_bytes
         return False, self._topics.stored_bytes.get(_folder(name), 0)
 
-    def _written_ms(self, path: str | None) -> int:
-        """In the thread. When the last record came at the latest; 0 if there is none."""
+    def _last_write_ms(self, path: str | None) -> int:
+        """Return an upper bound for the arrival time of the last record; 0 if there is none. Called in a thread."""
         if path is None:
             return 0
         try:
             names = [name for name in self._files.listdir(path) if name.endswith(LOG_SUFFIX)]
             return max((self._files.modified_ms_of(os.path.join(path, name)) for name in names), default=0)
         except OSError:
-            return self._clock.now_ms()  # deleted meanwhile, or not readable: it stays
+            return self._clock.now_ms()  # deleted meanwhile, or unreadable: the room is kept
 
-    # --- notes
+    # --- recorded activity
 
-    async def _note_fetches(self) -> None:
-        """Take down what was read since the last time."""
+    async def _record_fetches(self) -> None:
+        """Record which partitions were read since the last call, and clear their read flags."""
         opened = list(self._topics.open_partitions)
-        for first in range(0, len(opened), PARTITIONS_PER_TURN):
-            for partition in opened[first : first + PARTITIONS_PER_TURN]:
+        for first in range(0, len(opened), PARTITIONS_PER_ITERATION):
+            for partition in opened[first : first + PARTITIONS_PER_ITERATION]:
                 if partition.is_fetched:
                     self._topics.note_fetch(partition)
             await asyncio.sleep(0)
 
-    async def _forget(self, limit_ms: int) -> None:
-        """Let go of notes that count no more; a note lasts for the timeout, whether its room is still there or not."""
-        for notes in (self._topics.room_fetches, self._subscribed):
-            names = list(notes)
-            for first in range(0, len(names), PARTITIONS_PER_TURN):
-                for name in names[first : first + PARTITIONS_PER_TURN]:
-                    if notes[name] <= limit_ms:
-                        del notes[name]
+    async def _expire_activity(self, limit_ms: int) -> None:
+        """Delete recorded activity that is older than `limit_ms`, also of rooms that no longer exist."""
+        for last_use in (self._topics.room_fetches, self._subscribed):
+            names = list(last_use)
+            for first in range(0, len(names), PARTITIONS_PER_ITERATION):
+                for name in names[first : first + PARTITIONS_PER_ITERATION]:
+                    if last_use[name] <= limit_ms:
+                        del last_use[name]
                 await asyncio.sleep(0)
 
 

@@ -1,9 +1,9 @@
-"""Room names and topic names: a room may be called anything, a topic only what Kafka allows, and each tells the other.
+"""Conversion between room names, which may be any text, and topic names, which follow Kafka's rules.
 
-A name that Kafka allows stays as it is. In any other, each byte of a character that is not allowed (in UTF-8) becomes
-`_xHH_` with two upper-case hexadecimal digits. An underscore in front of something that would then be taken for such
-an escape is escaped itself, and so are the dots of `.` and `..`. So no two rooms share a topic, and the room's name can
-be told from the topic's.
+A room name that Kafka allows is also the topic name. In any other name, each UTF-8 byte of a character that is not
+allowed becomes `_xHH_`, with two upper-case hexadecimal digits. An underscore that could be mistaken for the start of
+such an escape is escaped too, and so are the dots of `.` and `..`. The mapping is reversible: no two rooms share a
+topic, and the topic name determines the room name.
 """
 
 import re
@@ -11,20 +11,23 @@ import re
 from kwire.errors import InvalidName
 
 TOPIC_NAME_LENGTH_MAX = 249
-# Names that begin so are the server's own; clients come by no HTTP door to them.
+# The prefix of internal topics, which cannot be used as rooms.
 RESERVED_PREFIX = "__"
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+", re.ASCII)
 _ILLEGAL = "[^a-zA-Z0-9._-]"
-# An underscore that would begin an escape, whether its closing one is in the name or begins the next escape; and one
-# that would make a reserved name together with the escape behind it.
+# An underscore has to be escaped in two cases:
+# - The underscore and the characters after it look like an escape. The closing underscore of that escape is in the room
+#   name, or it is the first character of the escape for the next character.
+# - The underscore is the first character of the name, and the next character is escaped. The topic name would then
+#   begin with two underscores, which is the reserved prefix.
 _AMBIGUOUS = rf"_(?=x[0-9A-F]{{2}}(?:_|{_ILLEGAL}))|^_(?={_ILLEGAL})"
 _ESCAPED = re.compile(f"{_AMBIGUOUS}|{_ILLEGAL}")
 _ESCAPES = re.compile("(?:_x[0-9A-F]{2}_)+")
 
 
 def topic_of_room(room: str) -> str:
-    """The topic that a room is; InvalidName if no room can be called so."""
+    """Return the topic name of a room. Raises InvalidName if `room` is not a valid room name."""
     if "_x" in room or room in ("", ".", "..") or not _LEGAL.fullmatch(room):
         return _encoded(room)
     if room.startswith(RESERVED_PREFIX):
@@ -35,7 +38,7 @@ def topic_of_room(room: str) -> str:
 
 
 def room_of_topic(topic: str) -> str:
-    """What a topic is called as a room. A topic that no room name leads to is called by its own name."""
+    """Return the room name of a topic, or the topic name itself if no room has this topic name."""
     if "_x" not in topic:
         return topic
     try:
@@ -45,9 +48,13 @@ def room_of_topic(topic: str) -> str:
         return topic
 
 
-def range_of_prefix(prefix: str) -> str:
-    """What all topics begin with whose rooms begin with `prefix`; others may begin so too. Empty: with anything."""
-    # The end of the prefix may turn into an escape with what follows it, so it is left out of the range.
+def topic_prefix_of(prefix: str) -> str:
+    """Return a prefix of the topic names of all rooms whose names start with `prefix`.
+
+    The topic names of other rooms may start with the returned prefix, too. The returned prefix may be empty.
+    """
+    # Whether an underscore near the end of `prefix` is escaped depends on the characters that come after `prefix` in a
+    # room name. Therefore only the part before such an underscore is used.
     whole = re.sub(r"_(?:x[0-9A-F]{0,2})?\Z", "", prefix)
     return _ESCAPED.sub(_escape, whole) if whole not in (".", "..") else ""
 

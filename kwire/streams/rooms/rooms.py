@@ -1,27 +1,16 @@
-"""Rooms: topics of one partition that appear when somebody uses them, keep so much history, and go when nobody does.
+"""Rooms: finds, creates, lists, changes and deletes rooms.
 
-A room is nothing but a topic that says `kwire.room=true`: what it costs is its entry in the catalogue, and no object,
-file or timer of its own until an event comes. An ordinary topic of one partition can be used as a room too; it keeps
-its settings, and is never cleaned up.
+A room is a topic of one partition with the config `kwire.room=true`. It is created on first use, keeps a bounded
+history and is deleted when it has not been used for a while (`cleanup`). Until its first event, a room has only an
+entry in the catalogue, and no object, file or timer. An ordinary topic of one partition can be used as a room, too.
+Such a topic keeps its own configs and is never cleaned up.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
-from kwire.broker.rooms.making import RoomMaking
-from kwire.broker.rooms.names import range_of_prefix, room_of_topic, topic_of_room
-from kwire.broker.rooms.settings import (
-    NOTHING_ELSE,
-    RoomOverrides,
-    RoomRetention,
-    changed_retention,
-    default_retention,
-    new_room_configs,
-    retention_configs,
-    retention_of,
-)
-from kwire.broker.topics import NewTopic, Topic, Topics
+from kwire.broker.topics.topics import NewTopic, Topic, Topics
 from kwire.config import RoomsConfig
 from kwire.errors import (
     ErrorCode,
@@ -34,15 +23,29 @@ from kwire.errors import (
     TopicHasPartitions,
 )
 from kwire.streams.log import StreamLog
+from kwire.streams.rooms.batched_creation import RoomCreator
+from kwire.streams.rooms.names import room_of_topic, topic_of_room, topic_prefix_of
+from kwire.streams.rooms.settings import (
+    NO_OVERRIDES,
+    RoomOverrides,
+    RoomRetention,
+    changed_retention,
+    default_retention,
+    new_room_configs,
+    retention_configs,
+    retention_of,
+)
 
-# Names looked at for one page; a page of rooms that begin with something rare ends early, and the next one goes on.
+# The maximum number of names examined for one page. If few of them match the prefix, the page has fewer rooms than
+# requested, and the next page continues after the examined names.
 NAMES_PER_PAGE_MAX = 10_000
-# Who publishes finds the room in one turn of the loop, and the events are appended at the end of it or in the next.
-TURNS_OF_PUBLISHING = 3
+# After this many iterations of the event loop, every event that was published before has been appended. A publisher
+# looks up the room in one iteration, and its events are appended at the end of that iteration or in the next.
+PUBLISH_ITERATIONS = 3
 
 
 class Subscribers(Protocol):
-    """The subscribers of rooms: `subscriptions/registry.py`."""
+    """The subscribers of rooms; implemented by `Subscriptions`."""
 
     def count_of(self, log: StreamLog) -> int: ...
 
@@ -56,7 +59,10 @@ class Room(NamedTuple):
 
     @property
     def epoch(self) -> str:
-        """Another one when a room was deleted and made again: its offsets begin anew."""
+        """The incarnation of the room.
+
+        It changes when the room is deleted and created again, because the offsets then restart at 0.
+        """
         return self.log.incarnation
 
     @property
@@ -65,7 +71,7 @@ class Room(NamedTuple):
 
 
 class RoomStats(NamedTuple):
-    """What can be told of a room. Times are None if there is none, or nobody knows."""
+    """Facts and counters of a room. A time is None if it is not known, or if there was no event."""
 
     name: str
     topic: str
@@ -81,8 +87,8 @@ class RoomStats(NamedTuple):
     retention: RoomRetention
 
 
-class RoomGlance(NamedTuple):
-    """What is known of a room without making anything live for it."""
+class RoomSummary(NamedTuple):
+    """The facts of a room that are known without opening its log."""
 
     name: str
     created_at_ms: int | None
@@ -90,24 +96,31 @@ class RoomGlance(NamedTuple):
 
 
 class RoomsPage(NamedTuple):
-    """Some rooms in the order of their topics' names; `next` is what to give as `after` for those that follow."""
+    """One page of rooms, in the order of their topic names.
+
+    `next` is the argument `after` for the next page, or None if this is the last page.
+    """
 
     names: list[str]
     next: str | None
 
 
 class Rooms:
-    """All rooms. Finding one is dictionary work; making and deleting are durable. Raises StreamError or KafkaError."""
+    """All rooms of this server. The methods raise StreamError or KafkaError.
+
+    A lookup reads only memory. The creation or deletion of a room is durable when the method returns.
+    """
 
     def __init__(
         self, topics: Topics, config: RoomsConfig, subscribers: Subscribers, *, is_delete_allowed: bool = True
     ) -> None:
         self._topics = topics
         self._subscribers = subscribers
-        self._making = RoomMaking(topics)
+        self._creator = RoomCreator(topics)
         self.is_delete_allowed = is_delete_allowed
-        # Topics that are being cleaned up: who asks for one of them now gets a new one behind it.
-        self._leaving: set[str] = set()
+        # The names of topics that `clean_up` is checking or deleting. `get` raises RoomNotFound for them, and
+        # `get_or_create` waits until `clean_up` has ended.
+        self._deleting: set[str] = set()
         self.config = config
 
     @property
@@ -117,27 +130,30 @@ class Rooms:
     def get(self, name: str) -> Room:
         topic_name = topic_of_room(name)
         topic = self._topics.get(topic_name) if self.config.is_enabled else None
-        if topic is None or topic_name in self._leaving:
+        if topic is None or topic_name in self._deleting:
             raise RoomNotFound(name)
         return _as_room(name, topic)
 
     async def get_or_create(self, name: str) -> Room:
-        """A room for somebody who publishes or subscribes to it."""
+        """Return the room that a client publishes or subscribes to.
+
+        Creates the room if it does not exist and auto-creation is enabled.
+        """
         try:
             return self.get(name)
         except RoomNotFound:
             if not (self.config.is_auto_create and self.config.is_enabled):
                 raise
         try:
-            return _as_room(name, await self._make(name, default_retention(self.config)))
+            return _as_room(name, await self._create(name, default_retention(self.config)))
         except TooManyRooms as error:
             missing = RoomNotFound(name)
             missing.message = f"{missing.message}, and {error.message}"
             missing.details["limit"] = self.config.rooms_max
             raise missing from error
 
-    async def create(self, name: str, overrides: RoomOverrides = NOTHING_ELSE) -> tuple[Room, bool]:
-        """A room as somebody wants it, and whether it was made for it; one that is there is changed."""
+    async def create(self, name: str, overrides: RoomOverrides = NO_OVERRIDES) -> tuple[Room, bool]:
+        """Create a room, or apply `overrides` to an existing room. Returns the room, and True if it was created."""
         if not self.config.is_enabled:
             raise RoomNotFound(name)
         try:
@@ -145,9 +161,9 @@ class Rooms:
         except RoomNotFound:
             default = default_retention(self.config)
             wanted = changed_retention(default, overrides, self.config) if not overrides.is_empty else default
-            is_made_already = self._making.has(topic_of_room(name))
-            room = _as_room(name, await self._make(name, wanted))
-            if not is_made_already:
+            is_being_created = self._creator.has(topic_of_room(name))
+            room = _as_room(name, await self._create(name, wanted))
+            if not is_being_created:
                 return room, True
         await self._change(room, overrides)
         return room, False
@@ -166,31 +182,32 @@ class Rooms:
             raise RoomNotFound(name) from error
 
     async def clean_up(self, topics: Sequence[Topic], is_idle: Callable[[Topic], bool]) -> Sequence[Topic]:
-        """Delete those of these rooms' topics that are idle, and tell which.
+        """Delete the given topics for which `is_idle` is true. Returns the deleted topics.
 
-        While that is judged and done, who wants one of the rooms gets the one that is there behind it: the same, or
-        another one. Who held it before and publishes is refused, so no event is acknowledged and deleted.
+        Meanwhile calls of `get_or_create` and `create` for these rooms wait. They then return the same room if it was
+        not deleted, and otherwise a new room. A room that is being deleted refuses appends through Room objects that
+        were returned before, so no event is acknowledged and then deleted.
         """
-        names = {topic.name for topic in topics} - self._leaving
-        self._leaving |= names
+        names = {topic.name for topic in topics} - self._deleting
+        self._deleting |= names
         try:
-            # What was published to them before has been appended when the turns that were due are over.
-            for _ in range(TURNS_OF_PUBLISHING):
+            # Wait until events that were already published to these rooms have been appended.
+            for _ in range(PUBLISH_ITERATIONS):
                 await asyncio.sleep(0)
             return await self._topics.delete_idle([topic for topic in topics if topic.name in names], is_idle)
         finally:
-            self._leaving -= names
+            self._deleting -= names
 
     def list(self, after: str = "", limit: int = 100, prefix: str = "") -> RoomsPage:
-        """The next rooms behind `after` whose names begin with `prefix`."""
+        """Return up to `limit` rooms after `after` whose names start with `prefix`, ordered by their topic names."""
         if not self.config.is_enabled:
             return RoomsPage([], None)
-        start = range_of_prefix(prefix)
+        start = topic_prefix_of(prefix)
         first = max(start, topic_of_room(after) + "\0" if after else "")
         names: list[str] = []
-        # One more than is told, to know whether others follow.
-        looked_at = self._topics.catalogue.rooms_from(first, NAMES_PER_PAGE_MAX if prefix else limit + 1)
-        for topic_name in looked_at:
+        # Request one more name than is returned, to find out whether there are more rooms.
+        candidates = self._topics.catalogue.rooms_from(first, NAMES_PER_PAGE_MAX if prefix else limit + 1)
+        for topic_name in candidates:
             if not topic_name.startswith(start):
                 return RoomsPage(names, None)
             name = room_of_topic(topic_name)
@@ -198,20 +215,20 @@ class Rooms:
                 if len(names) == limit:
                     return RoomsPage(names, names[-1])
                 names.append(name)
-        is_end = len(looked_at) < NAMES_PER_PAGE_MAX
-        return RoomsPage(names, None if is_end else room_of_topic(looked_at[-1]))
+        is_end = len(candidates) < NAMES_PER_PAGE_MAX
+        return RoomsPage(names, None if is_end else room_of_topic(candidates[-1]))
 
-    def glance(self, name: str) -> RoomGlance | None:
-        """For those who tell of many; None if it is gone, or just going."""
+    def summary(self, name: str) -> RoomSummary | None:
+        """Return the summary of a room without opening its log; None if the room does not exist or is being deleted."""
         topic_name = topic_of_room(name)
         facts, live = self._topics.catalogue.find(topic_name), self._topics.live(topic_name)
-        if facts is None or topic_name in self._leaving:
+        if facts is None or topic_name in self._deleting:
             return None
         count = sum(map(self._subscribers.count_of, live.streams_in_use)) if live else 0
-        return RoomGlance(name, facts.created_ms if facts.created_ms >= 0 else None, count)
+        return RoomSummary(name, facts.created_ms if facts.created_ms >= 0 else None, count)
 
     def stats(self, room: Room) -> RoomStats:
-        """Opens the log if need be, which takes a third of a millisecond."""
+        """Return facts and counters of a room. Opens the log if necessary, which takes a third of a millisecond."""
         bounds, usage, facts = room.log.bounds(), room.log.usage(), room.topic.facts
         return RoomStats(
             name=room.name,
@@ -230,15 +247,15 @@ class Rooms:
 
     # --- changes
 
-    async def _make(self, name: str, retention: RoomRetention) -> Topic:
+    async def _create(self, name: str, retention: RoomRetention) -> Topic:
         topic_name = topic_of_room(name)
         new = NewTopic(topic_name, 1, new_room_configs(retention, self.config))
-        if topic_name not in self._leaving:
+        if topic_name not in self._deleting:
             self._check(name, new)
-        if not self._making.has(topic_name) and self.count + self._making.count >= self.config.rooms_max:
+        if not self._creator.has(topic_name) and self.count + self._creator.count >= self.config.rooms_max:
             raise TooManyRooms(self.config.rooms_max)
         try:
-            return await self._making.make(new)
+            return await self._creator.create(new)
         except KafkaError as error:
             raise _as_stream_error(name, error) from error
 

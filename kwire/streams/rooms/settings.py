@@ -1,29 +1,34 @@
-"""What bounds a room's history: the modes of rooms, and the topic settings that they are stored as.
+"""The retention modes of rooms, and the topic configs that store them.
 
-They are written down in the topic when the room is made: a change of the server's defaults is for rooms made later.
+The configs are set when a room is created. A change of the server's defaults affects only rooms that are created later.
 """
 
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from kwire.broker.catalogue import ROOM_CONFIG
+from kwire.broker.topics.catalogue import ROOM_CONFIG
 from kwire.config import RoomsConfig
+from kwire.config.resources.topic import TopicSettings
 from kwire.errors import ErrorCode, KafkaError
-from kwire.topic_config import TopicSettings
 
 TIME, COUNT, HYBRID, INFINITE = "time", "count", "hybrid", "infinite"
 NO_BOUND = -1
 
 _HOUR_MS = 3_600_000
-# Time bounds whole segments, so a room closes its segments often: events stay for a twelfth of the time longer at most.
+# Retention by time deletes whole segments. A room begins this many segments per retention time, but not more than one
+# per _SEGMENT_MS_MIN. So events are kept longer by at most a twelfth of the retention time, or by _SEGMENT_MS_MIN if
+# that is more.
 _SEGMENTS_PER_TIME = 12
 _SEGMENT_MS_MIN = 60_000
-# The disk space of events beyond the count is given back by the segment.
+# Retention by count frees disk space in whole segments, so the segments of rooms are small.
 _SEGMENT_BYTES = 16 * 1024 * 1024
 
 
 class RoomOverrides(NamedTuple):
-    """What somebody wants of one room; None is as it is, or the server's default where there is no room yet."""
+    """The settings that a client requests for one room.
+
+    None keeps the current value. For a new room, None selects the server's default.
+    """
 
     retention_mode: str | None = None
     retention_hours: float | None = None
@@ -31,14 +36,14 @@ class RoomOverrides(NamedTuple):
 
     @property
     def is_empty(self) -> bool:
-        return self == NOTHING_ELSE
+        return self == NO_OVERRIDES
 
 
-NOTHING_ELSE = RoomOverrides()
+NO_OVERRIDES = RoomOverrides()
 
 
 class RoomRetention(NamedTuple):
-    """The bounds of a room; None is no bound of that kind."""
+    """The retention limits of a room. None stands for no limit."""
 
     mode: str
     hours: float | None
@@ -54,8 +59,8 @@ def default_retention(config: RoomsConfig) -> RoomRetention:
 
 
 def retention_of(settings: TopicSettings) -> RoomRetention:
-    """The bounds in force of a room, or of any topic that is used as one."""
-    hours = settings.retention_ms / _HOUR_MS if settings.is_deleted and settings.retention_ms >= 0 else None
+    """The current retention limits of a room, or of a topic that is used as one."""
+    hours = settings.retention_ms / _HOUR_MS if settings.has_delete_policy and settings.retention_ms >= 0 else None
     max_events = settings.retention_messages if settings.retention_messages >= 0 else None
     if hours is not None and hours.is_integer():
         hours = int(hours)
@@ -63,7 +68,10 @@ def retention_of(settings: TopicSettings) -> RoomRetention:
 
 
 def changed_retention(now: RoomRetention, overrides: RoomOverrides, config: RoomsConfig) -> RoomRetention:
-    """The bounds that somebody wants. A bound given without a mode comes to those there are."""
+    """Return the retention limits after `overrides` are applied to `now`. Raises KafkaError if they are invalid.
+
+    If `overrides` has a limit but no mode, the limit replaces the current one of its kind, and the other limit is kept.
+    """
     hours, max_events = overrides.retention_hours, overrides.max_events
     if hours is not None and not 0 < hours <= _HOURS_MAX:
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"retention_hours must be more than 0 and at most {_HOURS_MAX}")
@@ -76,7 +84,7 @@ def changed_retention(now: RoomRetention, overrides: RoomOverrides, config: Room
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"retention_mode must be {TIME}, {COUNT}, {HYBRID} or {INFINITE}, not {mode!r}"
         )
-    # What a mode needs and nobody has said is the server's default.
+    # If the mode needs a limit that neither the request nor the room has, the server's default is used.
     return RoomRetention(
         mode,
         (config.retention_hours if hours is None else hours) if mode in (TIME, HYBRID) else None,
@@ -85,7 +93,7 @@ def changed_retention(now: RoomRetention, overrides: RoomOverrides, config: Room
 
 
 def retention_configs(retention: RoomRetention) -> dict[str, str]:
-    """The topic settings that say so."""
+    """The topic configs that store `retention`."""
     configs = {
         "retention.ms": str(NO_BOUND),
         "kwire.retention.messages": str(NO_BOUND if retention.max_events is None else retention.max_events),
@@ -98,7 +106,7 @@ def retention_configs(retention: RoomRetention) -> dict[str, str]:
 
 
 def new_room_configs(retention: RoomRetention, config: RoomsConfig) -> Mapping[str, str]:
-    """All that a new room says for itself."""
+    """The topic configs of a new room."""
     return {
         ROOM_CONFIG: "true",
         "cleanup.policy": "delete",

@@ -1,19 +1,13 @@
-"""All subscriptions of this node, and how plain Python code subscribes.
+"""Subscriptions: delivery of the events of a log, first history, then live, to sockets or to Python code.
 
-subscription = await subscriptions.subscribe("lobby", log, Start.parse(-50), sink)
-... answer the request with subscription.facts ...
-subscription.begin()
+`Subscriptions.subscribe` delivers to a sink, `subscribe_messages` returns an asynchronous iterator."""
 
-messages = await subscribe_messages(subscriptions, "lobby", log, FROM_OLDEST)
-async for message in messages: ...
-"""
-
-from kwire.broker.subscriptions.marks import CaughtUp, Checkpoint, Closed, Gap, Lagging, Mark
-from kwire.broker.subscriptions.messages import Message, SubscribedMessages
-from kwire.broker.subscriptions.portions import Encoding, Portion
-from kwire.broker.subscriptions.registry import Subscriptions, subscribe_messages
-from kwire.broker.subscriptions.start import FROM_NEWEST, FROM_OLDEST, Start
-from kwire.broker.subscriptions.subscription import OnLag, Sink, SubscribeOptions, Subscription, SubscriptionFacts
+from kwire.streams.subscriptions.control_messages import CaughtUp, Checkpoint, Closed, ControlMessage, Gap, Lagging
+from kwire.streams.subscriptions.event_batches import Encoding, EventBatch
+from kwire.streams.subscriptions.messages import Message, SubscribedMessages
+from kwire.streams.subscriptions.registry import Subscriptions, subscribe_messages
+from kwire.streams.subscriptions.start import FROM_NEWEST, FROM_OLDEST, Start
+from kwire.streams.subscriptions.subscription import OnLag, Sink, SubscribeOptions, Subscription, SubscriptionFacts
 
 __all__ = [
     "FROM_NEWEST",
@@ -21,13 +15,13 @@ __all__ = [
     "CaughtUp",
     "Checkpoint",
     "Closed",
+    "ControlMessage",
     "Encoding",
+    "EventBatch",
     "Gap",
     "Lagging",
-    "Mark",
     "Message",
     "OnLag",
-    "Portion",
     "Sink",
     "Start",
     "SubscribeOptions",

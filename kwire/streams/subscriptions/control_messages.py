@@ -1,27 +1,27 @@
-"""Marks: what a subscription tells its reader besides events.
+"""Control messages: the messages other than events that a subscription sends to its subscriber.
 
-Every mark carries `offset`, the last offset that was delivered or passed over, -1 before any. Who resumes at
-`offset + 1` misses nothing but what a :class:`Gap` has named.
+Each message has `offset`, the offset before the subscription's position; -1 if the position is 0. A subscriber that
+resumes at `offset + 1` misses only the events that a :class:`Gap` has reported.
 """
 
 from typing import NamedTuple
 
 
 class CaughtUp(NamedTuple):
-    """Everything that was stored when reading began has been delivered; what follows is live."""
+    """All events that were stored when reading began have been delivered. The following events are live."""
 
     offset: int
 
 
 class Lagging(NamedTuple):
-    """The reader is `behind` events behind the head, or has taken nothing for long: half of what it may be."""
+    """A warning: the subscriber has reached half of its allowed lag or stall time. It lags by `behind` events."""
 
     offset: int
     behind: int
 
 
 class Gap(NamedTuple):
-    """The events `from_offset` to `to_offset`, both included, are not delivered; `reason` is one of the three below."""
+    """The events from `from_offset` to `to_offset`, both included, are not delivered. `reason` is given below."""
 
     from_offset: int
     to_offset: int
@@ -32,27 +32,28 @@ class Gap(NamedTuple):
         return self.to_offset
 
 
-# Why there is a gap: the rule `drop` left them out, retention took them before they were read, or nobody can read them.
+# Reasons of a gap: the rule `drop` skipped the events, retention deleted them before delivery, or they are damaged.
 DROPPED = "lagged"
 RETENTION = "retention"
 DAMAGED = "damaged"
 
 
 class Checkpoint(NamedTuple):
-    """A place to remember, now and then: also when nothing passed the reader's filter."""
+    """A position to resume from. It is sent periodically, even if the subscriber's filter has excluded all events."""
 
     offset: int
 
 
 class Closed(NamedTuple):
-    """The last word: nothing follows. `code` is one of those below."""
+    """The last message: the subscription has ended. `code` is one of the codes below."""
 
     code: str
     reason: str
     offset: int
 
 
-# Why a subscription ends by itself; three of them are also errors of their own in kwire/errors.py.
+# The values of `Closed.code`. BroadcastFailed, OffsetOutOfRange, RoomNotFound and SubscriptionFailed are also errors in
+# kwire/errors.py.
 LAGGED = "SubscriptionLagged"
 BROADCAST_FAILED = "BroadcastFailed"
 OFFSET_OUT_OF_RANGE = "OffsetOutOfRange"
@@ -60,4 +61,4 @@ ROOM_NOT_FOUND = "RoomNotFound"
 SUBSCRIPTION_FAILED = "SubscriptionFailed"
 STOPPING = "ServerStopping"
 
-Mark = CaughtUp | Lagging | Gap | Checkpoint | Closed
+ControlMessage = CaughtUp | Lagging | Gap | Checkpoint | Closed

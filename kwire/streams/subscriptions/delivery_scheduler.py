@@ -1,7 +1,8 @@
-"""Whose turn it is: live events first, then those who read history, a bounded amount of each per turn of the loop.
+"""DeliveryScheduler: runs the delivery work of all subscriptions, a bounded amount per iteration of the event loop.
 
-There is no task and no timer per subscriber. One call per loop turn serves whoever has work; one timer looks after
-those who take nothing and those who are due a checkpoint, and runs only while there are any.
+Live feeds run first, then subscriptions that read history. Subscribers have no tasks and no timers of their own. One
+call per iteration runs the queued work of all subscribers. One timer checks for stalled subscribers and due
+checkpoints, and runs only while there may be any.
 """
 
 import logging
@@ -13,15 +14,16 @@ from kwire.clock import Clock
 
 log = logging.getLogger("kwire.broker")
 
-# One unit is an event decoded, or half a portion handed to one subscriber: some microseconds each.
-LIVE_UNITS_PER_TURN = 1000
-HISTORY_UNITS_PER_TURN = 500
-# What a look at a tail or a reader costs although it had nothing to say.
-UNITS_PER_LOOK = 2
-# Tails that are asked in one turn whether time has brought something.
-LOOKS_PER_TURN = 1000
-LOOK_MS_MAX = 100
-LOOK_MS_MIN = 5
+# Limits of the work in one iteration, in units of some microseconds. Decoding an event takes one unit. Delivering a
+# batch to one subscriber takes at least two.
+LIVE_UNITS_PER_ITERATION = 1000
+HISTORY_UNITS_PER_ITERATION = 500
+# The fixed cost of a step of a feed or subscription, in units. It is added even if the step had nothing to do.
+UNITS_PER_STEP = 2
+# The maximum number of feeds whose `tick` is called in one iteration.
+TICKS_PER_ITERATION = 1000
+TICK_MS_MAX = 100
+TICK_MS_MIN = 5
 
 
 class Timer(Protocol):
@@ -33,89 +35,92 @@ CallLater = Callable[[float, Callable[[], None]], Timer]
 
 
 class LiveWork(Protocol):
-    """A tail: it delivers what is new."""
+    """The scheduled work of a live feed: delivery of new events."""
 
     is_queued: bool
 
     def step(self, units_max: int) -> int:
-        """Do some of it; how much it was."""
+        """Do up to `units_max` units of work. Returns the units done."""
         ...
 
     @property
     def has_more(self) -> bool: ...
 
-    def look(self) -> bool:
-        """See to what time brings; False when there is nothing more to wait for."""
+    def tick(self) -> bool:
+        """Schedule checks that depend on time. Returns False if no further tick is needed."""
         ...
 
 
 class HistoryWork(Protocol):
-    """A subscription that reads at its own pace."""
+    """The scheduled work of a subscription that reads history."""
 
     is_queued: bool
 
     def step(self) -> int:
-        """Read one portion; it asks for its next turn itself. How much it was."""
+        """Read and deliver one batch, and queue the next step if there is more. Returns the units of work done."""
         ...
 
 
-class DeliveryTurns:
-    """Called from the event loop. `call_soon` runs a function in the loop's next turn, `call_later` after seconds."""
+class DeliveryScheduler:
+    """The queues of live and history work, and the timer. Use it only in the event loop's thread.
 
-    def __init__(self, clock: Clock, call_soon: CallSoon, call_later: CallLater, look_ms: int) -> None:
+    `call_soon` runs a function in the next iteration of the event loop, `call_later` after a number of seconds.
+    """
+
+    def __init__(self, clock: Clock, call_soon: CallSoon, call_later: CallLater, tick_ms: int) -> None:
         self.clock = clock
         self._call_soon = call_soon
         self._call_later = call_later
-        self._look_seconds = min(max(look_ms, LOOK_MS_MIN), LOOK_MS_MAX) / 1000
+        self._tick_seconds = min(max(tick_ms, TICK_MS_MIN), TICK_MS_MAX) / 1000
         self._live: deque[LiveWork] = deque()
         self._history: deque[HistoryWork] = deque()
         self._watched: dict[LiveWork, None] = {}
-        # Those of them that are still to be looked at this time.
-        self._to_look_at: list[LiveWork] = []
+        # Watched feeds whose `tick` is still to be called in this round.
+        self._pending_ticks: list[LiveWork] = []
         self._is_called = False
         self._timer: Timer | None = None
         self._is_closed = False
 
-    def add_live(self, tail: LiveWork) -> None:
-        """It has something to deliver."""
-        if not tail.is_queued:
-            tail.is_queued = True
-            self._live.append(tail)
+    def add_live(self, feed: LiveWork) -> None:
+        """Queue a feed that has something to deliver."""
+        if not feed.is_queued:
+            feed.is_queued = True
+            self._live.append(feed)
             if not self._is_called:
                 self._call()
 
-    def add_history(self, reader: HistoryWork) -> None:
-        """It can read on."""
-        if not reader.is_queued:
-            reader.is_queued = True
-            self._history.append(reader)
+    def add_history(self, subscription: HistoryWork) -> None:
+        """Queue a subscription that can continue to read."""
+        if not subscription.is_queued:
+            subscription.is_queued = True
+            self._history.append(subscription)
             if not self._is_called:
                 self._call()
 
-    def look_later(self, tail: LiveWork) -> None:
-        """Somebody in it waits for time to pass."""
-        if tail not in self._watched:
-            self._watched[tail] = None
-            self._look_again()
+    def schedule_tick(self, feed: LiveWork) -> None:
+        """Call the feed's `tick` periodically, until it returns False."""
+        if feed not in self._watched:
+            self._watched[feed] = None
+            self._start_timer()
 
-    def forget(self, tail: LiveWork) -> None:
-        self._watched.pop(tail, None)
+    def forget(self, feed: LiveWork) -> None:
+        self._watched.pop(feed, None)
         if not self._watched:
-            self._stop_looking()
+            self._stop_timer()
 
     def close(self) -> None:
         self._is_closed = True
         self._live.clear()
         self._history.clear()
         self._watched.clear()
-        self._stop_looking()
+        self._stop_timer()
 
     def _call(self) -> None:
         if not self._is_closed:
             self._is_called = True
-            self._call_soon(self._turn)
+            self._call_soon(self._run)
 
-    def _turn(self) -> None:
+    def _run(self) -> None:
         self._is_called = False
         try:
             self._serve()
@@ -124,52 +129,52 @@ class DeliveryTurns:
                 self._call()
 
     def _serve(self) -> None:
-        units = LIVE_UNITS_PER_TURN
-        # Each has one go: who has more stands behind the others.
+        units = LIVE_UNITS_PER_ITERATION
+        # Each feed runs one step. A feed with more work is then added to the end of the queue.
         for _ in range(len(self._live)):
             if units <= 0 or not self._live:
                 break
-            tail = self._live.popleft()
-            tail.is_queued = False
-            units -= tail.step(units) + UNITS_PER_LOOK
-            if tail.has_more:
-                self.add_live(tail)
-        units = HISTORY_UNITS_PER_TURN
+            feed = self._live.popleft()
+            feed.is_queued = False
+            units -= feed.step(units) + UNITS_PER_STEP
+            if feed.has_more:
+                self.add_live(feed)
+        units = HISTORY_UNITS_PER_ITERATION
         for _ in range(len(self._history)):
             if units <= 0 or not self._history:
                 break
-            reader = self._history.popleft()
-            reader.is_queued = False
-            units -= reader.step() + UNITS_PER_LOOK
+            subscription = self._history.popleft()
+            subscription.is_queued = False
+            units -= subscription.step() + UNITS_PER_STEP
 
-    # --- what time brings
+    # --- the timer
 
-    def _look_again(self) -> None:
-        if self._timer is None and not self._to_look_at and not self._is_closed:
-            self._timer = self._call_later(self._look_seconds, self._look)
+    def _start_timer(self) -> None:
+        if self._timer is None and not self._pending_ticks and not self._is_closed:
+            self._timer = self._call_later(self._tick_seconds, self._tick)
 
-    def _stop_looking(self) -> None:
-        self._to_look_at = []
+    def _stop_timer(self) -> None:
+        self._pending_ticks = []
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look(self) -> None:
+    def _tick(self) -> None:
         self._timer = None
-        self._to_look_at = list(self._watched)
-        self._look_at_some()
+        self._pending_ticks = list(self._watched)
+        self._tick_some()
 
-    def _look_at_some(self) -> None:
-        some, self._to_look_at = self._to_look_at[:LOOKS_PER_TURN], self._to_look_at[LOOKS_PER_TURN:]
-        for tail in some:
+    def _tick_some(self) -> None:
+        some, self._pending_ticks = self._pending_ticks[:TICKS_PER_ITERATION], self._pending_ticks[TICKS_PER_ITERATION:]
+        for feed in some:
             try:
-                is_over = not tail.look()
-            except Exception:  # the others wait for time to pass too
-                log.exception("a tail could not be looked at")
+                is_over = not feed.tick()
+            except Exception:  # must not prevent the ticks of other feeds
+                log.exception("the periodic check of a live feed failed")
                 is_over = True
             if is_over:
-                self._watched.pop(tail, None)
-        if self._to_look_at:
-            self._call_soon(self._look_at_some)
+                self._watched.pop(feed, None)
+        if self._pending_ticks:
+            self._call_soon(self._tick_some)
         elif self._watched:
-            self._look_again()
+            self._start_timer()

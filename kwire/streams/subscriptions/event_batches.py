@@ -1,22 +1,28 @@
-"""A portion: some events that lie one after the other, decoded once and encoded once for everybody who gets them."""
+"""EventBatch: consecutive events of a log, decoded once and encoded once per format for all subscribers."""
 
 from collections.abc import Callable, Sequence
 
-from kwire.broker.events.event import Event
+from kwire.streams.events.event import Event
 
-# The name of the room or topic as its readers know it, and events: the bytes for a socket. Told apart by identity.
+# A function that encodes events for a socket. Its first argument is the name of the room or topic that the subscriber
+# has used. Two encodings are the same only if they are the same function object.
 Encoding = Callable[[str, Sequence[Event]], bytes]
 
-# Each encoding costs memory as long as the portion is remembered: WebSocket, SSE and NDJSON, and some to spare.
+# The maximum number of cached encodings per batch. They use memory while the batch exists. WebSocket, SSE and NDJSON
+# need one encoding each, and the limit leaves some for further formats.
 ENCODINGS_MAX = 8
-# Readers of one room with different filters; beyond this each one is filtered by itself.
+# The maximum number of cached filtered versions per batch. Further filters are applied for each subscriber separately.
 FILTERS_MAX = 16
-# Bytes that are about as much work to hand to a sink as a portion is that has next to none.
+# The delivery of a batch takes two units of work, and one more for each BYTES_PER_UNIT bytes that are written to the
+# sink.
 BYTES_PER_UNIT = 8 * 1024
 
 
-class Portion:
-    """Events of the offsets from `start_offset` up to, not including, `next_offset`; there may be none in it."""
+class EventBatch:
+    """The events from `start_offset` up to, but not including, `next_offset`. There may be no events in this range.
+
+    Unlike a Kafka record batch, an EventBatch exists only in memory, and its bounds depend on the read that created it.
+    """
 
     __slots__ = ("_encoded", "_filtered", "_size_bytes", "events", "is_shared", "name", "next_offset", "start_offset")
 
@@ -25,15 +31,16 @@ class Portion:
         self.events = events
         self.start_offset = start_offset
         self.next_offset = next_offset
-        # False for the first reader of a part that was made for him: it is filtered and encoded for him.
+        # False for a filtered or shortened version until a second subscriber uses it. The work of making the version is
+        # added to the delivery to the first subscriber.
         self.is_shared = True
         self._size_bytes: int | None = None
         self._encoded: dict[Encoding, bytes] | None = None
-        self._filtered: dict[frozenset[str], Portion] | None = None
+        self._filtered: dict[frozenset[str], EventBatch] | None = None
 
     @property
     def size_bytes(self) -> int:
-        """What its events take in the log, about."""
+        """The approximate size of the events in the log."""
         size_bytes = self._size_bytes
         if size_bytes is None:
             size_bytes = self._size_bytes = sum([event.size_bytes for event in self.events])
@@ -41,11 +48,11 @@ class Portion:
 
     @property
     def units(self) -> int:
-        """How much work it is to hand it to one reader, in the units of `turns.py`."""
+        """The work of delivering the batch to one subscriber, in the units of `delivery_scheduler`."""
         return 2 + self.size_bytes // BYTES_PER_UNIT
 
     def encoded(self, encoding: Encoding) -> bytes:
-        """The bytes of all events; the very same object for everybody who asks in this encoding."""
+        """Return the encoded events. All subscribers with this encoding get the same bytes object if it is cached."""
         known = self._encoded
         if known is None:
             known = self._encoded = {}
@@ -56,28 +63,28 @@ class Portion:
                 known[encoding] = data
         return data
 
-    def only(self, types: frozenset[str]) -> "Portion":
-        """The same offsets, without the events of other types."""
+    def only(self, types: frozenset[str]) -> "EventBatch":
+        """Return a batch for the same range of offsets that has only the events of these types."""
         known = self._filtered
         if known is None:
             known = self._filtered = {}
-        portion = known.get(types)
-        if portion is None:
+        batch = known.get(types)
+        if batch is None:
             events = [event for event in self.events if event.type in types]
-            portion = self._with(events, self.start_offset)
+            batch = self._with(events, self.start_offset)
             if len(known) < FILTERS_MAX:
-                known[types] = portion
+                known[types] = batch
         else:
-            portion.is_shared = True
-        return portion
+            batch.is_shared = True
+        return batch
 
-    def since(self, offset: int) -> "Portion":
-        """What of it lies at `offset` or behind."""
+    def since(self, offset: int) -> "EventBatch":
+        """Return the part of the batch from `offset` on."""
         return self._with([event for event in self.events if event.offset >= offset], offset)
 
-    def _with(self, events: Sequence[Event], start_offset: int) -> "Portion":
+    def _with(self, events: Sequence[Event], start_offset: int) -> "EventBatch":
         if len(events) == len(self.events):
             events = self.events
-        portion = Portion(self.name, events, start_offset, self.next_offset)
-        portion.is_shared = False
-        return portion
+        batch = EventBatch(self.name, events, start_offset, self.next_offset)
+        batch.is_shared = False
+        return batch

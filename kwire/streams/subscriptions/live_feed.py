@@ -1,8 +1,8 @@
-"""The tail of a log: new events are decoded once and go to all subscribers that have read everything before them.
+"""LiveFeed: decodes the new events of a log once, and delivers them to all subscribers that are at its head.
 
-A tail exists while somebody subscribes. Those who are `ready` stand at its head and get the next portion from it; those
-who are `blocked` are live too, but their sinks took nothing, so they are behind. Everybody else reads history by
-himself and is only listed.
+A feed exists while its log has subscribers. `ready` subscribers are at the head and receive the next batch from the
+feed. `blocked` subscribers are live too, but lag because their sinks could not be written to. All other subscribers
+read history themselves. The feed only lists them in `subscribers`.
 """
 
 import logging
@@ -10,66 +10,70 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kwire.broker.events.reading import PORTION_BYTES, PORTION_EVENTS, EventReader
-from kwire.broker.subscriptions.marks import DAMAGED, ROOM_NOT_FOUND, SUBSCRIPTION_FAILED, Gap
-from kwire.broker.subscriptions.portions import Portion
-from kwire.broker.subscriptions.readers import OpenReader, Reader
-from kwire.broker.subscriptions.recent_events import RecentBytes, RecentEvents
-from kwire.broker.subscriptions.shared_portions import SharedPortions
-from kwire.broker.subscriptions.turns import DeliveryTurns
 from kwire.errors import KafkaError, OffsetOutOfRange
+from kwire.streams.events.reading import BYTES_PER_READ, EVENTS_PER_READ, EventReader
 from kwire.streams.log import NotReady, StreamLog, Unreadable
+from kwire.streams.subscriptions.control_messages import DAMAGED, ROOM_NOT_FOUND, SUBSCRIPTION_FAILED, Gap
+from kwire.streams.subscriptions.delivery_scheduler import DeliveryScheduler
+from kwire.streams.subscriptions.event_batches import EventBatch
+from kwire.streams.subscriptions.event_reader import OpenReader, Reader
+from kwire.streams.subscriptions.recent_events import RecentBytes, RecentEvents
+from kwire.streams.subscriptions.shared_batches import SharedBatches
 
 if TYPE_CHECKING:
-    from kwire.broker.subscriptions.subscription import Subscription
+    from kwire.streams.subscriptions.subscription import Subscription
 
 logger = logging.getLogger("kwire.broker")
 
-# To tell one reader something, or to ask whether it is too slow, in the units of `turns.py`.
-UNITS_PER_READER = 2
-# No reader is judged before the head gets there.
+# The work of one check or control message for one subscriber, in the units of `delivery_scheduler`.
+UNITS_PER_SUBSCRIBER = 2
+# A head offset that is never reached: no lag check is due.
 NEVER = 2**63
-# How often subscribers of one tail are looked at for checkpoints that time brings.
-CHECKPOINT_LOOKS = 4
-CHECKPOINT_LOOK_MS_MAX = 1000
+# A feed looks for due checkpoints CHECKS_PER_CHECKPOINT times per checkpoint interval, and at least once per
+# CHECKPOINT_CHECK_MS_MAX.
+CHECKS_PER_CHECKPOINT = 4
+CHECKPOINT_CHECK_MS_MAX = 1000
 
 
 class DeliveryCounts:
-    """What all tails have done so far."""
+    """Delivery counters of all feeds."""
 
-    __slots__ = ("checkpoints", "events", "gaps", "lag_cuts", "lag_notices", "portions")
+    __slots__ = ("batches", "checkpoints", "events", "gaps", "lag_actions", "lag_notices")
 
     def __init__(self) -> None:
-        # Events handed to sinks, counted once for each; portions likewise.
+        # Events and batches sent. Each delivery to a subscriber is counted separately.
         self.events = 0
-        self.portions = 0
+        self.batches = 0
         self.checkpoints = 0
         self.gaps = 0
         self.lag_notices = 0
-        # Times that an on_lag rule acted.
-        self.lag_cuts = 0
+        # How often an on_lag rule was applied.
+        self.lag_actions = 0
 
 
-class Tail:
-    """Called from the event loop. `head` is the offset of the event that will be delivered next."""
+class LiveFeed:
+    """The live feed of one log. Use it only in the event loop's thread.
+
+    `head` is the offset of the next event that the feed reads from the log.
+    """
 
     __slots__ = (
         "_at",
-        "_checkpoint_look_seconds",
-        "_checkpoints_looked_at",
-        "_has_moved",
-        "_is_look_due",
+        "_batch",
+        "_checkpoint_check_seconds",
+        "_checkpoints_checked_at",
+        "_has_progressed",
+        "_is_tick_due",
         "_is_waiting",
-        "_judge_at",
+        "_lag_check_at",
         "_on_empty",
-        "_portion",
         "_reader",
         "_ready_list",
         "_recent",
         "_round",
+        "_scheduler",
         "_serve",
         "_shared",
-        "_turns",
         "blocked",
         "counts",
         "has_more",
@@ -86,135 +90,135 @@ class Tail:
         self,
         name: str,
         log: StreamLog,
-        turns: DeliveryTurns,
+        scheduler: DeliveryScheduler,
         counts: DeliveryCounts,
         recent_events_max: int,
         recent_bytes: RecentBytes,
-        shared: SharedPortions,
-        on_empty: Callable[["Tail"], None],
+        shared: SharedBatches,
+        on_empty: Callable[["LiveFeed"], None],
         open_reader: OpenReader = EventReader,
     ) -> None:
-        """`on_empty` is called when the last one has left, which is the end of the tail."""
+        """`on_empty` is called when the last subscriber has left and the feed is closed."""
         self.name = name
         self.log = log
         self.head = log.committed_end
-        # Dictionaries for their order: whoever came first is served first.
+        # Dictionaries are used as ordered sets: subscribers are served in the order in which they joined.
         self.subscribers: dict[Subscription, None] = {}
         self.ready: dict[Subscription, None] = {}
         self.blocked: dict[Subscription, None] = {}
         self.is_queued = False
         self.has_more = False
         self.counts = counts
-        self._turns = turns
+        self._scheduler = scheduler
         self._on_empty = on_empty
         self.open_reader = open_reader
         self._reader: Reader | None = None
         self._is_waiting = False
-        # A round: the portion that is on its way, or what else is done with each; with whom, and how many had their
-        # turn already. Nothing else begins before it ends.
-        self._portion: Portion | None = None
+        # The current round delivers a batch (`_batch`), or calls a function for each subscriber (`_serve`). `_round`
+        # lists the subscribers of the round, and `_at` is the index of the next one. Rounds do not overlap.
+        self._batch: EventBatch | None = None
         self._serve: Callable[[Subscription], None] | None = None
         self._round: list[Subscription] = []
-        # `ready` as a list, made anew when somebody came or went.
+        # `ready` as a list, or None if `ready` has changed since the list was made.
         self._ready_list: list[Subscription] | None = None
         self._at = 0
-        self._recent = RecentEvents(self.head, turns.clock, recent_events_max, recent_bytes)
+        self._recent = RecentEvents(self.head, scheduler.clock, recent_events_max, recent_bytes)
         self._shared = shared
-        # The lowest head at which one of the blocked may be too far behind.
-        self._judge_at = NEVER
-        self._is_look_due = False
-        self._has_moved = False
-        self._checkpoint_look_seconds = CHECKPOINT_LOOK_MS_MAX / 1000
-        self._checkpoints_looked_at = 0.0
-        log.watch(self._rose)
+        # The lowest head offset at which the lag of a blocked subscriber has to be checked.
+        self._lag_check_at = NEVER
+        self._is_tick_due = False
+        self._has_progressed = False
+        self._checkpoint_check_seconds = CHECKPOINT_CHECK_MS_MAX / 1000
+        self._checkpoints_checked_at = 0.0
+        log.watch(self._on_rise)
 
-    # --- who is in it
+    # --- subscribers
 
     def add(self, subscription: "Subscription", checkpoint_ms: int) -> None:
         self.subscribers[subscription] = None
-        look_seconds = checkpoint_ms / CHECKPOINT_LOOKS / 1000
-        self._checkpoint_look_seconds = min(self._checkpoint_look_seconds, look_seconds)
+        check_seconds = checkpoint_ms / CHECKS_PER_CHECKPOINT / 1000
+        self._checkpoint_check_seconds = min(self._checkpoint_check_seconds, check_seconds)
 
     def make_ready(self, subscription: "Subscription") -> None:
-        """It has everything below the head."""
+        """Deliver new events to a subscriber that has read everything below the head."""
         self.blocked.pop(subscription, None)
         self.ready[subscription] = None
         self._ready_list = None
 
     def block(self, subscription: "Subscription") -> None:
-        """It is live, and its sink takes nothing."""
+        """Stop the delivery to a live subscriber, because its sink is not writable."""
         if self.ready.pop(subscription, self) is None:
             self._ready_list = None
         self.blocked[subscription] = None
-        self._judge_at = min(self._judge_at, subscription.judge_at)
-        self._turns.look_later(self)
+        self._lag_check_at = min(self._lag_check_at, subscription.lag_check_at)
+        self._scheduler.schedule_tick(self)
 
-    def let_go(self, subscription: "Subscription") -> None:
-        """It reads history again."""
+    def detach(self, subscription: "Subscription") -> None:
+        """Stop serving a subscriber, because it reads history again or leaves."""
         self.blocked.pop(subscription, None)
         if self.ready.pop(subscription, self) is None:
             self._ready_list = None
 
     def remove(self, subscription: "Subscription") -> None:
-        self.let_go(subscription)
+        self.detach(subscription)
         self.subscribers.pop(subscription, None)
         if not self.subscribers:
             self._close()
             self._on_empty(self)
 
     def _close(self) -> None:
-        self.log.unwatch(self._rose)
+        self.log.unwatch(self._on_rise)
         self._recent.restart_at(self.head)
         self._shared.forget(self)
-        self._turns.forget(self)
-        self._portion, self._serve, self._round, self._at = None, None, [], 0
-        self.has_more = self._is_look_due = self._has_moved = False
+        self._scheduler.forget(self)
+        self._batch, self._serve, self._round, self._at = None, None, [], 0
+        self.has_more = self._is_tick_due = self._has_progressed = False
 
-    # --- what is new
+    # --- rounds
 
-    def _rose(self, log: StreamLog) -> None:
+    def _on_rise(self, log: StreamLog) -> None:
         self.has_more = True
         if not self.is_queued and not self._is_waiting:
-            self._turns.add_live(self)
+            self._scheduler.add_live(self)
 
     def step(self, units_max: int) -> int:
-        """Go on with a round, or begin the next one, for as many readers as there are units for."""
+        """Continue the current round, or begin the next one, for at most `units_max` units. Returns the units done."""
         try:
             units = 0
-            if self._portion is None and self._serve is None:
+            if self._batch is None and self._serve is None:
                 units = self._begin_round()
-            if self._portion is not None:
-                units += self._deliver(self._portion, units_max - units)
+            if self._batch is not None:
+                units += self._deliver(self._batch, units_max - units)
             elif self._serve is not None:
                 units += self._serve_some(self._serve, units_max - units)
             return units
         except Exception as error:
-            logger.exception("%s could not be read", self.name)
+            logger.exception("the live feed of %s failed", self.name)
             self._end_live(SUBSCRIPTION_FAILED, f"{type(error).__name__}: {error}")
-            return UNITS_PER_READER
+            return UNITS_PER_SUBSCRIBER
 
     def _begin_round(self) -> int:
-        """Whoever may be too slow is judged first, then comes what is new."""
+        """Begin a lag check if one is due, else a periodic check, else the delivery of new events."""
         self.has_more = False
-        if self.head >= self._judge_at:
-            self._judge_at = NEVER
-            self._begin(self.blocked, self._judge_distance)
-        elif self._is_look_due:
-            self._begin_look()
+        if self.head >= self._lag_check_at:
+            self._lag_check_at = NEVER
+            self._begin(self.blocked, self._check_lag)
+        elif self._is_tick_due:
+            self._begin_tick()
         elif not self._is_waiting:
-            self._portion = self._decode()
-            if self._portion is not None:
-                return len(self._portion.events) + self._portion.units
+            self._batch = self._decode()
+            if self._batch is not None:
+                return len(self._batch.events) + self._batch.units
         return 0
 
-    def _begin(self, readers: Iterable["Subscription"], serve: Callable[["Subscription"], None]) -> None:
-        """Do something with each of them, over several turns if they are many."""
-        self._round, self._at, self._serve = list(readers), 0, serve
+    def _begin(self, subscriptions: Iterable["Subscription"], serve: Callable[["Subscription"], None]) -> None:
+        """Begin a round that calls `serve` for each subscriber, over several iterations if there are many."""
+        self._round, self._at, self._serve = list(subscriptions), 0, serve
         self.has_more = True
 
     def _serve_some(self, serve: Callable[["Subscription"], None], units_max: int) -> int:
         at = self._at
-        some = self._round[at : at + max(units_max // UNITS_PER_READER, 1)]
+        some = self._round[at : at + max(units_max // UNITS_PER_SUBSCRIBER, 1)]
         self._at = at + len(some)
         is_over = self._at >= len(self._round)
         for one in some:
@@ -223,15 +227,15 @@ class Tail:
             except Exception as error:
                 self._end_broken(one, error)
         if is_over:
-            self._portion, self._serve, self._round, self._at = None, None, [], 0
+            self._batch, self._serve, self._round, self._at = None, None, [], 0
         self.has_more = bool(self.subscribers)
-        return len(some) * UNITS_PER_READER
+        return len(some) * UNITS_PER_SUBSCRIBER
 
     def _end_broken(self, one: "Subscription", error: Exception) -> None:
-        logger.exception("a subscriber of %s could not be served", self.name)
+        logger.exception("delivery to a subscriber of %s failed", self.name)
         one.end(SUBSCRIPTION_FAILED, f"{type(error).__name__}: {error}")
 
-    def _decode(self) -> Portion | None:
+    def _decode(self) -> EventBatch | None:
         log, start = self.log, self.head
         if log.is_gone:
             self._begin(self.subscribers, partial(_end, ROOM_NOT_FOUND, f"{self.name} was deleted"))
@@ -245,29 +249,29 @@ class Tail:
         try:
             events = reader.read()
         except Unreadable as error:
-            self._pass_over(Gap(error.from_offset, error.to_offset - 1, DAMAGED))
+            self._skip_damaged(Gap(error.from_offset, error.to_offset - 1, DAMAGED))
         except OffsetOutOfRange as error:
-            self._lose(error)
+            self._skip_deleted(error)
         except KafkaError as error:
             self._end_live(SUBSCRIPTION_FAILED, str(error))
         else:
             if isinstance(events, NotReady):
                 self._is_waiting = True
-                events.begin(self._waited)
+                events.begin(self._on_read_ready)
                 return None
-            behind = reader.next_offset
-            self.head = behind
-            self.has_more = self.has_more or behind < log.committed_end
-            if behind > start:
-                self._recent.add(events, behind)
+            next_offset = reader.next_offset
+            self.head = next_offset
+            self.has_more = self.has_more or next_offset < log.committed_end
+            if next_offset > start:
+                self._recent.add(events, next_offset)
                 self._at = 0
-                return Portion(self.name, events, start, behind)
-            if behind < log.committed_end:
+                return EventBatch(self.name, events, start, next_offset)
+            if next_offset < log.committed_end:
                 self._end_live(SUBSCRIPTION_FAILED, f"the log cannot be read from offset {start} on")
             return None
         return None
 
-    def _waited(self, error: BaseException | None) -> None:
+    def _on_read_ready(self, error: BaseException | None) -> None:
         self._is_waiting = False
         if error is not None:
             if not isinstance(error, KafkaError):
@@ -275,137 +279,146 @@ class Tail:
             self._end_live(SUBSCRIPTION_FAILED, str(error))
         if self.subscribers:
             self.has_more = True
-            self._turns.add_live(self)
+            self._scheduler.add_live(self)
 
     def _skip_to(self, offset: int) -> None:
-        """Nobody needs what lies before: who reads history finds it in the log."""
+        """Move the head to `offset`. Subscribers that read history still read the events before it from the log."""
         if offset != self.head:
             self.head = offset
             self._reader = None
             self._recent.restart_at(offset)
             self._shared.forget(self)
 
-    # --- to everybody
+    # --- delivery
 
-    def _deliver(self, portion: Portion, units_max: int) -> int:
-        """To some of those who are ready. The hot path: a few attribute reads and two calls for each of them."""
-        at, units_each = self._at, portion.units
+    def _deliver(self, batch: EventBatch, units_max: int) -> int:
+        """Deliver a batch to some of the ready subscribers. Returns the units of work done.
+
+        This is the hot path: it takes a few attribute reads and two calls per subscriber.
+        """
+        at, units_each = self._at, batch.units
         count_max = max(units_max // units_each, 1)
         units = 0
         if not at:
-            # Who becomes ready meanwhile stands behind this portion already; who leaves is no longer ready.
+            # The subscribers may change during the round. The position of a subscriber that becomes ready is already
+            # after this batch. A subscriber that leaves is skipped, because its `is_ready` is False.
             if self._ready_list is None:
                 self._ready_list = list(self.ready)
             self._round = self._ready_list
         some = self._round[at : at + count_max]
-        start, behind, events = portion.start_offset, portion.next_offset, portion.events
+        start, next_offset, events = batch.start_offset, batch.next_offset, batch.events
         count = served = 0
         for one in some:
             served += 1
             try:
-                if one.position == start and one.is_quick and events:
+                if one.position == start and one.is_fast_path and events:
                     sink = one.sink
                     if sink.is_writable():
-                        sink.send_events(one, portion)
-                        one.position = behind
+                        sink.send_events(one, batch)
+                        one.position = next_offset
                         count += 1
-                        if behind >= one.checkpoint_at:
+                        if next_offset >= one.checkpoint_at:
                             one.checkpoint()
                     else:
                         one.fall_behind()
                 elif one.is_ready:
-                    units += one.offer(portion)
+                    units += one.offer(batch)
                     if units >= units_max:
                         break
             except Exception as error:
                 self._end_broken(one, error)
-        self.counts.portions += count
+        self.counts.batches += count
         self.counts.events += count * len(events)
         self._at = at + served
         if self._at >= len(self._round):
-            self._portion, self._round, self._at = None, [], 0
-            self.has_more = self.has_more or self.head >= self._judge_at
+            self._batch, self._round, self._at = None, [], 0
+            self.has_more = self.has_more or self.head >= self._lag_check_at
         else:
             self.has_more = True
         if self.subscribers:
-            self.note_move()
+            self.note_progress()
         return units + served * units_each
 
-    def _pass_over(self, gap: Gap) -> None:
-        """Nobody can read these: who is ready goes on behind them. The others come there by themselves."""
-        behind = gap.to_offset + 1
-        self._skip_to(behind)
-        self._begin(self.ready, lambda one: one.leave_out(gap))
+    def _skip_damaged(self, gap: Gap) -> None:
+        """Skip damaged records, and report the gap to ready subscribers.
 
-    def _lose(self, error: OffsetOutOfRange) -> None:
-        """Retention took events before they were delivered, as a small ring does when many come at once."""
+        The other subscribers detect the damage when they read these records.
+        """
+        self._skip_to(gap.to_offset + 1)
+        self._begin(self.ready, lambda one: one.skip_when_ready(gap))
+
+    def _skip_deleted(self, error: OffsetOutOfRange) -> None:
+        """Skip events that retention deleted before they were delivered.
+
+        This happens in a room that keeps few events and gets many at once.
+        """
         self._skip_to(error.oldest)
-        self._begin(self.ready, lambda one: one.lose(error.oldest))
+        self._begin(self.ready, lambda one: one.skip_deleted_when_ready(error.oldest))
 
     def _end_live(self, code: str, reason: str) -> None:
-        # What they read next is at the head, which somebody may be able to read later.
-        self._reader = self._portion = None
+        # Do not move the head, because a later subscriber may be able to read at that offset.
+        self._reader = self._batch = None
         self._begin((*self.ready, *self.blocked), partial(_end, code, reason))
 
-    # --- for those who are a little behind
+    # --- subscribers that lag slightly
 
-    def portion_at(self, offset: int) -> Portion | None:
-        """Events from `offset` on that are still in memory; None if they have to be read from the log."""
+    def recent_batch_at(self, offset: int) -> EventBatch | None:
+        """Return a batch of recent events from `offset` on; None if they have to be read from the log."""
         recent = self._recent
         if not recent.start_offset <= offset < recent.next_offset:
             return None
         if offset < self.log.start_offset:
-            return None  # deleted means deleted, in memory too
-        portion = self._shared.get(self, offset)
-        if portion is None:
-            events, behind = recent.since(offset, PORTION_EVENTS, PORTION_BYTES)
-            portion = Portion(self.name, events, offset, behind)
-            self._shared.add(self, portion)
-        return portion
+            return None  # deleted events are not delivered from memory either
+        batch = self._shared.get(self, offset)
+        if batch is None:
+            events, next_offset = recent.since(offset, EVENTS_PER_READ, BYTES_PER_READ)
+            batch = EventBatch(self.name, events, offset, next_offset)
+            self._shared.add(self, batch)
+        return batch
 
-    # --- what time brings
+    # --- periodic checks
 
-    def note_move(self) -> None:
-        """Somebody got further, so a checkpoint may come due."""
-        if not self._has_moved:
-            self._has_moved = True
-            self._turns.look_later(self)
+    def note_progress(self) -> None:
+        """Schedule checks for due checkpoints, because the position of a subscriber has advanced."""
+        if not self._has_progressed:
+            self._has_progressed = True
+            self._scheduler.schedule_tick(self)
 
-    def look(self) -> bool:
-        """Whoever has to be asked is asked in the turns that follow."""
+    def tick(self) -> bool:
+        """Schedule the checks of stalls and checkpoints. Returns False if no further tick is needed."""
         if self.blocked or self._are_checkpoints_due():
-            self._is_look_due = self.has_more = True
-            self._turns.add_live(self)
-        return self._has_moved or bool(self.blocked)
+            self._is_tick_due = self.has_more = True
+            self._scheduler.add_live(self)
+        return self._has_progressed or bool(self.blocked)
 
     def _are_checkpoints_due(self) -> bool:
-        passed_seconds = self._turns.clock.monotonic() - self._checkpoints_looked_at
-        return self._has_moved and passed_seconds >= self._checkpoint_look_seconds
+        passed_seconds = self._scheduler.clock.monotonic() - self._checkpoints_checked_at
+        return self._has_progressed and passed_seconds >= self._checkpoint_check_seconds
 
-    def _begin_look(self) -> None:
-        self._is_look_due = False
+    def _begin_tick(self) -> None:
+        self._is_tick_due = False
         if not self._are_checkpoints_due():
-            self._begin(self.blocked, self._judge_time)
+            self._begin(self.blocked, self._check_stall)
             return
-        self._checkpoints_looked_at = self._turns.clock.monotonic()
-        # Until one of them says that it will be due later.
-        self._has_moved = False
-        self._begin(self.subscribers, self._look_at)
+        self._checkpoints_checked_at = self._scheduler.clock.monotonic()
+        # `_check_one` sets this again if the checkpoint of a subscriber is due later.
+        self._has_progressed = False
+        self._begin(self.subscribers, self._check_one)
 
-    def _look_at(self, one: "Subscription") -> None:
-        self._judge_time(one)
-        if one.checkpoint_if_due(self._checkpoints_looked_at):
-            self.note_move()
+    def _check_one(self, one: "Subscription") -> None:
+        self._check_stall(one)
+        if one.checkpoint_if_due(self._checkpoints_checked_at):
+            self.note_progress()
 
-    def _judge_time(self, one: "Subscription") -> None:
+    def _check_stall(self, one: "Subscription") -> None:
         if one in self.blocked:
-            one.judge_time()
+            one.check_stall()
 
-    def _judge_distance(self, one: "Subscription") -> None:
+    def _check_lag(self, one: "Subscription") -> None:
         if one in self.blocked:
-            one.judge_distance()
+            one.check_lag()
         if one in self.blocked:
-            self._judge_at = min(self._judge_at, one.judge_at)
+            self._lag_check_at = min(self._lag_check_at, one.lag_check_at)
 
 
 def _end(code: str, reason: str, one: "Subscription") -> None:

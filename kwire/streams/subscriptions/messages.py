@@ -1,38 +1,43 @@
-"""A subscription as an asynchronous iterator, for Python in the same process.
+"""SubscribedMessages: a subscription as an asynchronous iterator, for Python code in the same process.
 
-What the reader has not asked for stays in the log: it holds one portion at most. A reader who is live and does not ask
-for its next message is as slow as a socket that takes nothing, and its `on_lag` rule acts in the same way.
+The iterator keeps at most one batch in memory. Later events stay in the log. A live reader that does not request its
+next message is treated like a socket that is not writable: if it lags or stalls for too long, its `on_lag` rule
+applies.
 """
 
 import asyncio
 from collections import deque
 from typing import Self
 
-from kwire.broker.events.event import Event
-from kwire.broker.subscriptions.marks import (
+from kwire.errors import BroadcastFailed, RoomNotFound, StreamError, SubscriptionFailed
+from kwire.streams.events.event import Event
+from kwire.streams.subscriptions.control_messages import (
     BROADCAST_FAILED,
     ROOM_NOT_FOUND,
     CaughtUp,
     Checkpoint,
     Closed,
+    ControlMessage,
     Gap,
     Lagging,
-    Mark,
 )
-from kwire.broker.subscriptions.portions import Portion
-from kwire.broker.subscriptions.subscription import Subscription
-from kwire.errors import BroadcastFailed, RoomNotFound, StreamError, SubscriptionFailed
+from kwire.streams.subscriptions.event_batches import EventBatch
+from kwire.streams.subscriptions.subscription import Subscription
 
 Message = Event | CaughtUp | Lagging | Gap | Checkpoint
 
 
 class SubscribedMessages:
-    """For one reader. It ends by an error that has `last_offset` among its details, or by `close`."""
+    """The messages of one subscription, for one reader.
+
+    The iteration ends after `close`. If the server ends the subscription, the iteration raises a StreamError whose
+    details contain `last_offset`.
+    """
 
     subscription: Subscription
 
     def __init__(self) -> None:
-        # A portion and some marks.
+        # At most one batch, and some control messages.
         self._unread: deque[Message] = deque()
         self._closed: Closed | None = None
         self._waiting: asyncio.Future[None] | None = None
@@ -43,7 +48,7 @@ class SubscribedMessages:
 
     async def __anext__(self) -> Message:
         if self._waiting is not None:
-            raise RuntimeError("somebody waits for the next message already")
+            raise RuntimeError("another task is already waiting for the next message")
         while not self._unread:
             if self._is_over:
                 raise StopAsyncIteration
@@ -59,7 +64,7 @@ class SubscribedMessages:
         return self._unread.popleft()
 
     def close(self) -> None:
-        """Nothing more is wanted; who waits is told that it is over."""
+        """End the subscription. A task that waits for the next message gets StopAsyncIteration."""
         self.subscription.close()
         self._unread.clear()
         self._is_over = True
@@ -74,20 +79,20 @@ class SubscribedMessages:
     async def __aexit__(self, *_: object) -> None:
         self.close()
 
-    # --- the sink
+    # --- the interface Sink
 
     def is_writable(self) -> bool:
         return self._waiting is not None and not self._unread
 
-    def send_events(self, subscription: Subscription, portion: Portion) -> None:
-        self._unread += portion.events
+    def send_events(self, subscription: Subscription, batch: EventBatch) -> None:
+        self._unread += batch.events
         self._wake()
 
-    def send_mark(self, subscription: Subscription, mark: Mark) -> None:
-        if isinstance(mark, Closed):
-            self._closed = mark
+    def send_control(self, subscription: Subscription, message: ControlMessage) -> None:
+        if isinstance(message, Closed):
+            self._closed = message
         else:
-            self._unread.append(mark)
+            self._unread.append(message)
         self._wake()
 
     def _wake(self) -> None:
@@ -103,6 +108,7 @@ def _error_for(name: str, closed: Closed) -> StreamError:
         error = BroadcastFailed(closed.reason)
     else:
         error = SubscriptionFailed(closed.reason)
-    # Lagging and retention have no error class that takes a reason; the code says which it was.
+    # No error class for lag or deleted events takes a reason, so SubscriptionFailed is used. The detail `closed` is the
+    # code.
     error.details |= {"last_offset": closed.offset, "closed": closed.code}
     return error

@@ -1,31 +1,34 @@
-"""The newest events of a room that somebody listens to, kept decoded: who is a little behind finds them here.
+"""RecentEvents: keeps the newest events of a room decoded in memory, for subscribers slightly behind the head.
 
-How many are kept follows how busy the room is, and the bytes of all rooms together are bounded too.
+Only rooms with subscribers keep events. The number of events depends on the event rate of the room. The memory of each
+room, and of all rooms together, is bounded.
 """
 
 from bisect import bisect_left
 from collections.abc import Sequence
 from operator import attrgetter
 
-from kwire.broker.events.event import Event
 from kwire.clock import Clock
+from kwire.streams.events.event import Event
 
-# Events per minute below which a room keeps so many events; the busiest keep `BUSIEST_EVENTS`.
+# Pairs of (events per minute, capacity). The first pair whose rate is above the rate of the room sets the capacity of
+# the room. If there is no such pair, the capacity is BUSIEST_EVENTS.
 TIERS = ((100, 1_000), (1_000, 10_000))
 BUSIEST_EVENTS = 100_000
 MINUTE_SECONDS = 60.0
-# What the objects of one event take besides its bytes.
+# Memory of the Python objects of one event, besides its bytes.
 EVENT_OVERHEAD_BYTES = 600
 ROOM_BYTES_MAX = 16 * 1024 * 1024
 ALL_ROOMS_BYTES_MAX = 128 * 1024 * 1024
-# One in so many of the kept may be gone already and still take memory.
+# Trimmed events are removed from the list when their number exceeds 1/WASTE_SHARE of the number of kept events. Until
+# then they use memory.
 WASTE_SHARE = 8
 
 _offset_of = attrgetter("offset")
 
 
 def capacity_for(events_per_minute: float) -> int:
-    """How many of its newest events a room keeps decoded."""
+    """Return the maximum number of events that a room with this rate keeps decoded."""
     for below, capacity in TIERS:
         if events_per_minute < below:
             return capacity
@@ -33,7 +36,7 @@ def capacity_for(events_per_minute: float) -> int:
 
 
 class RecentBytes:
-    """What all rooms keep together."""
+    """The memory that the recent events of all rooms use together."""
 
     __slots__ = ("bytes_max", "used")
 
@@ -43,7 +46,7 @@ class RecentBytes:
 
 
 class RecentEvents:
-    """All events of the offsets from `start_offset` up to `next_offset`."""
+    """All events from `start_offset` up to, but not including, `next_offset`."""
 
     __slots__ = (
         "_all_bytes",
@@ -65,7 +68,7 @@ class RecentEvents:
         self._events_max = events_max
         self._all_bytes = all_bytes
         self._events: list[Event] = []
-        # Those before it are gone; they leave the list now and then.
+        # Events before this index have been trimmed; they are removed from the list later.
         self._first = 0
         self._bytes = 0
         self._count = 0
@@ -81,12 +84,12 @@ class RecentEvents:
 
     @property
     def capacity(self) -> int:
-        """How many may stay, by the events of the last minute; the tightest bound wins."""
+        """The maximum number of kept events. It depends on the rate of the last minute and the configured maximum."""
         return min(capacity_for(max(self._rate, self._count)), self._events_max)
 
     def add(self, events: Sequence[Event], next_offset: int) -> None:
-        """What follows `next_offset` so far."""
-        self._count_in(len(events))
+        """Append the next events, up to `next_offset`."""
+        self._measure_rate(len(events))
         size = _bytes_of(events)
         self._events += events
         self._bytes += size
@@ -97,13 +100,13 @@ class RecentEvents:
             self._trim(excess)
 
     def restart_at(self, offset: int) -> None:
-        """Forget all of them; what comes next follows `offset`."""
+        """Drop all events and continue at `offset`."""
         self._all_bytes.used -= self._bytes
         self._events, self._first, self._bytes = [], 0, 0
         self.start_offset = self.next_offset = offset
 
     def since(self, offset: int, count_max: int, bytes_max: int) -> tuple[Sequence[Event], int]:
-        """Some events from `offset` on, at least one if there is one, and the offset behind them."""
+        """Return events from `offset` on, at least one if there is one, and the offset at which to continue."""
         at = bisect_left(self._events, offset, lo=self._first, key=_offset_of)
         some = self._events[at : at + count_max]
         size = 0
@@ -116,7 +119,7 @@ class RecentEvents:
             return some, self.next_offset
         return some, some[-1].offset + 1
 
-    def _count_in(self, count: int) -> None:
+    def _measure_rate(self, count: int) -> None:
         now = self._clock.monotonic()
         elapsed = now - self._counting_since
         if elapsed >= MINUTE_SECONDS:

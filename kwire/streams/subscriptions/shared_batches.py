@@ -1,56 +1,62 @@
-"""Portions for readers who were a little behind: many who come back at once ask for the same ones.
+"""SharedBatches: a cache of batches for subscribers that are slightly behind the head.
 
-They are made of events that are in memory anyway, but what they are encoded as is not, so all rooms share one bound.
+Many subscribers that reconnect at the same time need the same batches. The events of these batches are in memory
+already, but their encodings need additional memory. Therefore the cached batches of all rooms have a common memory
+limit.
 """
 
-from kwire.broker.subscriptions.portions import Portion
+from kwire.streams.subscriptions.event_batches import EventBatch
 
-PORTIONS_MAX = 1024
+BATCHES_MAX = 1024
 ALL_BYTES_MAX = 32 * 1024 * 1024
-# The events, which may be gone from everywhere else, and what they are encoded as: mostly one or two kinds.
+# The assumed memory of a batch, as a multiple of its size. A batch keeps its events, which may no longer exist
+# elsewhere, and usually one or two encodings.
 COPIES = 3
 
 
-class SharedPortions:
-    """By whom they belong to and the offset they begin at; the oldest go first."""
+class SharedBatches:
+    """The cached batches by owner (a live feed) and start offset.
+
+    The oldest batch of the owner that was added first is evicted first.
+    """
 
     def __init__(self, bytes_max: int = ALL_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._portions: dict[object, dict[int, Portion]] = {}
+        self._batches: dict[object, dict[int, EventBatch]] = {}
         self._count = 0
         self.used_bytes = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def get(self, owner: object, offset: int) -> Portion | None:
-        of_owner = self._portions.get(owner)
+    def get(self, owner: object, offset: int) -> EventBatch | None:
+        of_owner = self._batches.get(owner)
         return None if of_owner is None else of_owner.get(offset)
 
-    def add(self, owner: object, portion: Portion) -> None:
-        """Remember one that `get` has not found, unless it is too large."""
-        cost = _cost(portion)
+    def add(self, owner: object, batch: EventBatch) -> None:
+        """Add a batch that `get` did not find, unless it is larger than the cache."""
+        cost = _cost(batch)
         if cost > self._bytes_max:
             return
-        while self._count >= PORTIONS_MAX or self.used_bytes + cost > self._bytes_max:
-            self._forget_one()
-        self._portions.setdefault(owner, {})[portion.start_offset] = portion
+        while self._count >= BATCHES_MAX or self.used_bytes + cost > self._bytes_max:
+            self._evict_one()
+        self._batches.setdefault(owner, {})[batch.start_offset] = batch
         self._count += 1
         self.used_bytes += cost
 
     def forget(self, owner: object) -> None:
-        for portion in self._portions.pop(owner, {}).values():
+        for batch in self._batches.pop(owner, {}).values():
             self._count -= 1
-            self.used_bytes -= _cost(portion)
+            self.used_bytes -= _cost(batch)
 
-    def _forget_one(self) -> None:
-        owner, portions = next(iter(self._portions.items()))
-        portion = portions.pop(next(iter(portions)))
-        if not portions:
-            del self._portions[owner]
+    def _evict_one(self) -> None:
+        owner, batches = next(iter(self._batches.items()))
+        batch = batches.pop(next(iter(batches)))
+        if not batches:
+            del self._batches[owner]
         self._count -= 1
-        self.used_bytes -= _cost(portion)
+        self.used_bytes -= _cost(batch)
 
 
-def _cost(portion: Portion) -> int:
-    return COPIES * portion.size_bytes
+def _cost(batch: EventBatch) -> int:
+    return COPIES * batch.size_bytes

@@ -1,14 +1,15 @@
-"""Where a subscription begins: what a reader may ask for, and the offset it means in a log as it is now.
+"""Start: the start position that a client requests for a subscription, and its conversion to an offset of a log.
 
 | `from_offset` | begins at |
 |---|---|
 | none | the head: only new events |
-| 0 | the oldest event there is |
-| N | that offset; below the oldest it is out of range, beyond the head the reader waits for it |
-| -N | so many offsets before the head, or the oldest if there are not so many; what transactions leave does not count |
+| 0 | the oldest event |
+| N | offset N. If N is below the oldest offset, the request fails. If N is beyond the head, the subscriber waits |
+| -N | the last N events, or the oldest if there are fewer |
 
-`replay` alone asks for everything there is; `replay: false` asks for new events only, whatever else was said.
-`from_time` begins at the first event of that time or later, and at the head if there is none.
+With -N, transaction markers and aborted records are not counted as events. Records that compaction has removed are
+counted. `replay: true` alone requests all events. `replay: false` requests only new events, even if there are other
+parameters. `from_time` begins at the first event of that time or later, and at the head if there is no such event.
 """
 
 import math
@@ -16,12 +17,12 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import NamedTuple
 
-from kwire.broker.events.counting_back import offset_of_last
 from kwire.errors import OffsetOutOfRange, SubscriptionFailed
+from kwire.streams.events.last_events import offset_of_last
 from kwire.streams.log import StreamLog
 
 OFFSET_MAX = 2**63 - 1
-# A time as text; longer ones are no times, and nobody should have to look at them.
+# The longest text that is parsed as a time.
 TIME_LENGTH_MAX = 64
 
 
@@ -34,7 +35,7 @@ class StartKind(Enum):
 
 
 class Start(NamedTuple):
-    """What a reader asked for; `value` is an offset, a number of events or a time in milliseconds."""
+    """A requested start position. `value` is an offset, a number of events or a time in milliseconds."""
 
     kind: StartKind
     value: int = 0
@@ -55,11 +56,14 @@ class Start(NamedTuple):
     def parse(
         from_offset: int | None = None, replay: bool | None = None, from_time: int | str | None = None
     ) -> "Start":
-        """Raises SubscriptionFailed when it makes no sense. A time is milliseconds since 1970 or ISO 8601."""
+        """Convert request parameters to a Start. Raises SubscriptionFailed if they are invalid.
+
+        `from_time` is a number of milliseconds since 1970, or a time in ISO 8601.
+        """
         if from_offset is not None and from_time is not None:
-            raise SubscriptionFailed("from_offset and from_time exclude each other")
+            raise SubscriptionFailed("from_offset and from_time exclude each other; give only one of them")
         if from_offset is not None and not -OFFSET_MAX <= from_offset <= OFFSET_MAX:
-            raise SubscriptionFailed(f"from_offset has to lie between {-OFFSET_MAX} and {OFFSET_MAX}")
+            raise SubscriptionFailed(f"from_offset must be between {-OFFSET_MAX} and {OFFSET_MAX}")
         timestamp_ms = None if from_time is None else _milliseconds(from_time)
         if replay is False:
             return FROM_NEWEST
@@ -77,11 +81,11 @@ FROM_OLDEST = Start(StartKind.OLDEST)
 def _milliseconds(time: int | str) -> int:
     if isinstance(time, str):
         try:
-            # Digits alone would be read as a date without dashes.
+            # `fromisoformat` would parse a text of digits as a date without dashes.
             return _bounded(int(time)) if time.isdecimal() else _of_text(time[: TIME_LENGTH_MAX + 1])
         except (ValueError, OverflowError):
             raise SubscriptionFailed(
-                "from_time has to be milliseconds since 1970 or a time such as 2026-01-31T12:00:00Z"
+                "from_time must be milliseconds since 1970 or a time such as 2026-01-31T12:00:00Z"
             ) from None
     return _bounded(time)
 
@@ -95,37 +99,41 @@ def _of_text(text: str) -> int:
 
 def _bounded(timestamp_ms: int) -> int:
     if not 0 <= timestamp_ms <= OFFSET_MAX:
-        raise SubscriptionFailed("from_time has to lie between 1970 and 2^63 milliseconds later")
+        raise SubscriptionFailed("from_time must be between 1970 and 2^63 milliseconds later")
     return timestamp_ms
 
 
-class Place(NamedTuple):
-    """Where reading begins. `is_recovered` is False when what the reader knows, or asks for, is not of this log."""
+class StartPosition(NamedTuple):
+    """The offset at which reading begins.
+
+    `is_recovered` is False if the subscriber's position is from another incarnation of the log, or after the log's end.
+    """
 
     offset: int
     is_recovered: bool
 
 
-async def find_place(start: Start, log: StreamLog, epoch: str | None) -> Place:
-    """Raises OffsetOutOfRange, or KafkaError when the log cannot be read.
+async def resolve_start(start: Start, log: StreamLog, epoch: str | None) -> StartPosition:
+    """Convert `start` to an offset of `log`. Raises OffsetOutOfRange, or KafkaError if the log cannot be read.
 
-    `epoch` is the incarnation that a returning reader has seen, if it names one: in another one it starts anew.
+    `epoch` is the incarnation of the log that a returning subscriber has read before, or None. If the log has another
+    incarnation now, the subscriber starts at the oldest offset.
     """
     await log.ready()
     oldest, head, end = log.bounds()
     if epoch is not None and epoch != log.incarnation:
-        return Place(oldest, False)
+        return StartPosition(oldest, False)
     kind, value = start
     if kind is StartKind.NEWEST:
-        return Place(head, True)
+        return StartPosition(head, True)
     if kind is StartKind.OLDEST:
-        return Place(oldest, True)
+        return StartPosition(oldest, True)
     if kind is StartKind.BACK:
-        return Place(await offset_of_last(log, value), True)
+        return StartPosition(await offset_of_last(log, value), True)
     if kind is StartKind.TIME:
-        return Place(await log.offset_for_time(value), True)
+        return StartPosition(await log.offset_for_time(value), True)
     if value < oldest:
         raise OffsetOutOfRange(value, oldest, head - 1)
-    # Beyond the end: a log that was cut by a power failure may be shorter than its readers remember. Between the head
-    # and the end are records that are not committed yet.
-    return Place(value, value <= end)
+    # The subscriber's position may be after the end if the log has lost records in a power failure. A position between
+    # the head and the end is valid: the records there are not committed yet.
+    return StartPosition(value, value <= end)

@@ -1,19 +1,22 @@
-"""One reader of a log: history first, at its own pace, then what is new, as it comes.
+"""Subscription: one subscriber of a log. It reads history at its own pace, then receives new events as they arrive.
 
     begin --> reading history --> caught up --> live
                     ^                             |
                     '-------- on_lag=catchup -----'
 
-The log is the queue: nothing is kept for a reader but its position. Live means that it stands at the head of the tail
-and is handed what is new. When its sink takes nothing, it falls behind; the distance to the head is its queue, and when
-that is too long, or the sink has been stuck for too long, the reader's own `on_lag` rule says what becomes of it.
+A subscription has no queue of its own: it keeps only its position in the log. A live subscription receives new events
+from the log's live feed. If the sink of the subscription is not writable, the subscription falls behind. If the
+distance to the head exceeds `queue_events_max`, or the sink stays unwritable for too long, the `on_lag` rule of the
+subscription applies.
 """
 
 import logging
 from enum import Enum
 from typing import NamedTuple, Protocol
 
-from kwire.broker.subscriptions.marks import (
+from kwire.errors import KafkaError, OffsetOutOfRange
+from kwire.streams.log import NotReady, Unreadable
+from kwire.streams.subscriptions.control_messages import (
     BROADCAST_FAILED,
     DAMAGED,
     DROPPED,
@@ -25,47 +28,49 @@ from kwire.broker.subscriptions.marks import (
     CaughtUp,
     Checkpoint,
     Closed,
+    ControlMessage,
     Gap,
     Lagging,
-    Mark,
 )
-from kwire.broker.subscriptions.portions import Portion
-from kwire.broker.subscriptions.readers import Reader
-from kwire.broker.subscriptions.tails import NEVER, Tail
-from kwire.broker.subscriptions.turns import DeliveryTurns
-from kwire.errors import KafkaError, OffsetOutOfRange
-from kwire.streams.log import NotReady, Unreadable
+from kwire.streams.subscriptions.delivery_scheduler import DeliveryScheduler
+from kwire.streams.subscriptions.event_batches import EventBatch
+from kwire.streams.subscriptions.event_reader import Reader
+from kwire.streams.subscriptions.live_feed import NEVER, LiveFeed
 
 log = logging.getLogger("kwire.broker")
 
 
 class Sink(Protocol):
-    """Where a subscription's events go: a socket, mostly. Several subscriptions may share one.
+    """The receiver of a subscription's messages, usually a socket. Several subscriptions may share a sink.
 
-    Its owner calls `resume` on each of them when it can be written to again. Marks may come although it cannot: there
-    are few of them.
+    When the sink becomes writable again, its owner calls `resume` on each of these subscriptions. Control messages are
+    also sent to a sink that is not writable, because they are few.
     """
 
     def is_writable(self) -> bool: ...
 
-    def send_events(self, subscription: "Subscription", portion: Portion) -> None: ...
+    def send_events(self, subscription: "Subscription", batch: EventBatch) -> None: ...
 
-    def send_mark(self, subscription: "Subscription", mark: Mark) -> None: ...
+    def send_control(self, subscription: "Subscription", message: ControlMessage) -> None: ...
 
 
 class OnLag(Enum):
-    """What becomes of a reader who is too slow."""
+    """The rule for a live subscriber that is too slow."""
 
-    # It is told why and where it was, and comes back.
+    # End the subscription with a reason and the last offset. The client can subscribe again from the next offset.
     TERMINATE = "terminate"
-    # It reads history again, as slow as it likes.
+    # Read history again, at the subscriber's own pace.
     CATCHUP = "catchup"
-    # It goes on at the head, and is told what it did not get.
+    # Continue at the head, and report the skipped events as a gap.
     DROP = "drop"
 
 
 class SubscribeOptions(NamedTuple):
-    """What a reader may choose; None is what the server has. `epoch` is the incarnation it has seen before."""
+    """Options of a subscription. For limits and intervals, None selects the server's setting.
+
+    `types` are the event types to deliver, or None for all types. `epoch` is the incarnation of the log that the
+    subscriber has read before, or None.
+    """
 
     on_lag: OnLag = OnLag.TERMINATE
     queue_events_max: int | None = None
@@ -76,7 +81,10 @@ class SubscribeOptions(NamedTuple):
 
 
 class SubscriptionFacts(NamedTuple):
-    """What the answer to a subscriber says. `recovered`: nothing of what it asked for is missing."""
+    """The facts in the response to a subscribe request.
+
+    `recovered` is False if events may be missing, because the log was created again or has lost records.
+    """
 
     subscription_id: str
     epoch: str
@@ -86,8 +94,8 @@ class SubscriptionFacts(NamedTuple):
     recovered: bool
 
 
-class Patience(NamedTuple):
-    """How far, and for how long, a live reader may stay behind, and how often it is told a place."""
+class DeliveryLimits(NamedTuple):
+    """The allowed lag and stall time of a live subscriber, and its checkpoint intervals."""
 
     queue_events_max: int
     unwritable_ms_max: int
@@ -96,30 +104,30 @@ class Patience(NamedTuple):
 
 
 class Subscription:
-    """Called from the event loop. `position` is the offset of the event that comes next."""
+    """One subscriber of a log. `position` is the offset of its next event. Use it only in the event loop's thread."""
 
     __slots__ = (
         "_catch_up_to",
+        "_feed",
         "_is_begun",
         "_is_dropping",
-        "_is_lag_told",
+        "_is_lag_reported",
         "_is_live",
         "_is_waiting",
-        "_marked_at",
-        "_marked_position",
+        "_limits",
         "_on_lag",
-        "_patience",
         "_reader",
-        "_tail",
-        "_turns",
+        "_reported_at",
+        "_reported_position",
+        "_scheduler",
         "_types",
         "_unwritable_since",
         "checkpoint_at",
         "facts",
         "id",
         "is_closed",
+        "is_fast_path",
         "is_queued",
-        "is_quick",
         "is_ready",
         "name",
         "position",
@@ -131,44 +139,45 @@ class Subscription:
         self,
         facts: SubscriptionFacts,
         sink: Sink,
-        tail: Tail,
-        turns: DeliveryTurns,
-        patience: Patience,
+        feed: LiveFeed,
+        scheduler: DeliveryScheduler,
+        limits: DeliveryLimits,
         options: SubscribeOptions,
     ) -> None:
         self.id = facts.subscription_id
-        self.name = tail.name
+        self.name = feed.name
         self.facts = facts
         self.sink = sink
         self.position = facts.next_offset
-        self.subscribed_at_ms = turns.clock.now_ms()
+        self.subscribed_at_ms = scheduler.clock.now_ms()
         self.is_closed = False
-        # In the queue of those who can read on.
+        # Whether the subscription is in the scheduler's queue.
         self.is_queued = False
-        # At the head of the tail; `is_quick` when a portion can go to the sink as it is.
+        # `is_ready` is True while the subscription is at the head and the feed delivers to it. `is_fast_path` is True
+        # if it also has no filter, so that batches are passed to the sink unchanged.
         self.is_ready = False
-        self.is_quick = False
-        self._tail = tail
-        self._turns = turns
-        self._patience = patience
+        self.is_fast_path = False
+        self._feed = feed
+        self._scheduler = scheduler
+        self._limits = limits
         self._on_lag = options.on_lag
         self._types = options.types
         self._is_begun = False
         self._is_live = False
-        # Everything below was there before it began: it is not caught up before that.
-        self._catch_up_to = tail.log.committed_end
+        # Events below this offset existed when the subscription started. CaughtUp is sent only after them.
+        self._catch_up_to = feed.log.committed_end
         self._reader: Reader | None = None
         self._is_waiting = False
         self._unwritable_since: float | None = None
-        self._is_lag_told = False
+        self._is_lag_reported = False
         self._is_dropping = False
-        self._marked_position = self.position
-        self._marked_at = turns.clock.monotonic()
-        self.checkpoint_at = self.position + patience.checkpoint_events
+        self._reported_position = self.position
+        self._reported_at = scheduler.clock.monotonic()
+        self.checkpoint_at = self.position + limits.checkpoint_events
 
     @property
     def is_live(self) -> bool:
-        """Whether it has caught up and is still with the others."""
+        """Whether the subscription has caught up, and the live feed serves it or lists it as blocked."""
         return self._is_live
 
     @property
@@ -178,189 +187,200 @@ class Subscription:
     # --- called by the owner of the sink
 
     def begin(self) -> None:
-        """Send what there is, from now on. Who asked for nothing that is there is told so at once."""
+        """Start delivery. A subscriber that is already at the head receives CaughtUp immediately."""
         if not self._is_begun and not self.is_closed:
             self._is_begun = True
             if self._is_at_head():
-                self._arrive()
+                self._join_feed()
             else:
-                self._turns.add_history(self)
+                self._scheduler.add_history(self)
 
     def resume(self) -> None:
-        """The sink can be written to again."""
+        """Continue delivery. The owner of the sink calls this when the sink is writable again."""
         if self._is_begun and not (self.is_ready or self.is_closed or self.is_queued or self._is_waiting):
-            self._turns.add_history(self)
+            self._scheduler.add_history(self)
 
     def close(self) -> None:
-        """The reader has gone; nothing more is sent."""
+        """End the subscription without a message, because the client disconnected or unsubscribed."""
         if not self.is_closed:
             self.is_closed = True
-            self.is_ready = self.is_quick = False
+            self.is_ready = self.is_fast_path = False
             self._reader = None
-            self._tail.remove(self)
+            self._feed.remove(self)
 
-    # --- reading by itself
+    # --- reading history
 
     def step(self) -> int:
-        """One portion of what lies between it and the head."""
+        """Read and deliver one batch from the position on. Returns the units of work done."""
         if self.is_closed or self.is_ready or self._is_waiting:
             return 0
         try:
             return self._step()
         except Exception as error:
-            log.exception("a subscriber of %s could not be served", self.name)
+            log.exception("delivery to a subscriber of %s failed", self.name)
             self.end(SUBSCRIPTION_FAILED, f"{type(error).__name__}: {error}")
             return 0
 
     def _step(self) -> int:
         if self._is_at_head():
-            self._arrive()
+            self._join_feed()
             return 0
         if not self.sink.is_writable():
-            self._wait()
+            self._wait_for_sink()
             if self._reader is not None:
-                self._reader.put_down()
+                self._reader.release_buffers()
             return 0
         if self._is_dropping:
             self._drop()
             return 0
-        portion = self._next_portion()
-        if portion is None:
+        batch = self._next_batch()
+        if batch is None:
             return 0
-        units = len(portion.events) + portion.units + self.take(portion)
-        if self.is_closed:  # by its own sink
+        units = len(batch.events) + batch.units + self.deliver(batch)
+        if self.is_closed:  # the sink has closed the subscription
             return units
-        self._tail.note_move()
+        self._feed.note_progress()
         if self._is_at_head():
-            self._arrive()
+            self._join_feed()
         else:
-            self._turns.add_history(self)
+            self._scheduler.add_history(self)
         return units
 
     def _is_at_head(self) -> bool:
-        return self.position >= self._tail.head and self.position >= self._catch_up_to
+        return self.position >= self._feed.head and self.position >= self._catch_up_to
 
-    def _next_portion(self) -> Portion | None:
-        """None when there is nothing to send now; then the next step is arranged for, or never comes."""
-        portion = self._tail.portion_at(self.position)
-        if portion is not None:
+    def _next_batch(self) -> EventBatch | None:
+        """Return the batch at the position, or None if no batch can be sent now.
+
+        If it returns None, the next step has been scheduled, or a pending read will schedule it, or the subscription
+        has ended.
+        """
+        batch = self._feed.recent_batch_at(self.position)
+        if batch is not None:
             self._reader = None
-            return portion
-        if self._tail.log.is_gone:
+            return batch
+        if self._feed.log.is_gone:
             self.end(ROOM_NOT_FOUND, f"{self.name} was deleted")
             return None
         reader = self._reader
         if reader is None:
-            reader = self._reader = self._tail.open_reader(self._tail.log, self.position)
+            reader = self._reader = self._feed.open_reader(self._feed.log, self.position)
         try:
             events = reader.read()
         except Unreadable as error:
-            self.pass_over(Gap(error.from_offset, error.to_offset - 1, DAMAGED))
+            self.skip(Gap(error.from_offset, error.to_offset - 1, DAMAGED))
         except OffsetOutOfRange as error:
-            self.lose_up_to(error.oldest)
+            self.skip_deleted(error.oldest)
         except KafkaError as error:
             self.end(SUBSCRIPTION_FAILED, str(error))
         else:
             if isinstance(events, NotReady):
                 self._is_waiting = True
-                events.begin(self._waited)
+                events.begin(self._on_read_ready)
                 return None
             if reader.next_offset > self.position:
-                return Portion(self.name, events, self.position, reader.next_offset)
+                return EventBatch(self.name, events, self.position, reader.next_offset)
             self.end(SUBSCRIPTION_FAILED, f"the log cannot be read from offset {self.position} on")
         if not self.is_closed:
-            self._turns.add_history(self)
+            self._scheduler.add_history(self)
         return None
 
-    def _waited(self, error: BaseException | None) -> None:
+    def _on_read_ready(self, error: BaseException | None) -> None:
         self._is_waiting = False
         if self.is_closed:
             return
         if error is None:
-            self._turns.add_history(self)
+            self._scheduler.add_history(self)
             return
         if not isinstance(error, KafkaError):
             log.error("%s could not be read", self.name, exc_info=error)
         self.end(SUBSCRIPTION_FAILED, str(error))
 
-    def _arrive(self) -> None:
-        """It stands at the head: the tail serves it from now on."""
+    def _join_feed(self) -> None:
+        """Let the live feed deliver from now on, because the position is at the head."""
         self._reader = None
-        self._is_lag_told = self._is_dropping = False
+        self._is_lag_reported = self._is_dropping = False
         self.is_ready = True
-        self.is_quick = self._types is None
-        self._tail.make_ready(self)
+        self.is_fast_path = self._types is None
+        self._feed.make_ready(self)
         if not self._is_live:
             self._is_live = True
-            self._note_mark()
+            self._note_reported()
             self._send(CaughtUp(self.position - 1))
 
-    def _wait(self) -> None:
-        """For `resume`."""
+    def _wait_for_sink(self) -> None:
+        """Mark a live subscription as blocked until the owner of the sink calls `resume`."""
         if self._is_live and self._unwritable_since is None:
-            self._unwritable_since = self._turns.clock.monotonic()
-            self._tail.block(self)
+            self._unwritable_since = self._scheduler.clock.monotonic()
+            self._feed.block(self)
 
-    # --- taking events
+    # --- delivery
 
-    def take(self, portion: Portion) -> int:
-        """Deliver what of it is new and wanted; how much work it was besides. The sink can be written to."""
-        if portion.next_offset <= self.position:
+    def deliver(self, batch: EventBatch) -> int:
+        """Send the part of a batch that is new and passes the filter. The sink must be writable.
+
+        Returns the additional units of work that the filter has cost.
+        """
+        if batch.next_offset <= self.position:
             return 0
-        wanted = self._wanted(portion)
+        wanted = self._wanted(batch)
         if wanted.events:
             self.sink.send_events(self, wanted)
-            counts = self._tail.counts
-            counts.portions += 1
+            counts = self._feed.counts
+            counts.batches += 1
             counts.events += len(wanted.events)
-        self.position = portion.next_offset
+        self.position = batch.next_offset
         self._unwritable_since = None
-        # A sink that is full gets a mark with events only: what it does not want may pass it for ever.
+        # If the sink is not writable, a checkpoint is sent only together with events. Otherwise, if the filter excludes
+        # all events, checkpoints would fill the sink without a limit.
         if self.position >= self.checkpoint_at and (wanted.events or self.sink.is_writable()):
             self.checkpoint()
-        return 0 if wanted.is_shared else len(portion.events)
+        return 0 if wanted.is_shared else len(batch.events)
 
-    def offer(self, portion: Portion) -> int:
-        """The same while it is ready: what it cannot take now it reads later."""
-        if not self.sink.is_writable() and portion.next_offset > self.position and self._wanted(portion).events:
+    def offer(self, batch: EventBatch) -> int:
+        """Deliver a batch of the live feed. If the sink is not writable, the subscription reads the batch later."""
+        if not self.sink.is_writable() and batch.next_offset > self.position and self._wanted(batch).events:
             self.fall_behind()
             return 0
-        return self.take(portion)
+        return self.deliver(batch)
 
-    def _wanted(self, portion: Portion) -> Portion:
-        if portion.start_offset < self.position:
-            portion = portion.since(self.position)
-        return portion if self._types is None else portion.only(self._types)
+    def _wanted(self, batch: EventBatch) -> EventBatch:
+        if batch.start_offset < self.position:
+            batch = batch.since(self.position)
+        return batch if self._types is None else batch.only(self._types)
 
-    def pass_over(self, gap: Gap) -> None:
-        """What it names is not delivered, as far as it was to be."""
+    def skip(self, gap: Gap) -> None:
+        """Move the position past a gap, and report the part of the gap that has not been delivered."""
         if gap.to_offset < self.position:
             return
         gap = gap._replace(from_offset=max(gap.from_offset, self.position))
         self.position = gap.to_offset + 1
         self._reader = None
-        self._tail.counts.gaps += 1
-        self._note_mark()
+        self._feed.counts.gaps += 1
+        self._note_reported()
         self._send(gap)
 
-    def leave_out(self, gap: Gap) -> None:
-        """The same while it is ready: a sink that is full is told when it reads on."""
+    def skip_when_ready(self, gap: Gap) -> None:
+        """Skip a gap that the live feed found. If the sink is not writable now, the gap is reported later."""
         if self.is_ready and gap.to_offset >= self.position:
             if self.sink.is_writable():
-                self.pass_over(gap)
+                self.skip(gap)
             else:
                 self.fall_behind()
 
-    def lose(self, oldest: int) -> None:
-        """Retention was faster than the tail."""
+    def skip_deleted_when_ready(self, oldest: int) -> None:
+        """Call `skip_deleted` for the live feed. If the sink is not writable now, a gap is reported later."""
         if self.is_ready and self.position < oldest:
             if self._on_lag is OnLag.TERMINATE or self.sink.is_writable():
-                self.lose_up_to(oldest)
+                self.skip_deleted(oldest)
             else:
                 self.fall_behind()
 
-    def lose_up_to(self, oldest: int) -> None:
-        """Retention was faster."""
+    def skip_deleted(self, oldest: int) -> None:
+        """Handle the deletion of events before `oldest` that were not delivered.
+
+        The rule TERMINATE ends the subscription. The other rules report a gap.
+        """
         if self.position >= oldest:
             return
         if self._on_lag is OnLag.TERMINATE:
@@ -369,36 +389,36 @@ class Subscription:
                 f"offset {self.position} is no longer stored, the oldest that is stored is {oldest}",
             )
         else:
-            self.pass_over(Gap(self.position, oldest - 1, RETENTION))
+            self.skip(Gap(self.position, oldest - 1, RETENTION))
 
-    # --- being too slow
+    # --- lag
 
     def fall_behind(self) -> None:
-        """There is something new, and the sink does not take it."""
-        self.is_ready = self.is_quick = False
-        self._unwritable_since = self._turns.clock.monotonic()
-        self._tail.block(self)
+        """Leave the live delivery, because there are new events and the sink is not writable."""
+        self.is_ready = self.is_fast_path = False
+        self._unwritable_since = self._scheduler.clock.monotonic()
+        self._feed.block(self)
 
     @property
-    def judge_at(self) -> int:
-        """The head at which there is something to say about its distance."""
+    def lag_check_at(self) -> int:
+        """The head offset at which `check_lag` has to be called next."""
         if self._is_dropping:
             return NEVER
-        queue_max = self._patience.queue_events_max
-        return self.position + (queue_max + 1 if self._is_lag_told else (queue_max + 1) // 2)
+        queue_max = self._limits.queue_events_max
+        return self.position + (queue_max + 1 if self._is_lag_reported else (queue_max + 1) // 2)
 
-    def judge_distance(self) -> None:
-        """It is live and behind: is it too far?"""
+    def check_lag(self) -> None:
+        """Check the lag of a blocked subscription. Sends a warning, or applies the `on_lag` rule."""
         if self._is_dropping or self.is_closed:
             return
-        behind, queue_max = self._tail.head - self.position, self._patience.queue_events_max
+        behind, queue_max = self._feed.head - self.position, self._limits.queue_events_max
         if behind > queue_max:
-            self._lag(LAGGED, f"{behind} events behind, {queue_max} are allowed")
+            self._lag(LAGGED, f"the subscriber lags by {behind} events, {queue_max} are allowed")
         elif behind * 2 >= queue_max:
-            self._tell_lag()
+            self._report_lag()
 
-    def judge_time(self) -> None:
-        """It is live and behind: has it taken nothing for too long?"""
+    def check_stall(self) -> None:
+        """Check how long the sink has been unwritable. Sends a warning, or applies the `on_lag` rule."""
         since = self._unwritable_since
         if self.is_closed:
             return
@@ -407,82 +427,86 @@ class Subscription:
             return
         if self._is_dropping or since is None:
             return
-        waited_ms = (self._turns.clock.monotonic() - since) * 1000
-        allowed_ms = self._patience.unwritable_ms_max
+        waited_ms = (self._scheduler.clock.monotonic() - since) * 1000
+        allowed_ms = self._limits.unwritable_ms_max
         if waited_ms >= allowed_ms:
-            self._lag(BROADCAST_FAILED, f"nothing was taken for {allowed_ms} ms")
+            self._lag(BROADCAST_FAILED, f"the subscriber has not read anything for {allowed_ms} ms")
         elif waited_ms * 2 >= allowed_ms:
-            self._tell_lag()
+            self._report_lag()
 
-    def _tell_lag(self) -> None:
-        if not self._is_lag_told:
-            self._is_lag_told = True
-            self._tail.counts.lag_notices += 1
-            self._note_mark()
-            self._send(Lagging(self.position - 1, max(self._tail.head - self.position, 0)))
+    def _report_lag(self) -> None:
+        if not self._is_lag_reported:
+            self._is_lag_reported = True
+            self._feed.counts.lag_notices += 1
+            self._note_reported()
+            self._send(Lagging(self.position - 1, max(self._feed.head - self.position, 0)))
 
     def _lag(self, code: str, reason: str) -> None:
-        self._tell_lag()
-        if self.is_closed:  # by its own sink
+        self._report_lag()
+        if self.is_closed:  # the sink has closed the subscription
             return
-        self._tail.counts.lag_cuts += 1
+        self._feed.counts.lag_actions += 1
         if self._on_lag is OnLag.TERMINATE:
             self.end(code, reason)
             return
         if self._on_lag is OnLag.CATCHUP:
-            self._is_live = self._is_lag_told = False
+            self._is_live = self._is_lag_reported = False
             self._unwritable_since = None
-            self._catch_up_to = self._tail.log.committed_end
-            self._tail.let_go(self)
+            self._catch_up_to = self._feed.log.committed_end
+            self._feed.detach(self)
         else:
-            # One gap when the sink takes it, however long that lasts; meanwhile there is nothing to judge.
+            # When the sink is writable again, one gap is sent for all skipped events. Until then the lag is not
+            # checked.
             self._is_dropping = True
         if self.sink.is_writable():
             self.resume()
 
     def _drop(self) -> None:
-        head = self._tail.head
+        head = self._feed.head
         if self.position < head:
-            self.pass_over(Gap(self.position, head - 1, DROPPED))
+            self.skip(Gap(self.position, head - 1, DROPPED))
         if not self.is_closed:
-            self._arrive()
+            self._join_feed()
 
-    # --- places to come back to
+    # --- checkpoints
 
     def checkpoint(self) -> None:
-        if self.is_closed:  # by its own sink
+        if self.is_closed:  # the sink has closed the subscription
             return
-        self._tail.counts.checkpoints += 1
-        self._note_mark()
+        self._feed.counts.checkpoints += 1
+        self._note_reported()
         self._send(Checkpoint(self.position - 1))
 
     def checkpoint_if_due(self, now: float) -> bool:
-        """After some time, if it has got further; True if it will be due later."""
-        if self.is_closed or not self._is_begun or self.position <= self._marked_position:
+        """Send a checkpoint if the interval has passed and the position has advanced.
+
+        Returns True if a checkpoint will be due later.
+        """
+        if self.is_closed or not self._is_begun or self.position <= self._reported_position:
             return False
-        if (now - self._marked_at) * 1000 < self._patience.checkpoint_ms or not self.sink.is_writable():
+        if (now - self._reported_at) * 1000 < self._limits.checkpoint_ms or not self.sink.is_writable():
             return True
         self.checkpoint()
         return False
 
-    def _note_mark(self) -> None:
-        self._marked_position = self.position
-        self._marked_at = self._turns.clock.monotonic()
-        self.checkpoint_at = self.position + self._patience.checkpoint_events
+    def _note_reported(self) -> None:
+        self._reported_position = self.position
+        self._reported_at = self._scheduler.clock.monotonic()
+        self.checkpoint_at = self.position + self._limits.checkpoint_events
 
     # --- the end
 
     def end(self, code: str, reason: str) -> None:
-        """It is over, and not because the reader wanted it: tell why, and where it was."""
+        """End the subscription, and send the reason and the last offset to the subscriber."""
         if self.is_closed:
             return
         self.close()
         self._send(Closed(code, reason, self.position - 1))
 
-    def _send(self, mark: Mark) -> None:
+    def _send(self, message: ControlMessage) -> None:
         try:
-            self.sink.send_mark(self, mark)
+            self.sink.send_control(self, message)
         except Exception:
-            # Others wait for their turn; whoever owns this sink finds the reason in the log.
-            log.exception("a subscriber of %s could not be told %s", self.name, type(mark).__name__)
+            # A broken sink must not stop the delivery to other subscribers.
+            log.exception("%s could not be sent to a subscriber of %s", type(message).__name__, self.name)
             self.close()

@@ -1,1 +1,1 @@
-"""Webhook consumers: cursors on the log that deliver each event to a URL; who has the sockets is given in."""
+"""Webhooks: consumers that deliver each event of their topics to a URL. The HTTP client is injected (`Send`)."""

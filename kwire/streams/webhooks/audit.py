@@ -1,10 +1,10 @@
-"""What happens to webhooks, as events of the topic `kwire-audit`, so that people and programs can follow it.
+"""The audit log of webhooks: their changes and failures as events of the topic `kwire-audit`.
 
-Types: webhook.registered, webhook.changed, webhook.removed, webhook.paused, webhook.resumed, webhook.disabled,
-webhook.failed (an event became a dead letter) and webhook.gap (events were gone before they could be delivered).
+The event types are webhook.registered, webhook.changed, webhook.removed, webhook.paused, webhook.resumed,
+webhook.disabled, webhook.failed (an event became a dead letter) and webhook.gap (events could not be read).
 
-The topic is an ordinary one with one partition. A webhook may deliver it; what becomes of those deliveries is not noted
-there again, or two failing webhooks would feed each other for ever.
+The topic is an ordinary topic with one partition, and webhooks may deliver its events. Dead letters and gaps of these
+deliveries are not recorded in the topic. Otherwise two failing webhooks would trigger each other forever.
 """
 
 import asyncio
@@ -15,28 +15,30 @@ from typing import Protocol
 
 import msgspec
 
-from kwire.broker.catalogue import AUDIT_TOPIC
-from kwire.broker.events.event import NewEvent
-from kwire.broker.events.publishing import Publisher
-from kwire.broker.topics import NewTopic, Topics
+from kwire.broker.topics.catalogue import AUDIT_TOPIC
+from kwire.broker.topics.topics import NewTopic, Topics
 from kwire.errors import ErrorCode, KafkaError, StreamError
+from kwire.streams.events.event import NewEvent
+from kwire.streams.events.publishing import Publisher
 from kwire.streams.log import StreamLog
 
 log = logging.getLogger("kwire.webhooks")
 
 AUDIT_SOURCE = b"/kwire/webhooks"
-# Notes that wait for the disk; then the oldest goes, and the log of the server alone has it.
+# Entries that wait to be written. If there are more, the oldest is dropped. All entries are also in the server's log.
 WAITING_MAX = 10_000
 PUBLISHED_AT_ONCE_MAX = 500
 CLOSE_SECONDS = 5.0
 
 
 class Audit(Protocol):
-    def note(self, what: str, facts: Mapping[str, object]) -> None: ...
+    """A destination of audit entries."""
+
+    def record(self, what: str, facts: Mapping[str, object]) -> None: ...
 
 
 class AuditTopic:
-    """Called from the event loop; nobody waits for it. The topic is made with the first note."""
+    """Writes audit entries to the topic in the background. The first entry creates the topic."""
 
     def __init__(self, topics: Topics, publisher: Publisher) -> None:
         self._topics = topics
@@ -45,7 +47,7 @@ class AuditTopic:
         self._task: asyncio.Task[None] | None = None
         self.dropped = 0
 
-    def note(self, what: str, facts: Mapping[str, object]) -> None:
+    def record(self, what: str, facts: Mapping[str, object]) -> None:
         log.info("%s %s", what, facts)
         if len(self._waiting) >= WAITING_MAX:
             self._waiting.popleft()
@@ -55,7 +57,7 @@ class AuditTopic:
             self._task = asyncio.get_running_loop().create_task(self._publish())
 
     async def close(self) -> None:
-        """Wait for what is on its way, but not for long."""
+        """Wait until pending entries are written, for at most CLOSE_SECONDS."""
         if self._task is not None:
             done, _ = await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
             if not done:
@@ -68,7 +70,7 @@ class AuditTopic:
                 await self._publisher.publish_and_wait(await self._audit_log(), AUDIT_SOURCE, some)
             except (KafkaError, StreamError) as error:
                 self.dropped += len(some)
-                log.warning("%d notes could not be written to %s: %s", len(some), AUDIT_TOPIC, error)
+                log.warning("%d audit entries could not be written to topic %s: %s", len(some), AUDIT_TOPIC, error)
 
     async def _audit_log(self) -> StreamLog:
         topic = self._topics.get(AUDIT_TOPIC)

@@ -1,36 +1,38 @@
-"""One webhook at work: its definition, a cursor per topic, and what is remembered of its deliveries. No I/O, no clock.
+"""The state of one webhook: its definition, a cursor per topic, dead letters and the delivery log.
 
-Whatever has to survive a restart is a record with a key. `take_changes` hands out those that are others than before,
-all as they are at one moment: written down together, they are a state that really was. Keys of one webhook:
+This module does no I/O and reads no clock. Everything that must survive a restart is a record with a key.
+`take_changes` returns all records that have changed, with their current values. The caller stores them in one batch, so
+the stored state is always consistent. The keys of one webhook are:
 
-| key | |
+| key | value |
 |---|---|
-| `p`, topic | the position in a topic, and the attempts of the event there |
-| `r`, topic, offset | an event beside the line that is to be tried (again) |
+| `p`, topic | the position in the topic, and the failed attempts of the event at this position |
+| `r`, topic, offset | an event in the retry queue |
 | `d`, topic, offset | a dead letter |
-| `a`, slot | an attempt; the slots are a ring, so the log of deliveries stays short by itself |
-| `s` | counts, and since when everything fails |
+| `a`, slot | an entry of the delivery log, which is a ring buffer: a new entry overwrites the oldest |
+| `s` | counters, the time since which all deliveries have failed, and the pause requested by the receiver |
 """
 
 from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, NamedTuple
 
-from kwire.broker.events.event import Event
-from kwire.broker.store.event_ids import EventId
-from kwire.broker.webhooks.bodies import body_of
-from kwire.broker.webhooks.cursor import Delivery, Retry, TopicCursor
-from kwire.broker.webhooks.definition import Definition
-from kwire.broker.webhooks.rate import RateLimit
-from kwire.broker.webhooks.schedule import Schedule, asked_pause_ms
-from kwire.broker.webhooks.sending import Request, Response
+from kwire.streams.event_store.event_ids import EventId
+from kwire.streams.events.event import Event
+from kwire.streams.webhooks.cursor import Delivery, Retry, TopicCursor
+from kwire.streams.webhooks.definition import Definition
+from kwire.streams.webhooks.delivery.bodies import body_of
+from kwire.streams.webhooks.delivery.rate_limit import RateLimit
+from kwire.streams.webhooks.delivery.retry_schedule import Schedule, granted_pause_ms
+from kwire.streams.webhooks.delivery.sender import Request, Response
 
-# A webhook with so many is disabled: nothing of it is thrown away to make room.
+# A webhook with this many dead letters is disabled. None of the dead letters is discarded.
 DEAD_LETTERS_MAX = 10_000
-# An answer to one delivery that says something about all of them.
+# This status disables the webhook.
 GONE_STATUS = 410
+# These statuses pause all deliveries of the webhook.
 THROTTLE_STATUSES = frozenset({429, 502, 503, 504})
-# Without a Retry-After.
+# The pause after a throttle status if the response has no Retry-After header.
 THROTTLE_MS = 5000
 EXCERPT_LENGTH_MAX = 500
 
@@ -39,19 +41,25 @@ COUNTS_KEY: Key = ("s",)
 
 
 class Outcome(Enum):
+    """The outcome of an attempt."""
+
     DELIVERED = "delivered"
     RETRY = "retry"
     DEAD = "dead"
-    # The webhook goes, by its policy.
+    # The webhook is removed, because its policy is `remove`.
     REMOVE = "remove"
-    # The webhook is to be disabled; the event stays.
+    # The webhook is disabled. Unless the event became a dead letter, it is sent again when the webhook is resumed.
     DISABLE = "disable"
-    # No attempt: events that are no longer stored were passed over.
+    # This is not an attempt: events that are damaged or no longer stored were skipped.
     GAP = "gap"
 
 
 class Attempt(NamedTuple):
-    """One line of the log of deliveries. `number` counts all attempts of the webhook."""
+    """An entry of the delivery log.
+
+    `number` is the entry's number among all entries of the webhook. `attempt` is the number of the attempt among those
+    of this event.
+    """
 
     number: int
     topic: str
@@ -68,7 +76,7 @@ class Attempt(NamedTuple):
 
 
 class DeadLetter(NamedTuple):
-    """The event itself is in its topic, as long as that keeps it."""
+    """An event that is no longer retried. The event itself is in its topic, until retention deletes it."""
 
     event_type: str
     attempts: int
@@ -77,15 +85,15 @@ class DeadLetter(NamedTuple):
     problem: str | None
 
 
-class Verdict(NamedTuple):
-    """`reason` says why, unless it was delivered."""
+class AttemptResult(NamedTuple):
+    """The outcome of an attempt. `reason` is empty if the event was delivered."""
 
     outcome: Outcome
     reason: str = ""
 
 
 class ConsumerRules(NamedTuple):
-    """What all webhooks of a node have in common."""
+    """Settings shared by all webhooks of a node."""
 
     schedule: Schedule
     attempts_kept: int
@@ -93,7 +101,7 @@ class ConsumerRules(NamedTuple):
 
 
 class Consumer:
-    """Called from the event loop, or from a test. Times of day come in with each call."""
+    """The state of one webhook. It is not thread-safe. Methods that need the current time have it as a parameter."""
 
     def __init__(self, definition: Definition, rules: ConsumerRules) -> None:
         self.definition = definition
@@ -103,16 +111,16 @@ class Consumer:
         self.delivered_count = 0
         self.failed_count = 0
         self.failing_since_ms: int | None = None
-        # Nothing is sent before: the receiver asked for a pause.
+        # No request is sent before this time, because the receiver requested a pause or returned a throttle status.
         self.not_before_ms = 0
-        # Gone for good: what is still under way changes nothing any more.
+        # Whether the webhook was removed. The results of its deliveries in flight are then ignored.
         self.is_removed = False
         self._rules = rules
         self._attempt_count = 0
         self._rate: RateLimit | None = None
         self._changed: dict[Key, None] = {}
-        # Position and head of each topic as they were handed out last.
-        self._known_places: dict[str, tuple[int, Retry | None]] = {}
+        # The position and `head` of each cursor when its record was last marked as changed.
+        self._tracked_positions: dict[str, tuple[int, Retry | None]] = {}
         for name in definition.topics:
             self._begin(name)
         self._set_rate()
@@ -127,13 +135,13 @@ class Consumer:
 
     def _begin(self, name: str) -> None:
         start = self.definition.topics[name]
-        self.cursors[name] = self._cursor(start.topic_id, start.mark, start.offset)
-        self._note_place(name)
+        self.cursors[name] = self._cursor(start.topic_id, start.start_id, start.offset)
+        self._track_position(name)
 
-    def _cursor(self, topic_id: bytes, mark: str, offset: int) -> TopicCursor:
+    def _cursor(self, topic_id: bytes, start_id: str, offset: int) -> TopicCursor:
         definition = self.definition
         return TopicCursor(
-            topic_id, mark, offset, is_ordered=definition.is_ordered, parallel=max(definition.parallel, 1)
+            topic_id, start_id, offset, is_ordered=definition.is_ordered, parallel=max(definition.parallel, 1)
         )
 
     def _set_rate(self) -> None:
@@ -150,17 +158,17 @@ class Consumer:
         return lambda due_ms: schedule.is_due(due_ms, now_ms)
 
     def wait_seconds(self, now_ms: int, now: float) -> float:
-        """How long nothing at all may be sent; `now` is of a clock that never goes back."""
+        """Return the seconds until a request may be sent; 0 if it may be sent now. `now` is a monotonic time."""
         if not self._rules.schedule.is_due(self.not_before_ms, now_ms):
             return max((self.not_before_ms - now_ms) / 1000, 0.001)
         return self._rate.wait_seconds(now) if self._rate is not None else 0.0
 
     def is_held_back(self, now_ms: int) -> bool:
-        """Whether nothing is to be sent just now, of what was taken before either."""
+        """Whether no request may be sent now, not even for a delivery that `take` has already returned."""
         return not self.is_active or not self._rules.schedule.is_due(self.not_before_ms, now_ms)
 
     def take(self, topic: str, now_ms: int, now: float) -> Delivery | None:
-        """The next attempt in this topic, if there is one and it may begin now."""
+        """Start the next attempt in this topic, if one may start now."""
         cursor = self.cursors.get(topic)
         if cursor is None or not self.is_active or self.wait_seconds(now_ms, now) > 0:
             return None
@@ -170,7 +178,7 @@ class Consumer:
         return delivery
 
     def request(self, topic: str, event: Event, now_ms: int, timeout_ms: int) -> Request:
-        """What is sent: signed now, with the id that all attempts of this event have."""
+        """Build and sign the request of an attempt. All attempts of an event have the same message id."""
         definition = self.definition
         body = body_of(definition.body, topic, event)
         signed = definition.secrets.headers(str(EventId(topic, event.offset)), body.content, now_ms)
@@ -179,101 +187,114 @@ class Consumer:
     # --- reading
 
     def add_events(self, topic: str, events: list[Event], next_offset: int) -> None:
-        """What was read in line; what is not wanted is done with."""
+        """Add events that were read in log order. Events that do not match the definition are skipped.
+
+        `next_offset` is the first offset that was not read.
+        """
         cursor, wants = self.cursors[topic], self.definition.wants
-        # After a restart or another mode the line may come to events that wait beside it: those stay there.
-        aside = cursor.aside
-        cursor.add([event for event in events if event.offset not in aside and wants(topic, event)], next_offset)
-        self._note_place(topic)
+        # After a restart or a change of mode, events that are in the retry queue may be read again. The queue delivers
+        # these events, so they are not added here.
+        retry_queue = cursor.retry_queue
+        cursor.add([event for event in events if event.offset not in retry_queue and wants(topic, event)], next_offset)
+        self._track_position(topic)
 
     def skip_to(self, topic: str, offset: int, reason: str, now_ms: int) -> None:
-        """Nobody can read what lies between: retention took it, or it is damaged. The log of deliveries tells."""
+        """Continue reading at `offset`, because the events before it were deleted by retention or are damaged.
+
+        The skipped range is recorded in the delivery log.
+        """
         cursor = self.cursors[topic]
         first, last = EventId(topic, cursor.read_to), EventId(topic, offset - 1)
-        missed = Response(None, f"{first} to {last} could not be delivered: {reason}")
-        self._log(topic, cursor.read_to, 0, "", missed, now_ms, Outcome.GAP, None)
+        gap = Response(None, f"{first} to {last} could not be delivered: {reason}")
+        self._log(topic, cursor.read_to, 0, "", gap, now_ms, Outcome.GAP, None)
         cursor.add([], offset)
-        self._note_place(topic)
+        self._track_position(topic)
 
     def follow(self, topic: str, topic_id: bytes, end_offset: int) -> None:
-        """The topic is there, with so many offsets. One that was made anew is read from its beginning; in one that a
-        power cut has shortened, what comes next is new."""
+        """Compare the cursor with the current topic, which ends at `end_offset`, and move the cursor if necessary.
+
+        If the topic was deleted and created again, delivery starts at offset 0. If the position is beyond
+        `end_offset`, because a power failure has shortened the topic, delivery continues at `end_offset`.
+        """
         cursor = self.cursors[topic]
         if cursor.topic_id != topic_id:
             self._forget_events(topic)
-            self.cursors[topic] = self._cursor(topic_id, cursor.mark, 0)
-            # Another place, though the numbers may be the same.
-            self._known_places.pop(topic, None)
-            self._note_place(topic)
+            self.cursors[topic] = self._cursor(topic_id, cursor.start_id, 0)
+            # Store the position even if the offset is the same, because the topic id has changed.
+            self._tracked_positions.pop(topic, None)
+            self._track_position(topic)
         elif cursor.position > end_offset:
             self.seek(topic, end_offset)
 
-    # --- what came of an attempt
+    # --- the end of an attempt
 
-    def finish(self, topic: str, delivery: Delivery, event: Event, response: Response, now_ms: int) -> Verdict:
-        """Note an attempt that ended now."""
+    def finish(self, topic: str, delivery: Delivery, event: Event, response: Response, now_ms: int) -> AttemptResult:
+        """Record the response to an attempt and return the outcome. The attempt ended at `now_ms`."""
         if self.is_removed:
-            return Verdict(Outcome.DELIVERED if response.is_success else Outcome.RETRY)
+            return AttemptResult(Outcome.DELIVERED if response.is_success else Outcome.RETRY)
         cursor = delivery.cursor
         is_followed = cursor is self.cursors.get(topic)
-        verdict, retry = self._judge(delivery, response, now_ms)
+        result, retry = self._classify(delivery, response, now_ms)
         started_ms = now_ms - response.duration_ms
-        next_ms = retry.due_ms if retry is not None and verdict.outcome is Outcome.RETRY and is_followed else None
-        self._log(topic, delivery.offset, delivery.attempt, event.type, response, started_ms, verdict.outcome, next_ms)
+        next_ms = retry.due_ms if retry is not None and result.outcome is Outcome.RETRY and is_followed else None
+        self._log(topic, delivery.offset, delivery.attempt, event.type, response, started_ms, result.outcome, next_ms)
         if not is_followed:
-            # The topic was taken out or made again meanwhile: what the receiver said counts, the place does not.
-            return verdict
-        was_aside = delivery.offset in cursor.aside
-        is_current = cursor.settle(delivery, retry)
-        if was_aside or delivery.offset in cursor.aside:
+            # The topic was removed from the webhook or created again during the attempt. The response is logged and
+            # counted, but it does not change the position.
+            return result
+        was_queued = delivery.offset in cursor.retry_queue
+        is_current = cursor.complete(delivery, retry)
+        if was_queued or delivery.offset in cursor.retry_queue:
             self._changed["r", topic, delivery.offset] = None
-        if verdict.outcome is Outcome.DELIVERED:
+        if result.outcome is Outcome.DELIVERED:
             self._drop_dead(topic, delivery.offset)
-        elif verdict.outcome is Outcome.DEAD and is_current:
-            verdict = self._bury(topic, delivery, event.type, response, now_ms) or verdict
-        self._note_place(topic)
-        return verdict
+        elif result.outcome is Outcome.DEAD and is_current:
+            result = self._add_dead_letter(topic, delivery, event.type, response, now_ms) or result
+        self._track_position(topic)
+        return result
 
-    def lose(self, topic: str, delivery: Delivery, now_ms: int) -> Verdict | None:
-        """An event beside the line is not in the log any more: it is a dead letter that nobody can send again. None if
-        nobody asks for it any more either."""
+    def finish_missing(self, topic: str, delivery: Delivery, now_ms: int) -> AttemptResult | None:
+        """End a delivery whose event is no longer stored. The event becomes a dead letter that cannot be sent again.
+
+        Returns None and adds no dead letter if the delivery is obsolete, for example because of a seek.
+        """
         cursor = delivery.cursor
-        if not cursor.settle(delivery, None) or cursor is not self.cursors.get(topic) or self.is_removed:
+        if not cursor.complete(delivery, None) or cursor is not self.cursors.get(topic) or self.is_removed:
             return None
         self._changed["r", topic, delivery.offset] = None
         reason = "the event is no longer stored"
         gone = Response(None, reason)
         self._log(topic, delivery.offset, delivery.attempt, "", gone, now_ms, Outcome.DEAD, None)
-        return self._bury(topic, delivery, "", gone, now_ms) or Verdict(Outcome.DEAD, reason)
+        return self._add_dead_letter(topic, delivery, "", gone, now_ms) or AttemptResult(Outcome.DEAD, reason)
 
-    def put_back(self, delivery: Delivery) -> None:
-        """It was not sent after all."""
-        delivery.cursor.put_back(delivery)
+    def release(self, delivery: Delivery) -> None:
+        """Give back a delivery that was not sent, so that `take` can return it again."""
+        delivery.cursor.release(delivery)
 
-    def _judge(self, delivery: Delivery, response: Response, now_ms: int) -> tuple[Verdict, Retry | None]:
+    def _classify(self, delivery: Delivery, response: Response, now_ms: int) -> tuple[AttemptResult, Retry | None]:
         if response.is_success:
             self.delivered_count += 1
             self.failing_since_ms = None
-            return Verdict(Outcome.DELIVERED), None
+            return AttemptResult(Outcome.DELIVERED), None
         self.failed_count += 1
         reason = response.problem or f"the receiver answered {response.status}"
         again_now = Retry(delivery.attempt, now_ms)
         if self.definition.policy == "remove":
-            return Verdict(Outcome.REMOVE, reason), again_now
+            return AttemptResult(Outcome.REMOVE, reason), again_now
         if response.status == GONE_STATUS:
-            return Verdict(Outcome.DISABLE, "the receiver answered 410: it wants no more"), again_now
+            return AttemptResult(Outcome.DISABLE, "the receiver answered 410 Gone"), again_now
         if response.status in THROTTLE_STATUSES or response.retry_after_ms:
-            pause_ms = asked_pause_ms(response.retry_after_ms) or THROTTLE_MS
+            pause_ms = granted_pause_ms(response.retry_after_ms) or THROTTLE_MS
             self.not_before_ms = max(self.not_before_ms, now_ms + pause_ms)
         if self.failing_since_ms is None or self.failing_since_ms > now_ms:
             self.failing_since_ms = now_ms
         elif now_ms - self.failing_since_ms >= self._rules.disable_after_ms:
             days = self._rules.disable_after_ms / 86_400_000
-            return Verdict(Outcome.DISABLE, f"nothing could be delivered for {days:g} days: {reason}"), again_now
+            return AttemptResult(Outcome.DISABLE, f"all deliveries failed for {days:g} days: {reason}"), again_now
         due_ms = self._rules.schedule.due_ms(delivery.attempt, now_ms, response.retry_after_ms)
         if due_ms is None:
-            return Verdict(Outcome.DEAD, reason), None
-        return Verdict(Outcome.RETRY, reason), Retry(delivery.attempt, due_ms)
+            return AttemptResult(Outcome.DEAD, reason), None
+        return AttemptResult(Outcome.RETRY, reason), Retry(delivery.attempt, due_ms)
 
     def _log(
         self,
@@ -306,14 +327,16 @@ class Consumer:
         self._changed["a", slot] = None
         self._changed[COUNTS_KEY] = None
 
-    def _bury(self, topic: str, delivery: Delivery, event_type: str, response: Response, now_ms: int) -> Verdict | None:
-        """Make it a dead letter. The verdict is one about the webhook, if there are too many by now."""
+    def _add_dead_letter(
+        self, topic: str, delivery: Delivery, event_type: str, response: Response, now_ms: int
+    ) -> AttemptResult | None:
+        """Add a dead letter. Returns the outcome DISABLE if the webhook now has DEAD_LETTERS_MAX of them, else None."""
         letter = DeadLetter(event_type, delivery.attempt, now_ms, response.status, response.problem)
         self.dead[topic, delivery.offset] = letter
         self._changed["d", topic, delivery.offset] = None
         if len(self.dead) < DEAD_LETTERS_MAX:
             return None
-        return Verdict(Outcome.DISABLE, f"it has {DEAD_LETTERS_MAX} dead letters")
+        return AttemptResult(Outcome.DISABLE, f"the webhook has {DEAD_LETTERS_MAX} dead letters")
 
     def _drop_dead(self, topic: str, offset: int) -> bool:
         if self.dead.pop((topic, offset), None) is None:
@@ -324,83 +347,86 @@ class Consumer:
     # --- on request
 
     def redefine(self, definition: Definition) -> None:
-        """Go on by another definition: topics come and go, places in those that stay are kept."""
+        """Replace the definition. Topics that are in both definitions keep their positions."""
         before, self.definition = self.definition, definition
         for name, start in before.topics.items():
-            if name not in definition.topics or definition.topics[name].mark != start.mark:
+            if name not in definition.topics or definition.topics[name].start_id != start.start_id:
                 self._forget_events(name)
                 del self.cursors[name]
-                self._known_places.pop(name, None)
+                self._tracked_positions.pop(name, None)
                 self._changed["p", name] = None
         for name in definition.topics:
             if name not in self.cursors:
                 self._begin(name)
         for name, cursor in self.cursors.items():
-            asides = set(cursor.aside)
+            queued = set(cursor.retry_queue)
             cursor.change_mode(is_ordered=definition.is_ordered, parallel=max(definition.parallel, 1))
             if (definition.types, definition.filter) != (before.types, before.filter):
                 cursor.reread()
-            for offset in asides ^ set(cursor.aside):
+            for offset in queued ^ set(cursor.retry_queue):
                 self._changed["r", name, offset] = None
-            self._note_place(name)
+            self._track_position(name)
         if definition.state == "active" and before.state != "active":
-            # Whoever says that it can go on has seen to the receiver.
+            # The webhook was resumed. Assume that the receiver is available again.
             self.failing_since_ms = None
             self.not_before_ms = 0
             self._changed[COUNTS_KEY] = None
         self._set_rate()
 
     def seek(self, topic: str, offset: int) -> None:
-        """Deliver everything from there on, whether it was delivered or not."""
-        for outrun in self.cursors[topic].seek(offset):
-            self._changed["r", topic, outrun] = None
-        self._note_place(topic)
+        """Continue delivery at `offset`. Events from there on are delivered, even if they were delivered before."""
+        for removed in self.cursors[topic].seek(offset):
+            self._changed["r", topic, removed] = None
+        self._track_position(topic)
 
     def send_again(self, topic: str, offset: int, now_ms: int) -> None:
-        """One event, out of turn. A dead letter stays one until it is delivered."""
+        """Schedule one event to be sent again, out of order. If it is a dead letter, it stays one until delivered."""
         self.cursors[topic].send_again(offset, now_ms)
         self._changed["r", topic, offset] = None
 
     def drop_dead(self, topic: str, offset: int) -> bool:
-        """Give a dead letter up; False if it is none. If it is on its way again, it stays so."""
+        """Discard a dead letter. Returns False if there is none. A delivery of it in flight is not cancelled."""
         return self._drop_dead(topic, offset)
 
     def _forget_events(self, topic: str) -> None:
-        """Nothing of what is written down about events of this topic is true any more."""
-        for offset in self.cursors[topic].aside:
+        """Discard the dead letters of this topic, and mark its stored retries and dead letters for removal."""
+        for offset in self.cursors[topic].retry_queue:
             self._changed["r", topic, offset] = None
         for name, offset in [key for key in self.dead if key[0] == topic]:
             self._drop_dead(name, offset)
 
-    # --- written down
+    # --- persistence
 
     @property
     def has_changes(self) -> bool:
         return bool(self._changed)
 
     def take_changes(self) -> list[tuple[Key, Any]]:
-        """All records that are others than when this was asked last; None: there is none any more."""
+        """Return the records that changed since the last call. The value None removes a record."""
         changed, self._changed = self._changed, {}
         return [(key, self._value(key)) for key in changed]
 
-    def give_back(self, changes: list[tuple[Key, Any]]) -> None:
-        """They could not be written down: they come again."""
+    def restore_changes(self, changes: list[tuple[Key, Any]]) -> None:
+        """Mark these records as changed again, because they could not be stored.
+
+        The next `take_changes` returns them with their values at that time.
+        """
         self._changed |= dict.fromkeys(key for key, _ in changes)
 
     def all_keys(self) -> list[Key]:
-        """Of all records that may be written down."""
+        """Return the keys of all records that may be stored."""
         keys: list[Key] = [COUNTS_KEY, *self._changed]
         keys += [("a", slot) for slot in self.attempts]
         keys += [("d", topic, offset) for topic, offset in self.dead]
         for name, cursor in self.cursors.items():
-            keys += [("p", name), *(("r", name, offset) for offset in cursor.aside)]
+            keys += [("p", name), *(("r", name, offset) for offset in cursor.retry_queue)]
         return list(dict.fromkeys(keys))
 
-    def _note_place(self, topic: str) -> None:
+    def _track_position(self, topic: str) -> None:
         cursor = self.cursors[topic]
-        place = cursor.position, cursor.head
-        if self._known_places.get(topic) != place:
-            self._known_places[topic] = place
+        current = cursor.position, cursor.head
+        if self._tracked_positions.get(topic) != current:
+            self._tracked_positions[topic] = current
             self._changed["p", topic] = None
 
     def _value(self, key: Key) -> Any:
@@ -422,18 +448,20 @@ class Consumer:
         if cursor is None:
             return None
         if kind == "r":
-            return cursor.aside.get(int(rest[1]))
+            return cursor.retry_queue.get(int(rest[1]))
         return {
             "topic_id": cursor.topic_id.hex(),
-            "mark": cursor.mark,
+            "mark": cursor.start_id,
             "position": cursor.position,
             "head": cursor.head,
         }
 
     def restore(self, records: Mapping[Key, Any]) -> None:
-        """Go on from what was written down. What belongs to no topic of the definition is to be removed there."""
-        # Of a topic that was taken out and added again nothing counts that was written down before.
-        places = {key[1] for key, value in records.items() if key[0] == "p" and self._restore_place(str(key[1]), value)}
+        """Restore the stored state. Records of topics that the definition no longer has are marked for removal."""
+        # If a topic was removed from the webhook and added again, its older records are invalid and not restored.
+        restored_topics = {
+            key[1] for key, value in records.items() if key[0] == "p" and self._restore_position(str(key[1]), value)
+        }
         for key, value in records.items():
             kind, *rest = key
             if kind == "s":
@@ -442,23 +470,23 @@ class Consumer:
                 self.failing_since_ms, self.not_before_ms = value["failing_since_ms"], value["not_before_ms"]
             elif kind == "a" and int(rest[0]) < self._rules.attempts_kept:
                 self.attempts[int(rest[0])] = Attempt(*value)
-            elif kind == "r" and rest[0] in places:
-                self.cursors[str(rest[0])].aside[int(rest[1])] = Retry(*value)
-            elif kind == "d" and rest[0] in places:
+            elif kind == "r" and rest[0] in restored_topics:
+                self.cursors[str(rest[0])].retry_queue[int(rest[1])] = Retry(*value)
+            elif kind == "d" and rest[0] in restored_topics:
                 self.dead[str(rest[0]), int(rest[1])] = DeadLetter(*value)
         numbers = [one.number for one in self.attempts.values()]
         self._attempt_count = max((self._attempt_count, *(number + 1 for number in numbers)))
         kept = set(self.all_keys())
         self._changed |= {key: None for key in records if key not in kept}
 
-    def _restore_place(self, name: str, value: Mapping[str, Any]) -> bool:
+    def _restore_position(self, name: str, value: Mapping[str, Any]) -> bool:
         cursor = self.cursors.get(name)
-        if cursor is None or value["mark"] != cursor.mark:
+        if cursor is None or value["mark"] != cursor.start_id:
             return False
-        cursor = self.cursors[name] = self._cursor(bytes.fromhex(value["topic_id"]), cursor.mark, value["position"])
+        cursor = self.cursors[name] = self._cursor(bytes.fromhex(value["topic_id"]), cursor.start_id, value["position"])
         head = value["head"]
         if head is not None and cursor.is_ordered:
             cursor.head = Retry(*head)
-        self._known_places[name] = cursor.position, cursor.head
+        self._tracked_positions[name] = cursor.position, cursor.head
         self._changed.pop(("p", name), None)
         return True

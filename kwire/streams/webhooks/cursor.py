@@ -1,243 +1,266 @@
-"""Where a webhook stands in one topic: what has been read and not sent, what is under way, what failed. No I/O here.
+"""The cursor of a webhook in one topic: events read ahead, deliveries in flight and retries. It does no I/O.
 
-Events come in line, in the order of the log; `position` is the first one that is not done with. What has failed waits:
+Deliveries start in log order. `position` is the offset from which events are read again after a restart. After a failed
+attempt, the event waits for its retry. Where it waits depends on the mode:
 
-- **ordered**: in its place, and everything behind it waits too (`head`). Only the one that failed counts attempts.
-- **parallel**: beside the line (`aside`), which goes on. Those are written down one by one, so `position` passes them.
+- **ordered**: The event stays at `position`, and `head` holds its retry. All later events of the topic wait too.
+- **parallel**: The event is in the retry queue, and later events are delivered. Each entry of the queue is stored as a
+  record of its own, so `position` moves past events in the queue.
 
-What somebody wants to have sent again goes beside the line in both cases.
+An event that a user asks to send again is added to the retry queue in both modes.
 
-No event is kept in memory while it waits: it is read again when its time has come.
+Events that wait for a retry are not kept in memory. They are read again when they are due.
 """
 
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kwire.broker.events.event import Event
+from kwire.streams.events.event import Event
 
-# Failed events beside the line of one topic; then the line waits.
-ASIDE_MAX = 1000
-# How far the line may run ahead of an event that is still under way. After a crash so many may be delivered again.
+# Events in the retry queue of one topic. While the queue is full, only events of the queue are delivered.
+RETRY_QUEUE_MAX = 1000
+# Offsets that may be read beyond the oldest delivery in flight. After a crash, about this many events may be delivered
+# again.
 WINDOW_OFFSETS = 10_000
 
 IsDue = Callable[[int], bool]
 
 
 class Retry(NamedTuple):
-    """`attempts` have failed; `due_ms` is when the next one may begin."""
+    """The state of an event that waits for a retry. `attempts` have failed. The next may start at `due_ms`."""
 
     attempts: int
     due_ms: int
 
 
 class Delivery(NamedTuple):
-    """One attempt. `event` is None if it has to be read first: it is beside the line."""
+    """One attempt in flight. `event` is None if the event is in the retry queue: it has to be read first."""
 
     offset: int
     attempt: int
     event: Event | None
-    # Whose it is, and of which of its lines: a seek begins another line, a topic that is made again another cursor.
+    # The cursor and its generation when the attempt started. A seek or a change of mode starts a new generation, and a
+    # topic that is created again gets a new cursor. The results of older attempts must not move the position.
     cursor: "TopicCursor"
-    line: int
+    generation: int
 
     @property
-    def is_aside(self) -> bool:
+    def is_from_retry_queue(self) -> bool:
         return self.event is None
 
 
 class TopicCursor:
-    """`is_due` says of a retry's due time whether it has come; `mark` is that of the topic's start."""
+    """The position of one webhook in one topic, with its deliveries in flight and its retries.
 
-    def __init__(self, topic_id: bytes, mark: str, position: int, *, is_ordered: bool, parallel: int) -> None:
+    `start_id` is copied from the `TopicStart` of the definition. Methods call their `is_due` argument with a due time
+    in milliseconds. It returns whether this time has been reached.
+    """
+
+    def __init__(self, topic_id: bytes, start_id: str, position: int, *, is_ordered: bool, parallel: int) -> None:
         self.topic_id = topic_id
-        self.mark = mark
+        self.start_id = start_id
         self.is_ordered = is_ordered
         self.parallel = parallel
         # The next offset to read.
         self.read_to = position
-        # Of the event at `position`, in ordered mode.
+        # In ordered mode: the retry of the event at `position`, if its last attempt failed.
         self.head: Retry | None = None
-        self.aside: dict[int, Retry] = {}
-        # Read, wanted, and not sent yet.
-        self._ahead: deque[Event] = deque()
-        self._line = 0
-        # In line and under way.
-        self._sent: set[int] = set()
-        self._sent_aside: set[int] = set()
-        # All that is under way, of lines that were left too.
-        self.flying = 0
-        # No retry beside the line is due before; a look at all of them finds the next one.
-        self._aside_due_ms: int | None = None
+        self.retry_queue: dict[int, Retry] = {}
+        # Events that match the definition and were not sent yet.
+        self._read_ahead: deque[Event] = deque()
+        self._generation = 0
+        # Offsets in flight. `_in_flight` has those taken in log order by the current generation, `_retries_in_flight`
+        # those taken from the retry queue.
+        self._in_flight: set[int] = set()
+        self._retries_in_flight: set[int] = set()
+        # Number of deliveries in flight, including those of earlier generations.
+        self.in_flight_count = 0
+        # A lower bound of the due times in the retry queue. None if it is not known.
+        self._next_retry_ms: int | None = None
 
     @property
     def position(self) -> int:
-        """Everything before it is delivered, not wanted, dead, or beside the line."""
-        first = self._ahead[0].offset if self._ahead else self.read_to
-        return min(min(self._sent), first) if self._sent else first
+        """The first offset that is not complete.
+
+        Every event below it was delivered, filtered out or skipped, is a dead letter, or is in the retry queue.
+        """
+        first = self._read_ahead[0].offset if self._read_ahead else self.read_to
+        return min(min(self._in_flight), first) if self._in_flight else first
 
     # --- reading
 
     def wants_events(self, is_due: IsDue) -> bool:
-        """Whether more of the log is to be read now."""
-        if self._ahead or len(self.aside) >= ASIDE_MAX or self.read_to - self.position >= WINDOW_OFFSETS:
+        """Whether more events should be read from the log now."""
+        if (
+            self._read_ahead
+            or len(self.retry_queue) >= RETRY_QUEUE_MAX
+            or self.read_to - self.position >= WINDOW_OFFSETS
+        ):
             return False
-        if self.is_ordered and self._sent:
+        if self.is_ordered and self._in_flight:
             return False
         return self.head is None or is_due(self.head.due_ms)
 
     def add(self, events: Sequence[Event], next_offset: int) -> None:
-        """What was read from `read_to` on, without those that are not wanted; `next_offset` is the one behind it."""
+        """Add the matching events that were read from `read_to` on. `next_offset` is the first offset not read."""
         if self.head is not None and self.read_to < next_offset and (not events or events[0].offset != self.read_to):
-            # The one that waited is not there any more, or not wanted any more.
+            # The event that waited for a retry is no longer stored, or it no longer matches the definition.
             self.head = None
-        self._ahead.extend(events)
+        self._read_ahead.extend(events)
         self.read_to = next_offset
 
     # --- sending
 
     def take(self, is_due: IsDue) -> Delivery | None:
-        """The next attempt, if there is one and it may begin."""
-        offset = self._aside_that_is_due(is_due)
+        """Start the next attempt, if one may start now."""
+        offset = self._due_retry(is_due)
         if offset is not None:
-            self._sent_aside.add(offset)
-            self.flying += 1
-            return Delivery(offset, self.aside[offset].attempts + 1, None, self, self._line)
-        if not self._may_send_in_line(is_due):
+            self._retries_in_flight.add(offset)
+            self.in_flight_count += 1
+            return Delivery(offset, self.retry_queue[offset].attempts + 1, None, self, self._generation)
+        if not self._may_send_next(is_due):
             return None
-        event = self._ahead.popleft()
-        self._sent.add(event.offset)
-        self.flying += 1
-        return Delivery(event.offset, self.head.attempts + 1 if self.head else 1, event, self, self._line)
+        event = self._read_ahead.popleft()
+        self._in_flight.add(event.offset)
+        self.in_flight_count += 1
+        return Delivery(event.offset, self.head.attempts + 1 if self.head else 1, event, self, self._generation)
 
     def can_take(self, is_due: IsDue) -> bool:
-        return self._may_send_in_line(is_due) or self._aside_that_is_due(is_due) is not None
+        return self._may_send_next(is_due) or self._due_retry(is_due) is not None
 
     @property
     def _is_full(self) -> bool:
-        return not self.is_ordered and self.flying >= self.parallel
+        return not self.is_ordered and self.in_flight_count >= self.parallel
 
     @property
-    def _has_line_flying(self) -> bool:
-        return self.flying > len(self._sent_aside)
+    def _has_ordered_in_flight(self) -> bool:
+        return self.in_flight_count > len(self._retries_in_flight)
 
-    def _aside_that_is_due(self, is_due: IsDue) -> int | None:
-        if not self.aside or self._is_full or (self.is_ordered and self._sent_aside):
+    def _due_retry(self, is_due: IsDue) -> int | None:
+        if not self.retry_queue or self._is_full or (self.is_ordered and self._retries_in_flight):
             return None
-        if self._aside_due_ms is not None and not is_due(self._aside_due_ms):
+        if self._next_retry_ms is not None and not is_due(self._next_retry_ms):
             return None
-        waiting = [(retry.due_ms, offset) for offset, retry in self.aside.items() if offset not in self._sent_aside]
+        waiting = [
+            (retry.due_ms, offset)
+            for offset, retry in self.retry_queue.items()
+            if offset not in self._retries_in_flight
+        ]
         waiting.sort()
         for due_ms, offset in waiting:
             if is_due(due_ms):
                 return offset
-        self._aside_due_ms = waiting[0][0] if waiting else None
+        self._next_retry_ms = waiting[0][0] if waiting else None
         return None
 
-    def _may_send_in_line(self, is_due: IsDue) -> bool:
-        if not self._ahead or self._is_full or len(self.aside) >= ASIDE_MAX:
+    def _may_send_next(self, is_due: IsDue) -> bool:
+        if not self._read_ahead or self._is_full or len(self.retry_queue) >= RETRY_QUEUE_MAX:
             return False
-        if self.is_ordered and self._has_line_flying:
+        if self.is_ordered and self._has_ordered_in_flight:
             return False
         return self.head is None or is_due(self.head.due_ms)
 
-    # --- what came of it
+    # --- the end of an attempt
 
-    def put_back(self, delivery: Delivery) -> None:
-        """It was not sent after all, and counts as no attempt."""
-        self.flying -= 1
-        if delivery.is_aside:
-            self._sent_aside.discard(delivery.offset)
-            self._aside_due_ms = None
-        elif delivery.line == self._line and delivery.event is not None:
-            self._sent.discard(delivery.offset)
-            self._return(delivery.event)
+    def release(self, delivery: Delivery) -> None:
+        """Give back a delivery that was not sent. The number of attempts does not change."""
+        self.in_flight_count -= 1
+        if delivery.is_from_retry_queue:
+            self._retries_in_flight.discard(delivery.offset)
+            self._next_retry_ms = None
+        elif delivery.generation == self._generation and delivery.event is not None:
+            self._in_flight.discard(delivery.offset)
+            self._reinsert(delivery.event)
 
-    def settle(self, delivery: Delivery, retry: Retry | None) -> bool:
-        """It is delivered or dead, or is to be tried again. False if nobody asks any more: a seek came between."""
-        self.flying -= 1
+    def complete(self, delivery: Delivery, retry: Retry | None) -> bool:
+        """End an attempt. Without `retry`, the event needs no more attempts; otherwise it waits for `retry`.
+
+        Returns False if a seek or a change of mode has made the result obsolete.
+        """
+        self.in_flight_count -= 1
         offset = delivery.offset
-        if delivery.is_aside:
-            self._sent_aside.discard(offset)
-            if offset not in self.aside:
+        if delivery.is_from_retry_queue:
+            self._retries_in_flight.discard(offset)
+            if offset not in self.retry_queue:
                 return False
-            self._set_aside(offset, retry)
+            self._set_retry(offset, retry)
             return True
-        if delivery.line != self._line:
+        if delivery.generation != self._generation:
             return False
-        self._sent.discard(offset)
+        self._in_flight.discard(offset)
         if not self.is_ordered:
-            self._set_aside(offset, retry)
+            self._set_retry(offset, retry)
             return True
         self.head = retry
         if retry is not None:
-            # Read again when it is due: until then nothing of this topic is needed.
-            self._ahead.clear()
+            # The event is read again when its retry is due. Until then, no later event of this topic is needed.
+            self._read_ahead.clear()
             self.read_to = offset
         return True
 
-    def _return(self, event: Event) -> None:
-        """Into the line again, where it belongs."""
+    def _reinsert(self, event: Event) -> None:
+        """Insert an event into the events read ahead, in log order."""
         later: list[Event] = []
-        while self._ahead and self._ahead[0].offset < event.offset:
-            later.append(self._ahead.popleft())
-        self._ahead.appendleft(event)
-        self._ahead.extendleft(reversed(later))
+        while self._read_ahead and self._read_ahead[0].offset < event.offset:
+            later.append(self._read_ahead.popleft())
+        self._read_ahead.appendleft(event)
+        self._read_ahead.extendleft(reversed(later))
 
-    def _set_aside(self, offset: int, retry: Retry | None) -> None:
+    def _set_retry(self, offset: int, retry: Retry | None) -> None:
         if retry is None:
-            self.aside.pop(offset, None)
+            self.retry_queue.pop(offset, None)
             return
-        self.aside[offset] = retry
-        if self._aside_due_ms is not None and retry.due_ms < self._aside_due_ms:
-            self._aside_due_ms = retry.due_ms
+        self.retry_queue[offset] = retry
+        if self._next_retry_ms is not None and retry.due_ms < self._next_retry_ms:
+            self._next_retry_ms = retry.due_ms
 
     # --- on request
 
     def send_again(self, offset: int, now_ms: int) -> None:
-        """Put an event beside the line, due now. One that waits there keeps its attempts."""
-        waiting = self.aside.get(offset)
-        self.aside[offset] = Retry(waiting.attempts if waiting else 0, now_ms)
-        self._aside_due_ms = None
+        """Add an event to the retry queue, due now. If it is already in the queue, its number of attempts stays."""
+        waiting = self.retry_queue.get(offset)
+        self.retry_queue[offset] = Retry(waiting.attempts if waiting else 0, now_ms)
+        self._next_retry_ms = None
 
     def seek(self, position: int) -> list[int]:
-        """Go on from there. Returns which events are no longer beside the line, because the line comes there again."""
-        self._line += 1
-        self._sent.clear()
-        self._ahead.clear()
+        """Continue at `position`. Events from there on are removed from the retry queue; returns their offsets."""
+        self._generation += 1
+        self._in_flight.clear()
+        self._read_ahead.clear()
         self.head = None
         self.read_to = position
-        outrun = [offset for offset in self.aside if offset >= position]
-        for offset in outrun:
-            del self.aside[offset]
-        self._aside_due_ms = None
-        return outrun
+        removed = [offset for offset in self.retry_queue if offset >= position]
+        for offset in removed:
+            del self.retry_queue[offset]
+        self._next_retry_ms = None
+        return removed
 
     def reread(self) -> None:
-        """Look at what was read and not sent again: what is wanted has changed."""
-        if self._ahead:
-            self.read_to = self._ahead[0].offset
-            self._ahead.clear()
+        """Discard the events read ahead, so that they are read again with the new filter."""
+        if self._read_ahead:
+            self.read_to = self._read_ahead[0].offset
+            self._read_ahead.clear()
 
     def change_mode(self, *, is_ordered: bool, parallel: int) -> None:
         if is_ordered != self.is_ordered:
             position, head = self.position, self.head
-            self._line += 1
-            self._sent.clear()
-            self._ahead.clear()
+            self._generation += 1
+            self._in_flight.clear()
+            self._read_ahead.clear()
             self.read_to = position
             self.head = None
             if head is not None:
-                # It goes on waiting, beside the line, which may pass it now.
-                self._set_aside(position, head)
+                # Move the event that waits at `position` to the retry queue. Later events need not wait for it now.
+                self._set_retry(position, head)
                 self.read_to = position + 1
         self.is_ordered, self.parallel = is_ordered, parallel
 
-    # --- when to look again
+    # --- timers
 
     def due_ms(self) -> int | None:
-        """When the first of those that wait is due; what is under way is not waited for."""
-        dues = [retry.due_ms for offset, retry in self.aside.items() if offset not in self._sent_aside]
-        if self.head is not None and not self._sent:
+        """Return the earliest due time of a retry that is not in flight; None if there is none."""
+        dues = [retry.due_ms for offset, retry in self.retry_queue.items() if offset not in self._retries_in_flight]
+        if self.head is not None and not self._in_flight:
             dues.append(self.head.due_ms)
         return min(dues, default=None)

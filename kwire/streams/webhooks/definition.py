@@ -1,22 +1,22 @@
-"""What a webhook is: where events go, which of them, how fast, and what happens when that fails. It never changes; a
-change makes another one.
+"""The definition of a webhook: which events are sent to which URL, at which rate, and what happens on failure.
 
-In requests and answers the fields have these names, and no others are taken:
+Definitions are immutable. A change creates a new one. A request has these fields, and a request with other fields is
+refused:
 
-| field | |
+| field | meaning |
 |---|---|
-| `url` | where each event is POSTed to |
-| `topics` | topic to the id of the last event that is known, null for everything, `"latest"` for what is new |
-| `policy` | `retry` by a schedule, then dead letter; `remove`: the first failure ends the webhook |
-| `types` | event types that are wanted; none: all |
-| `filter` | an expression (`expression.py`) that an event has to satisfy |
-| `mode` | `ordered`: one event of a topic after the other, a failed one holds up those behind it; or `parallel` |
-| `parallel` | how many at a time in the mode `parallel`; failed ones are tried again beside the others |
-| `ratePerSecond` | deliveries that may begin per second |
-| `headers` | of one's own, sent along |
+| `url` | each event is sent to this URL with a POST request |
+| `topics` | for each topic, the event after which delivery starts: an event id, null (all events) or `"latest"` |
+| `policy` | `retry`: failed events are retried, then become dead letters; `remove`: a failure removes the webhook |
+| `types` | the event types to deliver; all if the list is empty |
+| `filter` | an expression (`expression.py`) that an event must satisfy |
+| `mode` | `ordered`: one event of a topic at a time, and a failed event delays the later ones; or `parallel` |
+| `parallel` | the number of concurrent deliveries per topic in the mode `parallel`; failed events do not delay others |
+| `ratePerSecond` | the number of deliveries that may start per second |
+| `headers` | additional request headers |
 | `body` | `event`, `binary` or `structured` (`bodies.py`) |
-| `secret` | `whsec_…`; one is made if none is given |
-| `description` | words for people |
+| `secret` | `whsec_…`; generated if absent |
+| `description` | free text |
 """
 
 import re
@@ -25,12 +25,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Self, cast, get_args
 from urllib.parse import urlsplit
 
-from kwire.broker.events.event import TYPE_BYTES_MAX, Event, time_text
-from kwire.broker.topic_names import NAME_LENGTH_MAX
-from kwire.broker.webhooks.bodies import BODY_FORMS, BodyForm
-from kwire.broker.webhooks.expression import Expression
-from kwire.broker.webhooks.signing import SIGNING_HEADERS, InvalidSecret, SigningSecret, SigningSecrets
+from kwire.broker.topics.names import NAME_LENGTH_MAX
 from kwire.errors import InvalidWebhook
+from kwire.streams.events.event import TYPE_BYTES_MAX, Event, time_text
+from kwire.streams.webhooks.delivery.bodies import BODY_FORMS, BodyForm
+from kwire.streams.webhooks.delivery.signing import SIGNING_HEADERS, InvalidSecret, SigningSecret, SigningSecrets
+from kwire.streams.webhooks.expression import Expression
 
 Policy = Literal["remove", "retry"]
 State = Literal["active", "paused", "disabled"]
@@ -48,9 +48,9 @@ DESCRIPTION_LENGTH_MAX = 500
 LATEST = "latest"
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
-# Blanks inside are fine; anything that could end a line is not.
+# Printable ASCII. Spaces and tabs are allowed except at the ends. Line breaks are not allowed.
 _HEADER_VALUE = re.compile(r"[\x21-\x7e]([\x20-\x7e\t]*[\x21-\x7e])?", re.ASCII)
-# What the message or HTTP itself says.
+# Headers that the message or the HTTP client sets.
 _RESERVED_HEADERS = SIGNING_HEADERS | {
     *("host", "content-length", "content-type", "content-encoding", "transfer-encoding", "te", "trailer", "upgrade"),
     *("connection", "keep-alive", "proxy-connection", "proxy-authorization", "expect", "accept-encoding"),
@@ -59,17 +59,23 @@ _RESERVED_PREFIXES = ("ce-", "webhook-")
 
 
 class TopicStart(NamedTuple):
-    """Where reading of a topic begins. A place that was written down counts only with the same mark: it is another one
-    whenever a topic is added to a webhook."""
+    """Where reading of a topic starts.
+
+    `start_id` is a random id that is generated whenever a topic is added to a webhook. A stored position is valid only
+    if it has the same id.
+    """
 
     topic_id: bytes
     offset: int
-    mark: str
+    start_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Definition:
-    """See the module's words. `parallel` is 1 when it is ordered; `reason` says why it is paused or disabled."""
+    """The definition of a webhook, as described at the top of this module.
+
+    `parallel` is 1 in ordered mode. `reason` says why the webhook is paused or disabled.
+    """
 
     webhook_id: str
     url: str
@@ -96,14 +102,14 @@ class Definition:
     def changed(self, **values: Any) -> Self:
         return replace(self, **values)
 
-    # --- written down
+    # --- stored form
 
     def stored(self) -> dict[str, object]:
-        """For the metadata store, secrets included."""
+        """Return the value for the metadata store, secrets included."""
         return {
             "url": self.url,
             "topics": {
-                name: {"topic_id": start.topic_id.hex(), "offset": start.offset, "mark": start.mark}
+                name: {"topic_id": start.topic_id.hex(), "offset": start.offset, "mark": start.start_id}
                 for name, start in self.topics.items()
             },
             "secrets": [[one.secret, one.until_ms] for one in self.secrets.secrets],
@@ -122,7 +128,7 @@ class Definition:
         }
 
     @classmethod
-    def of_stored(cls, webhook_id: str, value: Mapping[str, Any]) -> Self:
+    def from_stored(cls, webhook_id: str, value: Mapping[str, Any]) -> Self:
         given = dict(value)
         return cls(
             webhook_id=webhook_id,
@@ -136,10 +142,10 @@ class Definition:
             **given,
         )
 
-    # --- shown
+    # --- public form
 
     def shown(self) -> dict[str, object]:
-        """For answers: no secret is in it."""
+        """Return the fields for responses, without secrets and without topics."""
         return {
             "id": self.webhook_id,
             "url": self.url,
@@ -149,7 +155,7 @@ class Definition:
             "mode": "ordered" if self.is_ordered else "parallel",
             "parallel": self.parallel,
             "ratePerSecond": self.rate_per_second,
-            # A value may be a password.
+            # Header values are not shown, because they may be passwords.
             "headers": dict.fromkeys(self.headers, "…"),
             "body": self.body,
             "description": self.description,
@@ -159,19 +165,22 @@ class Definition:
         }
 
 
-class Asked(NamedTuple):
-    """What a request says, checked: `values` are attributes of a definition; `topics` are as the request has them."""
+class WebhookRequest(NamedTuple):
+    """A validated request to register or change a webhook. `values` are attributes of a `Definition`."""
 
     values: Mapping[str, Any]
-    # Topic to the id of the last event that is known, None for the beginning, LATEST for the end.
+    # For each topic: the id of the event after which delivery starts, None for the beginning, or LATEST for the end.
     topics: Mapping[str, str | None] | None
     secret: str | None
 
 
-def parse_webhook(raw: object, *, is_new: bool = True) -> Asked:
-    """The fields of a request; raises InvalidWebhook. A change (`is_new` False) says only what is to be another."""
+def parse_webhook(raw: object, *, is_new: bool = True) -> WebhookRequest:
+    """Validate the fields of a request; raises InvalidWebhook.
+
+    With `is_new` False, the request changes a webhook and contains only the fields to be changed.
+    """
     if not isinstance(raw, Mapping):
-        raise InvalidWebhook("a webhook is a JSON object")
+        raise InvalidWebhook("a webhook must be a JSON object")
     unknown = sorted(str(name)[:100] for name in raw if name not in _PARSERS and name not in _OTHER_FIELDS)
     if unknown:
         raise InvalidWebhook(f"a webhook has no field {unknown[0]!r}")
@@ -189,15 +198,15 @@ def parse_webhook(raw: object, *, is_new: bool = True) -> Asked:
     secret = raw.get("secret")
     if secret is not None:
         if not isinstance(secret, str):
-            raise InvalidWebhook("secret has to be a text")
+            raise InvalidWebhook("secret must be a string")
         if not is_new:
-            raise InvalidWebhook("a secret is not changed but rotated, so that the old one is still good for a while")
+            raise InvalidWebhook("secret cannot be changed: rotate it, so that the old one stays valid for a while")
         checked_secrets(secret)
-    return Asked(values, topics, secret)
+    return WebhookRequest(values, topics, secret)
 
 
 def checked_secrets(secret: str | None) -> SigningSecrets:
-    """With one that is made if none is given; raises InvalidWebhook."""
+    """Return the secrets of a new webhook. A secret is generated if `secret` is None. Raises InvalidWebhook."""
     try:
         return SigningSecrets.first(secret)
     except InvalidSecret as error:
@@ -205,38 +214,38 @@ def checked_secrets(secret: str | None) -> SigningSecrets:
 
 
 def checked_url(url: object) -> str:
-    """Its form alone: whether it may be sent to is for others to say. Raises InvalidWebhook."""
+    """Check the syntax of a URL and return it; raises InvalidWebhook. It is not checked whether the host is allowed."""
     if not isinstance(url, str) or not url or len(url) > URL_LENGTH_MAX:
-        raise InvalidWebhook(f"url has to be a text of 1 to {URL_LENGTH_MAX} characters")
+        raise InvalidWebhook(f"url must be a string of 1 to {URL_LENGTH_MAX} characters")
     if any(ord(one) <= 0x20 or ord(one) == 0x7F for one in url) or "\\" in url:
-        raise InvalidWebhook("url has characters that no URL has")
+        raise InvalidWebhook("url contains characters that are not allowed in a URL")
     try:
         parts = urlsplit(url)
         host = parts.hostname
-        parts.port  # noqa: B018  raises for what is no port
+        parts.port  # noqa: B018  raises for an invalid port
     except ValueError:
-        raise InvalidWebhook("url is no URL") from None
+        raise InvalidWebhook("url is not a valid URL") from None
     if parts.scheme not in ("http", "https") or not host:
-        raise InvalidWebhook("url has to begin with https:// or http:// and a host")
+        raise InvalidWebhook("url must start with https:// or http:// and a host")
     if parts.username is not None or parts.password is not None:
-        raise InvalidWebhook("url may not hold a name and password: use headers")
+        raise InvalidWebhook("url must not contain a user name or password: use headers")
     if parts.fragment:
-        raise InvalidWebhook("url may not have a fragment: it would not be sent")
+        raise InvalidWebhook("url must not have a fragment: it would not be sent")
     return url
 
 
 def _parse_mode(raw: Mapping[str, Any], values: dict[str, Any]) -> None:
-    """`mode` and `parallel` are two words for one thing."""
+    """Parse `mode` and `parallel`, which depend on each other."""
     if "mode" not in raw and "parallel" not in raw:
         return
     mode, parallel = raw.get("mode"), raw.get("parallel")
     if mode not in (None, "ordered", "parallel"):
-        raise InvalidWebhook("mode has to be ordered or parallel")
+        raise InvalidWebhook("mode must be ordered or parallel")
     if parallel is not None and not (_is_int(parallel) and 1 <= parallel <= PARALLEL_MAX):
-        raise InvalidWebhook(f"parallel has to be a number from 1 to {PARALLEL_MAX}")
+        raise InvalidWebhook(f"parallel must be a number from 1 to {PARALLEL_MAX}")
     is_ordered = mode == "ordered" or (mode is None and parallel == 1)
     if is_ordered and parallel not in (None, 1):
-        raise InvalidWebhook("parallel is for the mode parallel: ordered is one at a time")
+        raise InvalidWebhook("parallel can only be set in the mode parallel: the mode ordered delivers one at a time")
     values["is_ordered"] = is_ordered
     values["parallel"] = 1 if is_ordered else parallel or PARALLEL_DEFAULT
 
@@ -245,19 +254,19 @@ def _topics(raw: object) -> dict[str, str | None]:
     if isinstance(raw, Sequence) and not isinstance(raw, str | bytes):
         named: Mapping[object, object] = {name: None for name in raw if isinstance(name, str)}
         if len(named) != len(raw):
-            raise InvalidWebhook("topics has to name each topic once")
+            raise InvalidWebhook("topics must name each topic once")
     elif isinstance(raw, Mapping):
         named = raw
     else:
-        raise InvalidWebhook("topics has to be an object of topics and event ids, or a list of topics")
+        raise InvalidWebhook("topics must be an object of topics and event ids, or a list of topics")
     if not 1 <= len(named) <= TOPICS_MAX:
-        raise InvalidWebhook(f"{len(named)} topics are given; it needs 1 to {TOPICS_MAX}")
+        raise InvalidWebhook(f"topics must have 1 to {TOPICS_MAX} entries, got {len(named)}")
     topics: dict[str, str | None] = {}
     for name, last in named.items():
         if not isinstance(name, str) or not 0 < len(name) <= NAME_LENGTH_MAX:
-            raise InvalidWebhook(f"the name of a topic has 1 to {NAME_LENGTH_MAX} characters")
+            raise InvalidWebhook(f"a topic name must have 1 to {NAME_LENGTH_MAX} characters")
         if last is not None and not isinstance(last, str):
-            raise InvalidWebhook(f"the place in {name!r} has to be an event id, null or {LATEST!r}")
+            raise InvalidWebhook(f"the value of topic {name!r} must be an event id, null or {LATEST!r}")
         topics[name] = last
     return topics
 
@@ -266,10 +275,10 @@ def _types(raw: object) -> tuple[str, frozenset[str]]:
     if raw is None:
         return "types", frozenset()
     if not isinstance(raw, list) or len(raw) > TYPES_MAX:
-        raise InvalidWebhook(f"types has to be a list of up to {TYPES_MAX} event types")
+        raise InvalidWebhook(f"types must be a list of up to {TYPES_MAX} event types")
     for one in raw:
         if not isinstance(one, str) or not 0 < len(one) <= TYPE_BYTES_MAX:
-            raise InvalidWebhook(f"an event type has 1 to {TYPE_BYTES_MAX} characters")
+            raise InvalidWebhook(f"an event type must have 1 to {TYPE_BYTES_MAX} characters")
     return "types", frozenset(raw)
 
 
@@ -277,19 +286,19 @@ def _filter(raw: object) -> tuple[str, Expression | None]:
     if raw is None or raw == "":
         return "filter", None
     if not isinstance(raw, str):
-        raise InvalidWebhook("filter has to be a text")
+        raise InvalidWebhook("filter must be a string")
     return "filter", Expression(raw)
 
 
 def _policy(raw: object) -> tuple[str, Policy]:
     if raw not in POLICIES:
-        raise InvalidWebhook(f"policy has to be one of {', '.join(POLICIES)}")
+        raise InvalidWebhook(f"policy must be one of {', '.join(POLICIES)}")
     return "policy", cast(Policy, raw)
 
 
 def _body(raw: object) -> tuple[str, BodyForm]:
     if raw not in BODY_FORMS:
-        raise InvalidWebhook(f"body has to be one of {', '.join(BODY_FORMS)}")
+        raise InvalidWebhook(f"body must be one of {', '.join(BODY_FORMS)}")
     return "body", cast(BodyForm, raw)
 
 
@@ -297,7 +306,7 @@ def _rate(raw: object) -> tuple[str, float | None]:
     if raw is None:
         return "rate_per_second", None
     if not isinstance(raw, int | float) or isinstance(raw, bool) or not RATE_MIN <= raw <= RATE_MAX:
-        raise InvalidWebhook(f"ratePerSecond has to be a number from {RATE_MIN} to {RATE_MAX:.0f}")
+        raise InvalidWebhook(f"ratePerSecond must be a number from {RATE_MIN} to {RATE_MAX:.0f}")
     return "rate_per_second", float(raw)
 
 
@@ -305,17 +314,17 @@ def _headers(raw: object) -> tuple[str, dict[str, str]]:
     if raw is None:
         return "headers", {}
     if not isinstance(raw, Mapping) or len(raw) > HEADERS_MAX:
-        raise InvalidWebhook(f"headers has to be an object of up to {HEADERS_MAX} names and values")
+        raise InvalidWebhook(f"headers must be an object of up to {HEADERS_MAX} names and values")
     headers: dict[str, str] = {}
     for name, value in raw.items():
         if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-            raise InvalidWebhook(f"{str(name)[:100]!r} is no name of a header")
+            raise InvalidWebhook(f"{str(name)[:100]!r} is not a valid header name")
         lowered = name.lower()
         if lowered in _RESERVED_HEADERS or lowered.startswith(_RESERVED_PREFIXES):
-            raise InvalidWebhook(f"the header {name!r} is not for a webhook to set")
+            raise InvalidWebhook(f"the header {name!r} is reserved and cannot be set")
         if not isinstance(value, str) or len(value) > HEADER_BYTES_MAX or not _HEADER_VALUE.fullmatch(value):
             raise InvalidWebhook(
-                f"the header {name!r} needs a value of 1 to {HEADER_BYTES_MAX} printable ASCII characters"
+                f"the value of the header {name!r} must have 1 to {HEADER_BYTES_MAX} printable ASCII characters"
             )
         if lowered in headers:
             raise InvalidWebhook(f"the header {name!r} is given twice")
@@ -326,11 +335,11 @@ def _headers(raw: object) -> tuple[str, dict[str, str]]:
 def _description(raw: object) -> tuple[str, str]:
     text = "" if raw is None else raw
     if not isinstance(text, str) or len(text) > DESCRIPTION_LENGTH_MAX:
-        raise InvalidWebhook(f"description has to be a text of up to {DESCRIPTION_LENGTH_MAX} characters")
+        raise InvalidWebhook(f"description must be a string of up to {DESCRIPTION_LENGTH_MAX} characters")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidWebhook("description is no valid text") from None
+        raise InvalidWebhook("description is not valid Unicode text") from None
     return "description", text
 
 

@@ -1,50 +1,52 @@
-"""The definitions of all webhooks, in the metadata store: small, seldom changed, durable before anybody is answered."""
+"""Storage of webhook definitions in the metadata store. `put` and `remove` return when the change is durable."""
 
 from collections.abc import Iterator
 from typing import Protocol
 
-from kwire.broker.webhooks.definition import Definition
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, Conflict, MetaStore
+from kwire.streams.webhooks.definition import Definition
 from storage.errors import StorageError
 
 KEY_PREFIX = "webhooks/"
 
 
-class Definitions(Protocol):
+class DefinitionStore(Protocol):
+    """A store of webhook definitions."""
+
     def load(self) -> Iterator[Definition]: ...
 
     async def put(self, definition: Definition) -> None:
-        """Add it or put it in the place of the one before; raises KafkaError."""
+        """Add or replace a definition; raises KafkaError."""
         ...
 
     async def remove(self, webhook_id: str) -> None:
-        """Raises KafkaError."""
+        """Remove a definition; raises KafkaError."""
         ...
 
 
-class NoDefinitions:
-    """For webhooks that live in memory only."""
+class NoDefinitionStore:
+    """A `DefinitionStore` that stores nothing, for webhooks that exist in memory only."""
 
     def load(self) -> Iterator[Definition]:
         return iter(())
 
     async def put(self, definition: Definition) -> None:
-        """Nothing is written."""
+        """Do nothing."""
 
     async def remove(self, webhook_id: str) -> None:
-        """Nothing was written."""
+        """Do nothing."""
 
 
-class StoredDefinitions:
-    """One caller at a time changes a webhook: `Webhooks` sees to that."""
+class MetastoreDefinitionStore:
+    """Stores definitions in the metadata store. The caller, `Webhooks`, makes one change at a time."""
 
     def __init__(self, metastore: MetaStore) -> None:
         self._metastore = metastore
 
     def load(self) -> Iterator[Definition]:
         for key, entry in self._metastore.entries(KEY_PREFIX):
-            yield Definition.of_stored(key.removeprefix(KEY_PREFIX), entry.value)
+            yield Definition.from_stored(key.removeprefix(KEY_PREFIX), entry.value)
 
     async def put(self, definition: Definition) -> None:
         await self._commit(definition.webhook_id, definition.stored())

@@ -1,14 +1,15 @@
-"""The small language in which a webhook says which events it wants: `type == "order.paid" and data.amount >= 100`.
+"""The filter language of webhooks: `type == "order.paid" and data.amount >= 100`.
 
-    expression  one test, or several joined by `and`, `or`, `not` and parentheses
-    test        a value alone (true unless it is null or false), or two of them with one of
+    expression  one test, or several tests combined with `and`, `or`, `not` and parentheses
+    test        one value (true unless it is null or false), or two values with one of these operators between them:
                 == != < <= > >= in contains startswith endswith
-    value       "text", a number, true, false, null, [a, list, of, such], or a path into the event
+    value       "text", a number, true, false, null, a list of these in brackets, or a path into the event
     path        type, id, topic, time, key, data or metadata, and then .name, ["any name"] or [number]
 
-Nothing in it can loop, call or fail: what is not there is null, and things of different kinds are unequal and in no
-order. A text has a length, a depth and a number of parts that it may not exceed, so a look at an event takes
-microseconds. An event whose data cannot be looked at (it nests too deep) is wanted: better one too many than one lost.
+The language has no loops and no function calls. Evaluation cannot fail: a missing value is null, and values of
+different kinds are neither equal nor ordered. Length, depth and number of tokens are bounded, so evaluation takes
+microseconds. If the data of an event cannot be decoded, because it is nested too deep, the event matches. One unwanted
+delivery is better than a lost event.
 """
 
 import re
@@ -17,9 +18,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kwire.broker.events.event import Event, time_text
-from kwire.broker.store.event_ids import EventId
 from kwire.errors import InvalidWebhook
+from kwire.streams.event_store.event_ids import EventId
+from kwire.streams.events.event import Event, time_text
 
 LENGTH_MAX = 2000
 DEPTH_MAX = 32
@@ -29,7 +30,7 @@ PATH_STEPS_MAX = 20
 NUMBER_LENGTH_MAX = 40
 
 Value = Any
-_Look = Callable[["Subject"], Value]
+_Evaluate = Callable[["Subject"], Value]
 _decode = msgspec.json.Decoder().decode
 
 _TOKEN = re.compile(
@@ -48,7 +49,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 class Subject:
-    """An event as paths see it; its data are decoded when first asked for."""
+    """The event that an expression is evaluated on. The data is decoded when it is used first."""
 
     __slots__ = ("_data", "_has_data", "event", "topic")
 
@@ -66,28 +67,28 @@ class Subject:
         return self._data
 
 
-_ROOTS: Mapping[str, _Look] = {
+_ROOTS: Mapping[str, _Evaluate] = {
     "type": lambda one: one.event.type,
     "id": lambda one: str(EventId(one.topic, one.event.offset)),
     "topic": lambda one: one.topic,
     "time": lambda one: time_text(one.event.timestamp_ms),
     "key": lambda one: None if one.event.key is None else one.event.key.decode(errors="backslashreplace"),
     "data": lambda one: one.data,
-    # The name that the text uses for the same.
+    # An alias of `data`: the body of a delivery names this field `payload`.
     "payload": lambda one: one.data,
     "metadata": lambda one: one.event.metadata,
 }
 
 
 class Expression:
-    """A text that was understood. Two of the same text are equal."""
+    """A parsed filter expression. Expressions with the same text are equal."""
 
-    __slots__ = ("_look", "text")
+    __slots__ = ("_evaluate", "text")
 
     def __init__(self, text: str) -> None:
-        """Raises InvalidWebhook, which says where the text makes no sense."""
+        """Parse an expression; raises InvalidWebhook with the position of the error."""
         self.text = text
-        self._look = _Parser(text).parse()
+        self._evaluate = _Parser(text).parse()
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Expression) and other.text == self.text
@@ -97,7 +98,7 @@ class Expression:
 
     def matches(self, topic: str, event: Event) -> bool:
         try:
-            return _is_true(self._look(Subject(topic, event)))
+            return _is_true(self._evaluate(Subject(topic, event)))
         except (RecursionError, ValueError, msgspec.DecodeError):
             return True
 
@@ -109,21 +110,21 @@ class _Token(NamedTuple):
 
 
 class _Parser:
-    """Recursive descent; every level and every part is counted."""
+    """A recursive-descent parser that limits the nesting depth and the number of tokens."""
 
     def __init__(self, text: str) -> None:
         if len(text) > LENGTH_MAX:
-            raise InvalidWebhook(f"the filter has {len(text)} characters, {LENGTH_MAX} are allowed")
+            raise InvalidWebhook(f"the filter has {len(text)} characters, at most {LENGTH_MAX} are allowed")
         self._tokens = _tokens(text)
         self._at = 0
         self._depth = 0
         self._parts = 0
 
-    def parse(self) -> _Look:
-        look = self._either()
+    def parse(self) -> _Evaluate:
+        operand = self._parse_or()
         if self._next.kind != "end":
-            raise self._problem("the end, or and, or or")
-        return look
+            raise self._syntax_error("the end, or and, or or")
+        return operand
 
     @property
     def _next(self) -> _Token:
@@ -134,10 +135,10 @@ class _Parser:
         self._at += 1
         self._parts += 1
         if self._parts > PARTS_MAX:
-            raise InvalidWebhook(f"the filter has too many parts: {PARTS_MAX} words, values and signs are allowed")
+            raise InvalidWebhook(f"the filter has too many parts: at most {PARTS_MAX} words, values and operators")
         return token
 
-    def _takes(self, text: str) -> bool:
+    def _accept(self, text: str) -> bool:
         token = self._next
         if token.kind in ("word", "sign") and token.text == text:
             self._take()
@@ -145,56 +146,56 @@ class _Parser:
         return False
 
     def _expect(self, text: str) -> None:
-        if not self._takes(text):
-            raise self._problem(repr(text))
+        if not self._accept(text):
+            raise self._syntax_error(repr(text))
 
-    def _problem(self, expected: str) -> InvalidWebhook:
+    def _syntax_error(self, expected: str) -> InvalidWebhook:
         token = self._next
         found = "the end" if token.kind == "end" else repr(token.text[:50])
         return InvalidWebhook(
-            f"the filter makes no sense at character {token.at + 1}: {expected} is expected, not {found}"
+            f"the filter has a syntax error at character {token.at + 1}: expected {expected}, found {found}"
         )
 
-    # --- from the loosest to the tightest
+    # --- from the lowest to the highest precedence
 
-    def _either(self) -> _Look:
+    def _parse_or(self) -> _Evaluate:
         self._depth += 1
         if self._depth > DEPTH_MAX:
-            raise InvalidWebhook(f"the filter nests deeper than {DEPTH_MAX} levels")
-        looks = [self._all()]
-        while self._takes("or"):
-            looks.append(self._all())
+            raise InvalidWebhook(f"the filter is nested deeper than {DEPTH_MAX} levels")
+        operands = [self._parse_and()]
+        while self._accept("or"):
+            operands.append(self._parse_and())
         self._depth -= 1
-        return looks[0] if len(looks) == 1 else lambda one: any(_is_true(look(one)) for look in looks)
+        return operands[0] if len(operands) == 1 else lambda one: any(_is_true(operand(one)) for operand in operands)
 
-    def _all(self) -> _Look:
-        looks = [self._negated()]
-        while self._takes("and"):
-            looks.append(self._negated())
-        return looks[0] if len(looks) == 1 else lambda one: all(_is_true(look(one)) for look in looks)
+    def _parse_and(self) -> _Evaluate:
+        operands = [self._parse_not()]
+        while self._accept("and"):
+            operands.append(self._parse_not())
+        return operands[0] if len(operands) == 1 else lambda one: all(_is_true(operand(one)) for operand in operands)
 
-    def _negated(self) -> _Look:
+    def _parse_not(self) -> _Evaluate:
         is_negated = False
-        while self._takes("not"):
+        while self._accept("not"):
             is_negated = not is_negated
-        look = self._test()
-        return (lambda one: not _is_true(look(one))) if is_negated else look
+        operand = self._parse_test()
+        return (lambda one: not _is_true(operand(one))) if is_negated else operand
 
-    def _test(self) -> _Look:
-        if self._takes("("):
-            look = self._either()
+    def _parse_test(self) -> _Evaluate:
+        if self._accept("("):
+            operand = self._parse_or()
             self._expect(")")
-            return look
-        left = self._value()
+            return operand
+        left = self._parse_value()
         token = self._next
         if token.text not in _COMPARISONS or token.kind not in ("word", "sign"):
             return left
         self._take()
         compare = _COMPARE[token.text]
-        right = self._value()
+        right = self._parse_value()
         return lambda one: compare(left(one), right(one))
 
-    def _value(self) -> _Look:
+    def _parse_value(self) -> _Evaluate:
         token = self._next
         if token.kind == "text":
             self._take()
@@ -202,19 +203,19 @@ class _Parser:
         if token.kind == "number":
             self._take()
             return _constant(_number(token.text))
-        if self._takes("["):
-            return _constant(self._list())
+        if self._accept("["):
+            return _constant(self._parse_list())
         if token.kind == "word" and token.text in _CONSTANTS:
             self._take()
             return _constant(_CONSTANTS[token.text])
         if token.kind == "word" and token.text in _ROOTS:
             self._take()
-            return self._path(_ROOTS[token.text])
-        raise self._problem(f"a value ({', '.join(_ROOTS)}, a text, a number, a list)")
+            return self._parse_path(_ROOTS[token.text])
+        raise self._syntax_error(f"a value ({', '.join(_ROOTS)}, a string, a number, a list)")
 
-    def _list(self) -> list[Value]:
+    def _parse_list(self) -> list[Value]:
         values: list[Value] = []
-        while not self._takes("]"):
+        while not self._accept("]"):
             if values:
                 self._expect(",")
             token = self._take()
@@ -226,21 +227,21 @@ class _Parser:
                 values.append(_CONSTANTS[token.text])
             else:
                 self._at -= 1
-                raise self._problem("a text or a number in the list")
+                raise self._syntax_error("a string or a number in the list")
             if len(values) > LIST_MAX:
-                raise InvalidWebhook(f"a list of the filter has more than {LIST_MAX} values")
+                raise InvalidWebhook(f"a list in the filter has more than {LIST_MAX} values")
         return values
 
-    def _path(self, root: _Look) -> _Look:
+    def _parse_path(self, root: _Evaluate) -> _Evaluate:
         steps: list[str | int] = []
         while True:
-            if self._takes("."):
+            if self._accept("."):
                 token = self._take()
                 if token.kind != "word":
                     self._at -= 1
-                    raise self._problem("a name")
+                    raise self._syntax_error("a name")
                 steps.append(token.text)
-            elif self._takes("["):
+            elif self._accept("["):
                 token = self._take()
                 if token.kind == "text":
                     steps.append(_unquoted(token.text))
@@ -248,13 +249,13 @@ class _Parser:
                     steps.append(int(token.text))
                 else:
                     self._at -= 1
-                    raise self._problem("a name in quotes or a number")
+                    raise self._syntax_error("a name in quotes or a number")
                 self._expect("]")
             else:
                 break
             if len(steps) > PATH_STEPS_MAX:
-                raise InvalidWebhook(f"a path of the filter has more than {PATH_STEPS_MAX} steps")
-        return (lambda one: _walked(root(one), steps)) if steps else root
+                raise InvalidWebhook(f"a path in the filter has more than {PATH_STEPS_MAX} steps")
+        return (lambda one: _resolve(root(one), steps)) if steps else root
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -264,7 +265,7 @@ def _tokens(text: str) -> list[_Token]:
         found = _TOKEN.match(text, position)
         if found is None:
             blank = len(text) - len(text[position:].lstrip())
-            raise InvalidWebhook(f"the filter makes no sense at character {blank + 1}")
+            raise InvalidWebhook(f"the filter has a syntax error at character {blank + 1}")
         kind = found.lastgroup or "end"
         tokens.append(_Token(kind, found[kind], found.start(kind)))
         if kind == "end":
@@ -278,18 +279,18 @@ def _unquoted(text: str) -> str:
 
 def _number(text: str) -> int | float:
     if len(text) > NUMBER_LENGTH_MAX:
-        raise InvalidWebhook(f"a number of the filter has {len(text)} characters, {NUMBER_LENGTH_MAX} are allowed")
+        raise InvalidWebhook(f"a number in the filter has {len(text)} characters, at most {NUMBER_LENGTH_MAX} allowed")
     try:
         return int(text)
     except ValueError:
         return float(text)
 
 
-def _constant(value: Value) -> _Look:
+def _constant(value: Value) -> _Evaluate:
     return lambda one: value
 
 
-def _walked(value: Value, steps: list[str | int]) -> Value:
+def _resolve(value: Value, steps: list[str | int]) -> Value:
     for step in steps:
         if isinstance(step, str) and isinstance(value, Mapping):
             value = value.get(step)
@@ -316,7 +317,7 @@ def _kind(value: Value) -> str:
 
 
 def _is_equal(one: Value, other: Value) -> bool:
-    # Of Python's own equality only that between true and 1 is not wanted; deeper inside nobody minds.
+    # Python's equality, except that true and 1 are different. Inside lists and objects, true and 1 are equal.
     return _kind(one) == _kind(other) and bool(one == other)
 
 
@@ -329,7 +330,7 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Value, Value], bo
 
 
 def _has(one: Value, other: Value) -> bool:
-    """Whether a list has the value, a text the part, or an object the name."""
+    """Whether `one` contains `other`: a list its value, a string its substring, or an object its name."""
     if isinstance(one, list):
         return any(_is_equal(each, other) for each in one)
     if isinstance(one, str | Mapping):

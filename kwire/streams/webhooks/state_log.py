@@ -1,8 +1,8 @@
-"""What webhooks have to remember, as records of the internal topic `__webhooks`: compacted, one partition.
+"""The stored state of webhooks: records of the internal topic `__webhooks`, which is compacted and has one partition.
 
-Changes are gathered for a moment and written together, all those of one webhook in one batch, so what a start finds is
-a state that the webhook really was in. Nobody waits for it: what a crash takes back is delivered again. A batch that
-the disk refuses is tried again with what has changed meanwhile.
+Changes are collected for COLLECT_SECONDS and written together. All changes of one webhook are in one batch, so its
+stored state is always consistent. Deliveries do not wait for these writes. If a crash loses changes, some events are
+delivered again. If a batch cannot be written, its changes are written later, together with newer ones.
 """
 
 import asyncio
@@ -12,33 +12,35 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kwire.broker.catalogue import WEBHOOKS_TOPIC
-from kwire.broker.cold_reads import ColdReads
-from kwire.broker.coordinator_log import CoordinatorLog
-from kwire.broker.internal_records import Paused
-from kwire.broker.internal_topics import webhooks_topic
+from kwire.broker.fetch.cold_reads import ColdReads
 from kwire.broker.partition import Partition, code_of
-from kwire.broker.topics import NewTopic, Topics
-from kwire.broker.webhooks.consumer import Consumer, Key
+from kwire.broker.topics.catalogue import WEBHOOKS_TOPIC
+from kwire.broker.topics.internal_topics import webhooks_topic
+from kwire.broker.topics.topics import NewTopic, Topics
 from kwire.clock import Clock
+from kwire.coordinator.internal_topic_log import InternalTopicLog
+from kwire.coordinator.log_records import Paused
 from kwire.errors import ErrorCode, KafkaError
-from storage.batch_writing import batch_of_tails, record_tail
+from kwire.streams.webhooks.consumer import Consumer, Key
+from storage.batch.builder import build_batch_from_bodies, encode_record_body
 from storage.errors import StorageError
 
 log = logging.getLogger("kwire.webhooks")
 
-# How long a change may wait for others.
-GATHER_SECONDS = 0.1
-# After a failure.
+# How long changes are collected before they are written.
+COLLECT_SECONDS = 0.1
+# Pause after a write that failed.
 PAUSE_SECONDS = 5.0
-# Records of several webhooks share a batch up to so many, which takes some milliseconds; then others get their turn.
+# Changes of further webhooks are added to a batch until it has this many records. Writing such a batch takes some
+# milliseconds. A pause follows each batch.
 BATCH_RECORDS = 250
-PORTION_PAUSE_SECONDS = 0.02
-# While stored records are read from the disk, and after how many of them other work has its turn.
+BATCH_PAUSE_SECONDS = 0.02
+# When the state is loaded: the pause while records are read from disk, and the number of records between two yields to
+# the event loop.
 READ_PAUSE_SECONDS = 0.005
-RECORDS_PER_TURN = 500
-# A stop waits so long for the disk.
-SETTLE_SECONDS = 10.0
+RECORDS_PER_ITERATION = 500
+# How long `close` waits for the disk.
+CLOSE_SECONDS = 10.0
 SHARD = 0
 
 CallLater = Callable[..., "asyncio.TimerHandle"]
@@ -46,78 +48,78 @@ CallLater = Callable[..., "asyncio.TimerHandle"]
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
 
-Stored = dict[str, dict[Key, Any]]
+StoredRecords = dict[str, dict[Key, Any]]
 
 
 class StateLog(Protocol):
-    """Where changes go: the topic, or nowhere."""
+    """A store for the state of webhooks."""
 
-    async def open(self) -> Stored:
-        """All records there are, by webhook. Raises StorageError if they cannot be read."""
+    async def open(self) -> StoredRecords:
+        """Return all stored records by webhook. Raises StorageError if they cannot be read."""
         ...
 
     async def prepare(self) -> None:
-        """There is going to be something to remember; raises KafkaError."""
+        """Create the topic if it does not exist; raises KafkaError."""
         ...
 
-    def note(self, consumer: Consumer) -> None:
-        """It may have changes; they are taken soon."""
+    def enqueue(self, consumer: Consumer) -> None:
+        """Schedule writing the changes of a webhook, if it has any."""
         ...
 
-    def forget(self, webhook_id: str, keys: list[Key]) -> None:
-        """A webhook is gone, and so are its records."""
+    def remove(self, webhook_id: str, keys: list[Key]) -> None:
+        """Schedule removal of the records of a webhook that was removed."""
         ...
 
-    async def settle(self) -> None:
-        """Everything noted so far is on disk when this returns; raises KafkaError."""
+    async def flush(self) -> None:
+        """Write the changes that are scheduled now. They are durable when this returns. Raises KafkaError."""
         ...
 
     async def close(self) -> None: ...
 
 
 class NoStateLog:
-    """For webhooks that live in memory only."""
+    """A `StateLog` that stores nothing, for webhooks that exist in memory only."""
 
-    async def open(self) -> Stored:
+    async def open(self) -> StoredRecords:
         return {}
 
     async def prepare(self) -> None:
-        """Nothing is written."""
+        """Do nothing."""
 
-    def note(self, consumer: Consumer) -> None:
+    def enqueue(self, consumer: Consumer) -> None:
         consumer.take_changes()
 
-    def forget(self, webhook_id: str, keys: list[Key]) -> None:
-        """Nothing was written."""
+    def remove(self, webhook_id: str, keys: list[Key]) -> None:
+        """Do nothing."""
 
-    async def settle(self) -> None:
-        """There is nothing to wait for."""
+    async def flush(self) -> None:
+        """Do nothing."""
 
     async def close(self) -> None:
-        """There is nothing to put away."""
+        """Do nothing."""
 
 
 class TopicStateLog:
-    """Called from the event loop."""
+    """Stores the state in the internal topic `__webhooks`. Use it only in the event loop's thread."""
 
     def __init__(self, topics: Topics, clock: Clock, call_later: CallLater) -> None:
         self._topics = topics
         self._clock = clock
         self._call_later = call_later
-        self._log = CoordinatorLog(topics, WEBHOOKS_TOPIC, ColdReads(topics.lanes.read))
-        # Whose changes are to be taken; keys of those that are gone.
-        self._noted: dict[Consumer, None] = {}
-        self._forgotten: dict[str, list[Key]] = {}
+        self._log = InternalTopicLog(topics, WEBHOOKS_TOPIC, ColdReads(topics.lanes.read))
+        # Webhooks with changes to write, and the record keys of removed webhooks.
+        self._queued: dict[Consumer, None] = {}
+        self._removed_keys: dict[str, list[Key]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._end_offset = 0
         self.failures = 0
 
-    async def open(self) -> Stored:
-        stored: Stored = {}
+    async def open(self) -> StoredRecords:
+        stored: StoredRecords = {}
         for number, one in enumerate(self._log.replay(SHARD), start=1):
             if isinstance(one, Paused):
                 await asyncio.sleep(READ_PAUSE_SECONDS)
-            elif number % RECORDS_PER_TURN == 0:
+            elif number % RECORDS_PER_ITERATION == 0:
                 await asyncio.sleep(0)
             if not isinstance(one, tuple):
                 continue
@@ -139,41 +141,42 @@ class TopicStateLog:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
 
-    def note(self, consumer: Consumer) -> None:
+    def enqueue(self, consumer: Consumer) -> None:
         if consumer.has_changes and not consumer.is_removed:
-            self._noted[consumer] = None
-            self._arm(GATHER_SECONDS)
+            self._queued[consumer] = None
+            self._arm(COLLECT_SECONDS)
 
-    def forget(self, webhook_id: str, keys: list[Key]) -> None:
-        self._noted = {one: None for one in self._noted if one.webhook_id != webhook_id}
-        self._forgotten[webhook_id] = keys
-        self._arm(GATHER_SECONDS)
+    def remove(self, webhook_id: str, keys: list[Key]) -> None:
+        self._queued = {one: None for one in self._queued if one.webhook_id != webhook_id}
+        self._removed_keys[webhook_id] = keys
+        self._arm(COLLECT_SECONDS)
 
-    async def settle(self) -> None:
-        # As many as there are now, the oldest first: those that come meanwhile are somebody else's, and may never end.
-        left = len(self._noted)
-        while self._forgotten or (self._noted and left > 0):
-            left -= self._flush()
+    async def flush(self) -> None:
+        # Write only as many webhooks as are queued now, the oldest first. Otherwise this might never end, because new
+        # changes may arrive continuously.
+        left = len(self._queued)
+        while self._removed_keys or (self._queued and left > 0):
+            left -= self._write_some()
             await asyncio.sleep(0)
         if self._end_offset == 0:
             return
         reached: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
 
-        def tell(error: KafkaError | None) -> None:
+        def set_reached(error: KafkaError | None) -> None:
             if not reached.done():
                 reached.set_result(error)
 
-        self._log.on_committed(SHARD, self._end_offset, tell)
+        self._log.on_committed(SHARD, self._end_offset, set_reached)
         error = await reached
         if error is not None:
             raise error
 
     async def close(self) -> None:
         try:
-            async with asyncio.timeout(SETTLE_SECONDS):
-                await self.settle()
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.flush()
         except (KafkaError, TimeoutError):
-            log.exception("where webhooks stand could not be written down: some events will be delivered again")
+            log.exception("the state of webhooks could not be stored: some events will be delivered again")
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -182,53 +185,56 @@ class TopicStateLog:
 
     def _arm(self, seconds: float) -> None:
         if self._timer is None:
-            self._timer = self._call_later(seconds, self._flush_in_time)
+            self._timer = self._call_later(seconds, self._on_timer)
 
-    def _flush_in_time(self) -> None:
+    def _on_timer(self) -> None:
         self._timer = None
         try:
-            self._flush()
+            self._write_some()
         except KafkaError as error:
             self.failures += 1
-            log.warning("where webhooks stand could not be written down, it is tried again: %s", error)
+            log.warning("the state of webhooks could not be stored, the write is retried: %s", error)
             self._arm(PAUSE_SECONDS)
             return
-        if self._noted or self._forgotten:
-            self._arm(PORTION_PAUSE_SECONDS)
+        if self._queued or self._removed_keys:
+            self._arm(BATCH_PAUSE_SECONDS)
 
-    def _flush(self) -> int:
-        """Write a portion of the changes; of how many webhooks. Raises KafkaError, and then they are noted again."""
+    def _write_some(self) -> int:
+        """Write one batch of changes. Returns the number of webhooks whose changes were taken from the queue.
+
+        Raises KafkaError if the batch cannot be appended. Its changes are then scheduled again.
+        """
         taken: list[tuple[Consumer, list[tuple[Key, Any]]]] = []
-        forgotten: dict[str, list[Key]] = {}
-        # Records without their places: a batch is made of them many times faster than of objects.
+        removed_keys: dict[str, list[Key]] = {}
+        # Encoded records without their deltas. A batch is built many times faster from these than from record objects.
         records: list[bytes] = []
-        while self._forgotten and len(records) < BATCH_RECORDS:
-            # In portions: of one that is gone no state has to be whole.
-            webhook_id, all_keys = self._forgotten.popitem()
+        while self._removed_keys and len(records) < BATCH_RECORDS:
+            # The records of a removed webhook may be removed in several batches: its state need not be consistent.
+            webhook_id, all_keys = self._removed_keys.popitem()
             keys, later = all_keys[:BATCH_RECORDS], all_keys[BATCH_RECORDS:]
             if later:
-                self._forgotten[webhook_id] = later
-            forgotten[webhook_id] = [*forgotten.get(webhook_id, ()), *keys]
-            records += [record_tail(_encode((webhook_id, *key)), None, 0, b"") for key in keys]
-        while self._noted and len(records) < BATCH_RECORDS:
-            consumer = next(iter(self._noted))
-            del self._noted[consumer]
+                self._removed_keys[webhook_id] = later
+            removed_keys[webhook_id] = [*removed_keys.get(webhook_id, ()), *keys]
+            records += [encode_record_body(_encode((webhook_id, *key)), None, 0, b"") for key in keys]
+        while self._queued and len(records) < BATCH_RECORDS:
+            consumer = next(iter(self._queued))
+            del self._queued[consumer]
             changes = consumer.take_changes()
             taken.append((consumer, changes))
             for key, value in changes:
                 raw_value = None if value is None else _encode(value)
-                records.append(record_tail(_encode((consumer.webhook_id, *key)), raw_value, 0, b""))
+                records.append(encode_record_body(_encode((consumer.webhook_id, *key)), raw_value, 0, b""))
         if not records:
             return len(taken)
         try:
-            appended = self._partition().append(*batch_of_tails(records, self._clock.now_ms()))
+            appended = self._partition().append(*build_batch_from_bodies(records, self._clock.now_ms()))
             self._end_offset = appended.last_offset + 1
         except (StorageError, KafkaError, LookupError) as error:
             for consumer, changes in taken:
-                consumer.give_back(changes)
-                self._noted[consumer] = None
-            for webhook_id, keys in forgotten.items():
-                self._forgotten[webhook_id] = [*keys, *self._forgotten.get(webhook_id, ())]
+                consumer.restore_changes(changes)
+                self._queued[consumer] = None
+            for webhook_id, keys in removed_keys.items():
+                self._removed_keys[webhook_id] = [*keys, *self._removed_keys.get(webhook_id, ())]
             raise _as_kafka_error(error) from error
         return len(taken)
 

@@ -1,7 +1,6 @@
-"""Webhooks as the doors use them: made, changed, paused, removed; their deliveries looked at, repeated and replayed.
+"""The webhooks of a server: register, change, pause and remove them, and list, resend and replay their deliveries.
 
-This is also where everything that belongs to a webhook comes together: its definition, its consumer, and a lane in the
-dispatcher of each of its topics.
+A webhook consists of its definition, its consumer, and a lane in the dispatcher of each of its topics.
 """
 
 import asyncio
@@ -13,22 +12,8 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
-from kwire.broker.catalogue import AUDIT_TOPIC
-from kwire.broker.events.event import EMPTY, Event
-from kwire.broker.store.event_ids import EventId
-from kwire.broker.subscriptions.start import Start, find_place
-from kwire.broker.topics import Topic, Topics
-from kwire.broker.webhooks.audit import Audit
-from kwire.broker.webhooks.consumer import Attempt, Consumer, ConsumerRules, DeadLetter, Outcome, Verdict
-from kwire.broker.webhooks.cursor import ASIDE_MAX
-from kwire.broker.webhooks.definition import LATEST, Asked, Definition, TopicStart, checked_secrets
-from kwire.broker.webhooks.definitions import Definitions, NoDefinitions, StoredDefinitions
-from kwire.broker.webhooks.delivering import CallLater, Delivering, Gap, Lane
-from kwire.broker.webhooks.dispatcher import CallSoon, Dispatcher
-from kwire.broker.webhooks.schedule import Schedule
-from kwire.broker.webhooks.sending import Response, Send
-from kwire.broker.webhooks.signing import InvalidSecret, TooManySecrets
-from kwire.broker.webhooks.state_log import NoStateLog, StateLog, TopicStateLog
+from kwire.broker.topics.catalogue import AUDIT_TOPIC
+from kwire.broker.topics.topics import Topic, Topics
 from kwire.clock import Clock
 from kwire.config.webhooks import WebhooksConfig
 from kwire.errors import (
@@ -43,23 +28,41 @@ from kwire.errors import (
     WebhookNotFound,
 )
 from kwire.metastore import MetaStore
+from kwire.streams.event_store.event_ids import EventId
+from kwire.streams.events.event import EMPTY, Event
 from kwire.streams.log import Bounds
+from kwire.streams.subscriptions.start import Start, resolve_start
+from kwire.streams.webhooks.audit import Audit
+from kwire.streams.webhooks.consumer import Attempt, AttemptResult, Consumer, ConsumerRules, DeadLetter, Outcome
+from kwire.streams.webhooks.cursor import RETRY_QUEUE_MAX
+from kwire.streams.webhooks.definition import LATEST, Definition, TopicStart, WebhookRequest, checked_secrets
+from kwire.streams.webhooks.definition_store import DefinitionStore, MetastoreDefinitionStore, NoDefinitionStore
+from kwire.streams.webhooks.delivery.delivery import CallLater, DeliveryWorkers, Gap, Lane
+from kwire.streams.webhooks.delivery.dispatcher import CallSoon, Dispatcher
+from kwire.streams.webhooks.delivery.retry_schedule import Schedule
+from kwire.streams.webhooks.delivery.sender import Response, Send
+from kwire.streams.webhooks.delivery.signing import InvalidSecret, TooManySecrets
+from kwire.streams.webhooks.state_log import NoStateLog, StateLog, TopicStateLog
 from storage.errors import StorageError
 
 log = logging.getLogger("kwire.webhooks")
 
 R = TypeVar("R")
 
-# Attempts of each webhook that are remembered.
+# Entries in the delivery log of each webhook.
 ATTEMPTS_KEPT = 200
 TEST_TYPE = "webhook.test"
 
-# Raises InvalidWebhook for a URL that events may not go to.
+# Raises InvalidWebhook for a URL whose address is not allowed.
 CheckUrl = Callable[[str], None]
 
 
-class ShownPlace(NamedTuple):
-    """`pending` is how many events of the topic lie behind the place; `retrying` how many wait for another attempt."""
+class TopicProgress(NamedTuple):
+    """The progress of a webhook in one topic.
+
+    `last_event_id` is the id of the event before the webhook's position. `pending` is the number of events from the
+    position to the end of the topic. `retrying` is the number of events that wait for a retry.
+    """
 
     last_event_id: str | None
     pending: int
@@ -67,7 +70,7 @@ class ShownPlace(NamedTuple):
 
 
 class WebhookStatistics(NamedTuple):
-    """Of all webhooks of this process: how many there are in each state, and what has become of events."""
+    """Totals of all webhooks of this process. `states` is the number of webhooks in each state."""
 
     states: Mapping[str, int]
     pending: int
@@ -80,7 +83,7 @@ class WebhookStatistics(NamedTuple):
 
 
 class Webhooks:
-    """Called from the event loop; at work from `open` to `close`."""
+    """The webhooks of a server. Use it only in the event loop's thread. `open` starts deliveries, `close` ends them."""
 
     def __init__(
         self,
@@ -104,10 +107,12 @@ class Webhooks:
         self._call_soon = call_soon
         self._call_later = call_later
         self._check_url = check_url
-        self._definitions: Definitions = StoredDefinitions(metastore) if config.is_persisted else NoDefinitions()
+        self._definitions: DefinitionStore = (
+            MetastoreDefinitionStore(metastore) if config.is_persisted else NoDefinitionStore()
+        )
         self._state: StateLog = TopicStateLog(topics, clock, call_later) if config.is_persisted else NoStateLog()
         self._rules = ConsumerRules(Schedule(config.retry_schedule_ms, chance), ATTEMPTS_KEPT, config.disable_after_ms)
-        self._delivering = Delivering(
+        self._workers = DeliveryWorkers(
             send,
             clock,
             call_later,
@@ -116,23 +121,23 @@ class Webhooks:
             in_flight_per_host_max=config.connections_per_host_max,
             timeout_ms=config.timeout_ms,
         )
-        self.counts = self._delivering.counts
+        self.counts = self._workers.counts
         self._consumers: dict[str, Consumer] = {}
-        self._changing = asyncio.Lock()
-        # Definitions that are being written down without anybody waiting: one or two per webhook at most.
+        self._change_lock = asyncio.Lock()
+        # Background tasks that store or remove definitions: at most two per webhook.
         self._jobs: set[asyncio.Task[None]] = set()
 
     def __len__(self) -> int:
         return len(self._consumers)
 
     async def open(self) -> None:
-        """Go on where the last run ended; from now on events are delivered."""
+        """Load all webhooks and start delivery where the last run ended."""
         lost = ""
         try:
             stored = await self._state.open()
         except StorageError as error:
-            log.exception("nobody knows where webhooks stand: they are paused")
-            stored, lost = {}, f"its places cannot be read ({error}); resumed, it begins where it began first"
+            log.exception("the state of webhooks cannot be read: all webhooks are paused")
+            stored, lost = {}, f"its state cannot be read ({error}); if resumed, it starts at its first position again"
         for definition in self._definitions.load():
             if lost:
                 definition = definition.changed(state="paused", reason=lost)
@@ -140,28 +145,28 @@ class Webhooks:
             consumer.restore(stored.pop(definition.webhook_id, {}))
             self._add(consumer)
         for webhook_id, records in stored.items():
-            # A crash came between the end of a webhook and that of its records.
-            self._state.forget(webhook_id, list(records))
+            # The server crashed after it removed the definition and before it removed these records.
+            self._state.remove(webhook_id, list(records))
 
     async def close(self) -> None:
         for dispatcher in self.dispatchers.values():
             dispatcher.close()
-        await self._delivering.close()
+        await self._workers.close()
         if self._jobs:
             await asyncio.wait(self._jobs)
         await self._state.close()
 
-    # --- who there is
+    # --- lookup
 
     def get(self, webhook_id: str) -> Consumer:
-        """Raises WebhookNotFound."""
+        """Return a webhook; raises WebhookNotFound."""
         consumer = self._consumers.get(webhook_id)
         if consumer is None:
             raise WebhookNotFound(webhook_id)
         return consumer
 
     def page(self, after: str, limit: int, topic: str | None = None) -> list[Consumer]:
-        """In the order of their ids, from behind `after` on."""
+        """Return up to `limit` webhooks whose ids sort after `after`. With `topic`, only those that have this topic."""
         found = [
             webhook_id
             for webhook_id, consumer in self._consumers.items()
@@ -170,27 +175,27 @@ class Webhooks:
         return [self._consumers[webhook_id] for webhook_id in sorted(found)[:limit]]
 
     def has_any_in(self, topic: str) -> bool:
-        """Whether a webhook keeps a place in a topic."""
+        """Whether a webhook delivers events of a topic."""
         return topic in self.dispatchers
 
-    def places(self, consumer: Consumer) -> dict[str, ShownPlace]:
-        """How far it is in each topic."""
-        shown: dict[str, ShownPlace] = {}
+    def progress(self, consumer: Consumer) -> dict[str, TopicProgress]:
+        """Return the progress of a webhook in each of its topics."""
+        shown: dict[str, TopicProgress] = {}
         for name, cursor in consumer.cursors.items():
             position = cursor.position
             followed = self.dispatchers[name].log if name in self.dispatchers else None
             pending = max(followed.committed_end - position, 0) if followed is not None else 0
             last = str(EventId(name, position - 1)) if position > 0 else None
-            shown[name] = ShownPlace(last, pending, len(cursor.aside) + (cursor.head is not None))
+            shown[name] = TopicProgress(last, pending, len(cursor.retry_queue) + (cursor.head is not None))
         return shown
 
     def statistics(self) -> WebhookStatistics:
         consumers, counts = self._consumers.values(), self.counts
-        places = [place for one in consumers for place in self.places(one).values()]
+        topics = [topic for one in consumers for topic in self.progress(one).values()]
         return WebhookStatistics(
             states=Counter(one.definition.state for one in consumers),
-            pending=sum(place.pending for place in places),
-            retrying=sum(place.retrying for place in places),
+            pending=sum(topic.pending for topic in topics),
+            retrying=sum(topic.retrying for topic in topics),
             dead_letters=sum(len(one.dead) for one in consumers),
             in_flight=counts.in_flight,
             delivered=counts.delivered,
@@ -200,57 +205,58 @@ class Webhooks:
 
     # --- changes
 
-    async def register(self, asked: Asked) -> Consumer:
-        """A webhook as `parse_webhook` has understood it; durable when this returns."""
-        return await _to_the_end(self._register(asked))
+    async def register(self, request: WebhookRequest) -> Consumer:
+        """Register a webhook. `request` was parsed by `parse_webhook`. The webhook is durable when this returns."""
+        return await _shielded(self._register(request))
 
-    async def _register(self, asked: Asked) -> Consumer:
-        async with self._changing:
+    async def _register(self, request: WebhookRequest) -> Consumer:
+        async with self._change_lock:
             if len(self._consumers) >= self.config.webhooks_max:
                 raise TooManyWebhooks(self.config.webhooks_max)
             if self._check_url is not None:
-                self._check_url(asked.values["url"])
+                self._check_url(request.values["url"])
             definition = Definition(
                 webhook_id=str(uuid.uuid4()),
-                topics={name: self._start(name, last) for name, last in (asked.topics or {}).items()},
-                secrets=checked_secrets(asked.secret),
+                topics={name: self._start(name, last) for name, last in (request.topics or {}).items()},
+                secrets=checked_secrets(request.secret),
                 created_ms=self._clock.now_ms(),
-                **asked.values,
+                **request.values,
             )
             await self._state.prepare()
             await self._definitions.put(definition)
             consumer = Consumer(definition, self._rules)
             self._add(consumer)
-        self._note("webhook.registered", consumer)
+        self._audit_event("webhook.registered", consumer)
         return consumer
 
-    async def change(self, webhook_id: str, asked: Asked) -> Consumer:
-        """A topic that stays keeps its place, whatever is said of it."""
+    async def change(self, webhook_id: str, request: WebhookRequest) -> Consumer:
+        """Change a webhook. For topics that it already has, the start positions (event ids) in the request are
+        ignored: the webhook keeps its position."""
 
         def changed(before: Definition) -> Definition:
-            values = dict(asked.values)
+            values = dict(request.values)
             if self._check_url is not None and "url" in values:
                 self._check_url(values["url"])
-            if asked.topics is not None:
+            if request.topics is not None:
                 values["topics"] = {
-                    name: before.topics.get(name) or self._start(name, last) for name, last in asked.topics.items()
+                    name: before.topics.get(name) or self._start(name, last) for name, last in request.topics.items()
                 }
             return before.changed(**values)
 
         return await self._change(webhook_id, changed, "webhook.changed")
 
     async def pause(self, webhook_id: str, reason: str = "") -> Consumer:
-        """Nothing is sent until it is resumed; its places stay."""
+        """Pause a webhook until it is resumed. Its positions stay the same."""
         return await self._change(webhook_id, lambda one: one.changed(state="paused", reason=reason), "webhook.paused")
 
     async def resume(self, webhook_id: str) -> Consumer:
-        """Also of one that was disabled."""
+        """Resume a paused or disabled webhook."""
         return await self._change(webhook_id, lambda one: one.changed(state="active", reason=""), "webhook.resumed")
 
     async def rotate_secret(
         self, webhook_id: str, secret: str | None = None, overlap_ms: int | None = None
     ) -> Consumer:
-        """The new secret signs from now on, the old one for a while more."""
+        """Replace the signing secret. Messages are signed with both the new and the old one for `overlap_ms`."""
         overlap_ms = self.config.secret_overlap_ms if overlap_ms is None else overlap_ms
 
         def rotated(one: Definition) -> Definition:
@@ -264,42 +270,40 @@ class Webhooks:
         return await self._change(webhook_id, rotated, "webhook.changed")
 
     async def _change(self, webhook_id: str, change: Callable[[Definition], Definition], what: str) -> Consumer:
-        return await _to_the_end(self._change_to_the_end(webhook_id, change, what))
+        return await _shielded(self._apply_change(webhook_id, change, what))
 
-    async def _change_to_the_end(
-        self, webhook_id: str, change: Callable[[Definition], Definition], what: str
-    ) -> Consumer:
-        async with self._changing:
+    async def _apply_change(self, webhook_id: str, change: Callable[[Definition], Definition], what: str) -> Consumer:
+        async with self._change_lock:
             consumer = self.get(webhook_id)
             definition = change(consumer.definition)
             await self._definitions.put(definition)
             if consumer.is_removed:
-                # Its policy has ended it meanwhile.
+                # A failed delivery has removed the webhook meanwhile (policy `remove`).
                 await self._definitions.remove(webhook_id)
                 raise WebhookNotFound(webhook_id)
             self._redefine(consumer, definition)
-        self._note(what, consumer)
+        self._audit_event(what, consumer)
         return consumer
 
     async def remove(self, webhook_id: str, reason: str = "on request") -> None:
-        await _to_the_end(self._remove(webhook_id, reason))
+        await _shielded(self._remove(webhook_id, reason))
 
     async def _remove(self, webhook_id: str, reason: str) -> None:
-        async with self._changing:
+        async with self._change_lock:
             consumer = self.get(webhook_id)
             await self._definitions.remove(webhook_id)
             if consumer.is_removed:
-                # Its policy was quicker, and has told so.
+                # A failed delivery has removed the webhook meanwhile (policy `remove`) and written the audit entry.
                 return
             self._drop(consumer)
-        self._note("webhook.removed", consumer, reason=reason)
+        self._audit_event("webhook.removed", consumer, reason=reason)
 
     # --- deliveries
 
     def attempts(
         self, webhook_id: str, before: int | None = None, limit: int = ATTEMPTS_KEPT, *, is_failed_only: bool = False
     ) -> list[Attempt]:
-        """The newest first."""
+        """Return up to `limit` entries of the delivery log with numbers below `before`, newest first."""
         found = [
             one
             for one in self.get(webhook_id).attempts.values()
@@ -310,37 +314,46 @@ class Webhooks:
         return found[:limit]
 
     def dead_letters(
-        self, webhook_id: str, after: EventId | None = None, limit: int = ASIDE_MAX
+        self, webhook_id: str, after: EventId | None = None, limit: int = RETRY_QUEUE_MAX
     ) -> list[tuple[EventId, DeadLetter]]:
-        """By topic and place, from behind `after` on."""
+        """Return up to `limit` dead letters after `after`, sorted by topic and offset."""
         dead = self.get(webhook_id).dead
         keys = sorted(key for key in dead if after is None or key > tuple(after))
         return [(EventId(*key), dead[key]) for key in keys[:limit]]
 
     async def resend(self, webhook_id: str, event_ids: Iterable[EventId]) -> int:
-        """Send these again, out of turn and all or none; how many. What was not sent yet comes by itself."""
+        """Schedule these events to be sent again, out of order, and return their number.
+
+        If one of the events cannot be sent again, none is. Raises WebhookConflict if an event was not sent yet or the
+        retry queue is too small, EventNotFound if an event is no longer stored, and InvalidWebhook if the webhook does
+        not have its topic.
+        """
         consumer = self.get(webhook_id)
         wanted = list(dict.fromkeys(event_ids))
         for event_id in wanted:
             topic, offset = event_id
             cursor = consumer.cursors.get(topic)
             if cursor is None:
-                raise InvalidWebhook(f"{event_id} is of a topic that the webhook does not have")
+                raise InvalidWebhook(f"event {event_id}: the webhook does not have its topic")
             if offset >= cursor.position:
-                raise WebhookConflict(f"{event_id} has not been sent yet, so it cannot be sent again")
+                raise WebhookConflict(f"event {event_id} has not been sent yet, so it cannot be sent again")
             followed = self.dispatchers[topic].log
             if followed is None or offset < followed.bounds().start:
                 raise EventNotFound(offset)
         return await self._send_again(consumer, wanted)
 
     async def resend_dead(self, webhook_id: str, event_ids: Iterable[EventId] | None = None) -> int:
-        """Try dead letters again: these, or all, as many as may wait at a time. They are dead until they arrive."""
+        """Schedule these dead letters to be sent again, and return their number.
+
+        Without `event_ids`, all dead letters are scheduled, up to the maximum length of the retry queues. A dead letter
+        stays one until it is delivered.
+        """
         consumer = self.get(webhook_id)
         if event_ids is None:
-            room = {name: ASIDE_MAX - len(cursor.aside) for name, cursor in consumer.cursors.items()}
+            room = {name: RETRY_QUEUE_MAX - len(cursor.retry_queue) for name, cursor in consumer.cursors.items()}
             wanted = []
             for topic, offset in sorted(consumer.dead):
-                if room.get(topic, 0) > 0 and offset not in consumer.cursors[topic].aside:
+                if room.get(topic, 0) > 0 and offset not in consumer.cursors[topic].retry_queue:
                     room[topic] -= 1
                     wanted.append(EventId(topic, offset))
         else:
@@ -352,81 +365,92 @@ class Webhooks:
 
     async def _send_again(self, consumer: Consumer, wanted: Sequence[EventId]) -> int:
         for topic in {one.topic for one in wanted}:
-            new = sum(1 for one in wanted if one.topic == topic and one.offset not in consumer.cursors[topic].aside)
-            if new + len(consumer.cursors[topic].aside) > ASIDE_MAX:
-                raise WebhookConflict(f"more than {ASIDE_MAX} events of {topic!r} would wait to be sent again")
+            new = sum(
+                1 for one in wanted if one.topic == topic and one.offset not in consumer.cursors[topic].retry_queue
+            )
+            if new + len(consumer.cursors[topic].retry_queue) > RETRY_QUEUE_MAX:
+                raise WebhookConflict(
+                    f"more than {RETRY_QUEUE_MAX} events of topic {topic!r} would wait to be sent again"
+                )
         now_ms = self._clock.now_ms()
         for topic, offset in wanted:
             consumer.send_again(topic, offset, now_ms)
-        await self._settle(consumer)
-        self._nudge(consumer)
+        await self._flush_state(consumer)
+        self._wake(consumer)
         return len(wanted)
 
     async def drop_dead(self, webhook_id: str, event_ids: Iterable[EventId] | None = None) -> int:
-        """Give dead letters up: these, or all of them; how many."""
+        """Discard these dead letters, or all if `event_ids` is None. Returns the number of discarded ones."""
         consumer = self.get(webhook_id)
         given_up = [EventId(*key) for key in consumer.dead] if event_ids is None else event_ids
         dropped = sum(consumer.drop_dead(one.topic, one.offset) for one in given_up)
-        await self._settle(consumer)
+        await self._flush_state(consumer)
         return dropped
 
     async def replay(self, webhook_id: str, start: Start, topic: str | None = None) -> dict[str, str | None]:
-        """Deliver everything of a topic, or of all its topics, from there on; the last event of each that is not."""
+        """Deliver all events of a topic, or of all topics, from `start` on.
+
+        Returns for each topic the id of the event before the start; None if the topic is delivered from offset 0.
+        """
         consumer = self.get(webhook_id)
         if topic is not None and topic not in consumer.cursors:
             raise InvalidWebhook(f"the webhook does not have the topic {topic!r}")
         offsets: dict[str, int] = {}
         for name in consumer.cursors if topic is None else [topic]:
             replayed = self._topic(name).stream()
-            place = await find_place(start, replayed, None)
-            if not place.is_recovered:
-                raise InvalidWebhook(f"{name!r} has {replayed.bounds().end} events, so nothing begins there")
-            offsets[name] = place.offset
+            found = await resolve_start(start, replayed, None)
+            if not found.is_recovered:
+                raise InvalidWebhook(f"topic {name!r} has {replayed.bounds().end} events: the start is beyond its end")
+            offsets[name] = found.offset
         for name, offset in offsets.items():
             if name in consumer.cursors:
                 consumer.seek(name, offset)
-        await self._settle(consumer)
-        self._nudge(consumer)
+        await self._flush_state(consumer)
+        self._wake(consumer)
         return {name: str(EventId(name, offset - 1)) if offset > 0 else None for name, offset in offsets.items()}
 
     async def test(self, webhook_id: str) -> Response:
-        """Send an event that is in no topic, and tell what came of it; it changes nothing else."""
+        """Send a test event that is not stored in a topic, and return the response. No state of the webhook changes."""
         consumer = self.get(webhook_id)
         now_ms = self._clock.now_ms()
         event = Event(now_ms, "", TEST_TYPE, b'{"test":true}', now_ms, EMPTY, None, 0)
-        return await self._delivering.send_beside(consumer, TEST_TYPE, event)
+        return await self._workers.send_test(consumer, TEST_TYPE, event)
 
-    async def _settle(self, consumer: Consumer) -> None:
-        """What was asked for survives a crash when this returns; raises KafkaError."""
-        self._state.note(consumer)
-        await self._state.settle()
+    async def _flush_state(self, consumer: Consumer) -> None:
+        """Make the state of a webhook durable; raises KafkaError."""
+        self._state.enqueue(consumer)
+        await self._state.flush()
 
-    # --- what lanes tell
+    # --- callbacks of deliveries
 
-    def changed(self, consumer: Consumer) -> None:
+    def on_changed(self, consumer: Consumer) -> None:
         if not consumer.is_removed:
-            self._state.note(consumer)
+            self._state.enqueue(consumer)
 
-    def judged(self, lane: Lane, offset: int, verdict: Verdict) -> None:
+    def on_result(self, lane: Lane, offset: int, result: AttemptResult) -> None:
         consumer = lane.consumer
         if consumer.is_removed:
             return
-        if verdict.outcome is Outcome.REMOVE:
-            log.warning("webhook %s is removed: %s", consumer.webhook_id, verdict.reason)
+        if result.outcome is Outcome.REMOVE:
+            log.warning("webhook %s is removed: %s", consumer.webhook_id, result.reason)
             self._drop(consumer)
-            self._note("webhook.removed", consumer, reason=verdict.reason, eventId=str(EventId(lane.topic, offset)))
-            self._begin(self._erase(consumer))
-        elif verdict.outcome is Outcome.DISABLE and consumer.is_active:
-            log.warning("webhook %s is disabled: %s", consumer.webhook_id, verdict.reason)
-            self._redefine(consumer, consumer.definition.changed(state="disabled", reason=verdict.reason))
-            self._note("webhook.disabled", consumer, reason=verdict.reason)
-            self._begin(self._write_down(consumer))
-        elif verdict.outcome is Outcome.DEAD and lane.topic != AUDIT_TOPIC:
-            self._note("webhook.failed", consumer, reason=verdict.reason, eventId=str(EventId(lane.topic, offset)))
+            self._audit_event(
+                "webhook.removed", consumer, reason=result.reason, eventId=str(EventId(lane.topic, offset))
+            )
+            self._run_in_background(self._remove_definition(consumer))
+        elif result.outcome is Outcome.DISABLE and consumer.is_active:
+            log.warning("webhook %s is disabled: %s", consumer.webhook_id, result.reason)
+            self._redefine(consumer, consumer.definition.changed(state="disabled", reason=result.reason))
+            self._audit_event("webhook.disabled", consumer, reason=result.reason)
+            self._run_in_background(self._store_definition(consumer))
+        elif result.outcome is Outcome.DEAD and lane.topic != AUDIT_TOPIC:
+            self._audit_event(
+                "webhook.failed", consumer, reason=result.reason, eventId=str(EventId(lane.topic, offset))
+            )
 
-    def lost(self, lane: Lane, gap: Gap) -> None:
+    def on_gap(self, lane: Lane, gap: Gap) -> None:
         log.warning(
-            "webhook %s: events %d to %d of %s could not be delivered: %s",
+            "webhook %s: events %d to %d of topic %s could not be delivered: %s",
             lane.consumer.webhook_id,
             gap.from_offset,
             gap.to_offset - 1,
@@ -435,25 +459,28 @@ class Webhooks:
         )
         if lane.topic != AUDIT_TOPIC:
             first, last = EventId(lane.topic, gap.from_offset), EventId(lane.topic, gap.to_offset - 1)
-            self._note("webhook.gap", lane.consumer, reason=gap.reason, first=str(first), last=str(last))
+            self._audit_event("webhook.gap", lane.consumer, reason=gap.reason, first=str(first), last=str(last))
 
-    async def _write_down(self, consumer: Consumer) -> None:
-        async with self._changing:
+    async def _store_definition(self, consumer: Consumer) -> None:
+        async with self._change_lock:
             if not consumer.is_removed:
                 await self._definitions.put(consumer.definition)
 
-    async def _erase(self, consumer: Consumer) -> None:
-        async with self._changing:
+    async def _remove_definition(self, consumer: Consumer) -> None:
+        async with self._change_lock:
             await self._definitions.remove(consumer.webhook_id)
 
-    def _begin(self, job: Coroutine[Any, Any, None]) -> None:
-        """Without anybody who waits: what cannot be written down now comes out the same after the next start."""
+    def _run_in_background(self, job: Coroutine[Any, Any, None]) -> None:
+        """Run a task that stores or removes a definition. A failure is only logged.
+
+        After the next start, the next failed delivery then removes or disables the webhook again.
+        """
 
         async def logged() -> None:
             try:
                 await job
             except KafkaError:
-                log.exception("a webhook's end could not be written down")
+                log.exception("the removal or deactivation of a webhook could not be stored")
 
         task = asyncio.get_running_loop().create_task(logged())
         self._jobs.add(task)
@@ -465,7 +492,7 @@ class Webhooks:
         self._consumers[consumer.webhook_id] = consumer
         for name in consumer.definition.topics:
             self._add_lane(consumer, name)
-        self._state.note(consumer)
+        self._state.enqueue(consumer)
 
     def _add_lane(self, consumer: Consumer, name: str) -> None:
         dispatcher = self.dispatchers.get(name)
@@ -474,7 +501,7 @@ class Webhooks:
                 name,
                 self._topics,
                 self._state,
-                self._delivering.nudge,
+                self._workers.wake,
                 self._call_soon,
                 self._call_later,
                 self.config.dispatch_interval_ms,
@@ -497,8 +524,8 @@ class Webhooks:
             self._remove_lane(consumer, name)
         for name in definition.topics.keys() - before.keys():
             self._add_lane(consumer, name)
-        self._state.note(consumer)
-        self._nudge(consumer)
+        self._state.enqueue(consumer)
+        self._wake(consumer)
 
     def _drop(self, consumer: Consumer) -> None:
         if consumer.is_removed:
@@ -507,18 +534,18 @@ class Webhooks:
         for name in tuple(consumer.cursors):
             self._remove_lane(consumer, name)
         self._consumers.pop(consumer.webhook_id, None)
-        self._state.forget(consumer.webhook_id, consumer.all_keys())
+        self._state.remove(consumer.webhook_id, consumer.all_keys())
 
-    def _nudge(self, consumer: Consumer) -> None:
+    def _wake(self, consumer: Consumer) -> None:
         for name in consumer.cursors:
             lane = self.dispatchers[name].lanes.get(consumer.webhook_id)
             if lane is not None:
-                self._delivering.nudge(lane)
+                self._workers.wake(lane)
 
-    # --- places
+    # --- positions
 
     def _topic(self, name: str) -> Topic:
-        """Raises TopicNotFound, TopicHasPartitions."""
+        """Return a topic with one partition; raises TopicNotFound, TopicHasPartitions."""
         topic = self._topics.get(name)
         if topic is None or topic.is_internal:
             raise TopicNotFound(name)
@@ -528,23 +555,23 @@ class Webhooks:
 
     def _start(self, name: str, last: str | None) -> TopicStart:
         topic = self._topic(name)
-        offset = _offset_behind(name, last, topic.stream().bounds())
+        offset = _offset_after(name, last, topic.stream().bounds())
         return TopicStart(topic.topic_id, offset, uuid.uuid4().hex[:8])
 
-    def _note(self, what: str, consumer: Consumer, **facts: object) -> None:
+    def _audit_event(self, what: str, consumer: Consumer, **facts: object) -> None:
         definition = consumer.definition
-        about: dict[str, object] = {
+        fields: dict[str, object] = {
             "webhook": definition.webhook_id,
             "url": _without_query(definition.url),
             "policy": definition.policy,
             "topics": sorted(definition.topics),
             **facts,
         }
-        self._audit.note(what, about)
+        self._audit.record(what, fields)
 
 
-def _offset_behind(name: str, last: str | None, bounds: Bounds) -> int:
-    """Where reading begins after the last event that is known."""
+def _offset_after(name: str, last: str | None, bounds: Bounds) -> int:
+    """Return the offset at which reading starts: the one after the event `last`. LATEST is the end of the topic."""
     head = bounds.committed_end
     if last is None:
         return bounds.start
@@ -555,19 +582,19 @@ def _offset_behind(name: str, last: str | None, bounds: Bounds) -> int:
     except InvalidEvent as error:
         raise InvalidWebhook(str(error)) from None
     if event_id.topic != name:
-        raise InvalidWebhook(f"{last!r} is no event of {name!r}")
+        raise InvalidWebhook(f"{last!r} is not an event of topic {name!r}")
     if event_id.offset >= head:
-        raise InvalidWebhook(f"{last!r} is not there yet: {name!r} has {head} events")
-    # One that is no longer stored is met while reading, and told as a gap.
+        raise InvalidWebhook(f"event {last!r} does not exist yet: topic {name!r} has {head} events")
+    # If retention has already deleted events after this one, reading reports a gap.
     return event_id.offset + 1
 
 
 def _without_query(url: str) -> str:
-    # What follows may be a password.
+    # The query may contain a password.
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc}{parts.path}"
 
 
-async def _to_the_end(change: Coroutine[Any, Any, R]) -> R:
-    """Whoever asked may go away; the change is finished."""
+async def _shielded(change: Coroutine[Any, Any, R]) -> R:
+    """Await a change. If the caller is cancelled, the change still continues to its end."""
     return await asyncio.shield(asyncio.ensure_future(change))

@@ -1,10 +1,22 @@
-"""What goes wrong, as JSON: one table from errors to HTTP statuses, and one shape for all of them.
+"""Errors as HTTP answers: the HTTP status of each error, and one JSON format for all errors.
 
-The shape is `{"error": {"code", "message", …}}`. `code` is stable and for programs, `message` is for people; what else
-is known stands beside them (`requested`, `oldest` and `newest` of an OffsetOutOfRange). An answer on a WebSocket has
-the same object. Statuses: 404 what is not there, 409 what clashes with what is there, 413 too large, 415 a body of a
-kind nobody reads here, 403 an origin or a host that is not trusted, 429 too many, 503 storage failed or the node is not
-ready, 400 everything else that is the request's fault. 422 is not used. docs/http.md has the table for readers.
+The format is `{"error": {"code", "message", …}}`. Programs use `code`, which does not change. `message` is for people.
+Some errors have further fields, for example OffsetOutOfRange has `requested`, `oldest` and `newest`. An error on a
+WebSocket has the same format.
+
+The statuses:
+- 400: the request is invalid
+- 403: the origin or host is not allowed, or the operation is disabled
+- 404: not found
+- 408: the body arrived too slowly
+- 409: the request conflicts with existing state
+- 413: the request is too large
+- 415: the media type of the body is not supported
+- 422: valid JSON with invalid content, only in the REST Proxy routes
+- 429: a limit on a number is reached
+- 503: the storage failed, the memory is exhausted, or the node is not ready
+
+docs/http.md has a table for users.
 """
 
 import logging
@@ -20,7 +32,7 @@ from storage.errors import PartitionOffline, StorageError
 log = logging.getLogger("kwire.web")
 
 RETRY_AFTER_SECONDS = 1
-# A message quotes what was sent; nobody wants to read more of it.
+# Longer messages are truncated. A message may quote a part of the request.
 MESSAGE_LENGTH_MAX = 1000
 
 STREAM_STATUSES: Mapping[str, int] = {
@@ -123,7 +135,7 @@ KAFKA_STATUSES: Mapping[ErrorCode, int] = {
 
 
 class Refusal(Exception):
-    """A request that the HTTP side itself refuses, with a status and a code of its own."""
+    """An error of the HTTP port itself, with its own status and code."""
 
     status = 400
     code = "BadRequest"
@@ -139,7 +151,7 @@ class Refusal(Exception):
 
 
 class BadRequest(Refusal):
-    """The request cannot be understood: broken JSON, a wrong type, a field that is missing."""
+    """The request is malformed: invalid JSON, a wrong type or a missing field."""
 
 
 class UnsupportedMediaType(Refusal):
@@ -153,21 +165,21 @@ class BodyTooLarge(Refusal):
 
 
 class Forbidden(Refusal):
-    """Somebody whom this port does not trust: see safety.py."""
+    """The origin or the host of the request is not allowed (origin_policy.py)."""
 
     status = 403
     code = "Forbidden"
 
 
 class ErrorFacts(msgspec.Struct, kw_only=True):
-    """`code` is stable; `message` is for people and may change."""
+    """The code and message of an error. `code` does not change. `message` is for people and may change."""
 
     code: str
     message: str
 
 
 class ErrorAnswer(msgspec.Struct, kw_only=True):
-    """What every answer with a status of 400 or more has; `error` may have further fields, depending on its code."""
+    """The body of every answer with a status of 400 or more. `error` may have further fields, depending on its code."""
 
     error: ErrorFacts
 
@@ -188,7 +200,7 @@ def status_of(exception: Exception) -> int:
 
 
 def error_body(exception: Exception) -> dict[str, Any]:
-    """The object under "error"; the same over HTTP and on a socket."""
+    """Return the value of the field "error". It is the same over HTTP and on a WebSocket."""
     match exception:
         case StreamError() | Refusal():
             return {"code": exception.code, "message": exception.message[:MESSAGE_LENGTH_MAX], **exception.details}
@@ -199,8 +211,11 @@ def error_body(exception: Exception) -> dict[str, Any]:
         case PartitionOffline():
             return {"code": ErrorCode.KAFKA_STORAGE_ERROR.name, "message": str(exception)[:MESSAGE_LENGTH_MAX]}
         case StorageError():
-            return {"code": ErrorCode.KAFKA_STORAGE_ERROR.name, "message": "the log cannot be read or written"}
-    return {"code": "InternalError", "message": "the server failed; its log says why"}
+            return {
+                "code": ErrorCode.KAFKA_STORAGE_ERROR.name,
+                "message": "the log cannot be read or written; see the server's log",
+            }
+    return {"code": "InternalError", "message": "the server failed; see the server's log"}
 
 
 def error_answer(exception: Exception) -> web.Response:
@@ -221,22 +236,24 @@ def _encoded(error: dict[str, Any]) -> bytes:
     try:
         return msgspec.json.encode({"error": error})
     except UnicodeEncodeError:
-        # It quotes a header whose bytes are no text.
+        # The message quotes a header of the request that is not valid UTF-8.
         shown = {name: text_of(value) if isinstance(value, str) else value for name, value in error.items()}
         return msgspec.json.encode({"error": shown})
 
 
 def text_of(value: str) -> str:
-    """A text of a request that any encoder takes."""
+    """Escape unpaired surrogates, so that the text can be encoded as UTF-8."""
     return value.encode(errors="backslashreplace").decode()
 
 
 def _http_message(exception: web.HTTPException) -> str:
     match exception:
         case web.HTTPNotFound():
-            return "there is nothing at this path; /openapi.json lists every path"
+            return "this path does not exist; /openapi.json lists all paths"
         case web.HTTPMethodNotAllowed():
-            return f"{exception.method} is not possible here"
+            return (
+                f"method {exception.method} is not allowed for this path; the header Allow lists the methods that are"
+            )
         case web.HTTPRequestEntityTooLarge():
             return exception.text or exception.reason
     return exception.reason

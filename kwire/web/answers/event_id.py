@@ -1,11 +1,11 @@
-"""The id of an event as a parameter or a field; what is wrong with one is told by `EventId` in better words."""
+"""The msgspec type of event ids in parameters and fields. `EventId.parse` validates the id, with better messages."""
 
 from typing import Annotated
 
 import msgspec
 
 LENGTH_MAX = 269
-# For the documentation alone: a legal topic name that is not internal, and a number from 1 on.
+# The pattern is only for the documentation: the name of a topic that is not internal, a dash, and a number from 1 on.
 EVENT_ID = Annotated[
     str,
     msgspec.Meta(

@@ -1,6 +1,6 @@
-"""Events of rooms as JSON: how they come in, and how they are shown.
+"""Events of rooms as JSON, in requests and in answers.
 
-Data stays the bytes it is: it is checked once when it comes in and never decoded into objects.
+The data of an event is kept as bytes. It is validated once, when the event is received. It is never decoded to objects.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from kwire.broker.events.event import (
+from kwire.streams.events.event import (
     EMPTY,
     EVENT_ID_BYTES_MAX,
     METADATA_MAX,
@@ -26,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 SOURCES_KEPT = 1024
 
-# The pattern is only told; what publishes looks at names anyway.
+# The pattern is only for the documentation. Names are checked when the event is published.
 MetadataName = Annotated[
     str,
     msgspec.Meta(
@@ -49,7 +49,7 @@ class PublishedEvent(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     metadata: Metadata | None = None
     key: Annotated[str | None, msgspec.Meta(description="The key of the record, for Kafka clients.")] = None
     event_id: (
-        Annotated[str, msgspec.Meta(min_length=1, max_length=EVENT_ID_BYTES_MAX, description="Left out: one is made.")]
+        Annotated[str, msgspec.Meta(min_length=1, max_length=EVENT_ID_BYTES_MAX, description="Generated if absent.")]
         | None
     ) = None
 
@@ -68,12 +68,13 @@ class ShownEvent(msgspec.Struct, kw_only=True):
 
 @lru_cache(SOURCES_KEPT)
 def source_of(room: str) -> bytes:
-    """Where events of a room come from, as CloudEvents wants it: a path."""
+    """Return the CloudEvents `source` of a room's events: the path of the room."""
     return f"/rooms/{quote(room, safe='')}".encode()
 
 
 def new_event(published: PublishedEvent) -> NewEvent:
-    """Raises InvalidEvent if the data is no JSON after all: msgspec skips over it, and does not look into texts."""
+    """Convert a published event to the event that is appended. Raises InvalidEvent if the data is invalid, because
+    msgspec does not validate the strings in a Raw field."""
     key = published.key
     return NewEvent(
         published.event_type,
@@ -85,12 +86,12 @@ def new_event(published: PublishedEvent) -> NewEvent:
 
 
 def event_lines(room: str, events: Iterable[Event]) -> list[bytes]:
-    """Each event as one JSON text without line breaks."""
+    """Return each event as one JSON text without line breaks."""
     front = b'{"room":' + _encode(room) + b',"event_id":'
     lines: list[bytes] = []
     second, second_text = -1, b""
     for offset, event_id, event_type, data, timestamp_ms, metadata, _key, _size in events:
-        # Events that stand together have mostly come within one second.
+        # Format the seconds only when they change: most events have the same second as the event before.
         if timestamp_ms // 1000 != second:
             second = timestamp_ms // 1000
             second_text = time_text(second * 1000)[:-4].encode()

@@ -1,10 +1,12 @@
-"""Large answers, sent in pieces: the client takes one before the next is made or handed to the transport.
+"""Sends large answers in pieces. A piece is written to the transport only when the previous piece has been sent.
 
-A page of events is an async generator of parts (`Parts`). It is sent whole, with its length, if it fits into one piece;
-otherwise as chunks while it is read, so that a client that does not read holds one part and what lies in the transport,
-not the page. An answer that is there as a whole is counted in the port's memory until it is sent.
+A page of events is an async generator of parts (`Parts`). A page of at most PIECE_BYTES is sent with a Content-Length.
+A larger page is sent in HTTP chunks while it is read. So for a client that does not read, the server keeps only one
+part and the transport's buffer in memory, not the whole page. A complete answer of more than PIECE_BYTES is counted in
+the port's memory until it is sent.
 
-Its connection cuts off a client that takes nothing for `kwire.send.timeout.ms` (`kwire/server/http_connection.py`).
+If a client receives nothing for `kwire.send.timeout.ms`, its connection is closed
+(`kwire/server/http_connection.py`).
 """
 
 import logging
@@ -13,47 +15,50 @@ from contextlib import aclosing
 
 from aiohttp import hdrs, web
 
-from kwire.broker.events.event import Event
-from kwire.web.errors import error_answer
-from kwire.web.memory import SMALL_BYTES, HttpMemory, Lease
-from kwire.web.safety import cors_headers
-from kwire.web.services import WebServices
+from kwire.streams.events.event import Event
+from kwire.web.answers.errors import error_answer
+from kwire.web.requests.memory import SMALL_BYTES, HttpMemory, Lease
+from kwire.web.requests.origin_policy import cors_headers
+from kwire.web.services import PortServices
 
 log = logging.getLogger("kwire.web")
 
 PIECE_BYTES = 64 * 1024
-# What an answer holds besides the part that is being sent: the piece and what the transport has not sent.
+# The memory of an answer in addition to the part that is being sent: one piece, and the unsent bytes in the transport.
 SENDING_BYTES = 2 * PIECE_BYTES
-# What is read ahead of the client: normally, and while memory is short.
+# The maximum size of a part: normally, and if the memory for a part of PART_BYTES is not free.
 PART_BYTES = 128 * 1024
-SHORT_PART_BYTES = 32 * 1024
+SHORTAGE_PART_BYTES = 32 * 1024
 
 Parts = AsyncGenerator[bytes, None]
 
 
 class PartSizes:
-    """How much a page may read at a time, counted in the port's memory. Released when the page is sent."""
+    """Determines the maximum size of each part of a page, and counts it in the port's memory. Call `release` when the
+    page is sent."""
 
-    __slots__ = ("_is_begun", "_lease", "_turns")
+    __slots__ = ("_is_begun", "_lease", "_scheduler")
 
-    def __init__(self, services: WebServices) -> None:
-        self._lease: Lease = services.memory.lease()
-        self._turns = services.page_turns
+    def __init__(self, port: PortServices) -> None:
+        self._lease: Lease = port.memory.lease()
+        self._scheduler = port.page_scheduler
         self._is_begun = False
 
     async def next_bytes_max(self) -> int:
-        """For the next part, when it may be read; raises MemoryExhausted, but only for the first."""
-        await self._turns.next()
+        """Wait until the next part may be read, and return its maximum size. Only the first call may raise
+        MemoryExhausted."""
+        await self._scheduler.next()
         if self._lease.try_hold(SENDING_BYTES + PART_BYTES):
             self._is_begun = True
             return PART_BYTES
         if not self._is_begun:
             self._is_begun = True
             await self._lease.hold(SMALL_BYTES)
-        return SHORT_PART_BYTES
+        return SHORTAGE_PART_BYTES
 
     def check(self, events: Sequence[Event]) -> None:
-        """Count a part that a single large event made larger; raises MemoryExhausted where it may not be held."""
+        """Count a part that exceeds its maximum size because of one large event. Raises MemoryExhausted if the memory
+        is not free."""
         size_bytes = sum([event.size_bytes for event in events])
         if size_bytes > self._lease.size_bytes and not self._lease.try_hold(SENDING_BYTES + size_bytes):
             raise self._lease.memory.exhausted()
@@ -65,7 +70,8 @@ class PartSizes:
 async def stream_answer(
     request: web.Request, parts: Parts, content_type: str, headers: Mapping[str, str] | None = None
 ) -> web.StreamResponse:
-    """An answer from its parts. What they raise before the first piece is full is the caller's to answer."""
+    """Send an answer that consists of the parts. If the generator raises before the first piece is sent, the exception
+    propagates. Later, the connection is aborted."""
     response: web.StreamResponse | None = None
     pending: list[bytes] = []
     size_bytes = 0
@@ -87,14 +93,14 @@ async def stream_answer(
         except BaseException as error:
             if response is None:
                 raise
-            # The answer has begun: only a broken connection tells that it is not whole.
+            # The status is already sent. Only an aborted connection shows the client that the answer is incomplete.
             if request.transport is not None:
                 request.transport.abort()
             if not isinstance(error, Exception):
                 raise
             if not isinstance(error, ConnectionError):
-                log.error("an answer broke off", exc_info=error)
-            raise ConnectionResetError("an answer broke off") from error
+                log.error("an answer was aborted after it had begun", exc_info=error)
+            raise ConnectionResetError("the answer was aborted") from error
     if response is not None:
         return response
     whole = web.Response(body=b"".join(pending), content_type=content_type, headers=headers)
@@ -107,14 +113,15 @@ async def _begun(request: web.Request, content_type: str, headers: Mapping[str, 
     response = web.StreamResponse(headers={**(headers or {}), **cors_headers(request)})
     response.content_type = content_type
     if request.version < (1, 1):
-        # Without chunks the end of the connection is the end of the answer.
+        # HTTP/1.0 has no chunked encoding. The end of the connection ends the answer.
         response.force_close()
     await response.prepare(request)
     return response
 
 
 async def send_in_pieces(request: web.Request, answer: web.Response, memory: HttpMemory) -> web.StreamResponse:
-    """An answer that is there as a whole; it is counted until it is sent, and refused where there is no room."""
+    """Send a large complete answer piece by piece, and count it in the port's memory until it is sent. Return an answer
+    with status 503 if the memory is not free. Return small answers unchanged."""
     body = answer.body
     if request.method == hdrs.METH_HEAD or not isinstance(body, bytes) or len(body) <= PIECE_BYTES:
         return answer
@@ -133,8 +140,8 @@ async def send_in_pieces(request: web.Request, answer: web.Response, memory: Htt
 
 
 async def _write(request: web.Request, response: web.StreamResponse, data: bytes) -> None:
-    """Send, piece by piece; returns when the transport holds less than a piece."""
+    """Write `data` in pieces. Returns when the transport's buffer is below its limit."""
     for start in range(0, len(data), PIECE_BYTES):
-        # A copy: a view would keep all of it until the transport has sent this piece.
+        # Copy the piece. A memoryview would keep all of `data` in memory until the transport has sent the piece.
         await response.write(data[start : start + PIECE_BYTES])
         await request.writer.drain()

@@ -1,45 +1,42 @@
-"""Whose turn it is to read the next part of a page: a few requests in each turn of the loop.
+"""Schedules the reads for pages of events. Each read of a part is a chunk in the queue of
+`kwire/concurrency/chunking.py`.
 
-To read and encode a part takes about a millisecond. Hundreds of requests for large pages at a time would otherwise each
-take one in every turn of the loop, and a request that needs ten turns would wait for seconds.
+Reading and encoding a part takes about a millisecond. Without a schedule, hundreds of concurrent requests for large
+pages would each read one part in every iteration of the event loop. Another request that needs ten iterations would
+then wait for seconds.
 """
 
 import asyncio
 from collections import deque
 
-PARTS_PER_TURN = 1
+from kwire.concurrency.chunking import schedule_chunk
 
 
-class PageTurns:
-    """Call `next` before each part. Those that wait go on in the order in which they asked."""
+class PageScheduler:
+    """A FIFO queue of requests that want to read the next part of their page. Call `next` before each part."""
 
-    __slots__ = ("_is_running", "_left", "_loop", "_waiting")
+    __slots__ = ("_is_running", "_loop", "_waiting")
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._left = PARTS_PER_TURN
         self._is_running = False
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def next(self) -> None:
-        """Returns at once while this turn of the loop has room for a part."""
+        """Wait until the caller may read a part. Returns immediately if no other request waits or has just read one."""
         if not self._is_running:
             self._is_running = True
-            self._loop.call_soon(self._begin_turn)
-        if self._left > 0 and not self._waiting:
-            self._left -= 1
+            schedule_chunk(self._wake_next)
             return
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(waiter)
         await waiter
 
-    def _begin_turn(self) -> None:
-        self._left = PARTS_PER_TURN
-        while self._waiting and self._left > 0:
+    def _wake_next(self) -> None:
+        while self._waiting:
             waiter = self._waiting.popleft()
             if not waiter.done():
                 waiter.set_result(None)
-                self._left -= 1
-        self._is_running = self._left < PARTS_PER_TURN
-        if self._is_running:
-            self._loop.call_soon(self._begin_turn)
+                schedule_chunk(self._wake_next)
+                return
+        self._is_running = False

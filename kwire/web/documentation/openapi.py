@@ -1,5 +1,5 @@
-"""GET /openapi.json: the HTTP API in OpenAPI 3.1, made from the routes and from the very types that bodies are decoded
-with, so it cannot say anything else than the server does."""
+"""GET /openapi.json: the HTTP API in OpenAPI 3.1. The document is generated from the routes and from the types to which
+bodies are decoded, so it always matches the server."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,33 +11,32 @@ import msgspec
 from aiohttp import web
 
 from kwire import __version__
-from kwire.web.errors import ErrorAnswer
+from kwire.web.answers.errors import ErrorAnswer
 from kwire.web.route import JSON, NDJSON, Answer, AnyOf, Route
-from kwire.web.services import WebServices
 
 TAGS = {
-    "rooms": "Rooms: publish events, read them back, follow them live.",
-    "commands": "The command envelope, as on the WebSocket.",
-    "events": "The event store: events with schemas, published all or none, read and followed in order.",
-    "topics": "Topics of several partitions.",
-    "consumer groups": "Groups whose members share a topic's partitions.",
-    "webhooks": "Webhook consumers: events that are sent to URLs, and what became of them.",
-    "rest proxy": "The de-facto standard of Kafka's HTTP bridges, version 2, told apart by its media types.",
-    "groups": "What all groups do and how far behind they are.",
-    "node": "The node itself.",
+    "rooms": "Rooms: publish events, read the history, subscribe to new events.",
+    "commands": "The commands of the WebSocket, as single requests.",
+    "events": "The event store: events with schemas, published atomically, read and subscribed to in order.",
+    "topics": "Topics with partitions.",
+    "consumer groups": "Consumer groups over HTTP: members share the partitions of a topic.",
+    "webhooks": "Webhooks: events are sent to URLs. Deliveries, dead letters and replays.",
+    "rest proxy": "REST Proxy API version 2, the de-facto standard for Kafka over HTTP, selected by its media types.",
+    "groups": "All consumer groups, with members, offsets and lag.",
+    "node": "Health, metrics and documentation of the node.",
 }
 _PARAMETER = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
 _REF = "#/components/schemas/{name}"
 
 
-def routes_of(all_routes: Callable[[], Sequence[Route]]) -> tuple[Route, ...]:
-    """The route of the document; it is built when it is first asked for, not at every start of the server."""
+def routes_of(all_routes: Callable[[], Sequence[Route[Any]]]) -> tuple[Route[object], ...]:
+    """Return the route of the document. The document is created at the first request, not when the server starts."""
 
     @cache
     def encoded() -> bytes:
         return msgspec.json.encode(document(all_routes()))
 
-    async def serve(services: WebServices, request: web.Request) -> web.Response:
+    async def serve(services: object, request: web.Request) -> web.Response:
         return web.Response(body=encoded(), content_type="application/json")
 
     return (
@@ -45,13 +44,13 @@ def routes_of(all_routes: Callable[[], Sequence[Route]]) -> tuple[Route, ...]:
             "GET",
             "/openapi.json",
             serve,
-            summary="This document",
+            summary="The OpenAPI document of this API",
             answers={200: Answer("The HTTP API in OpenAPI 3.1.", {JSON: dict[str, Any]})},
         ),
     )
 
 
-def document(routes: Sequence[Route]) -> dict[str, Any]:
+def document(routes: Sequence[Route[Any]]) -> dict[str, Any]:
     shown = [route for route in routes if not route.is_hidden]
     types = list(dict.fromkeys(_types(shown)))
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
@@ -60,7 +59,7 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     for route in shown:
         operations = paths.setdefault(_PARAMETER.sub(r"{\1}", route.path), {})
         operations[route.method.lower()] = _operation(route, schema_of, components)
-    # A Struct that only names query parameters is told by these.
+    # Remove the Structs of query strings: each route lists their fields as parameters.
     for route in shown:
         if route.query is not None:
             components.pop(_component_of(route.query, schema_of), None)
@@ -70,7 +69,8 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
         "info": {
             "title": "kwire",
             "version": __version__,
-            "description": "Rooms, topics and consumer groups over HTTP: the same log that Kafka clients use.",
+            "description": "Rooms, topics, consumer groups, the event store and webhooks over HTTP, on the same logs "
+            "that Kafka clients use.",
         },
         "servers": [{"url": "/"}],
         "tags": [{"name": name, "description": text} for name, text in TAGS.items() if name in used],
@@ -79,8 +79,8 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     }
 
 
-def _types(routes: Iterable[Route]) -> Iterator[Any]:
-    """Every type that has to be described."""
+def _types(routes: Iterable[Route[Any]]) -> Iterator[Any]:
+    """Generate all types that the document describes."""
     yield ErrorAnswer
     for route in routes:
         shapes = [route.request, route.query, *route.more_requests.values(), *route.parameters.values()]
@@ -92,7 +92,7 @@ def _types(routes: Iterable[Route]) -> Iterator[Any]:
                 yield from _choices(shape)
 
 
-def _operation(route: Route, schema_of: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
+def _operation(route: Route[Any], schema_of: dict[Any, Any], components: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": _operation_id(route),
         "summary": route.summary,
@@ -114,28 +114,33 @@ def _operation(route: Route, schema_of: dict[Any, Any], components: dict[str, An
     responses = {str(status): _response(status, answer, schema_of) for status, answer in route.answers.items()}
     shapes = {JSON: ErrorAnswer} | dict(route.more_refusals)
     content = {media_type: {"schema": schema_of[shape]} for media_type, shape in shapes.items()}
-    refused = {"description": "Refused; `code` says why.", "content": content}
-    unavailable = {"description": "Storage failed, or the node is not ready.", "content": refused["content"]}
+    refused = {"description": "The request was refused; see `code` and `message`.", "content": content}
+    unavailable = {
+        "description": "Storage failed, memory is exhausted, or the node is not ready. Retry later.",
+        "content": refused["content"],
+    }
     operation["responses"] = {**responses, "4XX": refused} | ({} if "503" in responses else {"503": unavailable})
     if route.is_streaming:
         operation["x-streaming"] = True
     return operation
 
 
-def _operation_id(route: Route) -> str:
+def _operation_id(route: Route[Any]) -> str:
     name = getattr(route.handle, "__name__", None) or re.sub(r"\W+", "_", route.path).strip("_")
     module = getattr(route.handle, "__module__", "").removeprefix("kwire.web.")
     return f"{module}.{name}.{route.method.lower()}"
 
 
-def _path_parameters(route: Route, schema_of: dict[Any, Any]) -> Iterator[dict[str, Any]]:
+def _path_parameters(route: Route[Any], schema_of: dict[Any, Any]) -> Iterator[dict[str, Any]]:
     for name in _PARAMETER.findall(route.path):
         given = route.parameters.get(name)
         schema = {"type": "string", "minLength": 1} if given is None else schema_of[given]
         yield {"name": name, "in": "path", "required": True, "schema": schema}
 
 
-def _query_parameters(route: Route, schema_of: dict[Any, Any], components: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _query_parameters(
+    route: Route[Any], schema_of: dict[Any, Any], components: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
     if route.query is None:
         return
     shape = components[_component_of(route.query, schema_of)]
@@ -144,7 +149,7 @@ def _query_parameters(route: Route, schema_of: dict[Any, Any], components: dict[
         yield parameter
 
 
-def _header_parameters(route: Route, schema_of: dict[Any, Any]) -> Iterator[dict[str, Any]]:
+def _header_parameters(route: Route[Any], schema_of: dict[Any, Any]) -> Iterator[dict[str, Any]]:
     for name, shape in route.headers.items():
         yield {"name": name, "in": "header", "required": False, **_described(schema_of[shape])}
 
@@ -155,7 +160,8 @@ def _component_of(shape: Any, schema_of: dict[Any, Any]) -> str:
 
 
 def _described(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter's schema without null, which no query string has, and its description where readers look for it."""
+    """Return the schema and the description of a parameter. Remove null from the schema, because a query string cannot
+    contain null."""
     schema = dict(schema)
     if "anyOf" in schema:
         left = [one for one in schema["anyOf"] if one.get("type") != "null"]
@@ -170,9 +176,9 @@ def _described(schema: dict[str, Any]) -> dict[str, Any]:
 
 def _response(status: int, answer: Any, schema_of: dict[Any, Any]) -> dict[str, Any]:
     if answer is None:
-        return {"description": "Done." if status < 300 else "See the headers."}
+        return {"description": "Success." if status < 300 else "See the headers."}
     if not isinstance(answer, Answer):
-        answer = Answer("Made." if status == 201 else "Done.", {JSON: answer})
+        answer = Answer("Created." if status == 201 else "Success.", {JSON: answer})
     response: dict[str, Any] = {"description": answer.description}
     if answer.shapes:
         response["content"] = {
@@ -183,7 +189,7 @@ def _response(status: int, answer: Any, schema_of: dict[Any, Any]) -> dict[str, 
 
 def _content(media_type: str, shape: Any, schema_of: dict[Any, Any]) -> dict[str, Any]:
     if media_type == NDJSON or shape is None:
-        # A body of lines has no JSON schema; `x-line` is that of one of them.
+        # An NDJSON body has no JSON schema; `x-line` is the schema of a line.
         return {"schema": {"type": "string"}} | ({} if shape is None else {"x-line": _schema(shape, schema_of)})
     return {"schema": _schema(shape, schema_of)}
 
@@ -195,7 +201,8 @@ def _schema(shape: Any, schema_of: dict[Any, Any]) -> dict[str, Any]:
 
 
 def _choices(shape: Any) -> tuple[Any, ...]:
-    """The shapes that it may be; msgspec describes unions of Structs only if they are tagged."""
+    """Return the members of a union that msgspec cannot describe (several Structs without tags). For any other type,
+    return the type itself."""
     if isinstance(shape, AnyOf):
         return shape.shapes
     members = get_args(shape) if get_origin(shape) is UnionType else ()
@@ -204,7 +211,7 @@ def _choices(shape: Any) -> tuple[Any, ...]:
 
 
 def _may_be_left_out(shape: Any) -> bool:
-    """A body whose every field has a default."""
+    """Return whether every field of the body has a default."""
     if not (isinstance(shape, type) and issubclass(shape, msgspec.Struct)):
         return False
     return not any(field.required for field in msgspec.structs.fields(shape))

@@ -1,7 +1,8 @@
-"""Pages and scripts that come with the server: /docs, to read and try the HTTP API, and what pages elsewhere load.
+"""Pages and scripts that the server delivers: the page /docs, which describes the HTTP API and can send requests, and
+the JavaScript client.
 
-They are files of this package, read once when they are first asked for. They load nothing from anywhere else, and say
-so to the browser.
+The files are part of the package `kwire.web`. Each file is read at its first request. The pages load nothing from other
+servers; the Content-Security-Policy enforces that.
 """
 
 import hashlib
@@ -12,14 +13,13 @@ from typing import NamedTuple
 from aiohttp import hdrs, web
 
 from kwire.web.route import Route
-from kwire.web.services import WebServices
 
 HTML = "text/html"
 CSS = "text/css"
 JAVASCRIPT = "text/javascript"
 TYPESCRIPT = "application/typescript"
 
-# Only what this port serves is loaded, and only this port is talked to.
+# Pages may load from and connect to this port only.
 POLICY = "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
 
@@ -27,7 +27,8 @@ class Page(NamedTuple):
     path: str
     file: str
     content_type: str
-    # May be loaded by pages of any origin: a script that is public anyhow.
+    # Whether the file is meant for pages of any origin. No code reads this field: the origin policy applies to all
+    # files.
     is_public: bool = False
 
 
@@ -40,7 +41,7 @@ PAGES: tuple[Page, ...] = (
 )
 
 
-async def _serve(page: Page, services: WebServices, request: web.Request) -> web.Response:
+async def _serve(page: Page, services: object, request: web.Request) -> web.Response:
     body, tag = _contents(page.file)
     headers = {hdrs.ETAG: tag, hdrs.CACHE_CONTROL: "no-cache", "X-Content-Type-Options": "nosniff"}
     if page.content_type == HTML:
@@ -50,7 +51,7 @@ async def _serve(page: Page, services: WebServices, request: web.Request) -> web
     return web.Response(body=body, content_type=page.content_type, charset="utf-8", headers=headers)
 
 
-async def _home(services: WebServices, request: web.Request) -> web.Response:
+async def _home(services: object, request: web.Request) -> web.Response:
     return web.Response(status=302, headers={hdrs.LOCATION: "/docs"})
 
 
@@ -60,7 +61,7 @@ def _contents(name: str) -> tuple[bytes, str]:
     return body, f'"{hashlib.sha256(body).hexdigest()[:16]}"'
 
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Route[object], ...] = (
     Route("GET", "/", _home, is_hidden=True),
     *(Route("GET", page.path, partial(_serve, page), is_hidden=True) for page in PAGES),
 )

@@ -1,1 +1,1 @@
-"""The event store over HTTP: topics with schemas, events in, events out."""
+"""The event store over HTTP: create topics with schemas, and publish, read and subscribe to events."""

@@ -1,7 +1,8 @@
-"""Events and marks of the event store as the bytes that subscribers get: WebSocket frames, Server-Sent Events, lines.
+"""Encodings of the event store's subscriptions: events and control messages as WebSocket frames, SSE or NDJSON.
 
-As those of rooms (`kwire/web/rooms/encodings.py`), with other names: whoever reads everything is told global positions,
-whoever reads one topic its versions. The place of an event is its `id` as a Server-Sent Event.
+The encodings are like those of rooms (`kwire/web/rooms/encodings.py`), except that the field with the offset has
+another name. It is `position` in a subscription to all events, and `version` in a subscription to one topic. The `id`
+of a Server-Sent Event is this offset.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,16 +11,24 @@ from typing import NamedTuple
 
 from msgspec.json import Encoder
 
-from kwire.broker.events.event import Event
-from kwire.broker.subscriptions import SubscriptionFacts
-from kwire.broker.subscriptions.marks import ROOM_NOT_FOUND, CaughtUp, Checkpoint, Closed, Gap, Lagging, Mark
-from kwire.broker.subscriptions.portions import Encoding
+from kwire.streams.events.event import Event
+from kwire.streams.subscriptions import SubscriptionFacts
+from kwire.streams.subscriptions.control_messages import (
+    ROOM_NOT_FOUND,
+    CaughtUp,
+    Checkpoint,
+    Closed,
+    ControlMessage,
+    Gap,
+    Lagging,
+)
+from kwire.streams.subscriptions.event_batches import Encoding
 from kwire.web.events.event_lines import all_lines, stream_lines
 from kwire.web.rooms.encodings import NDJSON_HEARTBEAT, SSE_HEARTBEAT
 from kwire.web.route import EVENT_STREAM, NDJSON
-from kwire.web.socket_frames import text_frame
-from kwire.web.streaming import chunk
-from kwire.web.subscription_streams import StreamForm
+from kwire.web.streaming.streaming import chunk
+from kwire.web.streaming.subscription_streams import StreamFormat
+from kwire.web.streaming.websocket_frames import text_frame
 
 _encode = Encoder().encode
 
@@ -29,70 +38,76 @@ Lines = Callable[[str, Sequence[Event]], list[bytes]]
 Shown = dict[str, object]
 
 
-class Naming(NamedTuple):
-    """What a place is called, and how the stream itself is named in marks."""
+class FieldNames(NamedTuple):
+    """The name of the offset field in control messages, and whether control messages have a field `topic`."""
 
-    place: str
+    offset_field: str
     has_topic: bool
 
-    def begun(self, control: str, name: str) -> Shown:
+    def head(self, control: str, name: str) -> Shown:
         return {"control": control, "topic": name} if self.has_topic else {"control": control}
 
 
-BY_POSITION = Naming("position", has_topic=False)
-BY_VERSION = Naming("version", has_topic=True)
+POSITION_NAMES = FieldNames("position", has_topic=False)
+VERSION_NAMES = FieldNames("version", has_topic=True)
 
 
-class SocketForm(NamedTuple):
-    """How a subscription looks on a WebSocket."""
+class SocketFormat(NamedTuple):
+    """The encoding of a subscription on a WebSocket."""
 
     subscribed: Callable[[str, SubscriptionFacts], bytes]
     events: Encoding
-    mark: Callable[[str, Mark], bytes]
+    control: Callable[[str, ControlMessage], bytes]
 
 
-def mark_json(naming: Naming, name: str, mark: Mark) -> Shown:
-    """The place is the last one that was delivered or passed over, -1 before any."""
-    place = naming.place
-    match mark:
+def control_json(field_names: FieldNames, name: str, message: ControlMessage) -> Shown:
+    """Return a control message as JSON. Its offset is the last offset that was delivered or skipped, -1 before the
+    first event."""
+    offset_field = field_names.offset_field
+    match message:
         case CaughtUp():
-            return {**naming.begun("caught_up", name), place: mark.offset}
+            return {**field_names.head("caught_up", name), offset_field: message.offset}
         case Checkpoint():
-            return {**naming.begun("checkpoint", name), place: mark.offset}
+            return {**field_names.head("checkpoint", name), offset_field: message.offset}
         case Lagging():
-            return {**naming.begun("lagging", name), place: mark.offset, "behind": mark.behind}
+            return {**field_names.head("lagging", name), offset_field: message.offset, "behind": message.behind}
         case Gap(from_offset, to_offset, reason):
             return {
-                **naming.begun("gap", name),
-                place: mark.offset,
-                f"from_{place}": from_offset,
-                f"to_{place}": to_offset,
+                **field_names.head("gap", name),
+                offset_field: message.offset,
+                f"from_{offset_field}": from_offset,
+                f"to_{offset_field}": to_offset,
                 "reason": reason,
             }
         case Closed(code, reason, offset):
-            return {**naming.begun("closed", name), place: offset, "code": told_code(code), "reason": reason}
+            return {
+                **field_names.head("closed", name),
+                offset_field: offset,
+                "code": public_code(code),
+                "reason": reason,
+            }
 
 
-def told_code(code: str) -> str:
-    """Why a subscription has ended, as readers of events know it: a topic of theirs is no room."""
+def public_code(code: str) -> str:
+    """Return the code to send in a `closed` message: TopicNotFound instead of RoomNotFound, else the code itself."""
     return TOPIC_NOT_FOUND if code == ROOM_NOT_FOUND else code
 
 
-def subscribed_json(naming: Naming, name: str, facts: SubscriptionFacts) -> Shown:
-    """What every subscriber is told first."""
-    place = naming.place
+def subscribed_json(field_names: FieldNames, name: str, facts: SubscriptionFacts) -> Shown:
+    """Return the first message of a subscription as JSON: its id, its start and the offsets of its log."""
+    offset_field = field_names.offset_field
     return {
-        **naming.begun("subscribed", name),
+        **field_names.head("subscribed", name),
         "subscription_id": facts.subscription_id,
         "epoch": facts.epoch,
-        f"oldest_{place}": facts.oldest_offset,
-        f"newest_{place}": facts.newest_offset,
-        f"next_{place}": facts.next_offset,
+        f"oldest_{offset_field}": facts.oldest_offset,
+        f"newest_{offset_field}": facts.newest_offset,
+        f"next_{offset_field}": facts.next_offset,
         "recovered": facts.recovered,
     }
 
 
-# --- the three ways to send them
+# --- WebSocket, Server-Sent Events and NDJSON
 
 
 def _socket_events(lines: Lines, name: str, events: Sequence[Event]) -> bytes:
@@ -100,68 +115,74 @@ def _socket_events(lines: Lines, name: str, events: Sequence[Event]) -> bytes:
 
 
 def _sse_events(lines: Lines, name: str, events: Sequence[Event]) -> bytes:
-    made = zip(events, lines(name, events), strict=True)
-    return chunk(b"".join([b"id: %d\ndata: %b\n\n" % (event.offset, line) for event, line in made]))
+    pairs = zip(events, lines(name, events), strict=True)
+    return chunk(b"".join([b"id: %d\ndata: %b\n\n" % (event.offset, line) for event, line in pairs]))
 
 
 def _ndjson_events(lines: Lines, name: str, events: Sequence[Event]) -> bytes:
     return chunk(b"\n".join([*lines(name, events), b""]))
 
 
-def _socket_mark(naming: Naming, name: str, mark: Mark) -> bytes:
-    return text_frame(_encode(mark_json(naming, name, mark)))
+def _socket_control(field_names: FieldNames, name: str, message: ControlMessage) -> bytes:
+    return text_frame(_encode(control_json(field_names, name, message)))
 
 
-def _sse_mark(naming: Naming, name: str, mark: Mark) -> bytes:
-    shown = mark_json(naming, name, mark)
-    # Places to resume from move on without events too, where a filter or a gap leaves some out.
-    place = b"id: %d\n" % mark.offset if mark.offset >= 0 and not isinstance(mark, Closed) else b""
-    return chunk(b"%bevent: %b\ndata: %b\n\n" % (place, str(shown["control"]).encode(), _encode(shown)))
+def _sse_control(field_names: FieldNames, name: str, message: ControlMessage) -> bytes:
+    shown = control_json(field_names, name, message)
+    # A filter or a gap may skip events. So a control message also has an `id`, and a client that reconnects resumes
+    # after the skipped events.
+    resume_id = b"id: %d\n" % message.offset if message.offset >= 0 and not isinstance(message, Closed) else b""
+    return chunk(b"%bevent: %b\ndata: %b\n\n" % (resume_id, str(shown["control"]).encode(), _encode(shown)))
 
 
-def _ndjson_mark(naming: Naming, name: str, mark: Mark) -> bytes:
-    return chunk(_encode(mark_json(naming, name, mark)) + b"\n")
+def _ndjson_control(field_names: FieldNames, name: str, message: ControlMessage) -> bytes:
+    return chunk(_encode(control_json(field_names, name, message)) + b"\n")
 
 
-def _socket_subscribed(naming: Naming, name: str, facts: SubscriptionFacts) -> bytes:
-    return text_frame(_encode(subscribed_json(naming, name, facts)))
+def _socket_subscribed(field_names: FieldNames, name: str, facts: SubscriptionFacts) -> bytes:
+    return text_frame(_encode(subscribed_json(field_names, name, facts)))
 
 
-def _sse_subscribed(naming: Naming, name: str, facts: SubscriptionFacts) -> bytes:
-    return chunk(b"event: subscribed\ndata: %b\n\n" % _encode(subscribed_json(naming, name, facts)))
+def _sse_subscribed(field_names: FieldNames, name: str, facts: SubscriptionFacts) -> bytes:
+    return chunk(b"event: subscribed\ndata: %b\n\n" % _encode(subscribed_json(field_names, name, facts)))
 
 
-def _ndjson_subscribed(naming: Naming, name: str, facts: SubscriptionFacts) -> bytes:
-    return chunk(_encode(subscribed_json(naming, name, facts)) + b"\n")
+def _ndjson_subscribed(field_names: FieldNames, name: str, facts: SubscriptionFacts) -> bytes:
+    return chunk(_encode(subscribed_json(field_names, name, facts)) + b"\n")
 
 
-class Forms(NamedTuple):
-    """One kind of subscription in all three ways. Made once: portions tell encodings apart by identity."""
+class Formats(NamedTuple):
+    """The three encodings of one kind of subscription. The objects are created once, because event batches cache bytes
+    per encoding object."""
 
-    socket: SocketForm
-    sse: StreamForm
-    ndjson: StreamForm
+    socket: SocketFormat
+    sse: StreamFormat
+    ndjson: StreamFormat
 
 
-def _forms(naming: Naming, lines: Lines) -> Forms:
-    return Forms(
-        SocketForm(partial(_socket_subscribed, naming), partial(_socket_events, lines), partial(_socket_mark, naming)),
-        StreamForm(
+def _formats(field_names: FieldNames, lines: Lines) -> Formats:
+    return Formats(
+        SocketFormat(
+            partial(_socket_subscribed, field_names),
+            partial(_socket_events, lines),
+            partial(_socket_control, field_names),
+        ),
+        StreamFormat(
             EVENT_STREAM,
-            partial(_sse_subscribed, naming),
+            partial(_sse_subscribed, field_names),
             partial(_sse_events, lines),
-            partial(_sse_mark, naming),
+            partial(_sse_control, field_names),
             SSE_HEARTBEAT,
         ),
-        StreamForm(
+        StreamFormat(
             NDJSON,
-            partial(_ndjson_subscribed, naming),
+            partial(_ndjson_subscribed, field_names),
             partial(_ndjson_events, lines),
-            partial(_ndjson_mark, naming),
+            partial(_ndjson_control, field_names),
             NDJSON_HEARTBEAT,
         ),
     )
 
 
-ALL_FORMS = _forms(BY_POSITION, all_lines)
-STREAM_FORMS = _forms(BY_VERSION, stream_lines)
+ALL_FORMATS = _formats(POSITION_NAMES, all_lines)
+STREAM_FORMATS = _formats(VERSION_NAMES, stream_lines)

@@ -1,7 +1,8 @@
-"""Stored events as JSON: one shape wherever they are read, and the places by which they are subscribed to.
+"""Events of the event store as JSON. All routes and subscriptions use this format.
 
-`{"id", "topic", "version", "timestamp", "type", "payload"}`, with `metadata` and `key` behind them where an event has
-any; whoever reads everything gets its global `position` in front. Payloads stay the bytes they are.
+An event is `{"id", "topic", "version", "timestamp", "type", "payload"}`, with `metadata` and `key` at the end if the
+event has them. In a subscription to all events the first field is the global `position`. Payloads are copied as bytes,
+without decoding.
 """
 
 from base64 import b64encode
@@ -10,15 +11,16 @@ from typing import Annotated
 
 import msgspec
 
-from kwire.broker.events.event import Event, time_text
+from kwire.streams.events.event import Event, time_text
 
 _encode = msgspec.json.Encoder().encode
 
 
 class StoredEvent(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """An event of the event store. `timestamp` is in UTC, ISO 8601; `version` counts from 0, the id from 1."""
+    """An event of the event store. `timestamp` is in UTC, ISO 8601. The first event of a topic has the version 0 and
+    the number 1 in its id."""
 
-    id: Annotated[str, msgspec.Meta(description="`<topic>-<number>`, given by the server.")]
+    id: Annotated[str, msgspec.Meta(description="`<topic>-<number>`, assigned by the server.")]
     topic: str
     version: int
     timestamp: str
@@ -26,22 +28,23 @@ class StoredEvent(msgspec.Struct, kw_only=True, omit_defaults=True):
     payload: msgspec.Raw
     metadata: Mapping[str, str] = {}
     key: str | Mapping[str, str] | None = None
-    position: Annotated[int | None, msgspec.Meta(description="The global position, for those who read all.")] = None
+    position: Annotated[int | None, msgspec.Meta(description="The global position; only in /subscribe/all.")] = None
 
 
 def stream_lines(topic: str, events: Sequence[Event]) -> list[bytes]:
-    """Events of one topic, each as one JSON text without line breaks."""
-    # Topic names have no character that JSON escapes.
+    """Return the events of one topic, each as one JSON text without line breaks."""
+    # The topic name is not escaped, because topic names have no characters that JSON escapes.
     front = f'{{"id":"{topic}-'.encode()
-    behind = f'","topic":"{topic}","version":'.encode()
+    middle = f'","topic":"{topic}","version":'.encode()
     return [
-        b"%b%d%b%d%b" % (front, event.offset + 1, behind, event.offset, rest)
+        b"%b%d%b%d%b" % (front, event.offset + 1, middle, event.offset, rest)
         for event, rest in zip(events, _rests(events), strict=True)
     ]
 
 
 def all_lines(_name: str, events: Sequence[Event]) -> list[bytes]:
-    """Events as a reader of the journal hands them out: the offset is the position, the id says the rest."""
+    """Return events of the event journal, each as one JSON text. The position is the offset in the event journal. Topic
+    and version are taken from the event's id."""
     lines = []
     for event, rest in zip(events, _rests(events), strict=True):
         event_id = event.event_id
@@ -52,11 +55,11 @@ def all_lines(_name: str, events: Sequence[Event]) -> list[bytes]:
 
 
 def _rests(events: Iterable[Event]) -> Iterator[bytes]:
-    """What every event says behind its place."""
+    """Generate the rest of each event's JSON text, after the version."""
     second, second_text = -1, b""
     for event in events:
         timestamp_ms = event.timestamp_ms
-        # Events that stand together have mostly come within one second.
+        # Format the seconds only when they change: most events have the same second as the event before.
         if timestamp_ms // 1000 != second:
             second = timestamp_ms // 1000
             second_text = time_text(second * 1000)[:-4].encode()

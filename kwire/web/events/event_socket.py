@@ -1,14 +1,15 @@
-"""A WebSocket that only listens: one subscription out, and of the client nothing but pings, pongs and its close."""
+"""The WebSocket of one subscription to the event store. The client may send only pings, pongs and a close frame."""
 
 import asyncio
 import logging
 
-from kwire.broker.subscriptions import Subscription
-from kwire.broker.subscriptions.marks import STOPPING, Closed, Mark
-from kwire.broker.subscriptions.portions import Portion
-from kwire.web.events.encodings import SocketForm, told_code
-from kwire.web.services import WebServices
-from kwire.web.socket_frames import (
+from kwire.streams.subscriptions import Subscription
+from kwire.streams.subscriptions.control_messages import STOPPING, Closed, ControlMessage
+from kwire.streams.subscriptions.event_batches import EventBatch
+from kwire.web.events.encodings import SocketFormat, public_code
+from kwire.web.services import PortServices
+from kwire.web.streaming.streaming import Outlet
+from kwire.web.streaming.websocket_frames import (
     BINARY,
     CLOSE,
     GOING_AWAY,
@@ -22,144 +23,144 @@ from kwire.web.socket_frames import (
     close_frame,
     frame,
 )
-from kwire.web.socket_upkeep import SocketUpkeep
-from kwire.web.streaming import Outlet
+from kwire.web.streaming.websocket_keepalive import WebSocketKeepalive
 
 log = logging.getLogger("kwire.web")
 
-# Nothing is expected; a close with its reason is the largest.
+# The message limit of the frame reader. It is small, because this WebSocket accepts no messages.
 MESSAGE_BYTES_MAX = 4096
-# The close code for a message of a kind that is not taken.
+# The close code for a message of an unsupported type.
 UNSUPPORTED = 1003
 
 
-class ListeningSocket:
-    """A session for the connection's bytes, and the sink of its subscription."""
+class EventSocket:
+    """One WebSocket: the session of its connection, and the sink of its subscription."""
 
-    __slots__ = ("_call_soon", "_form", "_is_closing", "_is_deaf", "_is_lost", "_is_open", "_is_reading_on", "_outlet",
-                 "_reader", "_services", "_subscription", "_upkeep")  # fmt: skip
+    __slots__ = ("_call_soon", "_format", "_is_closing", "_is_input_ended", "_is_lost", "_is_open",
+                 "_is_resume_scheduled", "_keepalive", "_outlet", "_port", "_reader", "_subscription")  # fmt: skip
 
     _outlet: Outlet
     _subscription: Subscription
 
-    def __init__(self, services: WebServices, form: SocketForm) -> None:
-        self._services = services
-        self._form = form
+    def __init__(self, port: PortServices, socket_format: SocketFormat) -> None:
+        self._port = port
+        self._format = socket_format
         self._reader = FrameReader(MESSAGE_BYTES_MAX)
         self._call_soon = asyncio.get_running_loop().call_soon
-        self._upkeep = SocketUpkeep(services)
+        self._keepalive = WebSocketKeepalive(port)
         self._is_open = self._is_closing = self._is_lost = False
-        # The client has said its last word.
-        self._is_deaf = False
-        self._is_reading_on = False
+        # Set when the client has sent its close frame or violated the protocol. Later bytes are ignored.
+        self._is_input_ended = False
+        self._is_resume_scheduled = False
 
-    def open_subscribed(self, outlet: Outlet, subscription: Subscription) -> "ListeningSocket":
+    def open_subscribed(self, outlet: Outlet, subscription: Subscription) -> "EventSocket":
         self._outlet = outlet
         self._subscription = subscription
         self._is_open = True
-        outlet.write(self._form.subscribed(subscription.name, subscription.facts))
+        outlet.write(self._format.subscribed(subscription.name, subscription.facts))
         if subscription.is_closed:
             self._close(GOING_AWAY, "the subscription has ended")
         else:
             subscription.begin()
         return self
 
-    # --- what the client gets
+    # --- output
 
     def is_writable(self) -> bool:
         return self._is_open and self._outlet.is_writable
 
-    def send_events(self, subscription: Subscription, portion: Portion) -> None:
-        self._outlet.write(portion.encoded(self._form.events))
+    def send_events(self, subscription: Subscription, batch: EventBatch) -> None:
+        self._outlet.write(batch.encoded(self._format.events))
 
-    def send_mark(self, subscription: Subscription, mark: Mark) -> None:
+    def send_control(self, subscription: Subscription, message: ControlMessage) -> None:
         if not self._is_open or self._is_lost or self._is_closing:
             return
-        self._outlet.write(self._form.mark(subscription.name, mark))
-        if type(mark) is Closed:
-            code = GOING_AWAY if mark.code == STOPPING else TRY_AGAIN_LATER
-            self._close(code, f"{told_code(mark.code)} at={mark.offset}")
+        self._outlet.write(self._format.control(subscription.name, message))
+        if type(message) is Closed:
+            code = GOING_AWAY if message.code == STOPPING else TRY_AGAIN_LATER
+            self._close(code, f"{public_code(message.code)} at={message.offset}")
 
-    # --- what the client sends
+    # --- input
 
     def received(self, data: bytes) -> None:
-        self._upkeep.is_heard = True
-        if not self._is_deaf:
+        self._keepalive.has_received = True
+        if not self._is_input_ended:
             self._take(data)
 
     def _take(self, data: bytes) -> None:
         pinged: bytearray | None = None
         for opcode, payload in self._reader.feed(data):
             if opcode == PING:
-                # Of several that came together the last one is answered.
+                # If several pings are processed together, only the last ping is answered.
                 pinged = payload
             elif opcode == CLOSE:
-                self._hear_no_more(answer_to_close(payload))
+                self._end_input(answer_to_close(payload))
                 return
             elif opcode in (TEXT, BINARY) and not self._is_closing:
-                self._close(UNSUPPORTED, "nothing can be sent here: this connection only listens")
+                self._close(UNSUPPORTED, "this WebSocket accepts no messages")
         if pinged is not None and not self._is_closing:
             self._outlet.write(frame(PONG, bytes(pinged)))
         if self._reader.failure is None:
-            self._turn_reading()
+            self._update_reading()
             return
         if not self._is_closing:
-            self._services.stream_metrics.closed_violating += 1
-        self._hear_no_more(self._reader.failure)
+            self._port.stream_metrics.closed_violating += 1
+        self._end_input(self._reader.failure)
 
-    def _hear_no_more(self, goodbye: Failure) -> None:
-        self._is_deaf = True
+    def _end_input(self, ending: Failure) -> None:
+        self._is_input_ended = True
         if not self._is_closing:
-            self._close(*goodbye)
+            self._close(*ending)
         self._outlet.finish()
 
-    def _turn_reading(self) -> None:
-        """Who takes nothing is not read from: its pings would be answered into a buffer without end."""
+    def _update_reading(self) -> None:
+        """Pause or resume reading. While the client does not read, the server does not read from it: the answers to its
+        pings would fill an unbounded buffer."""
         if not (self._is_closing or self._outlet.is_writable):
             self._outlet.pause_reading()
-        elif self._reader.is_behind:
-            # There is more in what came: others have their turn before it.
+        elif self._reader.has_more:
+            # Frames are left from the last read. Yield to the event loop before they are processed.
             self._outlet.pause_reading()
-            if not self._is_reading_on:
-                self._is_reading_on = True
-                self._call_soon(self._read_on)
+            if not self._is_resume_scheduled:
+                self._is_resume_scheduled = True
+                self._call_soon(self._resume_input)
         else:
             self._outlet.resume_reading()
 
-    def _read_on(self) -> None:
-        self._is_reading_on = False
-        if self._is_lost or self._is_deaf or not (self._is_closing or self._outlet.is_writable):
+    def _resume_input(self) -> None:
+        self._is_resume_scheduled = False
+        if self._is_lost or self._is_input_ended or not (self._is_closing or self._outlet.is_writable):
             return
         try:
             self._take(b"")
         except Exception:
-            log.exception("a socket failed; its connection is closed")
+            log.exception("a WebSocket failed; its connection is closed")
             self._outlet.abort()
 
-    # --- how fast, how long
+    # --- flow control and timers
 
     def writable(self) -> None:
         self._subscription.resume()
-        if not self._is_deaf:
-            self._turn_reading()
+        if not self._is_input_ended:
+            self._update_reading()
 
     def tick(self, now: float) -> None:
         if self._is_closing:
-            self._upkeep.tick_closing(now, self._outlet)
+            self._keepalive.tick_closing(now, self._outlet)
         else:
-            self._upkeep.tick_open(now, self._outlet, is_read_from=True)
+            self._keepalive.tick_open(now, self._outlet, is_read_from=True)
 
     def stop(self) -> None:
         if not self._is_closing:
             self._close(GOING_AWAY, "the server is stopping")
 
     def _close(self, code: int, reason: str) -> None:
-        """Say the last word, and wait for the client's."""
+        """Send the close frame. The connection stays open until the client answers it or `tick` ends the wait."""
         self._is_closing = True
         self._subscription.close()
         self._outlet.write(close_frame(code, reason))
-        if not self._is_deaf:
-            self._turn_reading()
+        if not self._is_input_ended:
+            self._update_reading()
 
     def lost(self) -> None:
         self._is_lost = True

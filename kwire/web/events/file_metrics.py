@@ -1,39 +1,38 @@
-"""What the files of events have to say, as Prometheus families; a part of GET /metrics."""
+"""Metrics of the event files; a part of GET /metrics."""
 
 from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from kwire.web.services import WebServices
+from kwire.clock import Clock
+from kwire.streams.event_store.files.sink import EventFiles
 
 
-def event_file_families(services: WebServices) -> Iterator[Metric]:
-    sink = services.event_files
-    if sink is None:
-        return
+def event_file_families(sink: EventFiles, clock: Clock) -> Iterator[Metric]:
     yield CounterMetricFamily(
-        "kwire_event_files_written", "Events that got their files since the start.", value=sink.written_count
+        "kwire_event_files_written", "Events written to files since the start.", value=sink.written_count
     )
     yield GaugeMetricFamily(
-        "kwire_event_files_behind_events", "Events that wait for their files.", value=sink.behind_count
+        "kwire_event_files_behind_events", "Events not written to files yet.", value=sink.pending_count
     )
-    # The sink forgets the oldest only at the end of its round, later than it counts the files.
-    oldest_ms = sink.oldest_waiting_ms if sink.behind_count else None
+    # If no event is pending, ignore `oldest_waiting_ms`: the sink resets it only at the end of its round, later than
+    # the count.
+    oldest_ms = sink.oldest_waiting_ms if sink.pending_count else None
     yield GaugeMetricFamily(
         "kwire_event_files_behind_seconds",
-        "The age of the oldest event that waits for its file, by its timestamp.",
-        value=0.0 if oldest_ms is None else max(0.0, (services.clock.now_ms() - oldest_ms) / 1000),
+        "Age of the oldest event that is not written to a file yet, by its timestamp.",
+        value=0.0 if oldest_ms is None else max(0.0, (clock.now_ms() - oldest_ms) / 1000),
     )
     yield CounterMetricFamily(
-        "kwire_event_files_failures", "Rounds of files that failed and were tried again.", value=sink.failure_count
+        "kwire_event_files_failures", "Rounds of file writing that failed and were retried.", value=sink.failure_count
     )
     yield CounterMetricFamily(
         "kwire_event_files_skipped",
-        "Events that got no files: damaged, or gone by retention before.",
+        "Events without files: damaged, or deleted by retention before they were written.",
         value=sink.skipped_count,
     )
     yield GaugeMetricFamily(
         "kwire_event_files_refused_topics",
-        "Topics that get no files; the log of the server says why.",
+        "Topics whose events are not written to files; the server's log has the reason.",
         value=sink.refused_count,
     )

@@ -1,8 +1,9 @@
-"""POST /events: one event or an array of them, for one topic or for many, all stored or none.
+"""POST /events: publish one event or an array of events, to one or many topics, atomically.
 
-The answer comes when the events are durable and can be read: `eventIds` in the order of the request. A request that is
-sent again because its answer was lost is not stored twice if it says so: by a header `Idempotency-Key`, or by an
-`eventId` of the client's own on each event. It is answered with the ids of the first time then, and status 200.
+The request is answered when the events are durable and can be read. The answer has `eventIds`, in the order of the
+request. A client may send a request again if the answer was lost. The events are stored only once if the request has a
+header `Idempotency-Key`, or if every event has an `eventId` chosen by the client. The second request is then answered
+with the ids of the first request and status 200.
 """
 
 import asyncio
@@ -13,32 +14,35 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import web
 
-from kwire.broker.events.event import EMPTY, EVENT_ID_BYTES_MAX, TYPE_BYTES_MAX
-from kwire.broker.events.json_text import checked_json
-from kwire.broker.store.event_store import EVENTS_MAX, EventDraft
 from kwire.errors import StreamError
-from kwire.web.bodies import check_is_json, checked_and_decoded, json_answer, raw_body_of
-from kwire.web.body_bounds import check_objects, check_stored_events
-from kwire.web.event_json import MetadataName
+from kwire.streams.event_store.event_store import EVENTS_MAX, EventDraft
+from kwire.streams.events.event import EMPTY, EVENT_ID_BYTES_MAX, TYPE_BYTES_MAX
+from kwire.streams.events.json_text import checked_json
+from kwire.web.answers.event_json import MetadataName
+from kwire.web.requests.bodies import check_is_json, checked_and_decoded_events, json_answer, raw_body_of
+from kwire.web.requests.body_limits import check_stored_events
+from kwire.web.requests.chunk_budget import ChunkBudget
+from kwire.web.requests.origin_policy import check_name
 from kwire.web.route import JSON, Answer, Route
-from kwire.web.safety import check_name
-from kwire.web.services import WebServices
-from kwire.web.turns import BodyTurns
+from kwire.web.services import EventStoreServices
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 KEY: Any = Annotated[
-    str, msgspec.Meta(description="1 to 256 bytes of your own. The same request with the same key is stored once.")
+    str,
+    msgspec.Meta(
+        description="1 to 256 bytes, chosen by the client. The same request with the same key is stored once."
+    ),
 ]
 TOPIC_LENGTH_MAX = 249
 VERSION_MAX = 2**63 - 1
 _DIGEST_BYTES = 32
 
-# Half the time of making one by its name.
+# Creating a named tuple with this function takes half the time of the class's constructor.
 _new_tuple = tuple.__new__
 
 
 class EventToPublish(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, rename="camel"):
-    """`payload` has to be what the topic's schema for this `type` says."""
+    """An event to publish. `payload` must match the topic's schema for this `type`."""
 
     topic: Annotated[str, msgspec.Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)]
     type: Annotated[str, msgspec.Meta(min_length=1, max_length=TYPE_BYTES_MAX)]
@@ -53,7 +57,8 @@ class EventToPublish(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, r
             msgspec.Meta(
                 min_length=1,
                 max_length=EVENT_ID_BYTES_MAX,
-                description="Your own id, kept as `ce_id`. If all events of a request have one, it can be sent again.",
+                description="An id chosen by the client, stored as `ce_id`. If every event has one, the request can be "
+                "repeated.",
             ),
         ]
         | None
@@ -64,7 +69,7 @@ class EventToPublish(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, r
             msgspec.Meta(
                 ge=-1,
                 le=VERSION_MAX,
-                description="The version of the event that has to stand before this one in its topic; -1: none.",
+                description="The version of the event that must precede this one in its topic; -1: none.",
             ),
         ]
         | None
@@ -76,30 +81,31 @@ ONE_OR_MANY: Any = EventToPublish | MANY
 
 
 class PublishedEventIds(msgspec.Struct, kw_only=True, rename="camel"):
-    """In the order of the request."""
+    """The ids of the events, in the order of the request."""
 
     event_ids: list[str]
 
 
-async def publish(services: WebServices, request: web.Request) -> web.Response:
+async def publish(services: EventStoreServices, request: web.Request) -> web.Response:
     check_is_json(request)
     raw = await raw_body_of(request)
-    check_objects(raw)
-    asked: EventToPublish | list[EventToPublish] = checked_and_decoded(raw, ONE_OR_MANY, check_stored_events)
+    asked: EventToPublish | list[EventToPublish] = await checked_and_decoded_events(
+        services.port.body_checks, raw, ONE_OR_MANY, check_stored_events
+    )
     drafts = await _drafts(services, [asked] if isinstance(asked, EventToPublish) else asked)
     key = _given_key(request)
     if key is None:
         key = _key_of_ids(drafts)
-    committed = await services.commands.events.commit(drafts, idempotency_key=key)
+    committed = await services.commands.commit(drafts, idempotency_key=key)
     ids = list(committed.event_ids)
     return json_answer(PublishedEventIds(event_ids=ids), status=200 if committed.is_repeated else 201)
 
 
-async def _drafts(services: WebServices, asked: Sequence[EventToPublish]) -> list[EventDraft]:
-    """Everything that can be said of an event by itself is said before any is stored."""
+async def _drafts(services: EventStoreServices, asked: Sequence[EventToPublish]) -> list[EventDraft]:
+    """Check all events before any of them is stored, and convert them to drafts."""
     drafts: list[EventDraft] = []
     bytes_max: dict[str, int] = {}
-    turns = BodyTurns()
+    budget = ChunkBudget()
     for index, one in enumerate(asked):
         try:
             if one.topic not in bytes_max:
@@ -109,7 +115,7 @@ async def _drafts(services: WebServices, asked: Sequence[EventToPublish]) -> lis
         except StreamError as error:
             error.details["index"] = index
             raise
-        if turns.is_over(len(drafts[-1].payload)):
+        if budget.is_spent(len(drafts[-1].payload)):
             await asyncio.sleep(0)
     return drafts
 
@@ -130,7 +136,8 @@ def _draft(one: EventToPublish, bytes_max: int) -> EventDraft:
 
 
 def _given_key(request: web.Request) -> str | None:
-    """The header, as it is or between double quotes; what is no key is refused by the store."""
+    """Return the value of the header Idempotency-Key, without enclosing double quotes; None if the header is absent.
+    The event store refuses an invalid key."""
     text = request.headers.get(IDEMPOTENCY_KEY)
     if text is not None and len(text) >= 2 and text[0] == text[-1] == '"':
         return text[1:-1]
@@ -138,36 +145,37 @@ def _given_key(request: web.Request) -> str | None:
 
 
 def _key_of_ids(drafts: Sequence[EventDraft]) -> str | None:
-    """The same events by their own ids are the same request."""
-    made = blake2b(digest_size=_DIGEST_BYTES)
+    """Return an idempotency key computed from the topics and ids of the events; None if an event has no id. Requests
+    with the same ids have the same key."""
+    digest = blake2b(digest_size=_DIGEST_BYTES)
     for draft in drafts:
         if draft.event_id is None:
             return None
         for text in (draft.topic, draft.event_id):
             raw = text.encode(errors="surrogatepass")
-            made.update(len(raw).to_bytes(4) + raw)
-    return f"event-ids:{made.hexdigest()}"
+            digest.update(len(raw).to_bytes(4) + raw)
+    return f"event-ids:{digest.hexdigest()}"
 
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Route[EventStoreServices], ...] = (
     Route(
         "POST",
         "/events",
         publish,
-        summary="Publish events, to one topic or to many",
+        summary="Publish events to one or many topics, atomically",
         description=(
-            "All of them are stored, or none: an event that its schema refuses, a topic that is not there or an "
-            "`expectedVersion` that is not met (409) refuses the request as a whole. `index` in an error is the place "
-            "of the event in the array.\n\n"
+            "All events are stored, or none: an event that does not match its schema, a topic that does not exist or a "
+            "wrong `expectedVersion` (409) refuses the whole request. `index` in an error is the index of the event in "
+            "the array.\n\n"
             "With a header `Idempotency-Key`, or an `eventId` on each event, the same request can be sent again: it is "
-            "stored once and answered with the same ids. The same key for other events is refused with 409."
+            "stored once and answered with the same ids. The same key with other events is refused with 409."
         ),
         tag="events",
         request=ONE_OR_MANY,
         headers={IDEMPOTENCY_KEY: KEY},
         answers={
             201: Answer("Stored.", {JSON: PublishedEventIds}),
-            200: Answer("They had been stored before.", {JSON: PublishedEventIds}),
+            200: Answer("The same request was stored before.", {JSON: PublishedEventIds}),
         },
     ),
 )

@@ -1,1 +1,1 @@
-"""Consumer groups over HTTP: members that poll or listen, and what operators ask about any group."""
+"""Consumer groups over HTTP: members that read by requests or by a stream, and reports with the lag of all groups."""

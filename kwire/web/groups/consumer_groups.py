@@ -1,18 +1,19 @@
-"""Consumer groups over HTTP: /consumer-groups/{group} and what is below it.
+"""Consumer groups over HTTP: /consumer-groups/{group} and the paths below it.
 
-A group reads one topic; its members share the partitions by the group's strategy. A member joins, asks for its
-partitions, reads them (`POST /topics/{topic}/partitions/{partition}/consume`, or the group's stream), commits, and says
-by heartbeats that it is alive. Reads move nothing; only a commit does, and what it says is the offset of the last event
-that was processed, plus one.
+A group reads one topic. The group's strategy determines which partitions each member gets. A member joins, requests its
+assignment, reads its partitions, commits offsets and sends heartbeats. It reads with `POST
+/topics/{topic}/partitions/{partition}/consume` or with the member's stream. Reading does not change the committed
+offsets. A commit names the offset of the last processed event plus one.
 
-Partitions move when members come, go or fall silent. A member's heartbeat, and its question for its partitions, says
-that it has let go of those that are not its own any more; only then does another member get them. `state` is
-`rebalancing` as long as something is still to come. `generation` rises with every change: a commit that carries it is
-refused when it comes from a member that was put out meanwhile; one that names neither member nor generation is an
-administrator's, and is always taken.
+Partitions are reassigned when members join, leave or time out. A revoked partition is assigned to another member only
+after its owner has confirmed the release. The owner confirms the release with its next heartbeat, or with its next
+request for its assignment. `state` is `rebalancing` while partitions are being reassigned. `generation` increases with
+every change of the assignment. A commit that names a member is refused if the member was removed. If the commit also
+names an outdated generation, it is refused unless the partition was already assigned to the member at that generation.
+A commit without a member and a generation is administrative. An administrative commit is accepted unless the group has
+members of Kafka's classic protocol.
 
-These are groups of the same coordinator that Kafka's clients use, so their tools see them, and a Kafka consumer may
-join one.
+The coordinator is the same as for Kafka clients. Kafka's tools show these groups, and a Kafka consumer may join them.
 """
 
 from typing import Annotated, Literal
@@ -24,14 +25,22 @@ from kwire.coordinator.web_groups import (
     GROUP_ID_LENGTH_MAX,
     SESSION_TIMEOUT_MS_MAX,
     SESSION_TIMEOUT_MS_MIN,
-    Standing,
+    MemberStatus,
     WebGroups,
 )
-from kwire.web.bodies import body_of, check_is_json, decoded, json_answer, number_in_path, query_of, raw_body_of
-from kwire.web.errors import Refusal
+from kwire.web.answers.errors import Refusal
+from kwire.web.requests.bodies import (
+    body_of,
+    check_is_json,
+    decoded,
+    json_answer,
+    number_in_path,
+    query_of,
+    raw_body_of,
+)
+from kwire.web.requests.origin_policy import check_name
 from kwire.web.route import Route
-from kwire.web.safety import check_name
-from kwire.web.services import WebServices
+from kwire.web.services import GroupServices
 
 PAGE_GROUPS_MAX = 1000
 PAGE_GROUPS_DEFAULT = 100
@@ -47,7 +56,7 @@ SessionTimeout = Annotated[
     msgspec.Meta(
         ge=SESSION_TIMEOUT_MS_MIN // 1000,
         le=SESSION_TIMEOUT_MS_MAX // 1000,
-        description="A member that is silent for so long is out.",
+        description="A member that sends no heartbeat for this long is removed.",
     ),
 ]
 GroupName = Annotated[str, msgspec.Meta(min_length=1, max_length=GROUP_ID_LENGTH_MAX, pattern="^(?!__)")]
@@ -59,7 +68,10 @@ MEMBER_PATH = {"group": GroupName, "member": MemberName}
 class NewGroup(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     topic: Annotated[str, msgspec.Meta(min_length=1, max_length=TOPIC_LENGTH_MAX)]
     partition_count: (
-        Annotated[int, msgspec.Meta(ge=1, le=PARTITION_MAX, description="If it is given, the topic must have as many.")]
+        Annotated[
+            int,
+            msgspec.Meta(ge=1, le=PARTITION_MAX, description="If present, the topic must have this many partitions."),
+        ]
         | None
     ) = None
     strategy: Literal["round_robin", "range", "sticky"] | None = None
@@ -75,7 +87,7 @@ class CreatedGroup(msgspec.Struct, kw_only=True):
 
 
 class GroupsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    after: Annotated[str, msgspec.Meta(description="The group behind which the page begins.")] = ""
+    after: Annotated[str, msgspec.Meta(description="Only groups that sort after this one.")] = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_GROUPS_MAX)] = PAGE_GROUPS_DEFAULT
 
 
@@ -87,7 +99,7 @@ class ListedGroup(msgspec.Struct, kw_only=True):
 
 
 class GroupList(msgspec.Struct, kw_only=True):
-    """`next` is what to give as `after` for the page that follows."""
+    """A page of groups. `next` is the `after` of the next page, null on the last page."""
 
     groups: list[ListedGroup]
     next: str | None
@@ -103,7 +115,7 @@ class Join(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class JoinedGroup(msgspec.Struct, kw_only=True):
-    """`member_id` is what every further request of this member carries."""
+    """The result of joining a group. The member uses `member_id` in all its further requests."""
 
     member_id: str
     group_id: str
@@ -125,7 +137,7 @@ class HeartbeatAnswer(msgspec.Struct, kw_only=True):
 
 
 class Commit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """`offset` is where to go on: that of the last event that was processed, plus one."""
+    """An offset to commit. `offset` is the next offset to read: the offset of the last processed event plus one."""
 
     partition_id: Annotated[int, msgspec.Meta(ge=0, le=PARTITION_MAX)]
     offset: Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
@@ -140,7 +152,7 @@ class Committed(msgspec.Struct, kw_only=True):
 
 
 class CommittedOffset(msgspec.Struct, kw_only=True):
-    """`offset` is null where nothing was committed."""
+    """The committed offset of a partition. `offset` is null if the group has not committed an offset."""
 
     group_id: str
     partition_id: int
@@ -153,7 +165,8 @@ class LeftGroup(msgspec.Struct, kw_only=True):
 
 
 class ShownStats(msgspec.Struct, kw_only=True):
-    """`state` is Kafka's word for it. `last_rebalance_secs` is how long ago, null if there was none."""
+    """Statistics of a group. `state` is Kafka's name of the group's state. `last_rebalance_secs` is the number of
+    seconds since the last rebalance, null if there was none."""
 
     group_id: str
     topic: str
@@ -165,17 +178,17 @@ class ShownStats(msgspec.Struct, kw_only=True):
     last_rebalance_secs: int | None
 
 
-def groups_of(services: WebServices) -> WebGroups:
-    if not services.config.rest_groups.is_enabled:
+def groups_of(services: GroupServices) -> WebGroups:
+    if not services.port.config.rest_groups.is_enabled:
         raise Refusal(
-            "consumer groups are not served over HTTP here: kwire.rest.groups.enable is false",
+            "consumer groups over HTTP are disabled: set kwire.rest.groups.enable to true",
             code="GroupsDisabled",
             status=403,
         )
     return services.web_groups
 
 
-async def create_group(services: WebServices, request: web.Request) -> web.Response:
+async def create_group(services: GroupServices, request: web.Request) -> web.Response:
     groups = groups_of(services)
     asked = await body_of(request, NewGroup)
     check_name(asked.topic)
@@ -196,10 +209,10 @@ async def create_group(services: WebServices, request: web.Request) -> web.Respo
     return json_answer(answer, 201 if is_new else 200)
 
 
-async def list_groups(services: WebServices, request: web.Request) -> web.Response:
+async def list_groups(services: GroupServices, request: web.Request) -> web.Response:
     groups = groups_of(services)
     query = query_of(request, GroupsQuery)
-    # One more than asked for, to know whether there is a next page.
+    # Request one group more than `limit`: if it exists, there is a next page.
     page = groups.page(query.after, query.limit + 1)
     listed = [
         ListedGroup(
@@ -213,13 +226,13 @@ async def list_groups(services: WebServices, request: web.Request) -> web.Respon
     return json_answer(GroupList(groups=listed, next=listed[-1].group_id if len(page) > query.limit else None))
 
 
-async def delete_group(services: WebServices, request: web.Request) -> web.Response:
+async def delete_group(services: GroupServices, request: web.Request) -> web.Response:
     group_id = request.match_info["group"]
     await groups_of(services).delete(group_id)
     return json_answer(DeletedGroup(success=True, group_id=group_id))
 
 
-async def join(services: WebServices, request: web.Request) -> web.Response:
+async def join(services: GroupServices, request: web.Request) -> web.Response:
     groups = groups_of(services)
     check_is_json(request)
     raw = await raw_body_of(request)
@@ -233,32 +246,34 @@ async def join(services: WebServices, request: web.Request) -> web.Response:
     return json_answer(JoinedGroup(member_id=joined.member_id, group_id=group_id, generation=joined.generation))
 
 
-async def assignment(services: WebServices, request: web.Request) -> web.Response:
+async def assignment(services: GroupServices, request: web.Request) -> web.Response:
     group_id, member_id = request.match_info["group"], request.match_info["member"]
-    standing = await groups_of(services).check_in(group_id, member_id)
+    member_status = await groups_of(services).heartbeat(group_id, member_id)
     return json_answer(
         MemberAssignment(
             member_id=member_id,
             group_id=group_id,
-            partitions=list(standing.partitions),
-            generation=standing.generation,
-            state=state_of(standing),
+            partitions=list(member_status.partitions),
+            generation=member_status.generation,
+            state=state_of(member_status),
         )
     )
 
 
-async def heartbeat(services: WebServices, request: web.Request) -> web.Response:
-    standing = await groups_of(services).check_in(request.match_info["group"], request.match_info["member"])
-    return json_answer(HeartbeatAnswer(success=True, generation=standing.generation, state=state_of(standing)))
+async def heartbeat(services: GroupServices, request: web.Request) -> web.Response:
+    member_status = await groups_of(services).heartbeat(request.match_info["group"], request.match_info["member"])
+    return json_answer(
+        HeartbeatAnswer(success=True, generation=member_status.generation, state=state_of(member_status))
+    )
 
 
-async def leave(services: WebServices, request: web.Request) -> web.Response:
+async def leave(services: GroupServices, request: web.Request) -> web.Response:
     member_id = request.match_info["member"]
     await groups_of(services).leave(request.match_info["group"], member_id)
     return json_answer(LeftGroup(success=True, member_id=member_id))
 
 
-async def commit(services: WebServices, request: web.Request) -> web.Response:
+async def commit(services: GroupServices, request: web.Request) -> web.Response:
     groups = groups_of(services)
     asked = await body_of(request, Commit)
     await groups.commit(
@@ -270,13 +285,13 @@ async def commit(services: WebServices, request: web.Request) -> web.Response:
     return json_answer(Committed(success=True, partition_id=asked.partition_id, offset=asked.offset))
 
 
-async def committed(services: WebServices, request: web.Request) -> web.Response:
+async def committed(services: GroupServices, request: web.Request) -> web.Response:
     group_id, partition_id = request.match_info["group"], number_in_path(request, "partition")
     (offset,) = await groups_of(services).committed(group_id, [partition_id])
     return json_answer(CommittedOffset(group_id=group_id, partition_id=partition_id, offset=offset))
 
 
-async def stats(services: WebServices, request: web.Request) -> web.Response:
+async def stats(services: GroupServices, request: web.Request) -> web.Response:
     group_id = request.match_info["group"]
     found = await groups_of(services).stats(group_id)
     since_ms = found.rebalanced_ms_ago
@@ -294,8 +309,8 @@ async def stats(services: WebServices, request: web.Request) -> web.Response:
     )
 
 
-def state_of(standing: Standing) -> State:
-    return "rebalancing" if standing.is_rebalancing else "stable"
+def state_of(member_status: MemberStatus) -> State:
+    return "rebalancing" if member_status.is_rebalancing else "stable"
 
 
 def _milliseconds(seconds: int | None) -> int | None:
@@ -304,26 +319,28 @@ def _milliseconds(seconds: int | None) -> int | None:
 
 TAG = "consumer groups"
 
-ROUTES: tuple[Route, ...] = (
-    # Paths are tried one after the other, so the one that is asked most stands first.
+ROUTES: tuple[Route[GroupServices], ...] = (
+    # Routes are tried in order, so the most frequent one is first.
     Route(
         "POST",
         "/consumer-groups/{group}/offsets/commit",
         commit,
-        "Commit how far a partition was processed",
-        "Answered when it is on disk. A `member_id` or `generation` that is not current is refused (404, 409).",
+        "Commit the offset of a partition",
+        "Answered when the commit is durable. An outdated `member_id` or `generation` is refused (404, 409).",
         tag=TAG,
         parameters=PATH,
         request=Commit,
         answers={200: Committed},
     ),
-    Route("GET", "/consumer-groups", list_groups, "All groups", tag=TAG, query=GroupsQuery, answers={200: GroupList}),
+    Route(
+        "GET", "/consumer-groups", list_groups, "List the groups", tag=TAG, query=GroupsQuery, answers={200: GroupList}
+    ),
     Route(
         "POST",
         "/consumer-groups/{group}",
         create_group,
         "Create a group that reads a topic",
-        "The same request again is answered 200; a group of this name that is different is a 409.",
+        "If the group exists with the same settings, the status is 200; if its settings differ, 409.",
         tag=TAG,
         parameters=PATH,
         request=NewGroup,
@@ -352,8 +369,8 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/consumer-groups/{group}/members/{member}/assignment",
         assignment,
-        "The partitions of a member",
-        "Asking counts as a heartbeat, and lets go of partitions that are not the member's any more.",
+        "The partitions assigned to a member",
+        "The request counts as a heartbeat, and confirms that the member has released its revoked partitions.",
         tag=TAG,
         parameters=MEMBER_PATH,
         answers={200: MemberAssignment},
@@ -362,7 +379,7 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/consumer-groups/{group}/members/{member}/heartbeat",
         heartbeat,
-        "Say that a member is alive",
+        "Send the heartbeat of a member",
         tag=TAG,
         parameters=MEMBER_PATH,
         answers={200: HeartbeatAnswer},
@@ -371,17 +388,17 @@ ROUTES: tuple[Route, ...] = (
         "DELETE",
         "/consumer-groups/{group}/members/{member}/leave",
         leave,
-        "Leave; the member's partitions go to the others at once",
+        "Leave the group; the member's partitions are reassigned immediately",
         tag=TAG,
         parameters=MEMBER_PATH,
         answers={200: LeftGroup},
     ),
     Route(
         "GET",
-        # All but the path that commits: it takes no GET, and says so.
+        # The pattern excludes `commit`, so that a GET of /offsets/commit is answered with 405.
         "/consumer-groups/{group}/offsets/{partition:(?!commit$)[^/]+}",
         committed,
-        "Where to go on in a partition",
+        "The committed offset of a partition",
         tag=TAG,
         parameters={**PATH, "partition": Annotated[int, msgspec.Meta(ge=0, le=PARTITION_MAX)]},
         answers={200: CommittedOffset},
@@ -390,7 +407,7 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/consumer-groups/{group}/stats",
         stats,
-        "How a group stands",
+        "State and statistics of a group",
         tag=TAG,
         parameters=PATH,
         answers={200: ShownStats},

@@ -1,7 +1,8 @@
-"""Events and marks as the readers of a group's stream get them: lines of JSON, or Server-Sent Events, in whole chunks.
+"""Encodings of a member's stream: events and control messages as NDJSON or Server-Sent Events, in complete HTTP chunks.
 
-An event has the shape of POST /topics/{topic}/partitions/{partition}/consume; a mark is `{"control", …}`. Each
-partition has an encoding of its own, made once, so that everybody who reads it gets the same bytes.
+An event has the format of POST /topics/{topic}/partitions/{partition}/consume. A control message is `{"control", …}`.
+The encoding function of each partition index is cached. Event batches cache the bytes per encoding function, so all
+readers of a partition share the encoded bytes.
 """
 
 from collections.abc import Sequence
@@ -9,12 +10,12 @@ from functools import lru_cache
 
 from msgspec.json import Encoder
 
-from kwire.broker.events.event import Event
-from kwire.broker.subscriptions.portions import Encoding
-from kwire.web.streaming import chunk
+from kwire.streams.events.event import Event
+from kwire.streams.subscriptions.event_batches import Encoding
+from kwire.web.streaming.streaming import chunk
 from kwire.web.topics.events import shown_event
 
-# As many partitions as one topic may have.
+# The size of each cache: the maximum number of partitions of a topic.
 ENCODINGS_KEPT = 10_000
 
 _encode = Encoder().encode
@@ -35,7 +36,7 @@ def sse_events(partition_id: int) -> Encoding:
         return chunk(
             b"".join(
                 [
-                    # The id is for people: where a group goes on is what it has committed.
+                    # The `id` is for information only: a new stream starts at the committed offsets.
                     b"id: %d:%d\ndata: %b\n\n"
                     % (partition_id, one.offset, _encode(shown_event(topic, partition_id, one)))
                     for one in events

@@ -1,14 +1,16 @@
-"""GET /api/v1/groups: all groups with their state and lag. GET /api/v1/groups/{group}: one of them, with its members,
-what each of them reads, and each committed offset with its lag.
+"""GET /api/v1/groups lists all groups with their state and lag. GET /api/v1/groups/{group} describes one group: its
+members, their assignments, and each committed offset with its lag.
 
-The list comes in pages, in the order of group ids: `limit` groups behind `after`; `next` is what to give as `after` for
-the page that follows, and null on the last one. A page ends early when its groups have many offsets.
+The list is sorted by group id and has pages. A page has at most `limit` groups whose ids sort after `after`. `next` is
+the `after` of the next page, null on the last page. A page has fewer than `limit` groups if these would have more than
+OFFSETS_MAX offsets together.
 
-Lag is in offsets (to the last stable offset) and in seconds (since the first record that was not passed yet came; 0 for
-who has caught up). It is null where nobody knows: no such partition, a record without a time, or a disk that has not
-been asked yet, because each request asks only so much of it; then the next one knows.
+`lag_offsets` is the number of offsets from the committed offset to the last stable offset. `lag_seconds` is the age of
+the first record after the committed offset, 0 if there is no such record. A lag is null if it is unknown. That is the
+case if the partition does not exist, if the record has no timestamp, or if the record was not read from disk yet. Each
+request reads a limited number of records from disk. A later request reads the others.
 
-Errors are `{"error": {"code", "message"}}` with Kafka's name of the code.
+Errors are `{"error": {"code", "message"}}` with Kafka's name of the error code.
 """
 
 import asyncio
@@ -20,58 +22,58 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import web
 
-from kwire.broker.lag import Lag
+from kwire.broker.admin.lag import Lag
 from kwire.coordinator.group.views import Assignment, MemberView
 from kwire.errors import ErrorCode, KafkaError
-from kwire.web.errors import ErrorAnswer
+from kwire.web.answers.errors import ErrorAnswer
 from kwire.web.groups.reports import GroupReport, MeasuredOffset
 from kwire.web.route import JSON, Answer, Route
-from kwire.web.services import WebServices
+from kwire.web.services import GroupServices
 
 PAGE_GROUPS_MAX = 1000
-# Of one answer; a group may have more, and its report says how many were left out.
+# The maximum numbers of offsets and members in one answer. If a group has more, the answer has the number left out.
 OFFSETS_MAX = 10_000
 MEMBERS_MAX = 10_000
-# To shape and encode one offset takes some microseconds; after this many the loop gets its turn.
-ELEMENTS_PER_TURN = 500
+# The handler yields to the event loop after this many list elements. Encoding one takes some microseconds.
+ELEMENTS_PER_CHUNK = 500
 RETRY_AFTER_SECONDS = 1
 
 
-async def list_groups(services: WebServices, request: web.Request) -> web.Response:
+async def list_groups(services: GroupServices, request: web.Request) -> web.Response:
     try:
         limit = int(request.query.get("limit", PAGE_GROUPS_MAX))
     except ValueError:
         limit = 0
     if not 1 <= limit <= PAGE_GROUPS_MAX:
         return _refusal(400, ErrorCode.INVALID_REQUEST, f"limit must be a number from 1 to {PAGE_GROUPS_MAX}")
-    if services.groups.loading_count:
+    if services.reports.loading_count:
         return _unavailable(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are still being loaded")
-    # One more than asked for, to know whether there is a next page.
-    groups = await services.groups.page(request.query.get("after"), limit + 1)
+    # Request one group more than `limit`: if it exists, there is a next page.
+    groups = await services.reports.page(request.query.get("after"), limit + 1)
     count = offset_count = 0
     for group in groups[:limit]:
         offset_count += group.offset_count
         if count and offset_count > OFFSETS_MAX:
             break
         count += 1
-    reports = await services.groups.report(groups[:count], OFFSETS_MAX)
+    reports = await services.reports.report(groups[:count], OFFSETS_MAX)
     following = groups[count - 1].group_id if count < len(groups) else None
     return await _answer({"next": following}, {"groups": map(_summary, reports)})
 
 
-async def describe_group(services: WebServices, request: web.Request) -> web.Response:
+async def describe_group(services: GroupServices, request: web.Request) -> web.Response:
     group_id = request.match_info["group"]
     try:
-        group = await services.groups.find(group_id)
+        group = await services.reports.find(group_id)
     except KafkaError as error:
         return _unavailable(error.code, str(error))
     if group is None:
-        return _refusal(404, ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
+        return _refusal(404, ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} does not exist")
     members = group.members()
-    (report,) = await services.groups.report([group], OFFSETS_MAX)
+    (report,) = await services.reports.report([group], OFFSETS_MAX)
     owners = _owners(services, members)
     committed = {(one.topic, one.partition) for one in report.offsets}
-    # What a member reads without having committed anything: where it stands is its own secret.
+    # Assigned partitions without a committed offset. Their lag is unknown.
     uncommitted = [] if report.left_out_count else sorted(owners.keys() - committed)[: OFFSETS_MAX - len(committed)]
     offsets = sorted(report.offsets, key=lambda one: (one.topic, one.partition))
     return await _answer(
@@ -101,7 +103,7 @@ def _summary(report: GroupReport) -> dict[str, Any]:
     }
 
 
-def _member(services: WebServices, member: MemberView) -> dict[str, Any]:
+def _member(services: GroupServices, member: MemberView) -> dict[str, Any]:
     return {
         "member_id": member.member_id,
         "group_instance_id": member.group_instance_id,
@@ -114,16 +116,16 @@ def _member(services: WebServices, member: MemberView) -> dict[str, Any]:
     }
 
 
-def _named(services: WebServices, assignment: Assignment) -> Iterator[tuple[str, Sequence[int]]]:
-    """An assignment by names; topics that are gone have none any more."""
+def _named(services: GroupServices, assignment: Assignment) -> Iterator[tuple[str, Sequence[int]]]:
+    """Generate the topic names and partitions of an assignment, without deleted topics."""
     for topic, partitions in assignment.items():
         name = topic if isinstance(topic, str) else services.topics.catalogue.name_of(topic)
         if name is not None:
             yield name, partitions
 
 
-def _owners(services: WebServices, members: Sequence[MemberView]) -> dict[tuple[str, int], str]:
-    """Which member reads a partition."""
+def _owners(services: GroupServices, members: Sequence[MemberView]) -> dict[tuple[str, int], str]:
+    """Return the id of the member to which each partition is assigned."""
     return {
         (topic, partition): member.member_id
         for member in members
@@ -169,13 +171,14 @@ def _lag(lag: Lag | None) -> dict[str, Any]:
 
 
 async def _answer(facts: dict[str, Any], lists: dict[str, Iterable[dict[str, Any]]]) -> web.Response:
-    """One JSON object; its long lists are shaped and encoded in turns."""
+    """Return an answer with one JSON object. The lists are encoded in chunks, with a yield to the event loop after each
+    chunk."""
     parts = [json.dumps(facts)[:-1]]
     for name, elements in lists.items():
         parts.append(f", {json.dumps(name)}: [")
         left = iter(elements)
         separator = ""
-        while some := list(islice(left, ELEMENTS_PER_TURN)):
+        while some := list(islice(left, ELEMENTS_PER_CHUNK)):
             parts += [separator, json.dumps(some)[1:-1]]
             separator = ", "
             await asyncio.sleep(0)
@@ -195,7 +198,7 @@ def _refusal(status: int, code: ErrorCode, message: str) -> web.Response:
 
 
 class GroupPage(msgspec.Struct, kw_only=True):
-    """`limit` groups behind the group `after`."""
+    """The query of a page: at most `limit` groups whose ids sort after `after`."""
 
     after: str | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_GROUPS_MAX)] = PAGE_GROUPS_MAX
@@ -214,7 +217,7 @@ class GroupSummary(msgspec.Struct, kw_only=True):
 
 
 class GroupList(msgspec.Struct, kw_only=True):
-    """`next` is what to give as `after` for the page that follows."""
+    """A page of groups. `next` is the `after` of the next page, null on the last page."""
 
     next: str | None
     groups: list[GroupSummary]
@@ -255,12 +258,12 @@ class GroupDescription(GroupSummary, kw_only=True):
 
 _LOADING = Answer("The groups are still being loaded.", {JSON: ErrorAnswer})
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Route[GroupServices], ...] = (
     Route(
         "GET",
         "/api/v1/groups",
         list_groups,
-        summary="All groups with their state and lag",
+        summary="List all groups with their state and lag",
         tag="groups",
         query=GroupPage,
         answers={200: GroupList, 503: _LOADING},
@@ -269,7 +272,7 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/api/v1/groups/{group}",
         describe_group,
-        summary="One group with its members, offsets and lag",
+        summary="Describe a group: members, offsets and lag",
         tag="groups",
         answers={200: GroupDescription, 503: _LOADING},
     ),

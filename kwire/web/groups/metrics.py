@@ -1,8 +1,11 @@
-"""Groups and their lag as Prometheus series; a part of GET /metrics.
+"""Metrics of the groups and their lag; a part of GET /metrics.
 
-Anybody can make groups, so their series are bounded: so many groups, so many partitions of them, and no name that is
-longer than a name should be. They vanish with the group. What has none is counted. They are written as text here, in
-portions: ten thousand samples are too many for one turn of the loop.
+Any client can create groups, so the number of series is bounded. At most GROUP_SERIES_MAX groups and LAG_SERIES_MAX
+partitions have their own series, and only groups whose names have at most GROUP_NAME_CHARS_MAX characters. The number
+of groups and offsets without series is a metric too. The series of a deleted group disappear.
+
+This module writes Prometheus' text format itself, in chunks: with prometheus_client, ten thousand samples would block
+the event loop for too long.
 """
 
 import asyncio
@@ -13,11 +16,12 @@ from typing import NamedTuple
 from kwire.coordinator.group.views import GroupView
 from kwire.web.groups.reports import GroupReport, GroupReports
 
-# Groups with series of their own, and partitions with a lag of their own, each of which is two series.
+# The maximum number of groups with their own series, and of partitions with lag metrics. Each such partition has two
+# series.
 GROUP_SERIES_MAX = 1000
 LAG_SERIES_MAX = 5000
 GROUP_NAME_CHARS_MAX = 255
-SAMPLES_PER_TURN = 1000
+SAMPLES_PER_CHUNK = 1000
 
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
@@ -28,7 +32,7 @@ class _Sample(NamedTuple):
 
 
 async def group_text(groups: GroupReports) -> bytes:
-    """All families, in Prometheus' text format."""
+    """Return all metrics of groups in Prometheus' text format."""
     states: Counter[tuple[str, str]] = Counter()
     active: dict[str, GroupView] = {}
     idle: dict[str, GroupView] = {}
@@ -38,10 +42,10 @@ async def group_text(groups: GroupReports) -> bytes:
         for group in some:
             states[group.kind, group.state] += 1
             offset_count += group.offset_count
-            like_it = active if group.member_count else idle
-            has_room = len(like_it) < GROUP_SERIES_MAX and len(group.group_id) <= GROUP_NAME_CHARS_MAX
+            same_kind = active if group.member_count else idle
+            has_room = len(same_kind) < GROUP_SERIES_MAX and len(group.group_id) <= GROUP_NAME_CHARS_MAX
             if has_room or group.group_id in groups.with_series:
-                like_it[group.group_id] = group
+                same_kind[group.group_id] = group
     chosen = _chosen(groups, active, idle)
     reports = await groups.report(chosen, LAG_SERIES_MAX)
     measured_count = sum(len(report.offsets) for report in reports)
@@ -63,27 +67,27 @@ async def group_text(groups: GroupReports) -> bytes:
         ),
         await _family(
             "kwire_group_lag_offsets",
-            "Offsets between what a group has committed and the last stable offset.",
+            "Offsets between the committed offset of a group and the last stable offset.",
             _lag_samples(reports, in_seconds=False),
         ),
         await _family(
             "kwire_group_lag_seconds",
-            "How long ago the first record came that a group has not passed; 0 when it has caught up.",
+            "Age of the first record after the committed offset of a group; 0 if there is none.",
             _lag_samples(reports, in_seconds=True),
         ),
         await _family(
             "kwire_group_left_out_groups",
-            "Groups without series of their own, because there are too many or the name is too long.",
+            "Groups without their own series, because there are too many or the name is too long.",
             [_Sample("", group_count - len(chosen))],
         ),
         await _family(
             "kwire_group_lag_left_out_offsets",
-            "Committed offsets without series of their own.",
+            "Committed offsets without their own series.",
             [_Sample("", max(0, offset_count - measured_count))],
         ),
         await _family(
             "kwire_group_lag_unknown_offsets",
-            "Committed offsets of which it is not known, or not yet, how far behind they are.",
+            "Committed offsets whose lag is not known, or not known yet.",
             [_Sample("", sum(report.unknown_count for report in reports))],
         ),
     ]
@@ -91,7 +95,8 @@ async def group_text(groups: GroupReports) -> bytes:
 
 
 def _chosen(groups: GroupReports, active: dict[str, GroupView], idle: dict[str, GroupView]) -> list[GroupView]:
-    """Active groups before idle ones, and of both first those that had series before: series should not come and go."""
+    """Choose the groups with their own series. Groups with members come first, then groups without members. In both
+    sets, groups that had series at the last scrape come first, so that series are stable."""
     candidates = [
         *(active[one] for one in groups.with_series if one in active),
         *(group for one, group in active.items() if one not in groups.with_series),
@@ -117,11 +122,11 @@ def _labels(**labels: str) -> str:
 
 
 async def _family(name: str, help_text: str, samples: Iterable[_Sample]) -> str:
-    """A gauge with its samples; nothing without any."""
+    """Return the text of a gauge with its samples; "" if there are no samples."""
     lines: list[str] = []
     for number, sample in enumerate(samples, start=1):
         lines.append(f"{name}{sample.labels} {float(sample.value)!r}\n")
-        if number % SAMPLES_PER_TURN == 0:
+        if number % SAMPLES_PER_CHUNK == 0:
             await asyncio.sleep(0)
     if not lines:
         return ""

@@ -1,7 +1,8 @@
-"""Groups with their lag, as the HTTP side tells of them: in portions, and never more than somebody asked for.
+"""Reports on groups and their lag for the HTTP port, computed in chunks.
 
-A node may have a hundred thousand groups and a group a hundred thousand offsets. So groups are gone through with a turn
-for the loop between portions, and a report has so many offsets at most and says how many it left out.
+A node may have a hundred thousand groups, and a group may have a hundred thousand offsets. So the code yields to the
+event loop between chunks, and the number of offsets in reports is limited. Each report says
+how many offsets it leaves out.
 """
 
 import asyncio
@@ -10,20 +11,20 @@ from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from kwire.broker.lag import Lag, Lags, Reader
-from kwire.coordinator.asking import answer_of
+from kwire.broker.admin.lag import Lag, Lags, Reader
+from kwire.coordinator.client_requests import answer_of
 from kwire.coordinator.group.commands import CommittedOffset, FetchOffsets
 from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.group.views import GroupView, find_group, group_ids
 from kwire.errors import ErrorCode, KafkaError
 
-# A look at a group takes a microsecond or two; after this many the loop gets its turn.
-GROUPS_PER_TURN = 500
-REPORTS_PER_TURN = 100
+# The code yields to the event loop after this many groups or reports. Looking up a group takes one or two microseconds.
+GROUPS_PER_CHUNK = 500
+REPORTS_PER_CHUNK = 100
 
 
 class MeasuredOffset(NamedTuple):
-    """`lag` is None when there is no such partition, or nobody knows yet."""
+    """A committed offset with its lag. `lag` is None if the partition does not exist or was not measured yet."""
 
     topic: str
     partition: int
@@ -32,42 +33,45 @@ class MeasuredOffset(NamedTuple):
 
 
 class GroupReport(NamedTuple):
+    """A group with its committed offsets. `left_out_count` is the number of offsets that the report leaves out."""
+
     group: GroupView
     offsets: Sequence[MeasuredOffset]
     left_out_count: int
 
     @property
     def lag_offsets(self) -> int:
-        """Of all partitions together, as far as it is known."""
+        """The sum of the known lags of all partitions."""
         return sum(one.lag.offsets for one in self.offsets if one.lag is not None)
 
     @property
     def lag_seconds(self) -> float | None:
-        """Of the partition that is furthest behind, as far as it is known; None if it is known of none."""
+        """The largest known lag of a partition in seconds; None if no lag is known."""
         return max((one.lag.seconds for one in self.offsets if one.lag and one.lag.seconds is not None), default=None)
 
     @property
     def unknown_count(self) -> int:
-        """Offsets of which it is not known how far behind they are."""
+        """The number of offsets in this report whose lag in seconds is not known."""
         return sum(one.lag is None or one.lag.seconds is None for one in self.offsets)
 
 
 class GroupReports:
-    """What the HTTP resources know of groups. Called from the event loop."""
+    """Creates reports on groups. Use it only in the event loop's thread."""
 
     def __init__(self, coordinator: GroupCoordinator, lags: Lags) -> None:
         self._coordinator = coordinator
         self._lags = lags
-        # The groups whose lag has series of its own in /metrics, in the order in which they got them.
+        # The ids of the groups that had their own series at the last scrape of /metrics. The order of the ids is kept.
         self.with_series: dict[str, None] = {}
 
     @property
     def loading_count(self) -> int:
-        """Shards that are not loaded yet; until it is none, groups are missing here."""
+        """The number of shards that are not loaded yet. Reports do not contain the groups of these shards."""
         return self._coordinator.shard_count - sum(1 for _ in self._coordinator.shards())
 
     async def find(self, group_id: str) -> GroupView | None:
-        """The group as it is once all that its shard has decided is committed. Raises KafkaError if nobody knows."""
+        """Return the group, None if it does not exist. Waits until all earlier decisions of the group's shard are
+        committed. Raises KafkaError if the shard is unavailable."""
         asked = FetchOffsets(group_id=group_id, topics=())
         answer = answer_of(self._coordinator, asked, lambda answered: answered.error)
         error = await answer if isinstance(answer, Awaitable) else answer
@@ -83,16 +87,16 @@ class GroupReports:
         return None
 
     async def all(self) -> AsyncIterator[list[GroupView]]:
-        """Every group, in portions and in no order; those that go meanwhile are left out."""
+        """Generate all groups, in chunks and in no particular order, without groups that are deleted meanwhile."""
         for shard in list(self._coordinator.shards()):
             ids = group_ids(shard)
-            for first in range(0, len(ids), GROUPS_PER_TURN):
-                some = ids[first : first + GROUPS_PER_TURN]
+            for first in range(0, len(ids), GROUPS_PER_CHUNK):
+                some = ids[first : first + GROUPS_PER_CHUNK]
                 yield [group for one in some if (group := find_group(shard, one)) is not None]
                 await asyncio.sleep(0)
 
     async def page(self, after: str | None, count: int) -> list[GroupView]:
-        """The next groups behind `after`, in the order of their ids."""
+        """Return up to `count` groups whose ids sort after `after`, in the order of their ids."""
         first: list[str] = []
         for shard in list(self._coordinator.shards()):
             ids = group_ids(shard)
@@ -101,19 +105,20 @@ class GroupReports:
         return [group for one in first if (group := self._look_up(one)) is not None]
 
     async def report(self, groups: Iterable[GroupView], offsets_max: int) -> list[GroupReport]:
-        """Each with its offsets and their lag, as long as there is room for so many in all."""
+        """Return a report on each group with its committed offsets and their lag. All reports together have at most
+        `offsets_max` offsets."""
         taken: list[tuple[GroupView, list[tuple[str, int, CommittedOffset]], int]] = []
         readers: list[Reader] = []
         for number, group in enumerate(groups, start=1):
             offsets = list(islice(group.offsets(), offsets_max - len(readers)))
             readers += [Reader(topic, partition, one.offset, one.topic_id) for topic, partition, one in offsets]
             taken.append((group, offsets, group.offset_count - len(offsets)))
-            if number % GROUPS_PER_TURN == 0:
+            if number % GROUPS_PER_CHUNK == 0:
                 await asyncio.sleep(0)
         lags = iter(await self._lags.measure(readers))
         reports = []
         for group, offsets, left_out in taken:
             reports.append(GroupReport(group, [MeasuredOffset(*one, next(lags)) for one in offsets], left_out))
-            if len(reports) % REPORTS_PER_TURN == 0:
+            if len(reports) % REPORTS_PER_CHUNK == 0:
                 await asyncio.sleep(0)
         return reports

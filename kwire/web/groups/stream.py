@@ -1,18 +1,21 @@
-"""GET /consumer-groups/{group}/members/{member}/stream: the events of a member's partitions as they come.
+"""GET /consumer-groups/{group}/members/{member}/stream: a stream of the events of a member's partitions.
 
-The stream begins in each partition where the group has committed, follows the member's assignment as partitions come
-and go, and keeps the member alive as long as it is open: nobody has to poll, or to send heartbeats. It is lines of
-JSON, or Server-Sent Events if the request accepts those. Besides events there are marks: `assignment` (the partitions,
-the generation, and `stable` or `rebalancing`), `caught_up`, `lagging`, `gap`, and `closed` as the last word.
+The stream starts to read each assigned partition at its committed offset. When the assignment changes, the stream stops
+reading revoked partitions and starts to read new ones. The stream sends the member's heartbeats, so the client sends
+none. The format is NDJSON, or Server-Sent Events if the request accepts those. The stream contains events and control
+messages: `assignment` (the partitions, the generation, and the state `stable` or `rebalancing`), `caught_up`,
+`lagging`, `gap`, and `closed` as the last message.
 
-A partition that is to go to another member is let go of in order: nothing more of it is sent, what was sent is
-committed, and then the other member gets it.
+A revoked partition is released in three steps. The stream stops sending events of the partition. With auto-commit it
+commits the events that it has sent. Then it sends the heartbeat after which the coordinator may assign the partition to
+another member.
 
-With auto-commit the stream commits, every interval, what it had sent one interval before; and everything it has sent
-when a partition goes, the member leaves, or the stream ends by `limit`, by `timeout_ms` or because the node stops. Only
-what has arrived at the client's machine counts: a client that takes nothing commits nothing, and neither does a
-connection that breaks, so what was on its way comes again. Who has to know that an event is processed before it counts
-says `auto_commit=false` and commits by itself.
+With auto-commit the stream commits, after every interval, the events that it had sent one interval earlier. It commits
+all events that it has sent when a partition is revoked, when the member leaves, and when the stream ends because of
+`limit`, `timeout_ms` or a stop of the node. Only events that the client's machine has acknowledged are committed. So
+nothing is committed for a client that does not read, and after a lost connection the unacknowledged events are sent
+again. If a client must process an event before the event is committed, it sets `auto_commit=false` and commits the
+offsets itself.
 """
 
 import asyncio
@@ -24,68 +27,82 @@ from typing import Annotated, Literal
 import msgspec
 from aiohttp import hdrs, web
 
-from kwire.broker.subscriptions.marks import ROOM_NOT_FOUND, STOPPING, CaughtUp, Checkpoint, Closed, Gap, Lagging, Mark
-from kwire.broker.subscriptions.portions import Portion
-from kwire.broker.subscriptions.start import FROM_NEWEST, FROM_OLDEST, Start
-from kwire.broker.subscriptions.subscription import OnLag, SubscribeOptions, Subscription
-from kwire.coordinator.web_groups import Standing, WebGroups
+from kwire.coordinator.web_groups import MemberStatus, WebGroups
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange, StreamError
-from kwire.web.bodies import query_of
+from kwire.streams.subscriptions.control_messages import (
+    ROOM_NOT_FOUND,
+    STOPPING,
+    CaughtUp,
+    Checkpoint,
+    Closed,
+    ControlMessage,
+    Gap,
+    Lagging,
+)
+from kwire.streams.subscriptions.event_batches import EventBatch
+from kwire.streams.subscriptions.start import FROM_NEWEST, FROM_OLDEST, Start
+from kwire.streams.subscriptions.subscription import OnLag, SubscribeOptions, Subscription
 from kwire.web.groups.consumer_groups import MEMBER_PATH, TAG, groups_of, state_of
 from kwire.web.groups.encodings import ndjson_control, ndjson_events, sse_control, sse_events
+from kwire.web.requests.bodies import query_of
 from kwire.web.rooms.encodings import NDJSON_HEARTBEAT, SSE_HEARTBEAT
 from kwire.web.route import EVENT_STREAM, NDJSON, Answer, Route
-from kwire.web.services import WebServices
-from kwire.web.streaming import LAST_CHUNK, Outlet, check_streamable, chunked_head
-from kwire.web.streaming import stream as take_over
+from kwire.web.services import GroupServices
+from kwire.web.streaming.streaming import LAST_CHUNK, Outlet, check_streamable, chunked_head
+from kwire.web.streaming.streaming import stream as take_over
 from kwire.web.topics.events import TopicEvent
 
 log = logging.getLogger("kwire.web")
 
 LIMIT_MAX = 1_000_000
 TIMEOUT_MS_MAX = 86_400_000
-# Heartbeats of a stream: three in a session, and often enough to notice soon that a topic has more partitions.
+# A stream sends three heartbeats per session timeout, and at least one every HEARTBEAT_SECONDS_MAX, so that it detects
+# new partitions soon.
 HEARTBEATS_PER_SESSION = 3
 HEARTBEAT_SECONDS_MAX = 3.0
-# Changes of a group come in bursts; a moment later all of one are known.
-FOLLOW_DELAY_SECONDS = 0.003
-# How long a partition that goes to another member, and a member that leaves, wait for the client to take what it was
-# sent; and how often that is looked at. A node that stops does not wait much longer.
-TAKING_SECONDS_MAX = 1.0
-TAKING_PAUSE_SECONDS = 0.002
-# The same where nobody waits but the client; half of a session at the most.
-SLOW_TAKING_SECONDS_MAX = 30.0
-# Until a member whose stream says nothing of it has checked in.
+# The delay between a change of the group and the heartbeat. Changes within the delay are handled by one heartbeat.
+SYNC_DELAY_SECONDS = 0.003
+# Before the last commit of a partition, the stream waits until the client has received the events that were sent.
+# DRAIN_SECONDS_MAX is the maximum wait if a partition is revoked, the member leaves or the node stops. A stopping node
+# does not wait much longer for its streams. DRAIN_POLL_SECONDS is the interval of the check.
+DRAIN_SECONDS_MAX = 1.0
+DRAIN_POLL_SECONDS = 0.002
+# The maximum wait if the stream ends because of `limit` or `timeout_ms`, when no other member waits for the partitions.
+# Every wait is at most half of the session timeout.
+SLOW_DRAIN_SECONDS_MAX = 30.0
+# The assumed session timeout before the first heartbeat.
 SESSION_SECONDS_MIN = 1.0
-# A line that says nothing, so that a client that is gone is noticed.
+# After this time without output the stream sends an empty line or comment, so that a lost connection is detected.
 IDLE_SECONDS = 10.0
-# What ends a stream because the member is no member any more, or there is nothing to read.
+# Errors that end a stream: the member was removed, or the group or topic does not exist.
 FINAL_ERRORS = frozenset(
     {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 )
 
-# A group never loses events because a reader is slow.
+# Events are never skipped for a slow client.
 OPTIONS = SubscribeOptions(on_lag=OnLag.CATCHUP)
 
 
 class StreamQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     auto_commit: (
         Annotated[
-            bool, msgspec.Meta(description="Commit what was sent; by default as kwire.rest.groups.auto.commit says.")
+            bool,
+            msgspec.Meta(description="Commit the events that were sent. The default is kwire.rest.groups.auto.commit."),
         ]
         | None
     ) = None
     reset: Annotated[
-        Literal["earliest", "latest"], msgspec.Meta(description="Where to begin if nothing is committed.")
+        Literal["earliest", "latest"], msgspec.Meta(description="Where to start if nothing is committed.")
     ] = "earliest"
-    limit: Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX, description="End after so many events.")] | None = None
-    timeout_ms: (
-        Annotated[int, msgspec.Meta(ge=0, le=TIMEOUT_MS_MAX, description="End after so many milliseconds.")] | None
-    ) = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX, description="End after this number of events.")] | None = (
+        None
+    )
+    timeout_ms: Annotated[int, msgspec.Meta(ge=0, le=TIMEOUT_MS_MAX, description="End after this time.")] | None = None
 
 
 class GroupControl(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A mark. `assignment` has the first fields, `closed` the code and reason, the others a place in a partition."""
+    """A control message. `assignment` has the fields from `group_id` to `state`. `closed` has `group_id`, `code` and
+    `reason`. All others have `topic`, `partition_id` and `offset`."""
 
     control: Literal["assignment", "caught_up", "lagging", "gap", "closed"]
     group_id: str | None = None
@@ -103,76 +120,78 @@ class GroupControl(msgspec.Struct, kw_only=True, omit_defaults=True):
     reason: str | None = None
 
 
-class Ending(msgspec.Struct):
-    """Why a stream ends, whether what it has sent counts, and how long the client may take for it."""
+class StreamEnd(msgspec.Struct):
+    """Why and how a stream ends. If `is_committed`, the stream waits up to `drain_seconds_max` until the client has
+    received the events that were sent, and then commits them."""
 
     code: str
     reason: str
     is_committed: bool
-    taking_seconds_max: float
+    drain_seconds_max: float
 
 
 class GroupStream:
-    """One member's stream: the session of its connection, and the sink of a subscription for each partition.
+    """The stream of one member: the session of its connection, and the sink of one subscription for each partition.
 
-    What has to wait (check-ins, commits, subscribing) is done by one worker, one after the other; it exists only while
-    there is something to do.
+    One task, the worker, runs the operations that wait (heartbeats, commits, subscribing) one after the other. The task
+    exists only while there are such operations.
     """
 
     def __init__(
-        self, services: WebServices, group_id: str, member_id: str, query: StreamQuery, is_sse: bool, outlet: Outlet
+        self, services: GroupServices, group_id: str, member_id: str, query: StreamQuery, is_sse: bool, outlet: Outlet
     ) -> None:
-        config = services.config.rest_groups
+        config = services.port.config.rest_groups
         self._services = services
         self._groups: WebGroups = services.web_groups
         self._group_id = group_id
         self._member_id = member_id
         self._reset = FROM_OLDEST if query.reset == "earliest" else FROM_NEWEST
-        self._left = query.limit
+        self._remaining = query.limit
         self._is_auto_commit = config.is_auto_commit if query.auto_commit is None else query.auto_commit
         self._commit_seconds = config.auto_commit_interval_ms / 1000
         self._outlet = outlet
         self._events_of = sse_events if is_sse else ndjson_events
         self._control = sse_control if is_sse else ndjson_control
-        self._silence = SSE_HEARTBEAT if is_sse else NDJSON_HEARTBEAT
+        self._keepalive_line = SSE_HEARTBEAT if is_sse else NDJSON_HEARTBEAT
 
         self._loop = asyncio.get_running_loop()
         self._readers: dict[int, Subscription] = {}
         self._partition_of: dict[Subscription, int] = {}
-        # Where a portion was cut because the limit was reached.
+        # The next offset to read, for partitions whose last batch was truncated because of `limit`.
         self._cuts: dict[int, int] = {}
-        self._told: tuple[object, ...] = ()
+        self._sent_assignment: tuple[object, ...] = ()
         self._generation = 0
         self._session_seconds = SESSION_SECONDS_MIN
-        # What had been sent one interval ago, or longer if the client has not taken it, and what is committed.
         self._written_bytes = 0
-        # So much had been written when the last event was.
+        # The value of `_written_bytes` after the last events were written.
         self._events_bytes = 0
+        # The positions that the next auto-commit commits, once the client has received the first `_sent_before_bytes`
+        # bytes. The commit happens at least one interval after these positions were stored.
         self._sent_before: dict[int, int] = {}
         self._sent_before_bytes = 0
         self._committed: dict[int, int] = {}
         self._sent_at = self._loop.time()
 
         self._is_lost = False
-        self._is_moved = True
+        self._is_sync_due = True
         self._is_commit_due = False
-        self._ending: Ending | None = None
-        self._has_finished = asyncio.Event()
+        self._ending: StreamEnd | None = None
+        self._is_finished = asyncio.Event()
         self._worker: asyncio.Task[None] | None = None
-        self._follow_timer: asyncio.TimerHandle | None = None
+        self._sync_timer: asyncio.TimerHandle | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._groups.coordinator.watch(group_id, self._moved)
+        self._groups.coordinator.watch(group_id, self._assignment_changed)
         self._groups.begin_reading(group_id, member_id, self)
         if query.timeout_ms is not None:
-            self._later("end", query.timeout_ms / 1000, self._time_is_up)
+            self._later("end", query.timeout_ms / 1000, self._timeout_expired)
         if self._is_auto_commit:
-            self._later("commit", self._commit_seconds, self._commit_is_due)
-        self._work_on()
+            self._later("commit", self._commit_seconds, self._request_commit)
+        self._wake_worker()
 
     # --- the session
 
     def received(self, data: bytes) -> None:
-        """Whatever a client sends behind its request means nothing here."""
+        """Ignore bytes that the client sends after the request."""
 
     def writable(self) -> None:
         for reader in tuple(self._readers.values()):
@@ -180,76 +199,78 @@ class GroupStream:
 
     def tick(self, now: float) -> None:
         if now - self._sent_at >= IDLE_SECONDS and self._outlet.is_writable:
-            self._write(self._silence)
+            self._write(self._keepalive_line)
 
     def stop(self) -> None:
         self._end(STOPPING, "the server is stopping")
 
     def lost(self) -> None:
         self._is_lost = True
-        self._rest()
+        self._stop_watching()
         self._groups.end_reading(self._group_id, self._member_id, self)
         for partition in tuple(self._readers):
             self._stop_reading(partition)
         if self._worker is None:
-            self._has_finished.set()
+            self._is_finished.set()
 
-    def _rest(self) -> None:
-        """Nothing more is to be done when time has passed or partitions move."""
+    def _stop_watching(self) -> None:
+        """Cancel the timers and stop watching the group."""
         for timer in self._timers.values():
             timer.cancel()
-        if self._follow_timer is not None:
-            self._follow_timer.cancel()
-        self._groups.coordinator.unwatch(self._group_id, self._moved)
+        if self._sync_timer is not None:
+            self._sync_timer.cancel()
+        self._groups.coordinator.unwatch(self._group_id, self._assignment_changed)
 
     # --- the reader of a member
 
     def replaced(self) -> None:
-        self._end("Replaced", "the member reads over another connection now", is_committed=False)
+        self._end("Replaced", "the member has opened another stream", is_committed=False)
 
     async def leave(self) -> None:
         self._end("Left", "the member has left the group")
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(2 * TAKING_SECONDS_MAX):
-                await self._has_finished.wait()
+            async with asyncio.timeout(2 * DRAIN_SECONDS_MAX):
+                await self._is_finished.wait()
 
     # --- the sink
 
     def is_writable(self) -> bool:
         return self._outlet.is_writable and self._ending is None
 
-    def send_events(self, subscription: Subscription, portion: Portion) -> None:
+    def send_events(self, subscription: Subscription, batch: EventBatch) -> None:
         partition = self._partition_of[subscription]
-        if self._left is None:
-            self._write_events(portion.encoded(self._events_of(partition)))
+        if self._remaining is None:
+            self._write_events(batch.encoded(self._events_of(partition)))
             return
-        events = portion.events[: self._left]
-        self._left -= len(events)
-        if len(events) < len(portion.events):
+        events = batch.events[: self._remaining]
+        self._remaining -= len(events)
+        if len(events) < len(batch.events):
             self._cuts.setdefault(partition, events[-1].offset + 1 if events else subscription.position)
         if events:
-            self._write_events(self._events_of(partition)(portion.name, events))
-        if self._left == 0:
-            self._end("LimitReached", "limit events were sent", taking_seconds_max=SLOW_TAKING_SECONDS_MAX)
+            self._write_events(self._events_of(partition)(batch.name, events))
+        if self._remaining == 0:
+            self._end("LimitReached", "the limit of events was reached", drain_seconds_max=SLOW_DRAIN_SECONDS_MAX)
 
-    def send_mark(self, subscription: Subscription, mark: Mark) -> None:
+    def send_control(self, subscription: Subscription, message: ControlMessage) -> None:
         partition = self._partition_of.get(subscription)
-        if partition is None or self._ending is not None or isinstance(mark, Checkpoint):
+        if partition is None or self._ending is not None or isinstance(message, Checkpoint):
             return
-        place: dict[str, object] = {"topic": subscription.name, "partition_id": partition, "offset": mark.offset}
-        match mark:
+        location: dict[str, object] = {"topic": subscription.name, "partition_id": partition, "offset": message.offset}
+        match message:
             case CaughtUp():
-                self._tell("caught_up", place)
+                self._write_control("caught_up", location)
             case Lagging():
-                self._tell("lagging", {**place, "behind": mark.behind})
+                self._write_control("lagging", {**location, "behind": message.behind})
             case Gap(from_offset, to_offset, reason):
-                self._tell("gap", {**place, "from_offset": from_offset, "to_offset": to_offset, "reason": reason})
+                self._write_control(
+                    "gap", {**location, "from_offset": from_offset, "to_offset": to_offset, "reason": reason}
+                )
             case Closed(code, reason, _):
                 if code == ROOM_NOT_FOUND:
                     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
                 self._end(code, reason, is_committed=code == STOPPING)
 
-    def _tell(self, control: str, facts: dict[str, object]) -> None:
+    def _write_control(self, control: str, facts: dict[str, object]) -> None:
         self._write(self._control(control, facts))
 
     def _write_events(self, data: bytes) -> None:
@@ -261,39 +282,40 @@ class GroupStream:
         self._written_bytes += len(data)
         self._outlet.write(data)
 
-    # --- what happens, and what it asks of the worker
+    # --- triggers of the worker
 
-    def _moved(self) -> None:
-        """Partitions of the group may move. Called amid a decision of the coordinator."""
-        if self._follow_timer is None and not self._is_moved:
-            self._follow_timer = self._loop.call_later(FOLLOW_DELAY_SECONDS, self._follow_now)
+    def _assignment_changed(self) -> None:
+        """Schedule a heartbeat, because the assignment may have changed. Called while the coordinator applies a
+        decision."""
+        if self._sync_timer is None and not self._is_sync_due:
+            self._sync_timer = self._loop.call_later(SYNC_DELAY_SECONDS, self._request_sync)
 
-    def _follow_now(self) -> None:
-        self._follow_timer = None
-        self._is_moved = True
-        self._work_on()
+    def _request_sync(self) -> None:
+        self._sync_timer = None
+        self._is_sync_due = True
+        self._wake_worker()
 
-    def _time_is_up(self) -> None:
-        self._end("TimeIsUp", "timeout_ms is over", taking_seconds_max=SLOW_TAKING_SECONDS_MAX)
+    def _timeout_expired(self) -> None:
+        self._end("TimeIsUp", "timeout_ms has expired", drain_seconds_max=SLOW_DRAIN_SECONDS_MAX)
 
-    def _commit_is_due(self) -> None:
+    def _request_commit(self) -> None:
         self._is_commit_due = True
-        self._later("commit", self._commit_seconds, self._commit_is_due)
-        self._work_on()
+        self._later("commit", self._commit_seconds, self._request_commit)
+        self._wake_worker()
 
     def _end(
-        self, code: str, reason: str, *, is_committed: bool = True, taking_seconds_max: float = TAKING_SECONDS_MAX
+        self, code: str, reason: str, *, is_committed: bool = True, drain_seconds_max: float = DRAIN_SECONDS_MAX
     ) -> None:
         if self._ending is None:
-            self._ending = Ending(code, reason, is_committed and self._is_auto_commit, taking_seconds_max)
-            self._work_on()
+            self._ending = StreamEnd(code, reason, is_committed and self._is_auto_commit, drain_seconds_max)
+            self._wake_worker()
 
     def _later(self, name: str, seconds: float, call: Callable[[], None]) -> None:
         if name in self._timers:
             self._timers[name].cancel()
         self._timers[name] = self._loop.call_later(seconds, call)
 
-    def _work_on(self) -> None:
+    def _wake_worker(self) -> None:
         if self._worker is None and not self._is_lost:
             self._worker = self._loop.create_task(self._work())
 
@@ -303,12 +325,12 @@ class GroupStream:
                 if self._ending is not None:
                     await self._finish(self._ending)
                     return
-                if self._is_moved:
-                    self._is_moved = False
-                    await self._follow()
+                if self._is_sync_due:
+                    self._is_sync_due = False
+                    await self._sync_assignment()
                 elif self._is_commit_due:
                     self._is_commit_due = False
-                    await self._commit_what_was_taken()
+                    await self._commit_received()
                 else:
                     return
         except Exception:
@@ -317,50 +339,50 @@ class GroupStream:
         finally:
             self._worker = None
             if self._is_lost or self._ending is not None:
-                self._has_finished.set()
+                self._is_finished.set()
 
     # --- the worker
 
-    async def _follow(self) -> None:
-        """Check in, let go of what is not the member's any more, begin to read what is new."""
+    async def _sync_assignment(self) -> None:
+        """Send a heartbeat, release revoked partitions and start to read new ones."""
         try:
-            standing = await self._groups.check_in(self._group_id, self._member_id, list(self._readers))
+            member_status = await self._groups.heartbeat(self._group_id, self._member_id, list(self._readers))
             if self._is_lost:
                 return
-            self._session_seconds = standing.session_timeout_ms / 1000
-            self._generation = standing.generation
-            gone = [one for one in self._readers if one not in standing.partitions]
-            if gone:
-                sent = {one: self._position(one) for one in gone}
-                for partition in gone:
+            self._session_seconds = member_status.session_timeout_ms / 1000
+            self._generation = member_status.generation
+            revoked = [one for one in self._readers if one not in member_status.partitions]
+            if revoked:
+                sent = {one: self._position(one) for one in revoked}
+                for partition in revoked:
                     self._stop_reading(partition)
-                if self._is_auto_commit and await self._is_all_taken():
+                if self._is_auto_commit and await self._is_drained():
                     await self._commit(sent)
-                # Once more: this is what lets the others have them.
-                self._is_moved = True
-            self._tell_assignment(standing)
-            await self._begin_reading([one for one in standing.partitions if one not in self._readers])
+                # Send another heartbeat: it confirms the release, so that other members get the partitions.
+                self._is_sync_due = True
+            self._send_assignment(member_status)
+            await self._begin_reading([one for one in member_status.partitions if one not in self._readers])
         except KafkaError as error:
             if error.code in FINAL_ERRORS:
                 self._end(error.code.name, str(error), is_committed=False)
                 return
-            log.info("group %s: the stream of %s tries again: %s", self._group_id, self._member_id, error)
+            log.info("group %s: the heartbeat of member %s is retried: %s", self._group_id, self._member_id, error)
         if not self._is_lost:
             seconds = min(HEARTBEAT_SECONDS_MAX, self._session_seconds / HEARTBEATS_PER_SESSION)
-            self._later("heartbeat", seconds, self._follow_now)
+            self._later("heartbeat", seconds, self._request_sync)
 
-    def _tell_assignment(self, standing: Standing) -> None:
-        told = (standing.generation, tuple(standing.partitions), standing.is_rebalancing)
-        if told != self._told and not self._is_lost:
-            self._told = told
+    def _send_assignment(self, member_status: MemberStatus) -> None:
+        assignment = (member_status.generation, tuple(member_status.partitions), member_status.is_rebalancing)
+        if assignment != self._sent_assignment and not self._is_lost:
+            self._sent_assignment = assignment
             facts: dict[str, object] = {
                 "group_id": self._group_id,
                 "member_id": self._member_id,
-                "generation": standing.generation,
-                "partitions": list(standing.partitions),
-                "state": state_of(standing),
+                "generation": member_status.generation,
+                "partitions": list(member_status.partitions),
+                "state": state_of(member_status),
             }
-            self._tell("assignment", facts)
+            self._write_control("assignment", facts)
 
     async def _begin_reading(self, partitions: list[int]) -> None:
         if not partitions:
@@ -378,7 +400,7 @@ class GroupStream:
                     reader = await subscribe(topic.name, reading, start, self, OPTIONS)
                 except OffsetOutOfRange as error:
                     reader = await subscribe(topic.name, reading, FROM_OLDEST, self, OPTIONS)
-                    self._tell_lost(topic.name, index, error)
+                    self._send_retention_gap(topic.name, index, error)
             except StreamError as error:
                 self._end(error.code, error.message)
                 return
@@ -391,11 +413,11 @@ class GroupStream:
             self._partition_of[reader] = index
             reader.begin()
 
-    def _tell_lost(self, topic: str, partition: int, error: OffsetOutOfRange) -> None:
-        """Retention was faster than the group."""
-        place: dict[str, object] = {"topic": topic, "partition_id": partition, "offset": error.oldest - 1}
+    def _send_retention_gap(self, topic: str, partition: int, error: OffsetOutOfRange) -> None:
+        """Send a `gap`, because retention has deleted events that the group had not read."""
+        location: dict[str, object] = {"topic": topic, "partition_id": partition, "offset": error.oldest - 1}
         gap: dict[str, object] = {"from_offset": error.requested, "to_offset": error.oldest - 1, "reason": "retention"}
-        self._tell("gap", place | gap)
+        self._write_control("gap", location | gap)
 
     def _stop_reading(self, partition: int) -> None:
         reader = self._readers.pop(partition)
@@ -407,79 +429,80 @@ class GroupStream:
     def _position(self, partition: int) -> int:
         return self._cuts.get(partition, self._readers[partition].position)
 
-    async def _commit_what_was_taken(self) -> None:
-        if not self._has_taken(self._sent_before_bytes):
+    async def _commit_received(self) -> None:
+        if not self._has_received(self._sent_before_bytes):
             return
         try:
             await self._commit(self._sent_before)
         except KafkaError as error:
-            # Who is no member any more hears it at the next check-in; everything else is tried again.
-            log.info("group %s: %s could not commit: %s", self._group_id, self._member_id, error)
+            # The next interval retries the commit. If the member was removed, the next heartbeat ends the stream.
+            log.info("group %s: the commit of member %s is retried: %s", self._group_id, self._member_id, error)
         self._sent_before = {one: self._position(one) for one in self._readers}
         self._sent_before_bytes = self._events_bytes
 
-    def _has_taken(self, written_bytes: int) -> bool:
-        """Whether so much of what was written is with the client's machine."""
+    def _has_received(self, written_bytes: int) -> bool:
+        """Return whether the client's machine has received the first `written_bytes` bytes of the stream."""
         return self._written_bytes - self._outlet.unsent_bytes >= written_bytes
 
-    async def _is_all_taken(self, seconds_max: float = TAKING_SECONDS_MAX) -> bool:
-        """Whether the client's machine has all events that were sent; if not, it gets a while for it."""
+    async def _is_drained(self, seconds_max: float = DRAIN_SECONDS_MAX) -> bool:
+        """Wait up to `seconds_max` until the client's machine has received all events that were sent. Return whether it
+        has."""
         deadline = self._loop.time() + min(seconds_max, self._session_seconds / 2)
-        while not (is_taken := self._has_taken(self._events_bytes)):
+        while not (is_received := self._has_received(self._events_bytes)):
             if self._is_lost or self._loop.time() >= deadline:
                 break
-            await asyncio.sleep(TAKING_PAUSE_SECONDS)
-        return is_taken
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
+        return is_received
 
     async def _commit(self, positions: dict[int, int]) -> None:
-        news = [(one, offset) for one, offset in positions.items() if self._committed.get(one) != offset]
-        if news:
-            await self._groups.commit(self._group_id, news, member_id=self._member_id, generation=self._generation)
-            self._committed.update((one, offset) for one, offset in news if one in self._readers)
+        changed = [(one, offset) for one, offset in positions.items() if self._committed.get(one) != offset]
+        if changed:
+            await self._groups.commit(self._group_id, changed, member_id=self._member_id, generation=self._generation)
+            self._committed.update((one, offset) for one, offset in changed if one in self._readers)
 
-    async def _finish(self, ending: Ending) -> None:
+    async def _finish(self, ending: StreamEnd) -> None:
         sent = {one: self._position(one) for one in self._readers}
         for partition in tuple(self._readers):
             self._stop_reading(partition)
-        self._rest()
-        if ending.is_committed and await self._is_all_taken(ending.taking_seconds_max):
+        self._stop_watching()
+        if ending.is_committed and await self._is_drained(ending.drain_seconds_max):
             try:
                 await self._commit(sent)
             except KafkaError as error:
-                log.info("group %s: %s ended without its last commit: %s", self._group_id, self._member_id, error)
-        self._tell("closed", {"group_id": self._group_id, "code": ending.code, "reason": ending.reason})
+                log.info("group %s: the last commit of member %s failed: %s", self._group_id, self._member_id, error)
+        self._write_control("closed", {"group_id": self._group_id, "code": ending.code, "reason": ending.reason})
         self._outlet.write(LAST_CHUNK)
         self._outlet.close()
 
 
-async def stream_group(services: WebServices, request: web.Request) -> web.StreamResponse:
+async def stream_group(services: GroupServices, request: web.Request) -> web.StreamResponse:
     groups = groups_of(services)
     check_streamable(request)
     query = query_of(request, StreamQuery)
     group_id, member_id = request.match_info["group"], request.match_info["member"]
-    # Who is no member is told so by a status.
-    await groups.check_in(group_id, member_id, None)
+    # If the member is unknown, this fails with an HTTP status, before the stream begins.
+    await groups.heartbeat(group_id, member_id, None)
     is_sse = EVENT_STREAM in request.headers.get(hdrs.ACCEPT, "")
     return await take_over(
-        services,
+        services.port,
         request,
         chunked_head(request, EVENT_STREAM if is_sse else NDJSON),
         lambda outlet: GroupStream(services, group_id, member_id, query, is_sse, outlet),
     )
 
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Route[GroupServices], ...] = (
     Route(
         "GET",
         "/consumer-groups/{group}/members/{member}/stream",
         stream_group,
-        "The events of a member's partitions, as they come",
-        "Lines of JSON, or Server-Sent Events if the request accepts `text/event-stream`. While it is open the member "
+        "Stream the events of a member's partitions",
+        "NDJSON, or Server-Sent Events if the request accepts `text/event-stream`. While the stream is open the member "
         "needs no heartbeats. A member has one stream: a second one ends the first.",
         tag=TAG,
         parameters=MEMBER_PATH,
         query=StreamQuery,
-        answers={200: Answer("Events and marks.", {NDJSON: TopicEvent | GroupControl, EVENT_STREAM: None})},
+        answers={200: Answer("Events and control messages.", {NDJSON: TopicEvent | GroupControl, EVENT_STREAM: None})},
         is_streaming=True,
     ),
 )

@@ -1,33 +1,34 @@
-"""GET /healthz: the process answers. GET /readyz: logs loaded, listeners open, no shutdown begun."""
+"""GET /healthz shows whether the process is alive. GET /readyz shows whether the node is ready: the logs are loaded,
+the listeners are open and the node is not stopping."""
 
 import msgspec
 from aiohttp import web
 
 from kwire.web.route import JSON, Answer, Route
-from kwire.web.services import WebServices
+from kwire.web.services import MonitoringServices
 
 
 class Health(msgspec.Struct, kw_only=True):
     status: str
 
 
-async def alive(services: WebServices, request: web.Request) -> web.Response:
+async def alive(services: MonitoringServices, request: web.Request) -> web.Response:
     return web.json_response({"status": "alive"})
 
 
-async def ready(services: WebServices, request: web.Request) -> web.Response:
+async def ready(services: MonitoringServices, request: web.Request) -> web.Response:
     if services.is_ready():
         return web.json_response({"status": "ready"})
     return web.json_response({"status": "not ready"}, status=503)
 
 
-ROUTES: tuple[Route, ...] = (
-    Route("GET", "/healthz", alive, summary="Does the process answer?", answers={200: Health}),
+ROUTES: tuple[Route[MonitoringServices], ...] = (
+    Route("GET", "/healthz", alive, summary="Whether the process is alive", answers={200: Health}),
     Route(
         "GET",
         "/readyz",
         ready,
-        summary="Is the node ready to serve?",
+        summary="Whether the node is ready to serve requests",
         answers={200: Health, 503: Answer("Starting or stopping.", {JSON: Health})},
     ),
 )

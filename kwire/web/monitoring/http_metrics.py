@@ -1,17 +1,17 @@
-"""Memory and connections of the HTTP port, as Prometheus families; a part of GET /metrics."""
+"""Metrics of the HTTP port's memory and connections; a part of GET /metrics."""
 
 from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from kwire.web.services import WebServices
+from kwire.web.services import PortServices
 
 
-def http_families(services: WebServices) -> Iterator[Metric]:
-    memory, metrics = services.memory, services.http_metrics
+def http_families(port: PortServices) -> Iterator[Metric]:
+    memory, metrics = port.memory, port.http_metrics
     yield GaugeMetricFamily(
         "kwire_http_memory_used_bytes",
-        "Memory that bodies and large answers of the HTTP port hold.",
+        "Memory used by request bodies and large answers of the HTTP port.",
         value=memory.used_bytes,
     )
     yield GaugeMetricFamily("kwire_http_memory_waiting", "HTTP requests that wait for memory.", value=memory.waiting)
@@ -24,7 +24,7 @@ def http_families(services: WebServices) -> Iterator[Metric]:
         value=metrics.connections_refused,
     )
     closed = CounterMetricFamily(
-        "kwire_http_connections_closed", "HTTP connections this node ended, by reason.", labels=["reason"]
+        "kwire_http_connections_closed", "HTTP connections closed by this node, by reason.", labels=["reason"]
     )
     closed.add_metric(["stuck"], metrics.closed_stuck)
     yield closed

@@ -1,9 +1,9 @@
-"""GET /metrics: every number of this node in Prometheus' text format. Each metric is declared once, here, in
-`storage_metrics.py` or in `group_metrics.py`.
+"""GET /metrics: all metrics of this node in Prometheus' text format. Each metric is declared in this module or in a
+module that this module imports.
 
-Families are built when asked for, from plain counters, so series of deleted topics vanish by themselves. Labels are
-bounded: API names are a fixed set; with more topics than a bound, those in use since the start have series of their
-own, up to that bound, and all others are summed up under one name.
+Each request creates the metric families again from plain counters, so the series of deleted topics disappear. The
+number of series is bounded. API names are a fixed set. If there are more than TOPIC_SERIES_MAX topics, at most that
+many of the topics used since the start have their own series. One further series has the sum of all other topics.
 """
 
 import os
@@ -19,30 +19,31 @@ from prometheus_client.registry import Collector
 from kwire.metrics import LATENCY_BOUNDS
 from kwire.web.events.file_metrics import event_file_families
 from kwire.web.groups.metrics import group_text
-from kwire.web.http_metrics import http_families
+from kwire.web.monitoring.http_metrics import http_families
+from kwire.web.monitoring.storage_metrics import storage_families
+from kwire.web.monitoring.transaction_metrics import transaction_families
 from kwire.web.rooms.metrics import room_families
 from kwire.web.route import TEXT, Answer, Route
-from kwire.web.services import WebServices
-from kwire.web.storage_metrics import storage_families
-from kwire.web.transaction_metrics import transaction_families
+from kwire.web.services import MonitoringServices
 from kwire.web.webhooks.metrics import webhook_families
 
 TOPIC_SERIES_MAX = 1000
 
 
-async def scrape(services: WebServices, request: web.Request) -> web.Response:
-    await services.stored_sizes.measure()
-    sizes, others = await services.stored_sizes.by_topic(TOPIC_SERIES_MAX)
+async def scrape(services: MonitoringServices, request: web.Request) -> web.Response:
+    await services.storage.stored_sizes.measure()
+    sizes, others = await services.storage.stored_sizes.by_topic(TOPIC_SERIES_MAX)
     registry = CollectorRegistry(auto_describe=False)
     registry.register(NodeCollector(services, sizes, others))
-    body = generate_latest(registry) + await group_text(services.groups)
+    body = generate_latest(registry) + await group_text(services.reports)
     return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 class NodeCollector(Collector):
-    """`sizes` are the bytes of each topic that has a series of its own, `other_bytes` those of all others."""
+    """Collects all metrics except those of groups. `sizes` has the size of each topic with its own series.
+    `other_bytes` is the total size of all other topics."""
 
-    def __init__(self, services: WebServices, sizes: Mapping[str, int], other_bytes: int) -> None:
+    def __init__(self, services: MonitoringServices, sizes: Mapping[str, int], other_bytes: int) -> None:
         self._services = services
         self._sizes = sizes
         self._other_bytes = other_bytes
@@ -53,13 +54,15 @@ class NodeCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         yield from self._requests()
         yield from self._connections()
-        yield from http_families(self._services)
+        yield from http_families(self._services.port)
         yield from self._fetch_sessions()
-        yield from storage_families(self._services, self._sizes, self._other_bytes)
-        yield from room_families(self._services)
-        yield from webhook_families(self._services)
-        yield from event_file_families(self._services)
-        yield from transaction_families(self._services)
+        yield from storage_families(self._services.storage, self._sizes, self._other_bytes)
+        yield from room_families(self._services.rooms)
+        if self._services.webhook_statistics is not None:
+            yield from webhook_families(self._services.webhook_statistics())
+        if self._services.event_files is not None:
+            yield from event_file_families(self._services.event_files, self._services.port.clock)
+        yield from transaction_families(self._services.transactions, self._services.port.clock)
         yield from self._loop()
         yield from self._process()
 
@@ -67,7 +70,9 @@ class NodeCollector(Collector):
         metrics = self._services.server_metrics
         requests = CounterMetricFamily("kwire_server_requests", "Requests answered, by API.", labels=["api"])
         seconds = HistogramMetricFamily(
-            "kwire_server_request_seconds", "From a request's last byte to its answer, waits included.", labels=["api"]
+            "kwire_server_request_seconds",
+            "Time from the last byte of a request to its answer, waits included.",
+            labels=["api"],
         )
         for key, latency in metrics.requests.items():
             if not latency.count:
@@ -90,13 +95,13 @@ class NodeCollector(Collector):
         metrics = self._services.server_metrics
         yield GaugeMetricFamily("kwire_server_connections", "Open Kafka connections.", value=metrics.connections)
         accepted = CounterMetricFamily(
-            "kwire_server_connections_opened", "Kafka connections by what became of them at the door.", labels=["fate"]
+            "kwire_server_connections_opened", "Kafka connections, accepted or refused.", labels=["fate"]
         )
         accepted.add_metric(["accepted"], metrics.connections_accepted)
         accepted.add_metric(["refused"], metrics.connections_refused)
         yield accepted
         closed = CounterMetricFamily(
-            "kwire_server_connections_closed", "Connections this node ended.", labels=["reason"]
+            "kwire_server_connections_closed", "Kafka connections closed by this node, by reason.", labels=["reason"]
         )
         closed.add_metric(["idle"], metrics.connections_idled)
         closed.add_metric(["failed"], metrics.connections_failed)
@@ -104,15 +109,13 @@ class NodeCollector(Collector):
 
     def _fetch_sessions(self) -> Iterator[Metric]:
         sessions = self._services.fetch_sessions
-        yield GaugeMetricFamily(
-            "kwire_broker_fetch_sessions", "Readers that are remembered between two fetches.", value=len(sessions)
-        )
+        yield GaugeMetricFamily("kwire_broker_fetch_sessions", "Open fetch sessions.", value=len(sessions))
         yield GaugeMetricFamily(
             "kwire_broker_fetch_session_partitions", "Partitions of all fetch sessions.", value=sessions.partition_count
         )
         yield CounterMetricFamily(
             "kwire_broker_fetch_session_evictions",
-            "Fetch sessions that gave way to others.",
+            "Fetch sessions evicted to make room for others.",
             value=sessions.eviction_count,
         )
 
@@ -120,25 +123,25 @@ class NodeCollector(Collector):
         metrics = self._services.loop_metrics
         yield GaugeMetricFamily(
             "kwire_loop_stall_seconds_max",
-            "The longest the event loop was held up by its own work since the start.",
+            "The longest time the event loop was blocked by its own work since the start.",
             value=metrics.stall_seconds_max,
         )
         yield CounterMetricFamily("kwire_loop_stalls", "Stalls of the event loop above 50 ms.", value=metrics.stalls)
         yield GaugeMetricFamily(
             "kwire_loop_run_queue_wait_seconds_max",
-            "The longest the event loop waited for a processor between two looks of its watch.",
+            "The longest time the event loop waited for a processor between two probes.",
             value=metrics.run_queue_wait_seconds_max,
         )
         yield CounterMetricFamily(
             "kwire_loop_run_queue_wait_seconds",
-            "Time the event loop was ready but had no processor.",
+            "Time the event loop was runnable but had no processor.",
             value=metrics.run_queue_wait_seconds,
         )
 
     def _open_descriptors(self) -> int:
         try:
             return len(os.listdir("/proc/self/fd"))
-        except OSError:  # no descriptor is left to read it with
+        except OSError:  # no file descriptor is free to read the directory
             return self._services.descriptors.limit
 
     def _descriptors(self) -> Iterator[Metric]:
@@ -146,12 +149,12 @@ class NodeCollector(Collector):
         yield GaugeMetricFamily("process_max_fds", "File descriptors that may be open.", value=descriptors.limit)
         yield GaugeMetricFamily(
             "kwire_process_reserved_fds",
-            "File descriptors that connections leave to the log.",
+            "File descriptors reserved for the log; connections cannot use them.",
             value=descriptors.reserved_count,
         )
         refused = CounterMetricFamily(
             "kwire_server_descriptor_refusals",
-            "Connections that were refused because the descriptors left are kept for the log.",
+            "Connections refused because the remaining descriptors are reserved for the log.",
             labels=["kind"],
         )
         for kind, count in descriptors.refused.items():
@@ -168,7 +171,7 @@ class NodeCollector(Collector):
         try:
             with open("/proc/self/status") as status:
                 memory = {one.split(":")[0]: one.split()[1] for one in status if one.startswith(("VmRSS", "RssAnon"))}
-        except OSError:  # no descriptor is left to read it with
+        except OSError:  # no file descriptor is free to read the file
             return
         yield GaugeMetricFamily(
             "process_resident_memory_bytes",
@@ -177,17 +180,17 @@ class NodeCollector(Collector):
         )
         yield GaugeMetricFamily(
             "kwire_process_anonymous_memory_bytes",
-            "Memory in use without mapped files: what the process itself needs.",
+            "Memory in use without mapped files.",
             value=int(memory["RssAnon"]) * 1024,
         )
 
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Route[MonitoringServices], ...] = (
     Route(
         "GET",
         "/metrics",
         scrape,
-        summary="Every number of this node, for Prometheus",
+        summary="All metrics of this node, for Prometheus",
         answers={200: Answer("Prometheus' text format.", {TEXT: str})},
     ),
 )

@@ -1,28 +1,29 @@
-"""What the logs and their keepers have to say, as Prometheus families; a part of GET /metrics."""
+"""Metrics of the logs and of the maintenance services; a part of GET /metrics."""
 
 from collections.abc import Iterator, Mapping
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from kwire.web.services import WebServices
+from kwire.web.services import StorageServices
 
 OTHER_TOPICS = "(others)"
 
 
-def storage_families(services: WebServices, sizes: Mapping[str, int], other_bytes: int) -> Iterator[Metric]:
-    """`sizes` are the bytes of each topic that has a series of its own, `other_bytes` those of all others."""
-    yield from _logs(services, sizes, other_bytes)
-    yield from _harm(services)
-    yield from _syncs(services)
-    yield from _lanes(services)
-    yield from _retention(services)
-    yield from _cleaning(services)
-    yield from _scrub(services)
-    yield from _moves(services)
+def storage_families(storage: StorageServices, sizes: Mapping[str, int], other_bytes: int) -> Iterator[Metric]:
+    """Generate all storage metrics. `sizes` has the size of each topic with its own series. `other_bytes` is the total
+    size of all other topics."""
+    yield from _logs(storage, sizes, other_bytes)
+    yield from _damage(storage)
+    yield from _syncs(storage)
+    yield from _lanes(storage)
+    yield from _retention(storage)
+    yield from _compaction(storage)
+    yield from _scrub(storage)
+    yield from _moves(storage)
 
 
-def _logs(services: WebServices, sizes: Mapping[str, int], other_bytes: int) -> Iterator[Metric]:
-    topics = services.topics
+def _logs(storage: StorageServices, sizes: Mapping[str, int], other_bytes: int) -> Iterator[Metric]:
+    topics = storage.topics
     opened = [partition.maintenance() for partition in topics.open_partitions if partition.is_open]
     size = GaugeMetricFamily("kwire_storage_log_size_bytes", "Bytes of records, by topic.", labels=["topic"])
     for name, topic_bytes in sizes.items():
@@ -34,81 +35,82 @@ def _logs(services: WebServices, sizes: Mapping[str, int], other_bytes: int) -> 
     yield GaugeMetricFamily(
         "kwire_broker_partitions", "Partitions of all topics.", value=topics.catalogue.partition_count
     )
-    yield GaugeMetricFamily(
-        "kwire_storage_open_logs", "Logs that are open; all others are on disk only.", value=len(opened)
-    )
+    yield GaugeMetricFamily("kwire_storage_open_logs", "Open logs; all others are on disk only.", value=len(opened))
     segments = sum(log.segment_count for log in opened)
     yield GaugeMetricFamily("kwire_storage_segments", "Segments of the open logs.", value=segments)
     yield CounterMetricFamily(
-        "kwire_storage_cold_reads", "Reads whose pages came from the disk.", value=services.cold_reads()
+        "kwire_storage_cold_reads", "Reads whose pages were read from the disk.", value=storage.cold_reads()
     )
 
 
-def _harm(services: WebServices) -> Iterator[Metric]:
-    """Only open logs are asked, but a log with harm is never put away."""
-    logs = [partition.maintenance() for partition in services.topics.open_partitions if partition.is_open]
+def _damage(storage: StorageServices) -> Iterator[Metric]:
+    """Generate the metrics of damaged logs. Only open logs are examined. That is sufficient, because a damaged log is
+    not closed when it is idle."""
+    logs = [partition.maintenance() for partition in storage.topics.open_partitions if partition.is_open]
     ranges = [one for log in logs for one in log.quarantined]
     yield GaugeMetricFamily(
         "kwire_storage_quarantined_ranges", "Ranges of logs that cannot be read.", value=len(ranges)
     )
     yield GaugeMetricFamily(
         "kwire_storage_quarantined_bytes",
-        "Bytes that cannot be read and were left as they are.",
+        "Bytes of logs that cannot be read; they are left unchanged.",
         value=sum(one.size_bytes for one in ranges),
     )
     yield GaugeMetricFamily(
         "kwire_storage_refusing_logs",
-        "Logs that take no records: damaged at the end, or a sync has failed.",
+        "Logs that accept no records: damaged at the end, or a sync has failed.",
         value=sum(not log.is_writable for log in logs),
     )
     yield GaugeMetricFamily(
         "kwire_storage_torn_bytes",
-        "Bytes of unfinished writes that were cut off at the last start.",
+        "Bytes of incomplete writes that were truncated at the last start.",
         value=sum(log.torn_bytes for log in logs),
     )
     yield GaugeMetricFamily(
         "kwire_storage_offline_partitions",
-        "Partitions that are not served because their folder or its metadata is lost; the log names the remedy.",
-        value=len(services.topics.offline_partitions),
+        "Partitions that are not served because their folder or metadata is lost; the server's log says what to do.",
+        value=len(storage.topics.offline_partitions),
     )
     yield GaugeMetricFamily(
         "kwire_storage_offline_directories",
         "Data directories that could not be opened.",
-        value=services.offline_directories(),
+        value=storage.offline_directories(),
     )
 
 
-def _syncs(services: WebServices) -> Iterator[Metric]:
-    syncs = services.keepers.syncs
+def _syncs(storage: StorageServices) -> Iterator[Metric]:
+    syncs = storage.maintenance.syncs
     yield CounterMetricFamily("kwire_storage_sync_rounds", "Sync rounds since the start.", value=syncs.rounds)
-    yield CounterMetricFamily("kwire_storage_synced_files", "Files they were for.", value=syncs.files)
-    yield CounterMetricFamily("kwire_storage_sync_failures", "Logs lost to a failed sync.", value=syncs.failures)
+    yield CounterMetricFamily("kwire_storage_synced_files", "Files synced.", value=syncs.files)
     yield CounterMetricFamily(
-        "kwire_storage_sync_delays", "Syncs put off because no file descriptor was left.", value=syncs.delays
+        "kwire_storage_sync_failures", "Logs that accept no records because a sync failed.", value=syncs.failures
+    )
+    yield CounterMetricFamily(
+        "kwire_storage_sync_delays", "Syncs delayed because no file descriptor was free.", value=syncs.delays
     )
     yield GaugeMetricFamily(
         "kwire_storage_sync_seconds_max", "The longest sync round since the start.", value=syncs.longest_seconds
     )
 
 
-def _lanes(services: WebServices) -> Iterator[Metric]:
-    """By lane: all threads of the server that touch the disk."""
+def _lanes(storage: StorageServices) -> Iterator[Metric]:
+    """Generate the metrics of the disk lanes, the thread pools that do all disk work of the server."""
     labels = ["lane"]
     queue = GaugeMetricFamily(
-        "kwire_storage_lane_queue_length", "Jobs that wait for a thread of a disk lane.", labels=labels
+        "kwire_storage_lane_queue_length", "Jobs waiting for a thread of a disk lane.", labels=labels
     )
-    jobs = CounterMetricFamily("kwire_storage_lane_jobs", "Jobs that a disk lane has done.", labels=labels)
+    jobs = CounterMetricFamily("kwire_storage_lane_jobs", "Jobs completed by a disk lane.", labels=labels)
     refusals = CounterMetricFamily(
         "kwire_storage_lane_refusals",
-        "Jobs that a disk lane did not take at once, because its queue was full.",
+        "Jobs that a disk lane did not accept immediately, because its queue was full.",
         labels=labels,
     )
     longest = GaugeMetricFamily(
         "kwire_storage_lane_seconds_max",
-        "The longest job of a disk lane since the start; one that still runs counts.",
+        "The longest job of a disk lane since the start, including running ones.",
         labels=labels,
     )
-    for lane in services.topics.lanes.all:
+    for lane in storage.topics.lanes.all:
         queue.add_metric([lane.name], lane.queue_length)
         jobs.add_metric([lane.name], lane.jobs)
         refusals.add_metric([lane.name], lane.refusals)
@@ -116,55 +118,67 @@ def _lanes(services: WebServices) -> Iterator[Metric]:
     yield from (queue, jobs, refusals, longest)
 
 
-def _retention(services: WebServices) -> Iterator[Metric]:
-    retention = services.keepers.retention
+def _retention(storage: StorageServices) -> Iterator[Metric]:
+    retention = storage.maintenance.retention
     yield GaugeMetricFamily(
         "kwire_storage_reserve_bytes",
-        "Disk space that is reserved for the work that frees space.",
+        "Disk space reserved for operations that free space.",
         value=retention.reserved_bytes,
     )
     yield GaugeMetricFamily(
         "kwire_retention_undeleted_files",
-        "Removed segments whose files are still there: they wait for their time, or could not be deleted.",
-        value=len(retention.deletions),
+        "Removed segments whose files still exist: their deletion is delayed, or failed.",
+        value=len(retention.file_remover),
     )
     yield CounterMetricFamily(
-        "kwire_retention_deleted_segments", "Segments retention took out of logs.", value=retention.deleted_segments
+        "kwire_retention_deleted_segments", "Segments removed by retention.", value=retention.deleted_segments
     )
-    yield CounterMetricFamily("kwire_retention_deleted_bytes", "Their bytes.", value=retention.deleted_bytes)
-    yield CounterMetricFamily("kwire_retention_failures", "Logs it could not deal with.", value=retention.failures)
+    yield CounterMetricFamily(
+        "kwire_retention_deleted_bytes", "Bytes of the segments removed by retention.", value=retention.deleted_bytes
+    )
+    yield CounterMetricFamily("kwire_retention_failures", "Logs for which retention failed.", value=retention.failures)
 
 
-def _cleaning(services: WebServices) -> Iterator[Metric]:
-    cleaning = services.keepers.cleaning
-    yield CounterMetricFamily("kwire_cleaner_compactions", "Logs compacted.", value=cleaning.cleaned_count)
-    yield CounterMetricFamily("kwire_cleaner_read_bytes", "Bytes compaction read.", value=cleaning.read_bytes)
-    yield CounterMetricFamily("kwire_cleaner_written_bytes", "Bytes it wrote.", value=cleaning.written_bytes)
-    yield CounterMetricFamily("kwire_cleaner_removed_bytes", "Bytes logs lost by it.", value=cleaning.removed_bytes)
-    yield CounterMetricFamily("kwire_cleaner_dropped_records", "Records they lost.", value=cleaning.dropped_records)
-    yield CounterMetricFamily("kwire_cleaner_failures", "Compactions that failed.", value=cleaning.failures)
+def _compaction(storage: StorageServices) -> Iterator[Metric]:
+    log_cleaner = storage.maintenance.log_cleaner
+    yield CounterMetricFamily("kwire_cleaner_compactions", "Logs compacted.", value=log_cleaner.cleaned_count)
+    yield CounterMetricFamily("kwire_cleaner_read_bytes", "Bytes read by compaction.", value=log_cleaner.read_bytes)
+    yield CounterMetricFamily(
+        "kwire_cleaner_written_bytes", "Bytes written by compaction.", value=log_cleaner.written_bytes
+    )
+    yield CounterMetricFamily(
+        "kwire_cleaner_removed_bytes", "Bytes removed by compaction.", value=log_cleaner.removed_bytes
+    )
+    yield CounterMetricFamily(
+        "kwire_cleaner_dropped_records", "Records removed by compaction.", value=log_cleaner.dropped_records
+    )
+    yield CounterMetricFamily("kwire_cleaner_failures", "Compactions that failed.", value=log_cleaner.failures)
     yield GaugeMetricFamily(
         "kwire_cleaner_uncleanable_partitions",
-        "Partitions that are not compacted any more, because of damage.",
-        value=len(cleaning.uncleanable),
+        "Partitions that are no longer compacted because they are damaged.",
+        value=len(log_cleaner.uncleanable),
     )
     yield GaugeMetricFamily(
-        "kwire_cleaner_dirtiest_ratio", "Share of uncompacted bytes of the dirtiest log.", value=cleaning.dirtiest_ratio
+        "kwire_cleaner_dirtiest_ratio",
+        "The largest share of uncompacted bytes of any log.",
+        value=log_cleaner.dirtiest_ratio,
     )
 
 
-def _scrub(services: WebServices) -> Iterator[Metric]:
-    scrub = services.keepers.scrub
-    yield CounterMetricFamily("kwire_scrub_bytes", "Bytes whose checksums were checked.", value=scrub.scrubbed_bytes)
-    yield CounterMetricFamily("kwire_scrub_segments", "Segments that were checked.", value=scrub.scrubbed_segments)
-    yield CounterMetricFamily("kwire_scrub_findings", "Damage that was found.", value=scrub.findings)
+def _scrub(storage: StorageServices) -> Iterator[Metric]:
+    scrub = storage.maintenance.scrub
+    yield CounterMetricFamily("kwire_scrub_bytes", "Bytes whose checksums were verified.", value=scrub.scrubbed_bytes)
+    yield CounterMetricFamily("kwire_scrub_segments", "Segments that were verified.", value=scrub.scrubbed_segments)
+    yield CounterMetricFamily("kwire_scrub_findings", "Findings of damage.", value=scrub.findings)
 
 
-def _moves(services: WebServices) -> Iterator[Metric]:
-    moves = services.keepers.moves
+def _moves(storage: StorageServices) -> Iterator[Metric]:
+    moves = storage.maintenance.relocations
     yield GaugeMetricFamily(
-        "kwire_moves_pending", "Partitions on their way to another data directory.", value=moves.moving_count
+        "kwire_moves_pending", "Partitions being moved to another data directory.", value=moves.moving_count
     )
-    yield CounterMetricFamily("kwire_moves_finished", "Partitions that got there.", value=moves.moved_count)
-    yield CounterMetricFamily("kwire_moves_copied_bytes", "Bytes copied for it.", value=moves.copied_bytes)
+    yield CounterMetricFamily(
+        "kwire_moves_finished", "Partitions moved to another data directory.", value=moves.moved_count
+    )
+    yield CounterMetricFamily("kwire_moves_copied_bytes", "Bytes copied for moves.", value=moves.copied_bytes)
     yield CounterMetricFamily("kwire_moves_failures", "Moves that failed.", value=moves.failures)

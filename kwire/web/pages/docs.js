@@ -1,4 +1,4 @@
-// The page at /docs: everything it shows comes from /openapi.json; everything it sends goes to this server.
+// The page /docs: shows openapi.json and sends requests to this server only.
 const EVENTS_SHOWN_MAX = 500;
 const ANSWER_CHARS_MAX = 20000;
 
@@ -74,7 +74,7 @@ function follow() {
   };
   source.addEventListener("caught_up", () => {
     setState("live, caught up", "live");
-    addLine(el("li", { class: "mark-line" }, "caught up: what comes now is new"));
+    addLine(el("li", { class: "mark-line" }, "caught up: the following events are new"));
   });
   source.addEventListener("gap", (message) => {
     const gap = JSON.parse(message.data);
@@ -134,7 +134,7 @@ function fieldList(schema, depth = 0) {
   const found = resolved(schema);
   const choices = found.anyOf ?? found.oneOf;
   if (choices) {
-    // A list of the same is said in a word.
+    // A type and a list of the same type are shown once.
     const inner = (one) => (one.type === "array" ? one.items?.$ref : one.$ref);
     const shown = choices.filter((one, place) => !inner(one) || choices.findIndex((other) => inner(other) === inner(one)) === place)
       .map((one) => fieldList(one, depth)).filter(Boolean);
@@ -154,7 +154,7 @@ function fieldList(schema, depth = 0) {
   }));
 }
 
-// Backticks are all the Markdown there is.
+// Backticks are the only Markdown that descriptions use.
 function plain(text) {
   const parts = text.split("`");
   return el("span", {}, ...parts.map((part, index) => (index % 2 ? el("code", {}, part) : part)));
@@ -184,7 +184,7 @@ function example(schema, depth = 0) {
   }
 }
 
-// A long path goes on in the next line after a slash.
+// A long path may wrap after a slash.
 const breakable = (path) => path.split(/(?<=\/)/).flatMap((part) => [part, el("wbr")]);
 
 const anchor = (method, path) => `${method}-${path.replace(/[^a-zA-Z0-9]+/g, "-").replace(/^-|-$/g, "")}`;
@@ -289,7 +289,7 @@ function tryForm(method, path, operation) {
   async function show(got) {
     if ((got.headers.get("content-type") ?? "").startsWith("application/json")) {
       const text = await got.text();
-      // Large numbers stay as they were sent: only small answers are laid out anew.
+      // Only small answers are reformatted; JSON.parse would change large numbers.
       answer.textContent = (text.length > ANSWER_CHARS_MAX || /\d{16}/.test(text) ? text : JSON.stringify(JSON.parse(text), null, 2)).slice(0, ANSWER_CHARS_MAX);
       return;
     }

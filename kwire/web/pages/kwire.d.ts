@@ -3,7 +3,7 @@
 /** Any JSON value. */
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 
-/** Where reading goes on: all that is needed to resume, also after a reload. Plain JSON. */
+/** The position to resume a subscription from, also after a reload. Plain JSON. */
 export interface Position {
   readonly epoch: string;
   readonly nextOffset: number;
@@ -21,14 +21,14 @@ export interface Event<Data = any> {
   readonly metadata: Readonly<Record<string, string>>;
 }
 
-/** All that was stored has been delivered; what follows is live. Comes again after each resume. */
+/** All stored events have been delivered; the following ones are new. Sent again after each resume. */
 export interface CaughtUp {
   readonly kind: "caught_up";
   readonly room: string;
   readonly offset: number;
 }
 
-/** The server warns: this reader is `behind` events late. */
+/** A warning of the server: this reader lags by `behind` events. */
 export interface Lagging {
   readonly kind: "lagging";
   readonly room: string;
@@ -37,9 +37,9 @@ export interface Lagging {
 }
 
 /**
- * Events that cannot be delivered any more, both ends included. `toOffset` is null where nobody can know it: the room
- * was deleted and made anew. Reasons: "retention", "lagged" (`onLag: "drop"`), "damaged", "room_recreated", and
- * "log_shortened": the server itself lost these events, and other events will come under their offsets.
+ * Events that can no longer be delivered, both ends included. `toOffset` is null if it cannot be known: the room was
+ * deleted and recreated. Reasons: "retention", "lagged" (`onLag: "drop"`), "damaged", "room_recreated", and
+ * "log_shortened": the server lost these events, and new events will reuse their offsets.
  */
 export interface Gap {
   readonly kind: "gap";
@@ -55,16 +55,16 @@ export type Item<Data = any> = Event<Data> | CaughtUp | Lagging | Gap;
 export class KwireError extends Error {
   /** The server's code, or Unreachable, ConnectionLost, PublishUncertain, AnswerTimeout, Closed or GapFound. */
   readonly code: string;
-  /** What else the answer carried: `requested`, `oldest` and `newest` of an OffsetOutOfRange, `gap` of a GapFound. */
+  /** Further fields of the error: `requested`, `oldest` and `newest` of an OffsetOutOfRange, `gap` of a GapFound. */
   readonly details: Readonly<Record<string, any>>;
-  /** The events of this publish may be stored or not; they were not sent again. */
+  /** Whether the events of this publish were stored is unknown; they were not sent again. */
   readonly isUncertain: boolean;
 }
 
 export interface SubscribeOptions {
-  /** Left out or null: only new events. 0: all there are. N: from there on. -N: so many back. */
+  /** Absent or null: only new events. 0: all events. N: from offset N on. -N: the last N events. */
   fromOffset?: number | null;
-  /** Alone: true is all there are. False: new events only, whatever else is said. */
+  /** Without `fromOffset`, true: all events. False: new events only, regardless of the other options. */
   replay?: boolean;
   /** From the first event of this time or later; a number is milliseconds since 1970. */
   fromTime?: Date | string | number;
@@ -76,16 +76,16 @@ export interface SubscribeOptions {
   types?: Iterable<string>;
 }
 
-/** Iterate over it (leaving the loop leaves the room), or pull with `next` or `nextEvent`. */
+/** Iterate over it (leaving the loop unsubscribes), or call `next` or `nextEvent`. */
 export interface Subscription<Data = any> extends AsyncIterable<Item<Data>> {
   readonly room: string;
-  /** Behind the last item taken. */
+  /** The position after the last item returned. */
   readonly position: Position | undefined;
-  /** The next item; rejects with what ended the subscription, if something did. */
+  /** The next item; rejects with the error that ended the subscription. */
   next(): Promise<Item<Data>>;
-  /** The next event, without the marks between; a gap rejects with the code GapFound, and the next call goes on. */
+  /** The next event, skipping control items. A gap rejects with the code GapFound; the next call continues after it. */
   nextEvent(): Promise<Event<Data>>;
-  /** Leave the room. What is queued can still be taken. */
+  /** Unsubscribe. Queued items can still be read. */
   close(): void;
 }
 
@@ -93,7 +93,7 @@ export interface NewEvent {
   type: string;
   data: unknown;
   metadata?: Record<string, string>;
-  /** One of your own lets you find the event again when its fate is uncertain. */
+  /** An id of your own, with which you can find the event if the publish is uncertain. */
   eventId?: string;
   /** The key of the record, for Kafka clients. */
   key?: string;
@@ -120,9 +120,9 @@ export interface Stream {
     data: unknown,
     options?: { metadata?: Record<string, string>; eventId?: string; key?: string },
   ): Promise<Published>;
-  /** Store up to 1,000 events in one request: all of them, in this order, with nothing between, or none. */
+  /** Store up to 1,000 events in one request, atomically and with consecutive offsets. */
   publishMany(room: string, events: ReadonlyArray<NewEvent>): Promise<Published[]>;
-  /** Resolves when the server has subscribed. From then on losses of the connection are mended. */
+  /** Resolves when the server has subscribed. From then on the client reconnects by itself. */
   subscribe<Data = any>(room: string, options?: SubscribeOptions): Promise<Subscription<Data>>;
   /** Stored events, both ends included; at most `limit` (the server's default is 100). */
   history<Data = any>(
@@ -137,61 +137,61 @@ export interface StoredEvent<Payload = any> {
   /** `<topic>-<number>`, numbered from 1. */
   readonly id: string;
   readonly topic: string;
-  /** Its place in its topic, from 0 on. */
+  /** Its position in its topic, from 0 on. */
   readonly version: number;
-  /** Its place among all events; only those who subscribe to all of them are told it. */
+  /** Its position among all events; only in a subscription to all events. */
   readonly position: number | undefined;
   readonly type: string;
   readonly payload: Payload;
   /** ISO 8601, UTC. */
   readonly timestamp: string;
   readonly metadata: Readonly<Record<string, string>>;
-  /** A key that is no text is shown as base64. */
+  /** A key that is not valid UTF-8 is base64. */
   readonly key: string | { readonly base64: string } | undefined;
 }
 
 export interface EventToStore {
   topic: string;
   type: string;
-  /** What the topic's schema for this type says. */
+  /** Must match the topic's schema for this type. */
   payload: unknown;
   metadata?: Record<string, string>;
   key?: string;
-  /** An id of your own, kept as the record's `ce_id`. */
+  /** An id of your own, stored as the record's `ce_id`. */
   eventId?: string;
-  /** The version of the event that has to stand before this one in its topic, -1 for none. */
+  /** The version of the event that must precede this one in its topic, -1 for none. */
   expectedVersion?: number;
 }
 
-/** `next` is where the page behind this one begins (`since`, or `before` when reading backwards). */
+/** `next` is the `since` of the next page (`before` when reading backwards). */
 export interface EventPage<Payload = any> {
   readonly events: ReadonlyArray<StoredEvent<Payload>>;
   readonly next: string | undefined;
 }
 
-/** The marks are those of rooms: `room` is the topic, or "all", and offsets are versions or positions. */
+/** The control items are those of rooms: `room` is the topic, or "all", and offsets are versions or positions. */
 export type StoredItem<Payload = any> = StoredEvent<Payload> | CaughtUp | Lagging | Gap;
 
-/** Iterate over it (leaving the loop ends it), or pull with `next` or `nextEvent`. */
+/** Iterate over it (leaving the loop unsubscribes), or call `next` or `nextEvent`. */
 export interface EventSubscription<Payload = any> extends AsyncIterable<StoredItem<Payload>> {
   /** The topic, or "all". */
   readonly room: string;
-  /** Behind the last item taken. */
+  /** The position after the last item returned. */
   readonly position: Position | undefined;
-  /** The next item; rejects with what ended the subscription, if something did. */
+  /** The next item; rejects with the error that ended the subscription. */
   next(): Promise<StoredItem<Payload>>;
-  /** The next event, without the marks between; a gap rejects with the code GapFound, and the next call goes on. */
+  /** The next event, skipping control items. A gap rejects with the code GapFound; the next call continues after it. */
   nextEvent(): Promise<StoredEvent<Payload>>;
-  /** What is queued can still be taken. */
+  /** Unsubscribe. Queued items can still be read. */
   close(): void;
 }
 
 export interface EventSubscribeOptions {
   /** The `position` of an earlier subscription. */
   resume?: Position;
-  /** What the server does with a reader that is too slow. Default "catchup": it may be as slow as it likes. */
+  /** What the server does with a reader that is too slow. Default "catchup": its speed does not matter. */
   onLag?: "terminate" | "catchup" | "drop";
-  /** Only events of these types; their names may have no comma. */
+  /** Only events of these types; the names must not contain commas. */
   types?: Iterable<string>;
 }
 
@@ -210,9 +210,9 @@ export interface Events {
     },
   ): Promise<string>;
   /**
-   * Store all of them, in whatever topics, or none; resolves to their ids in order. A request whose answer was lost is
-   * sent again under the same key, its own or yours, until `timeoutMs` is over, and stored once. If the error
-   * `isUncertain` then, call again with the same `idempotencyKey`.
+   * Store events atomically, in one or many topics; resolves to their ids in order. A request whose answer was lost is
+   * sent again with the same key, generated or yours, until `timeoutMs` has passed, and stored once. If the error then
+   * `isUncertain`, call again with the same `idempotencyKey`.
    */
   publishMany(events: ReadonlyArray<EventToStore>, options?: { idempotencyKey?: string }): Promise<string[]>;
   /** A page of events. `since` and `before` are ids and not part of it, `date` is a day in UTC (2025-07-06). */
@@ -220,19 +220,19 @@ export interface Events {
     topic: string,
     options?: { since?: string; before?: string; date?: string; limit?: number; isBackwards?: boolean },
   ): Promise<EventPage<Payload>>;
-  /** All events there are now, page by page. */
+  /** All events up to now, read page by page. */
   readAll<Payload = any>(
     topic: string,
     options?: { since?: string; date?: string },
   ): AsyncIterable<StoredEvent<Payload>>;
-  /** The newest event; its version is what a writer may expect. */
+  /** The newest event; its version is the `expectedVersion` of the next one. */
   last<Payload = any>(topic: string): Promise<StoredEvent<Payload> | undefined>;
   event<Payload = any>(id: string): Promise<StoredEvent<Payload>>;
-  /** Every event in global order. `fromPosition`: left out only what is new, N from there on, -N so many back. */
+  /** All events in global order. `fromPosition` absent: new events only; N: from N on; -N: the last N events. */
   subscribeAll<Payload = any>(
     options?: EventSubscribeOptions & { fromPosition?: number | "oldest" },
   ): Promise<EventSubscription<Payload>>;
-  /** The same for one topic, by versions. */
+  /** The events of one topic; `fromVersion` is like `fromPosition`. */
   subscribeStream<Payload = any>(
     topic: string,
     options?: EventSubscribeOptions & { fromVersion?: number | "oldest" },
@@ -245,7 +245,7 @@ export interface RoomSettings {
   max_events?: number;
 }
 
-/** As the server shows it. */
+/** The server's description of a room. */
 export interface RoomDescription {
   readonly room: string;
   readonly topic: string;
@@ -264,33 +264,33 @@ export interface RoomDescription {
 export interface Rooms {
   /** The names of all rooms, read page by page. */
   list(prefix?: string): AsyncIterable<string>;
-  /** Make it, or change what it keeps. */
+  /** Create a room, or change its retention. */
   create(room: string, settings?: RoomSettings): Promise<RoomDescription>;
   get(room: string): Promise<RoomDescription>;
-  /** With all its events. */
+  /** Delete a room and all its events. */
   delete(room: string): Promise<void>;
 }
 
 export interface ClientOptions {
-  /** The WebSocket class to use. Left out: the global one. null, or where there is none: streaming requests instead. */
+  /** The WebSocket class. Absent: the global one. null, or if there is none: streaming requests are used instead. */
   WebSocket?: (new (url: string) => any) | null;
   fetch?: typeof fetch;
-  /** Bounds every call, waiting for a connection included; a subscription reconnects without end. Default 30,000. */
+  /** Timeout of every call, including the connection setup; a subscription reconnects forever. Default 30,000. */
   timeoutMs?: number;
   /**
-   * A socket on which nothing is heard for half of this is asked for an answer, and given up after one and a half; a
-   * streaming answer is given up after twice as long. Default 20,000.
+   * After half of this time without data a WebSocket is probed, after 1.5 times it is closed; a streaming answer is
+   * closed after twice this time. Default 20,000.
    */
   quietMs?: number;
-  /** What a subscription queues for a program that is slow, before it leaves the room for a while. Default 10,000. */
+  /** Items that a subscription queues for a slow program before it pauses the subscription. Default 10,000. */
   queueItemsMax?: number;
-  /** The waits between tries to connect double from one to the other. Defaults 100 and 5,000. */
+  /** The delay between connection attempts doubles from the first to the second value. Defaults 100 and 5,000. */
   retryDelayMsMin?: number;
   retryDelayMsMax?: number;
 }
 
 export class KwireClient {
-  /** `url` is by default where the module was loaded from, or else http://127.0.0.1:8082. */
+  /** The default `url` is the server from which the module was loaded, otherwise http://127.0.0.1:8082. */
   constructor(url?: string | URL, options?: ClientOptions);
   readonly stream: Stream;
   readonly rooms: Rooms;

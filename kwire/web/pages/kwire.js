@@ -8,27 +8,27 @@
  *       if (item.kind === "event") console.log(item.offset, item.data);
  *     }
  *
- * Where there is a WebSocket (browsers, Node 22, or one given as an option) all rooms share one socket. Where there is
- * none (Node 20), commands are single requests and each subscription is a streaming answer, one JSON object a line. Both
- * look the same from outside. The event store (`client.events`) is used by single requests and streaming answers
- * everywhere: a browser hides why a WebSocket was refused, and a stream of lines waits for a reader who is slow.
+ * With a WebSocket (browsers, Node 22, or a class given as an option) all rooms share one connection. Without one
+ * (Node 20), commands are single requests and each subscription is a streaming answer with one JSON object per line.
+ * The API is the same. The event store (`client.events`) always uses single requests and streaming answers: a browser
+ * hides why a WebSocket was refused, and a stream of lines has flow control for a slow reader.
  *
- * A subscription goes on behind the last item it handed out whenever its connection is lost, also over restarts of the
- * server. What cannot be had any more is an item of kind "gap", never silence. Offsets are exact up to 2^53.
+ * When its connection is lost, also by a restart of the server, a subscription continues after the last item it
+ * returned. Events that can no longer be read are reported as an item of kind "gap". Offsets are exact up to 2^53.
  */
 
 const CONNECT_TIMEOUT_MS = 10_000;
 const TIMEOUT_MS = 30_000;
 const RETRY_DELAY_MS_MIN = 100;
 const RETRY_DELAY_MS_MAX = 5_000;
-// A connection that lived this long was a good one: the next loss starts again with a short wait.
+// After a connection of at least this duration the retry delay starts again at its minimum.
 const GOOD_AFTER_MS = RETRY_DELAY_MS_MAX;
-// A socket on which nothing is heard for half of this is asked for an answer, and given up after one and a half. A
-// stream of lines, in which the server sends an empty one now and then, is given up after twice as long.
+// After half of this time without data a WebSocket is probed, after 1.5 times it is closed. A stream of lines, in which
+// the server periodically sends an empty line, is closed after twice this time.
 const QUIET_MS = 20_000;
 const UNANSWERED_MAX = 10_000;
 const ROOMS_PER_SOCKET_MAX = 1_000;
-// What is longer goes as a request of its own: a message too large for the server would end the connection.
+// Longer messages are sent as HTTP requests: the server would close the connection for a message that is too large.
 const TEXT_CHARACTERS_MAX = 256 * 1024;
 const QUEUE_ITEMS_MAX = 10_000;
 const QUEUE_CHARACTERS_MAX = 16 * 1024 * 1024;
@@ -37,7 +37,7 @@ const LINE_CHARACTERS_MAX = 64 * 1024 * 1024;
 const PAGE_ROOMS = 500;
 const PAGE_EVENTS = 1_000;
 const KEY_BYTES = 16;
-// What asking again does not change. With every other code a subscription that had begun goes on later.
+// Codes that end a subscription. After any other code a subscription that had begun is retried.
 const LASTING_CODES = new Set([
   "RoomNotFound",
   "InvalidName",
@@ -49,7 +49,7 @@ const LASTING_CODES = new Set([
   "UnknownCommand",
 ]);
 
-// The server does not know, or is about to stop. What is sent again under the same key is stored once.
+// The server does not know whether it stored the events, or is stopping. A retry with the same key is stored once.
 const UNCERTAIN_CODES = new Set(["REQUEST_TIMED_OUT", "NOT_LEADER_OR_FOLLOWER"]);
 
 /** All errors of this client. `code` is the server's, or Unreachable, ConnectionLost, PublishUncertain, AnswerTimeout,
@@ -62,7 +62,7 @@ export class KwireError extends Error {
     this.details = details;
   }
 
-  /** The events of this publish may be stored or not; they were not sent again. */
+  /** Whether the events of this publish were stored is unknown; they were not sent again. */
   get isUncertain() {
     return this.code === "PublishUncertain" || this.code === "AnswerTimeout";
   }
@@ -74,7 +74,7 @@ const refusalOf = ({ code = "Unknown", message = "", ...details }) => new KwireE
 
 const sleep = (delayMs) => new Promise((resolve) => setTimeout(resolve, delayMs));
 
-/** How long to wait before the next try: longer each time, bounded, never in step with other clients. */
+/** The delay before the next attempt: exponential, bounded, with random jitter. */
 class Backoff {
   constructor(delayMsMin, delayMsMax) {
     this.delayMsMin = delayMsMin;
@@ -94,8 +94,8 @@ class Backoff {
 }
 
 /**
- * Where one subscription stands and how it goes on. Every offset from the first one promised up to `nextOffset` was
- * handed out once, in order, or lies in a gap that was handed out.
+ * The position of one subscription and how it resumes. Every offset from the start of the subscription up to
+ * `nextOffset` was returned once, in order, or is part of a gap that was returned.
  */
 class Cursor {
   constructor(room, { fromOffset, replay, fromTime, resume, onLag, types }) {
@@ -117,7 +117,7 @@ class Cursor {
     return { room: this.room, ...this.options, ...start };
   }
 
-  /** The gaps an answer means, and whether the server must be asked again from another place. */
+  /** The gaps that an answer implies, and whether to subscribe again at another offset. */
   answered({ epoch, next_offset: beginsAt, newest_offset: newest }) {
     const { nextOffset: wanted, epoch: knownEpoch, newestKnown } = this;
     this.epoch = epoch;
@@ -126,15 +126,15 @@ class Cursor {
     if (wanted === undefined) return { gaps: [], mustAskAgain: false };
     if (epoch !== knownEpoch) return { gaps: [this.gap(wanted, null, "room_recreated")], mustAskAgain: false };
     if (newest < newestKnown && newest < wanted - 1) {
-      // The machine lost the end of the log (a power cut) and gives its offsets out again.
+      // The server lost the end of the log (a power failure) and reuses its offsets.
       this.nextOffset = newest + 1;
       return { gaps: [this.gap(newest + 1, wanted - 1, "log_shortened")], mustAskAgain: true };
     }
-    // Offset 0 is never refused, it means the oldest: what is missing shows here only.
+    // Offset 0 is never refused, because it means the oldest event: missing events are detected only here.
     return { gaps: beginsAt > wanted ? [this.gap(wanted, beginsAt - 1, "retention")] : [], mustAskAgain: false };
   }
 
-  /** The gap an error means, behind which reading can go on; undefined if the error is one for the user. */
+  /** The gap that an error implies, after which reading continues; undefined if the error is passed to the user. */
   refused(error) {
     const oldest = error.details.oldest;
     if (this.nextOffset === undefined || error.code !== "OffsetOutOfRange") return undefined;
@@ -163,8 +163,8 @@ class Cursor {
 
 const timeOf = (time) => (time instanceof Date ? time.toISOString() : (time ?? undefined));
 
-/** Items in order, across connections that come and go. A reader that is too slow is let go by its link and subscribed
- * again once it has read what is queued: the server's log is the long queue. */
+/** The items of a subscription in order, across reconnects. If the program reads too slowly, the link unsubscribes, and
+ * subscribes again once the queued items are read: the server's log holds the rest. */
 class Subscription {
   #queue = [];
   #head = 0;
@@ -177,7 +177,7 @@ class Subscription {
     this.source = source;
     this.cursor = cursor;
     this.feed = feed;
-    /** Behind the last item taken. Keep it to go on from here after a reload (`resume`). */
+    /** The position after the last item returned. Store it to continue from here after a reload (`resume`). */
     this.position = cursor.position;
     this.isAttached = false;
     this.isPaused = false;
@@ -202,7 +202,7 @@ class Subscription {
     return items < this.feed.settings.queueItemsMax && this.#characters < QUEUE_CHARACTERS_MAX;
   }
 
-  /** The next item; rejects with what ended the subscription, if something did. */
+  /** The next item; rejects with the error that ended the subscription. */
   async next() {
     for (;;) {
       const taken = this.#take();
@@ -213,16 +213,16 @@ class Subscription {
     }
   }
 
-  /** The next event, without the marks between; a gap rejects with the code GapFound, and the next call goes on. */
+  /** The next event, skipping control items. A gap rejects with the code GapFound; the next call continues after it. */
   async nextEvent() {
     for (;;) {
       const item = await this.next();
       if (item.kind === "event") return item;
-      if (item.kind === "gap") throw new KwireError("GapFound", `events are gone (${item.reason})`, { gap: item });
+      if (item.kind === "gap") throw new KwireError("GapFound", `events are missing (${item.reason})`, { gap: item });
     }
   }
 
-  /** Leave the room. What is queued can still be taken. */
+  /** Unsubscribe. Queued items can still be read. */
   close() {
     this.ended(new KwireError("Closed", `the subscription to ${this.room} was closed`));
     this.feed.leave(this);
@@ -266,7 +266,7 @@ class Subscription {
     for (const resolve of waiting) resolve();
   }
 
-  // What follows is for the links.
+  // The following methods are called by the links.
 
   space() {
     return this.hasSpace || this.isOver ? Promise.resolve() : new Promise((resolve) => (this.#wakeFeed = resolve));
@@ -285,7 +285,7 @@ class Subscription {
     return mustAskAgain;
   }
 
-  /** True if it can be asked again behind a gap. */
+  /** True if the subscription can continue after a gap. */
   refused(error) {
     const gap = this.cursor.refused(error);
     if (gap !== undefined) this.#put(gap);
@@ -300,7 +300,7 @@ class Subscription {
     this.#wake();
   }
 
-  /** An event or a mark other than `closed`. */
+  /** An event or a control message other than `closed`. */
   received(frame, characters) {
     if (!this.isAttached) return;
     const { room } = this;
@@ -336,14 +336,14 @@ function storedEventOf({ id, topic, version, position, type, payload, timestamp,
   return { kind: "event", id, topic, version, position, type, payload, timestamp, metadata, key };
 }
 
-/** A room as a source: where its lines are, and what they say. */
+/** A room as the source of a subscription: the path of its stream, and how its lines are decoded. */
 const ROOM = {
   pathOf: ({ room, ...query }) => `/rooms/${encodeURIComponent(room)}/subscribe?${queryOf(query)}`,
   frameOf: (frame) => frame,
   itemOf,
 };
 
-/** The event store as a source: an offset is a `position` among all events, or a `version` in a topic. */
+/** The event store as the source of a subscription: an offset is a `position` among all events, or a `version`. */
 const storeSource = (path, place) => ({
   pathOf: ({ room: _, from_offset: from, ...query }) => `${path}?${queryOf({ from, ...query })}`,
   frameOf: (frame) => ({
@@ -376,14 +376,14 @@ async function subscribed(source, cursor, link, timeoutMs) {
   return subscription;
 }
 
-/** What both kinds of link do with a refusal or an end of the server's making. `again(delayMs)` subscribes later. */
+/** Handles an error or a `closed` message of the server, for both kinds of link. `again(delayMs)` subscribes later. */
 function refuse(subscription, error, backoff, again, end) {
   if (subscription.refused(error)) again(0);
   else if (subscription.hasBegun && !LASTING_CODES.has(error.code)) again(backoff.nextDelayMs());
   else end(error);
 }
 
-/** One WebSocket: commands, answers and many rooms; opened again whenever it is lost. */
+/** One WebSocket for commands, answers and many rooms; it reconnects whenever the connection is lost. */
 class SocketLink {
   #socket;
   #isOpen = false;
@@ -478,7 +478,7 @@ class SocketLink {
     });
   }
 
-  /** `answer` gets the frame, or undefined when the connection is lost first. Throws `tooLong` without sending. */
+  /** Calls `answer` with the frame, or undefined if the connection is lost first. Throws `tooLong` before sending. */
   #send(command, payload, answer = () => {}) {
     const number = ++this.#numbers;
     const text = JSON.stringify({ request_id: number, command, payload });
@@ -517,7 +517,7 @@ class SocketLink {
   async #again(subscription, delayMs) {
     const socket = this.#socket;
     await sleep(delayMs);
-    // On another socket it has been asked again already.
+    // It was already sent again on another socket.
     if (this.#isOpen && this.#socket === socket && !subscription.isOver) this.#subscribe(subscription);
   }
 
@@ -546,12 +546,12 @@ class SocketLink {
       clearInterval(probe);
       this.#lost(socket, openedAt, reason);
     };
-    // Not every WebSocket tells of its end when it was never open (Node 20's does not).
+    // Some WebSocket classes send no close event if they were never open (Node 20).
     socket.onerror = () => ended("failed");
     socket.onclose = ({ code }) => ended(`closed with code ${code}`);
   }
 
-  /** A browser does not show pings: any answer tells that the server is still there. */
+  /** Browsers do not expose pings, so a command is used as a probe: any answer shows that the server is alive. */
   #probe(socket, openedAt) {
     if (this.#socket !== socket) return;
     const quietMs = Date.now() - this.#heardAt;
@@ -610,7 +610,7 @@ class SocketLink {
 
 const closedError = ({ code, reason, offset }) => new KwireError(code, reason, { offset });
 
-/** Without a WebSocket: a request for each command, a streaming answer of lines for each subscription. */
+/** The link without a WebSocket: one request per command, one streaming answer of lines per subscription. */
 class LinesLink {
   #readers = new Map();
 
@@ -666,7 +666,7 @@ class LinesLink {
     this.leave(subscription);
   }
 
-  /** Until the stream is lost; rejects with a KwireError when the server says no. */
+  /** Runs until the stream is lost; rejects with a KwireError if the server refuses. */
   async #read(subscription, reader) {
     const attempt = new AbortController();
     const stop = () => attempt.abort();
@@ -699,7 +699,7 @@ class LinesLink {
     }
   }
 
-  /** True if the stream must be opened anew. */
+  /** True if the stream must be reopened. */
   #line(subscription, line) {
     const frame = subscription.source.frameOf(JSON.parse(line));
     if (frame.control === "subscribed") return subscription.answered(frame);
@@ -717,7 +717,7 @@ function queryOf(values) {
   for (const [name, value] of Object.entries(values)) {
     if (value === undefined) continue;
     if (Array.isArray(value) && value.some((each) => each.includes(","))) {
-      throw new KwireError("BadRequest", "without a WebSocket, names of types may have no comma");
+      throw new KwireError("BadRequest", "without a WebSocket, event types must not contain commas");
     }
     query.set(name, Array.isArray(value) ? value.join(",") : String(value));
   }
@@ -733,7 +733,7 @@ async function refusalOfAnswer(answer) {
   }
 }
 
-/** Single requests: JSON out, JSON back. */
+/** Single requests with JSON bodies. */
 class Http {
   constructor(settings) {
     this.settings = settings;
@@ -754,7 +754,7 @@ class Http {
     } catch (error) {
       if (error instanceof KwireError) throw error;
       if (abort.signal.aborted) throw new KwireError("AnswerTimeout", `no answer to ${method} ${path} in time`);
-      // fetch does not tell a refused connection from one that was lost later.
+      // fetch does not distinguish a refused connection from one that was lost later.
       throw new KwireError(isWrite ? "PublishUncertain" : "ConnectionLost", String(error.cause ?? error));
     } finally {
       clearTimeout(timer);
@@ -788,7 +788,7 @@ class Stream {
     return { eventId: result.event_id, offset: result.offset, subscribersNotified: result.subscribers_notified };
   }
 
-  /** Store up to 1,000 events in one request: all of them, in this order, with nothing between, or none. */
+  /** Store up to 1,000 events in one request, atomically and with consecutive offsets. */
   async publishMany(room, events) {
     if (events.length === 0) return [];
     const body = events.map(bodyOf);
@@ -800,7 +800,7 @@ class Stream {
     }));
   }
 
-  /** Read a room; resolves when the server has subscribed. */
+  /** Subscribe to a room; resolves when the server has subscribed. */
   async subscribe(room, options = {}) {
     return subscribed(ROOM, new Cursor(room, options), this.#linkFor(room), this.settings.timeoutMs);
   }
@@ -830,7 +830,7 @@ class Stream {
   }
 }
 
-/** The event store: publish events with schemas, read them back, follow everything or one topic. */
+/** The event store: publish and read events with schemas, subscribe to all events or to one topic. */
 class Events {
   #link;
 
@@ -846,8 +846,8 @@ class Events {
   }
 
   /**
-   * Store all of them, in whatever topics, or none; resolves to their ids in order. Every call has an idempotency key,
-   * its own or yours: a request whose answer was lost is sent again until `timeoutMs` is over, and stored once.
+   * Store events atomically, in one or many topics; resolves to their ids in order. Every call has an idempotency key,
+   * generated or yours: a request whose answer was lost is sent again until `timeoutMs` has passed, and stored once.
    */
   async publishMany(events, { idempotencyKey = newKey() } = {}) {
     if (events.length === 0) return [];
@@ -876,7 +876,7 @@ class Events {
     return { events: page.events.map(storedEventOf), next: page.next ?? undefined };
   }
 
-  /** All events there are now, page by page. */
+  /** All events up to now, read page by page. */
   async *readAll(topic, { since, date } = {}) {
     do {
       const page = await this.read(topic, { since, date, limit: PAGE_EVENTS });
@@ -885,7 +885,7 @@ class Events {
     } while (since !== undefined);
   }
 
-  /** The newest event, or undefined; its version is what a writer may expect. */
+  /** The newest event, or undefined; its version is the `expectedVersion` of the next one. */
   async last(topic) {
     const page = await this.http.call("GET", `/topics/${encodeURIComponent(topic)}/events?last=true`);
     return page.events.map(storedEventOf)[0];
@@ -895,12 +895,12 @@ class Events {
     return storedEventOf(await this.http.call("GET", `/events/${encodeURIComponent(id)}`));
   }
 
-  /** Every event in global order. `fromPosition`: left out only what is new, N from there, -N so many back, "oldest". */
+  /** All events in global order. `fromPosition` absent: new events only; N: from N on; -N: the last N; or "oldest". */
   subscribeAll({ fromPosition, ...options } = {}) {
     return this.#subscribed("all", storeSource("/subscribe/all", "position"), fromPosition, options);
   }
 
-  /** The same for one topic, by versions. */
+  /** The events of one topic; `fromVersion` is like `fromPosition`. */
   subscribeStream(topic, { fromVersion, ...options } = {}) {
     const path = `/subscribe/streams/${encodeURIComponent(topic)}`;
     return this.#subscribed(topic, storeSource(path, "version"), fromVersion, options);
@@ -920,13 +920,13 @@ function storedBodyOf({ topic, type, payload, metadata, key, eventId, expectedVe
   return { topic, type, payload, metadata, key, eventId, expectedVersion };
 }
 
-/** `crypto.randomUUID` is missing on pages that came without TLS from another machine. */
+/** `crypto.randomUUID` is missing on pages that were loaded without TLS from another machine. */
 function newKey() {
   const bytes = globalThis.crypto.getRandomValues(new Uint8Array(KEY_BYTES));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 }
 
-/** Rooms as things. */
+/** Lists, creates, describes and deletes rooms. */
 class Rooms {
   constructor(http) {
     this.http = http;
@@ -942,7 +942,7 @@ class Rooms {
     } while (after !== undefined);
   }
 
-  /** Make it, or change what it keeps: { retention_mode, retention_hours, max_events }. */
+  /** Create a room, or change its retention: { retention_mode, retention_hours, max_events }. */
   create(room, settings = {}) {
     return this.http.call("PUT", `/rooms/${encodeURIComponent(room)}`, settings);
   }
@@ -958,8 +958,8 @@ class Rooms {
 
 export class KwireClient {
   /**
-   * `url` is by default where this module was loaded from, or else this machine. Options: `WebSocket` (a class to use;
-   * null: none), `fetch`, `timeoutMs`, `quietMs`, `queueItemsMax`, `retryDelayMsMin`, `retryDelayMsMax`.
+   * The default `url` is the server from which this module was loaded, otherwise this machine. Options: `WebSocket` (a
+   * class; null: none), `fetch`, `timeoutMs`, `quietMs`, `queueItemsMax`, `retryDelayMsMin`, `retryDelayMsMax`.
    */
   constructor(url = homeOf(import.meta.url), options = {}) {
     const settings = {

@@ -1,1 +1,2 @@
-"""What scripts written for the REST Proxy (version 2) expect, told apart from our own paths by media type."""
+"""The REST Proxy API (version 2), for existing scripts. It has some paths in common with kwire's own API. On these
+paths, the media type of a request selects the API."""

@@ -1,8 +1,14 @@
-"""Errors as clients of REST Proxy v2 know them: `{"error_code", "message"}`.
+"""Errors in the format of REST Proxy v2: `{"error_code", "message"}`.
 
-A code has five digits where REST Proxy has one of its own, and is the HTTP status where it has not. 40401 no topic,
-40402 no partition, 40002 a request that Kafka refuses, 40301 not allowed, 422 a body that is JSON but says something
-else than it should, 50002 Kafka failed, 50003 Kafka failed and the request may be sent again.
+If REST Proxy defines a code for the error, `error_code` is that code. Otherwise it is the HTTP status. The codes:
+- 40002: the request was refused
+- 40301: not allowed
+- 40401: the topic does not exist
+- 40402: the partition does not exist
+- 40403: the topic or the partition does not exist
+- 422: valid JSON with invalid content
+- 50002: the server failed
+- 50003: the server failed, and the request may be retried
 """
 
 import logging
@@ -11,7 +17,7 @@ import msgspec
 from aiohttp import web
 
 from kwire.errors import ErrorCode, KafkaError, StreamError
-from kwire.web.errors import RETRY_AFTER_SECONDS, BadRequest, Refusal, error_body, status_of, text_of
+from kwire.web.answers.errors import RETRY_AFTER_SECONDS, BadRequest, Refusal, error_body, status_of, text_of
 from kwire.web.proxy.media import PROXY
 from kwire.web.topics.lookup import PartitionNotFound, TopicNotFound
 from storage.errors import StorageError
@@ -29,14 +35,14 @@ KAFKA_FAILED_RETRIABLE = 50003
 
 
 class ProxyError(msgspec.Struct, kw_only=True):
-    """What every answer of REST Proxy with a status of 400 or more has."""
+    """The body of every REST Proxy answer with a status of 400 or more."""
 
     error_code: int
     message: str
 
 
 def record_code(error: KafkaError | StreamError) -> int:
-    """What is said of a record that could not be stored: whether it is worth another try."""
+    """Return the error code of a record that could not be stored. It shows whether the record may be sent again."""
     return KAFKA_FAILED_RETRIABLE if status_of(error) == 503 else KAFKA_FAILED
 
 
@@ -62,7 +68,7 @@ def _status_and_code(exception: Exception) -> tuple[int, int]:
         case PartitionNotFound():
             return status, PARTITION_NOT_FOUND
         case BadRequest() if exception.code == BadRequest.code:
-            # It could be read, and says something else than it should.
+            # The body is valid JSON with invalid content.
             return UNPROCESSABLE, UNPROCESSABLE
         case KafkaError(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             return status, UNKNOWN_TOPIC_OR_PARTITION

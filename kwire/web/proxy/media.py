@@ -1,8 +1,8 @@
-"""The media types of REST Proxy v2: by them its requests are told from ours, where both have the same path.
+"""The media types of REST Proxy v2. They distinguish its requests from those of kwire's own API on the same path.
 
-`application/vnd.kafka[.format].v2+json`, as Content-Type of what is produced or as Accept of what is asked for. Formats
-are `binary` (base64, and what a type without a format means), `json` and `text`. Those that need a schema registry
-(`avro`, `jsonschema`, `protobuf`) are refused with 415.
+A media type is `application/vnd.kafka[.format].v2+json`, in Content-Type (of a produce request) or in Accept. The
+formats are `binary` (base64, the default), `json` and `text`. Formats that need a schema registry (`avro`,
+`jsonschema`, `protobuf`) are refused with status 415.
 """
 
 import re
@@ -10,7 +10,7 @@ import re
 import msgspec
 from aiohttp import hdrs, web
 
-from kwire.web.errors import UnsupportedMediaType
+from kwire.web.answers.errors import UnsupportedMediaType
 
 PROXY = "application/vnd.kafka.v2+json"
 BINARY = "application/vnd.kafka.binary.v2+json"
@@ -23,19 +23,20 @@ _WITH_SCHEMA = frozenset({"avro", "jsonschema", "protobuf"})
 
 
 def is_proxy(request: web.Request) -> bool:
-    """The request is meant for REST Proxy: it sends, or asks for, one of its types."""
+    """Return whether the request uses the REST Proxy API: whether Content-Type or Accept has a media type of REST
+    Proxy."""
     headers = request.headers
     sent, wanted = headers.get(hdrs.CONTENT_TYPE), headers.get(hdrs.ACCEPT)
     return (sent is not None and sent.lower().startswith(_FAMILY)) or (wanted is not None and _FAMILY in wanted.lower())
 
 
 def sends_records(request: web.Request) -> bool:
-    """Its body is one of REST Proxy's, so it produces."""
+    """Return whether the request produces records: whether its Content-Type is a media type of REST Proxy."""
     return request.content_type.startswith(_FAMILY)
 
 
 def format_of(request: web.Request) -> str:
-    """The media type of the records, in one of three spellings; raises UnsupportedMediaType."""
+    """Return the media type of the records: BINARY, JSON_RECORDS or TEXT_RECORDS. Raises UnsupportedMediaType."""
     matched = _TYPE.fullmatch(request.content_type)
     name = matched[1] if matched is not None else "?"
     if name in (None, "binary"):
@@ -46,12 +47,12 @@ def format_of(request: web.Request) -> str:
         return TEXT_RECORDS
     if name in _WITH_SCHEMA:
         raise UnsupportedMediaType(
-            f"{name} records need a schema registry, which there is none of; send json or binary"
+            f"{name} records need a schema registry, which kwire does not have: send json, text or binary records"
         )
-    raise UnsupportedMediaType(f"records are sent as {BINARY}, {JSON_RECORDS} or {TEXT_RECORDS}")
+    raise UnsupportedMediaType(f"the Content-Type of records must be {BINARY}, {JSON_RECORDS} or {TEXT_RECORDS}")
 
 
 def proxy_answer(request: web.Request, value: object, status: int = 200) -> web.Response:
-    """JSON under the type that the client knows it by."""
+    """Return a JSON answer. Its Content-Type is REST Proxy's media type if the request uses the REST Proxy API."""
     content_type = PROXY if is_proxy(request) else "application/json"
     return web.Response(body=msgspec.json.encode(value), status=status, content_type=content_type)

@@ -1,8 +1,9 @@
-"""What topics there are, as REST Proxy v2 and its relatives tell it: GET /topics, /topics/{topic}, its partitions and
-their offsets, and /brokers.
+"""Metadata of topics in the format of REST Proxy v2: GET /topics, GET /topics/{topic}, GET /brokers, and the routes for
+the partitions of a topic and their offsets.
 
-One shape for everybody; who asks for REST Proxy's media type gets it under that, and errors with its codes. Rooms are
-topics and stand among them. Internal topics are not told.
+The body of a successful answer is the same for all clients. If a request accepts REST Proxy's media type, the answer
+has that Content-Type, and errors have REST Proxy's format. GET /topics lists rooms too, because rooms are topics. It
+does not list internal topics.
 """
 
 import asyncio
@@ -11,26 +12,27 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import web
 
-from kwire import topic_config
-from kwire.broker.topics import Topic
-from kwire.web.bodies import query_of
+from kwire.broker.topics.topics import Topic
+from kwire.config.resources import topic as topic_config
 from kwire.web.proxy.errors import ProxyError
 from kwire.web.proxy.media import PROXY, proxy_answer
+from kwire.web.requests.bodies import query_of
+from kwire.web.requests.origin_policy import INTERNAL_PREFIX
 from kwire.web.route import JSON, Answer, Route
-from kwire.web.safety import INTERNAL_PREFIX
-from kwire.web.services import WebServices
+from kwire.web.services import TopicServices
 from kwire.web.topics.lookup import PARTITION, TOPIC, find_log, find_topic
 
-# A name takes a tenth of a microsecond, a partition one; after so many the loop gets its turn.
-NAMES_PER_TURN = 5000
-PARTITIONS_PER_TURN = 500
+# The handler yields to the event loop after this many names or partitions. A name takes a tenth of a microsecond, a
+# partition one microsecond.
+NAMES_PER_CHUNK = 5000
+PARTITIONS_PER_CHUNK = 500
 NAMES_MAX = 1_000_000
 
 
 class TopicListQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    prefix: Annotated[str, msgspec.Meta(description="Only names that begin so.")] = ""
-    after: Annotated[str, msgspec.Meta(description="Only names behind this one, in the order of names.")] = ""
-    limit: Annotated[int, msgspec.Meta(ge=1, le=NAMES_MAX, description="So many names at most.")] = NAMES_MAX
+    prefix: Annotated[str, msgspec.Meta(description="Only names with this prefix.")] = ""
+    after: Annotated[str, msgspec.Meta(description="Only names that sort after this one.")] = ""
+    limit: Annotated[int, msgspec.Meta(ge=1, le=NAMES_MAX, description="The maximum number of names.")] = NAMES_MAX
     events: Annotated[bool, msgspec.Meta(description="Only topics of the event store.")] = False
 
 
@@ -47,8 +49,8 @@ class PartitionFacts(msgspec.Struct, kw_only=True):
 
 
 class TopicDescription(msgspec.Struct, kw_only=True):
-    """`configs` has every setting that is in force, by Kafka's names. Topics of the event store have two fields more:
-    the number of their last event, and their schemas."""
+    """A topic. `configs` has the effective values of all settings, by Kafka's names. A topic of the event store also
+    has `schemas`, and the number of its last event as `sequence`."""
 
     name: str
     configs: dict[str, str | None]
@@ -58,7 +60,8 @@ class TopicDescription(msgspec.Struct, kw_only=True):
 
 
 class PartitionOffsets(msgspec.Struct, kw_only=True):
-    """The first offset that can be read, and the one behind the last."""
+    """The offsets of a partition. `beginning_offset` is the first readable offset. `end_offset` is one more than the
+    last readable offset."""
 
     beginning_offset: int
     end_offset: int
@@ -68,7 +71,7 @@ class Brokers(msgspec.Struct, kw_only=True):
     brokers: list[int]
 
 
-async def list_topics(services: WebServices, request: web.Request) -> web.Response:
+async def list_topics(services: TopicServices, request: web.Request) -> web.Response:
     query = query_of(request, TopicListQuery)
     if query.events:
         found = [one for one in services.event_topics.names() if one.startswith(query.prefix) and one > query.after]
@@ -76,125 +79,125 @@ async def list_topics(services: WebServices, request: web.Request) -> web.Respon
     names: list[str] = []
     start = max(query.prefix, query.after + "\0" if query.after else "")
     while len(names) < query.limit:
-        page = services.topics.catalogue.names_from(start, NAMES_PER_TURN)
+        page = services.topics.catalogue.names_from(start, NAMES_PER_CHUNK)
         taken = [one for one in page if one.startswith(query.prefix)]
         names += [one for one in taken if not one.startswith(INTERNAL_PREFIX)]
-        if len(taken) < NAMES_PER_TURN:
+        if len(taken) < NAMES_PER_CHUNK:
             break
         start = page[-1] + "\0"
         await asyncio.sleep(0)
     return proxy_answer(request, names[: query.limit])
 
 
-async def describe_topic(services: WebServices, request: web.Request) -> web.Response:
-    topic = find_topic(services, request)
-    configs = {entry.name: entry.value for entry in topic_config.describe(topic.configs, services.config)}
-    told = TopicDescription(name=topic.name, configs=configs, partitions=await _partitions(services, topic))
+async def describe_topic(services: TopicServices, request: web.Request) -> web.Response:
+    topic = find_topic(services.topics, request)
+    configs = {entry.name: entry.value for entry in topic_config.describe(topic.configs, services.port.config)}
+    description = TopicDescription(name=topic.name, configs=configs, partitions=await _partitions(services, topic))
     if topic.settings.is_event_topic:
-        told.sequence = topic.stream().bounds().committed_end
-        told.schemas = services.event_topics.schemas(topic).as_json()
-    return proxy_answer(request, told)
+        description.sequence = topic.stream().bounds().committed_end
+        description.schemas = services.event_topics.schemas(topic).as_json()
+    return proxy_answer(request, description)
 
 
-async def list_partitions(services: WebServices, request: web.Request) -> web.Response:
-    return proxy_answer(request, await _partitions(services, find_topic(services, request)))
+async def list_partitions(services: TopicServices, request: web.Request) -> web.Response:
+    return proxy_answer(request, await _partitions(services, find_topic(services.topics, request)))
 
 
-async def describe_partition(services: WebServices, request: web.Request) -> web.Response:
-    log = find_log(find_topic(services, request), request)
+async def describe_partition(services: TopicServices, request: web.Request) -> web.Response:
+    log = find_log(find_topic(services.topics, request), request)
     return proxy_answer(request, _facts(services, log.partition))
 
 
-async def partition_offsets(services: WebServices, request: web.Request) -> web.Response:
-    log = find_log(find_topic(services, request), request)
+async def partition_offsets(services: TopicServices, request: web.Request) -> web.Response:
+    log = find_log(find_topic(services.topics, request), request)
     await log.ready()
     bounds = log.bounds()
     return proxy_answer(request, PartitionOffsets(beginning_offset=bounds.start, end_offset=bounds.committed_end))
 
 
-async def list_brokers(services: WebServices, request: web.Request) -> web.Response:
-    return proxy_answer(request, Brokers(brokers=[services.config.node_id]))
+async def list_brokers(services: TopicServices, request: web.Request) -> web.Response:
+    return proxy_answer(request, Brokers(brokers=[services.port.config.node_id]))
 
 
-async def _partitions(services: WebServices, topic: Topic) -> list[PartitionFacts]:
-    told = []
+async def _partitions(services: TopicServices, topic: Topic) -> list[PartitionFacts]:
+    partitions = []
     for index in range(len(topic.partitions)):
-        told.append(_facts(services, index))
-        if len(told) % PARTITIONS_PER_TURN == 0:
+        partitions.append(_facts(services, index))
+        if len(partitions) % PARTITIONS_PER_CHUNK == 0:
             await asyncio.sleep(0)
-    return told
+    return partitions
 
 
-def _facts(services: WebServices, index: int) -> PartitionFacts:
-    """One node has the one copy of everything."""
-    here = services.config.node_id
+def _facts(services: TopicServices, index: int) -> PartitionFacts:
+    """Return a partition in the format of REST Proxy. This node is the leader and the only replica."""
+    here = services.port.config.node_id
     return PartitionFacts(partition=index, leader=here, replicas=[Replica(broker=here, leader=True, in_sync=True)])
 
 
-def _told(shape: object, description: str) -> Answer:
+def _answer(shape: object, description: str) -> Answer:
     return Answer(description, {JSON: shape, PROXY: shape})
 
 
 REFUSALS = {PROXY: ProxyError}
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Route[TopicServices], ...] = (
     Route(
         "GET",
         "/topics",
         list_topics,
-        summary="The names of all topics, rooms among them, in order",
+        summary="List the names of all topics, including rooms, sorted",
         tag="topics",
         query=TopicListQuery,
-        answers={200: _told(list[str], "Names.")},
+        answers={200: _answer(list[str], "Names.")},
         more_refusals=REFUSALS,
     ),
     Route(
         "GET",
         "/topics/{topic}",
         describe_topic,
-        summary="A topic: its settings and partitions",
+        summary="Describe a topic: its settings and partitions",
         tag="topics",
         parameters={"topic": TOPIC},
-        answers={200: _told(TopicDescription, "The topic.")},
+        answers={200: _answer(TopicDescription, "The topic.")},
         more_refusals=REFUSALS,
     ),
     Route(
         "GET",
         "/topics/{topic}/partitions",
         list_partitions,
-        summary="The partitions of a topic",
+        summary="List the partitions of a topic",
         tag="topics",
         parameters={"topic": TOPIC},
-        answers={200: _told(list[PartitionFacts], "The partitions.")},
+        answers={200: _answer(list[PartitionFacts], "The partitions.")},
         more_refusals=REFUSALS,
     ),
     Route(
         "GET",
         "/topics/{topic}/partitions/{partition}",
         describe_partition,
-        summary="One partition",
+        summary="Describe a partition",
         tag="topics",
         parameters={"topic": TOPIC, "partition": PARTITION},
-        answers={200: _told(PartitionFacts, "The partition.")},
+        answers={200: _answer(PartitionFacts, "The partition.")},
         more_refusals=REFUSALS,
     ),
     Route(
         "GET",
         "/topics/{topic}/partitions/{partition}/offsets",
         partition_offsets,
-        summary="Where a partition begins and ends",
+        summary="The first and the end offset of a partition",
         tag="topics",
         parameters={"topic": TOPIC, "partition": PARTITION},
-        answers={200: _told(PartitionOffsets, "The offsets.")},
+        answers={200: _answer(PartitionOffsets, "The offsets.")},
         more_refusals=REFUSALS,
     ),
     Route(
         "GET",
         "/brokers",
         list_brokers,
-        summary="The ids of all nodes",
+        summary="List the ids of all nodes",
         tag="topics",
-        answers={200: _told(Brokers, "The nodes.")},
+        answers={200: _answer(Brokers, "The nodes.")},
         more_refusals=REFUSALS,
     ),
 )

@@ -1,13 +1,17 @@
-"""REST Proxy v2 produce: POST /topics/{topic} and POST /topics/{topic}/partitions/{partition} with its media types.
+"""Produce requests of REST Proxy v2: POST /topics/{topic} and POST /topics/{topic}/partitions/{partition}, with REST
+Proxy's media types.
 
-`binary` records have base64 keys and values, `json` ones any JSON, which is stored without spaces, `text` ones strings;
-null is no key, or no value. `headers` (base64 values) and `timestamp` (milliseconds) are as in Strimzi's bridge. A
-record goes to the partition it names, else by the hash of its key as with Kafka's Java client, else by turns; a topic
-that is not there is made first if `auto.create.topics.enable` says so, as for any Kafka producer.
+Keys and values of `binary` records are in base64. Those of `json` records are any JSON values, which are stored without
+whitespace. Those of `text` records are strings. null is an absent key or value. `headers` (with base64 values) and
+`timestamp` (in milliseconds) are as in Strimzi's bridge.
 
-A request that is wrong in one record is refused whole and nothing is stored. After that each record is answered for
-itself: its partition and offset, or an error code of 50002, or 50003 if it may be sent again. As with the original, the
-status is 200 then, whatever became of the records.
+If the path or the record names a partition, the record is stored there. Otherwise the hash of the key determines the
+partition, as in Kafka's Java client. Records without a key are distributed round-robin. If the topic does not exist and
+`auto.create.topics.enable` is true, the topic is created, as for any Kafka producer.
+
+If one record is invalid, the request is refused and no record is stored. Otherwise each record has its own result: its
+partition and offset, or an error code. The code is 50003 if the record may be sent again, else 50002. As in REST Proxy,
+the status is then 200 even if records failed.
 """
 
 import asyncio
@@ -17,17 +21,18 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from aiohttp import web
 
-from kwire.broker.events.event import checked_json
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
 from kwire.errors import InvalidEvent, KafkaError
+from kwire.streams.events.event import checked_json
 from kwire.streams.log import StreamLog
-from kwire.web.bodies import checked_and_decoded, raw_body_of
-from kwire.web.body_bounds import check_objects
-from kwire.web.errors import BadRequest
+from kwire.web.answers.errors import BadRequest
 from kwire.web.proxy.errors import ProxyError, record_code
 from kwire.web.proxy.media import BINARY, JSON_RECORDS, PROXY, TEXT_RECORDS, format_of, proxy_answer
+from kwire.web.requests.bodies import checked_and_decoded, raw_body_of
+from kwire.web.requests.body_limits import check_objects
+from kwire.web.requests.chunk_budget import ChunkBudget
 from kwire.web.route import Answer, Route
-from kwire.web.services import WebServices
+from kwire.web.services import TopicServices
 from kwire.web.topics.lookup import (
     PARTITION,
     TOPIC,
@@ -37,13 +42,14 @@ from kwire.web.topics.lookup import (
     no_partition,
     partition_index,
 )
-from kwire.web.turns import BodyTurns
-from storage.batch_writing import batch_bytes_max, batch_of_tails, header_bytes, record_tail
+from storage.batch.builder import batch_bytes_max, build_batch_from_bodies, encode_record_body, header_bytes
 
-# To check, place and encode a record takes some ten microseconds; after this many the loop gets its turn.
-RECORDS_PER_TURN = 500
-# Records of different times are batches of their own, and to append one takes some ninety microseconds.
-BATCHES_PER_TURN = 50
+# The handler yields to the event loop after this many records. Preparing and encoding a record takes about ten
+# microseconds.
+RECORDS_PER_CHUNK = 500
+# The handler also yields to the event loop after this many batches. Appending a batch takes about ninety microseconds,
+# and records with different timestamps are in separate batches.
+BATCHES_PER_CHUNK = 50
 RECORDS_MAX = 10_000
 HEADERS_MAX = 1000
 TIMESTAMP_MAX = 2**63 - 1
@@ -59,7 +65,8 @@ Base64 = Annotated[
 
 
 def _null() -> msgspec.Raw:
-    """Made by a function: a default of this type is not one that a schema could show."""
+    """Return the default of a Raw field. The default needs a factory, because a JSON schema cannot contain a default
+    value of the type Raw."""
     return msgspec.Raw(b"null")
 
 
@@ -78,14 +85,14 @@ class _ProxyRecord(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class BinaryRecord(_ProxyRecord, kw_only=True, forbid_unknown_fields=True):
-    """Key and value in base64."""
+    """A record whose key and value are in base64."""
 
     key: Base64 | None = None
     value: Base64 | None = None
 
 
 class JsonRecord(_ProxyRecord, kw_only=True, forbid_unknown_fields=True):
-    """Key and value as JSON."""
+    """A record whose key and value are JSON values."""
 
     key: msgspec.Raw = msgspec.field(default_factory=_null)
     value: msgspec.Raw = msgspec.field(default_factory=_null)
@@ -97,7 +104,8 @@ class TextRecord(_ProxyRecord, kw_only=True, forbid_unknown_fields=True):
 
 
 class _ProxyRecords(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Clients send the four names of schemas with every format; these three have none, so they say nothing."""
+    """The common fields of all produce requests. Some clients send these schema fields with every format. They are
+    ignored."""
 
     key_schema: str | None = None
     key_schema_id: int | None = None
@@ -118,7 +126,7 @@ class TextRecords(_ProxyRecords, kw_only=True, forbid_unknown_fields=True):
 
 
 class ProducedRecord(msgspec.Struct, kw_only=True):
-    """Where a record is, or why it is not stored."""
+    """The result of a record: its partition and offset, or its error."""
 
     partition: int | None
     offset: int | None
@@ -127,7 +135,7 @@ class ProducedRecord(msgspec.Struct, kw_only=True):
 
 
 class Produced(msgspec.Struct, kw_only=True):
-    """One entry for each record, in the order of the request."""
+    """The result of a produce request. `offsets` has one entry for each record, in the order of the request."""
 
     offsets: list[ProducedRecord]
     key_schema_id: int | None = None
@@ -137,8 +145,8 @@ class Produced(msgspec.Struct, kw_only=True):
 _SHAPES: dict[str, Any] = {BINARY: BinaryRecords, JSON_RECORDS: JsonRecords, TEXT_RECORDS: TextRecords}
 
 
-class _Placed(NamedTuple):
-    """A record on its way; `number` is its place in the request."""
+class _PendingRecord(NamedTuple):
+    """A record to append. `number` is its index in the request. `tail` is its encoded body: key, value and headers."""
 
     number: int
     log: StreamLog
@@ -146,13 +154,13 @@ class _Placed(NamedTuple):
     timestamp_ms: int
 
 
-async def produce_to_topic(services: WebServices, request: web.Request) -> web.Response:
+async def produce_to_topic(services: TopicServices, request: web.Request) -> web.Response:
     records = await _records_of(request)
     topic = await _find_or_create(services, request, records, 0)
     return await _produce(services, request, topic, None, records)
 
 
-async def produce_to_partition(services: WebServices, request: web.Request) -> web.Response:
+async def produce_to_partition(services: TopicServices, request: web.Request) -> web.Response:
     records = await _records_of(request)
     topic = await _find_or_create(services, request, records, partition_index(request))
     return await _produce(services, request, topic, find_log(topic, request), records)
@@ -165,48 +173,52 @@ async def _records_of(request: web.Request) -> Sequence[Any]:
     return records
 
 
-async def _find_or_create(services: WebServices, request: web.Request, records: Sequence[Any], partition: int) -> Topic:
-    topics = services.config.topics
+async def _find_or_create(
+    services: TopicServices, request: web.Request, records: Sequence[Any], partition: int
+) -> Topic:
+    topics = services.port.config.topics
     try:
-        return find_topic(services, request)
+        return find_topic(services.topics, request)
     except TopicNotFound:
         if not topics.is_auto_create:
             raise
     name = request.match_info["topic"]
-    # A request that cannot be met makes no topic either.
+    # A request that names an invalid partition is refused, and does not create the topic.
     for index in (partition, *(one.partition for one in records if one.partition is not None)):
         if not 0 <= index < topics.partition_count:
             raise no_partition(name, topics.partition_count, index)
-    await services.commands.topics.create_if_missing(name)
-    return find_topic(services, request)
+    await services.commands.create_if_missing(name)
+    return find_topic(services.topics, request)
 
 
 async def _produce(
-    services: WebServices, request: web.Request, topic: Topic, log: StreamLog | None, records: Sequence[Any]
+    services: TopicServices, request: web.Request, topic: Topic, log: StreamLog | None, records: Sequence[Any]
 ) -> web.Response:
-    now_ms = services.clock.now_ms()
-    placed: list[_Placed] = []
-    turns = BodyTurns()
+    now_ms = services.port.clock.now_ms()
+    pending: list[_PendingRecord] = []
+    budget = ChunkBudget()
     for index, record in enumerate(records):
-        placed.append(_place(services, topic, log, index, record, now_ms))
-        if turns.is_over(len(placed[-1].tail)):
+        pending.append(_prepare(services, topic, log, index, record, now_ms))
+        if budget.is_spent(len(pending[-1].tail)):
             await asyncio.sleep(0)
-    told: list[ProducedRecord] = [ProducedRecord(partition=None, offset=None)] * len(placed)
+    results: list[ProducedRecord] = [ProducedRecord(partition=None, offset=None)] * len(pending)
     waits = []
-    for first in range(0, len(placed), RECORDS_PER_TURN):
-        for batch in _batches(placed[first : first + RECORDS_PER_TURN]):
+    for first in range(0, len(pending), RECORDS_PER_CHUNK):
+        for batch in _batches(pending[first : first + RECORDS_PER_CHUNK]):
             waits.append((batch, _append(batch)))
-            if len(waits) % BATCHES_PER_TURN == 0:
+            if len(waits) % BATCHES_PER_CHUNK == 0:
                 await asyncio.sleep(0)
         await asyncio.sleep(0)
     for batch, answered in waits:
         outcome = await answered
         for at, one in enumerate(batch):
-            told[one.number] = _told(one.log.partition, outcome, at)
-    return proxy_answer(request, Produced(offsets=told))
+            results[one.number] = _produced_record(one.log.partition, outcome, at)
+    return proxy_answer(request, Produced(offsets=results))
 
 
-def _place(services: WebServices, topic: Topic, log: StreamLog | None, index: int, record: Any, now_ms: int) -> _Placed:
+def _prepare(
+    services: TopicServices, topic: Topic, log: StreamLog | None, index: int, record: Any, now_ms: int
+) -> _PendingRecord:
     bytes_max = topic.settings.max_message_bytes
     key = _bytes_of(record.key, f"records[{index}].key", bytes_max)
     value = _bytes_of(record.value, f"records[{index}].value", bytes_max)
@@ -217,14 +229,14 @@ def _place(services: WebServices, topic: Topic, log: StreamLog | None, index: in
     else:
         chosen = topic.stream(record.partition)
         if log not in (None, chosen):
-            raise BadRequest(f"records[{index}] names partition {record.partition}, the path another one")
+            raise BadRequest(f"records[{index}] names partition {record.partition}, but the path names another one")
     headers = [header_bytes(one.key.encode(), one.value) for one in record.headers or ()]
-    tail = record_tail(key, value, len(headers), b"".join(headers))
-    return _Placed(index, chosen, tail, now_ms if record.timestamp is None else record.timestamp)
+    tail = encode_record_body(key, value, len(headers), b"".join(headers))
+    return _PendingRecord(index, chosen, tail, now_ms if record.timestamp is None else record.timestamp)
 
 
 def _bytes_of(given: bytes | str | msgspec.Raw | None, field: str, bytes_max: int) -> bytes | None:
-    """A key or a value, in whichever format it came."""
+    """Return the bytes of a key or a value in any of the three formats; None if it is null."""
     if isinstance(given, msgspec.Raw):
         try:
             compact = checked_json(bytes(given), field, bytes_max)
@@ -234,11 +246,12 @@ def _bytes_of(given: bytes | str | msgspec.Raw | None, field: str, bytes_max: in
     return given.encode() if isinstance(given, str) else given
 
 
-def _batches(placed: Sequence[_Placed]) -> Iterator[list[_Placed]]:
-    """Records of one partition and one time together, in order, as many as the topic takes as one batch."""
-    open_batches: dict[StreamLog, list[_Placed]] = {}
+def _batches(pending: Sequence[_PendingRecord]) -> Iterator[list[_PendingRecord]]:
+    """Group records with the same partition and timestamp, in order, so that each group fits into one record batch. A
+    single record that may be too large is a group of its own."""
+    open_batches: dict[StreamLog, list[_PendingRecord]] = {}
     sizes: dict[StreamLog, int] = {}
-    for one in placed:
+    for one in pending:
         log = one.log
         batch = open_batches.get(log)
         size_bytes = sizes.get(log, 0) + len(one.tail)
@@ -255,34 +268,35 @@ def _batches(placed: Sequence[_Placed]) -> Iterator[list[_Placed]]:
     yield from open_batches.values()
 
 
-def _append(records: Sequence[_Placed]) -> "asyncio.Future[int | KafkaError]":
-    """The offset of the first record, once all are as durable as the topic promises; or why they are not stored."""
+def _append(records: Sequence[_PendingRecord]) -> "asyncio.Future[int | KafkaError]":
+    """Append the records as one batch. Return a future with the offset of the first record, or with the error. The
+    future is done when the records are as durable as the topic requires."""
     answered: asyncio.Future[int | KafkaError] = asyncio.get_running_loop().create_future()
 
     def appended(outcome: int | KafkaError) -> None:
-        if not answered.done():  # the request may be gone
+        if not answered.done():  # the request may have been cancelled
             answered.set_result(outcome)
 
-    records[0].log.append(*batch_of_tails([one.tail for one in records], records[0].timestamp_ms), appended)
+    records[0].log.append(*build_batch_from_bodies([one.tail for one in records], records[0].timestamp_ms), appended)
     return answered
 
 
-def _told(partition_index: int, outcome: int | KafkaError, at: int) -> ProducedRecord:
+def _produced_record(partition_index: int, outcome: int | KafkaError, at: int) -> ProducedRecord:
     if isinstance(outcome, KafkaError):
         return ProducedRecord(partition=None, offset=None, error_code=record_code(outcome), error=str(outcome))
     return ProducedRecord(partition=partition_index, offset=outcome + at)
 
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Route[TopicServices], ...] = (
     Route(
         "POST",
         "/topics/{topic}/partitions/{partition}",
         produce_to_partition,
-        summary="Produce to one partition, as with REST Proxy v2",
+        summary="Produce to one partition (REST Proxy v2)",
         tag="rest proxy",
         parameters={"topic": TOPIC, "partition": PARTITION},
         more_requests={BINARY: BinaryRecords, JSON_RECORDS: JsonRecords, TEXT_RECORDS: TextRecords},
-        answers={200: Answer("The records were produced, or each says why not.", {PROXY: Produced})},
+        answers={200: Answer("The result of each record.", {PROXY: Produced})},
         more_refusals={PROXY: ProxyError},
     ),
 )

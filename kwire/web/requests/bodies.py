@@ -1,21 +1,24 @@
-"""Requests as typed values: a JSON body or a query string becomes a msgspec Struct, or a BadRequest that says where.
+"""Decodes JSON bodies and query strings to msgspec Structs. For invalid input, a BadRequest names the invalid field.
 
-A body is JSON when it says so (`application/json`, or any `…+json`) or says nothing. A form or plain text is never
-taken for JSON: those are what a page of another site can send without being asked first (safety.py).
+A body is decoded as JSON if its Content-Type is `application/json`, `…+json`, or absent. A form or plain text is
+refused, because a page of another origin can send these without a CORS preflight (origin_policy.py). Only pages of
+listed origins may send JSON as plain text.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import hdrs, web
 
-from kwire.broker.events.json_limits import DEPTH_MAX
-from kwire.web.body_bounds import check_values
-from kwire.web.body_reading import received_body
-from kwire.web.errors import BadRequest, UnsupportedMediaType
-from kwire.web.safety import is_trusted
-from kwire.web.whole_numbers import decoded_anyway, may_be_whole
+from kwire.streams.events.json_limits import DEPTH_MAX
+from kwire.web.answers.errors import BadRequest, UnsupportedMediaType
+from kwire.web.requests.body_checks import BodyChecks
+from kwire.web.requests.body_limits import check_objects, check_values
+from kwire.web.requests.body_receiver import received_body
+from kwire.web.requests.integral_floats import decode_integral_floats, failed_on_float
+from kwire.web.requests.origin_policy import is_trusted
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -26,55 +29,72 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 async def body_of(request: web.Request, shape: type[T]) -> T:
-    """The request's JSON body. `shape` is a Struct, or whatever else msgspec can decode."""
+    """Return the request's JSON body, decoded to `shape`: a Struct or any other type that msgspec can decode."""
     check_is_json(request)
     return decoded(await raw_body_of(request), shape)
 
 
 async def raw_body_of(request: web.Request) -> bytes:
-    """All of the body, as long as it is within `kwire.http.max.body.bytes` and comes in time."""
+    """Return the complete body. `received_body` describes the limits and errors."""
     return await received_body(request)
 
 
 def decoded(raw: bytes | memoryview, shape: type[T]) -> T:
-    """One JSON text without events as a typed value."""
+    """Decode a JSON text that contains no events."""
     return checked_and_decoded(raw, shape, check_values)
 
 
 def checked_and_decoded(
     raw: bytes | memoryview, shape: type[T], check: Callable[[bytes | bytearray | memoryview], None]
 ) -> T:
-    """One JSON text as a typed value, after a check that bounds how long that takes (`body_bounds`).
+    """Call `check` and decode a JSON text. The check limits how long decoding can take (`body_limits`)."""
+    with _bad_request_on_failure():
+        check(raw)
+        return _decoded(raw, shape)
 
-    The number of shapes is small, so each decoder is made once.
-    """
+
+async def checked_and_decoded_events(
+    checks: BodyChecks, raw: bytes, shape: type[T], check: Callable[[bytes | bytearray | memoryview], None]
+) -> T:
+    """Run `check` and `check_objects`, then decode one or many events. A worker process checks large bodies."""
+    with _bad_request_on_failure():
+        await checks.run(raw, check_objects, check)
+        return _decoded(raw, shape)
+
+
+def _decoded(raw: bytes | memoryview, shape: type[T]) -> T:
+    """Decode with the type's decoder. Decoders are cached without a limit, because the number of types is small."""
     decoder = _decoders.get(shape)
     if decoder is None:
         decoder = _decoders[shape] = msgspec.json.Decoder(shape)
+    found: T
     try:
-        check(raw)
-        found: T
-        try:
-            found = decoder.decode(raw)
-        except msgspec.ValidationError as error:
-            if not may_be_whole(raw, error):
-                raise
-            found = decoded_anyway(raw, shape)
+        found = decoder.decode(raw)
+    except msgspec.ValidationError as error:
+        if not failed_on_float(raw, error):
+            raise
+        found = decode_integral_floats(raw, shape)
+    return found
+
+
+@contextmanager
+def _bad_request_on_failure() -> Iterator[None]:
+    try:
+        yield
     except msgspec.ValidationError as error:
         raise BadRequest(_sentence(error)) from None
     except RecursionError:
         raise BadRequest(f"the body exceeds the nesting depth of {DEPTH_MAX} levels", code="InvalidJson") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"the body is not JSON: {error}", code="InvalidJson") from None
-    return found
 
 
 def query_of(request: web.Request, shape: type[S]) -> S:
-    """The query string; numbers and booleans are told by the Struct's fields, names it lacks are refused by it."""
+    """Return the query string as a Struct. Raises BadRequest for parameters that are not fields of the Struct."""
     query = request.rel_url.query
     given = dict(query)
     if len(given) != len(query):
-        raise BadRequest("a query parameter is given twice")
+        raise BadRequest("query: a parameter is given more than once")
     try:
         found = msgspec.convert(given, shape, strict=False)
     except msgspec.ValidationError as error:
@@ -84,23 +104,24 @@ def query_of(request: web.Request, shape: type[S]) -> S:
         if text is None:
             continue
         value = getattr(found, field.name)
-        # msgspec takes the word "null" for nothing, and 0 and 1 for booleans: that is not what is described.
+        # msgspec reads the word "null" as None, and 0 and 1 as booleans; the API description allows neither.
         if (value is None and text.lower() == "null") or (isinstance(value, bool) and text in ("0", "1")):
-            raise BadRequest(f"query: {field.encode_name} has no value {text!r}")
+            raise BadRequest(f"query: {text!r} is not a valid value of {field.encode_name}")
     return found
 
 
 def number_in_path(request: web.Request, name: str) -> int:
-    """A path parameter that is a number."""
+    """Return a path parameter as a number; raises BadRequest."""
     text = request.match_info[name]
-    # No more digits than a 64-bit offset has.
+    # A 64-bit offset has at most 19 digits.
     if not (text.isascii() and text.isdigit() and len(text) <= 19) or int(text) >= 2**63:
         raise BadRequest(f"{name} must be a number from 0 to {2**63 - 1}")
     return int(text)
 
 
 def check_is_json(request: web.Request) -> None:
-    """A page of a listed origin may call its JSON plain text, which spares the browser a question."""
+    """Raise UnsupportedMediaType unless the Content-Type is JSON. A page of a listed origin may send JSON as plain
+    text, for which the browser needs no CORS preflight."""
     kind = request.headers.get(hdrs.CONTENT_TYPE)
     if kind is None or kind == JSON:
         return
@@ -119,6 +140,6 @@ def json_answer(value: object, status: int = 200) -> web.Response:
 
 
 def _sentence(error: msgspec.ValidationError) -> str:
-    """msgspec's own words, which name the place as a path from `$`."""
+    """Return msgspec's message with a lower-case first letter. The message names the field as a path from `$`."""
     text = str(error)
     return text[:1].lower() + text[1:]

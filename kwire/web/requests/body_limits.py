@@ -1,7 +1,9 @@
-"""How much a body may hold: decoding is one step that cannot be interrupted, and each object and string takes its time.
+"""Limits on the number of objects, strings and values in a body. They limit how long decoding takes, because decoding
+cannot be interrupted.
 
-Ten megabytes of empty objects would hold the loop for half a second, 900,000 names of metadata for 0.4 s. So what a
-decoder would make is counted first, which is quick. The data of events is not decoded and may hold any values.
+Decoding ten megabytes of empty objects would block the event loop for half a second, decoding 900,000 names of metadata
+for 0.4 s. So objects, strings and values are counted before decoding. Counting is fast. These limits do not apply to
+the data of events, which is not decoded.
 """
 
 from collections.abc import Callable, Iterable
@@ -9,33 +11,33 @@ from typing import Any
 
 import msgspec
 
-from kwire.web.errors import Refusal
+from kwire.web.answers.errors import Refusal
 
-# To decode so many objects takes some ten milliseconds.
+# Decoding this many objects takes about ten milliseconds.
 OBJECTS_MAX = 50_000
-# Strings of a body outside the data of its events: names of fields, types, keys, ids and metadata. To decode so many
-# takes some twenty milliseconds.
+# Strings outside the data of events: names of fields, types, keys, ids and metadata. Decoding this many takes about
+# twenty milliseconds.
 STRINGS_MAX = 100_000
-# Values of a body without events. To decode so many takes some twenty milliseconds.
+# Values in a body without events. Decoding this many takes about twenty milliseconds.
 VALUES_MAX = 50_000
-# Smaller bodies cannot hold enough strings to matter.
+# Strings are not counted in bodies up to this size, because such bodies have fewer than STRINGS_MAX strings.
 COUNTED_BYTES_MIN = 128 * 1024
 
 
 class _Data(msgspec.Struct):
-    """An event of rooms and topics without anything but its data."""
+    """An event of a room or topic, reduced to its data."""
 
     data: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _StoredData(msgspec.Struct):
-    """An event of the event store, likewise."""
+    """An event of the event store, reduced to its data."""
 
     data: msgspec.Raw = msgspec.field(name="payload", default_factory=lambda: msgspec.Raw(b""))
 
 
 class _CommandData(msgspec.Struct):
-    """A command that publishes an event, likewise."""
+    """A command that publishes an event, reduced to the event's data."""
 
     payload: _Data = msgspec.field(default_factory=_Data)
 
@@ -47,21 +49,22 @@ _decode_command: _Decode = msgspec.json.Decoder(_CommandData).decode
 
 
 def check_objects(raw: bytes | bytearray | memoryview) -> None:
-    """Raise a refusal with status 413 for a body of too many objects. Braces inside texts count too."""
+    """Raise a Refusal with status 413 if the body has too many objects. It counts all opening braces, also those inside
+    strings."""
     if len(raw) > OBJECTS_MAX:
         _check_count("objects", bytes(raw).count(b"{"), OBJECTS_MAX)
 
 
 def check_values(raw: bytes | bytearray | memoryview) -> None:
-    """Raise a refusal with status 413 for a body without events that has too many values. Commas count."""
+    """Raise a Refusal with status 413 if a body without events has too many values. It counts all commas."""
     if len(raw) > VALUES_MAX:
         _check_count("values", bytes(raw).count(b","), VALUES_MAX)
 
 
 def check_events(raw: bytes | bytearray | memoryview) -> None:
-    """Raise a refusal with status 413 for events, one or an array, that have too many strings outside their data.
+    """Raise a Refusal with status 413 if one event, or an array of events, has too many strings outside the data.
 
-    Raises what msgspec raises for a body that is not JSON, or not of objects.
+    Raises a msgspec.DecodeError if a large body is not JSON, or is neither an object nor an array of objects.
     """
     if len(raw) > COUNTED_BYTES_MIN:
         found = _decode_data(raw)
@@ -69,14 +72,14 @@ def check_events(raw: bytes | bytearray | memoryview) -> None:
 
 
 def check_stored_events(raw: bytes | bytearray | memoryview) -> None:
-    """The same for events of the event store, whose data is called `payload`."""
+    """The same as `check_events`, for events of the event store: their data is in the field `payload`."""
     if len(raw) > COUNTED_BYTES_MIN:
         found = _decode_stored_data(raw)
         _check_strings(raw, found if isinstance(found, list) else [found])
 
 
 def check_command(raw: bytes | bytearray | memoryview) -> None:
-    """The same for a command, which may publish an event."""
+    """The same as `check_events`, for a command, which may contain an event in its `payload`."""
     if len(raw) > COUNTED_BYTES_MIN:
         _check_strings(raw, [_decode_command(raw).payload])
 
@@ -96,7 +99,7 @@ def _strings(text: bytes) -> int:
 def _check_count(what: str, count: int, limit: int) -> None:
     if count > limit:
         raise Refusal(
-            f"the body has {count} {what}, {limit} are allowed: send them in several requests",
+            f"the body has {count} {what}, at most {limit} are allowed: send several smaller requests",
             code="TooManyObjects",
             status=413,
             limit=limit,

@@ -1,45 +1,53 @@
-"""Receiving a request's body: within the bound on its size, counted in the port's memory, at a minimum pace.
+"""Receives a request's body. The body has a size limit, is counted in the port's memory, and must arrive at a minimum
+rate.
 
-A body that stops coming would hold its memory for good. So within each `kwire.http.receive.timeout.ms` it has to bring
-at least `kwire.http.receive.rate.min` bytes per second, or be complete. While other requests wait for memory the rule
-is stricter: SHORT_TIMEOUT_S and SHORT_RATE_MIN. A body that is too slow is answered 408.
+A client that stops sending would occupy memory until it disconnects. So in each window of
+`kwire.http.receive.timeout.ms` the client must send `kwire.http.receive.rate.min` bytes per second on average, or the
+rest of the body. While other requests wait for memory, the stricter limits SHORTAGE_TIMEOUT_S and SHORTAGE_RATE_MIN
+apply too. If a body arrives too slowly, the request is answered with status 408.
 """
 
 import asyncio
+from io import BytesIO
 from typing import NamedTuple
 
 from aiohttp import StreamReader, hdrs, web
 
+from kwire.concurrency.chunking import yield_to_loop
 from kwire.config import WebConfig
-from kwire.web.decompression import check_expansion, is_compressed
-from kwire.web.errors import BadRequest, BodyTooLarge, Refusal
-from kwire.web.memory import UNCOUNTED_BYTES, HttpMemory, Lease
+from kwire.web.answers.errors import BadRequest, BodyTooLarge, Refusal
+from kwire.web.requests.decompression import check_expansion, is_compressed
+from kwire.web.requests.memory import UNCOUNTED_BYTES, HttpMemory, Lease
 
-SHORT_TIMEOUT_S = 2.0
-SHORT_RATE_MIN = 256 * 1024
-# Taken from the connection at a time; what came beyond it waits there and counts as read ahead.
+SHORTAGE_TIMEOUT_S = 2.0
+SHORTAGE_RATE_MIN = 256 * 1024
+# The maximum number of bytes of one read from the connection. Further bytes stay in the connection's buffer.
 READ_BYTES = 64 * 1024
+# The first bytes of a body are read without yielding. After this many bytes the reader yields after each read, so that
+# large bodies are read alternately.
+READ_FREELY_BYTES = 256 * 1024
 
 
-class Intake(NamedTuple):
-    """What every body of a port is received with."""
+class ReceiveSettings(NamedTuple):
+    """The limits for receiving bodies. They are the same for all requests of a port."""
 
     memory: HttpMemory
     timeout_s: float
     rate_min: int
 
     @classmethod
-    def of(cls, memory: HttpMemory, config: WebConfig) -> "Intake":
+    def of(cls, memory: HttpMemory, config: WebConfig) -> "ReceiveSettings":
         return cls(memory, config.receive_timeout_ms / 1000, config.receive_rate_min)
 
 
-INTAKE: web.AppKey[Intake] = web.AppKey("kwire.intake")
-# What the request's body holds; the door gives it back when the request is answered.
+RECEIVE_SETTINGS: web.AppKey[ReceiveSettings] = web.AppKey("kwire.receive_settings")
+# The lease for the memory of the request's body. The middleware releases it after the handler has returned.
 BODY_LEASE = web.RequestKey("kwire.body_lease", Lease)
 
 
 class _Window:
-    """Until `deadline`, `missing_bytes` more have to come; then the next window begins."""
+    """A time window. `missing_bytes` more bytes must be received until `deadline`. When they are received, the next
+    window begins."""
 
     __slots__ = ("_rate_min", "_timeout_s", "deadline", "missing_bytes")
 
@@ -58,20 +66,20 @@ class _Window:
             self.begin(now)
 
 
-class Pace:
-    """The time by which more of a body has to have come."""
+class ReceiveDeadline:
+    """The time until which more bytes of a body must be received."""
 
     __slots__ = ("_loop", "_memory", "_short", "_window")
 
-    def __init__(self, intake: Intake) -> None:
+    def __init__(self, settings: ReceiveSettings) -> None:
         self._loop = asyncio.get_running_loop()
-        self._memory, timeout_s, rate_min = intake
+        self._memory, timeout_s, rate_min = settings
         self._window = _Window(timeout_s, rate_min, self._loop.time())
-        # The window of the stricter rule, while others wait for memory.
+        # The window for the stricter limits. It is set while other requests wait for memory.
         self._short: _Window | None = None
 
     def begin(self) -> None:
-        """Time runs from now on; what came before does not count."""
+        """Begin a new window now. Bytes that were received earlier are not counted in it."""
         self._window.begin(self._loop.time())
         self._short = None
 
@@ -86,35 +94,40 @@ class Pace:
             self._short = None
             return self._window.deadline
         if self._short is None:
-            self._short = _Window(SHORT_TIMEOUT_S, SHORT_RATE_MIN, self._loop.time())
+            self._short = _Window(SHORTAGE_TIMEOUT_S, SHORTAGE_RATE_MIN, self._loop.time())
         return min(self._window.deadline, self._short.deadline)
 
 
-async def paced_read(content: StreamReader, lease: Lease, pace: Pace) -> bytes:
-    """Up to READ_BYTES that came next of a body, nothing at its end; raises TimeoutError when it comes too slowly."""
+async def read_before_deadline(content: StreamReader, lease: Lease, receive_deadline: ReceiveDeadline) -> bytes:
+    """Return the next bytes of a body, at most READ_BYTES, or b"" at its end. Raises TimeoutError if the body arrives
+    too slowly."""
     try:
-        async with asyncio.timeout_at(pace.deadline()) as until:
-            with lease.memory.hurrying(lambda: until.reschedule(pace.deadline())):
+        async with asyncio.timeout_at(receive_deadline.deadline()) as until:
+            with lease.memory.on_shortage(lambda: until.reschedule(receive_deadline.deadline())):
                 piece = await content.read(READ_BYTES)
     except ConnectionError as error:
-        # The reader keeps its exception, which would keep these frames, which keep the reader and what it holds.
+        # The reader keeps a reference to its exception. The exception's traceback refers to this frame, which refers to
+        # the reader. Break this cycle, so that the reader's bytes are released.
         error.__traceback__ = None
-        raise ConnectionResetError("the client is gone") from None
-    pace.received(len(piece))
+        raise ConnectionResetError("the client has disconnected") from None
+    receive_deadline.received(len(piece))
     return piece
 
 
 async def received_body(request: web.Request) -> bytes:
-    """All of the body; raises BodyTooLarge, MemoryExhausted, or a Refusal with status 408."""
+    """Receive and return the complete body. Raises BodyTooLarge, MemoryExhausted, BadRequest, or a Refusal with status
+    408."""
     try:
         return await _body(request)
     except TimeoutError:
         raise Refusal(
-            "the body came too slowly: send it again, faster or in smaller requests", code="RequestTimeout", status=408
+            "the body arrived too slowly: send it again, faster or in smaller requests",
+            code="RequestTimeout",
+            status=408,
         ) from None
     except web.RequestPayloadError:
-        # Chunks that are none, or not compressed as the request says.
-        raise BadRequest("the body is broken off, or not encoded as the request says", code="InvalidBody") from None
+        # The body has invalid chunks, or is not compressed as its Content-Encoding declares.
+        raise BadRequest("the body is incomplete, or not encoded as the headers say", code="InvalidBody") from None
 
 
 async def _body(request: web.Request) -> bytes:
@@ -123,7 +136,7 @@ async def _body(request: web.Request) -> bytes:
     if declared is not None and declared > bytes_max:
         raise body_too_large(bytes_max)
     if content.is_eof():
-        # It came together with the request, as most do: there is nothing to wait for.
+        # The body arrived together with the head of the request. That is true for most requests.
         raw = content.read_nowait()
         if len(raw) > bytes_max:
             raise body_too_large(bytes_max)
@@ -133,41 +146,47 @@ async def _body(request: web.Request) -> bytes:
         return raw
     lease = _lease_of(request)
     await lease.hold(declared if declared is not None else READ_BYTES)
-    pace = Pace(request.app[INTAKE])
-    pieces: list[bytes] = []
+    receive_deadline = ReceiveDeadline(request.app[RECEIVE_SETTINGS])
+    body = BytesIO()
     size_bytes = 0
-    while piece := await paced_read(content, lease, pace):
+    while piece := await read_before_deadline(content, lease, receive_deadline):
         size_bytes += len(piece)
         if size_bytes > bytes_max:
-            # The rest is still on its way; the answer ends the connection instead of reading it.
+            # The rest of the body is not read. The connection is closed after the answer.
             raise body_too_large(bytes_max)
         if size_bytes > lease.size_bytes:
             await lease.hold(min(max(size_bytes, 2 * lease.size_bytes), bytes_max))
-            pace.begin()
-        pieces.append(piece)
+            receive_deadline.begin()
+        body.write(piece)
+        if size_bytes > READ_FREELY_BYTES:
+            # The server reads nothing from the connection until this call returns.
+            await yield_to_loop()
         if is_compressed(content):
             check_expansion(content, size_bytes)
-            # The next step of decompression is at hand without waiting.
+            # Yield to the event loop here, because the next step of the decompression would start without a yield.
             await asyncio.sleep(0)
-    return b"".join(pieces)
+    # `getvalue` does not copy the bytes. Joining a list of pieces would copy megabytes and block the event loop.
+    return body.getvalue()
 
 
 def declared_length(request: web.Request) -> int | None:
-    """The length that the body will have; None where the request does not declare it, or compresses the body."""
+    """Return the declared length of the body; None if the request does not declare it or the body is compressed."""
     return None if hdrs.CONTENT_ENCODING in request.headers else request.content_length
 
 
 def body_too_large(bytes_max: int) -> BodyTooLarge:
-    return BodyTooLarge(f"a body may have {bytes_max} bytes", limit=bytes_max)
+    return BodyTooLarge(
+        f"the body exceeds {bytes_max} bytes (kwire.http.max.body.bytes): send smaller requests", limit=bytes_max
+    )
 
 
 def _lease_of(request: web.Request) -> Lease:
-    lease = request[BODY_LEASE] = request.app[INTAKE].memory.lease()
+    lease = request[BODY_LEASE] = request.app[RECEIVE_SETTINGS].memory.lease()
     return lease
 
 
 def release_body(request: web.Request) -> None:
-    """The request is answered: its body holds no memory any more."""
+    """Release the memory of the request's body. Called when the handler has returned."""
     lease = request.get(BODY_LEASE)
     if lease is not None:
         lease.release()

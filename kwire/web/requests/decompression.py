@@ -1,19 +1,19 @@
-"""How far a compressed body may expand. aiohttp decompresses it in small steps, as the body is read.
+"""Limits on the decompressed size of compressed bodies. aiohttp decompresses in small steps while the body is read.
 
-A hundred kilobytes of gzip can hold a hundred megabytes. The limits on bodies count what comes out. On top of that a
-body that expands more than a hundredfold is refused, and a stream of lines, which has no limit of its own, has one on
-what comes out.
+A hundred kilobytes of gzip can contain a hundred megabytes. The size limits on bodies apply to the decompressed bytes.
+In addition, a body of more than UNIFORM_BYTES_MAX is refused if it expands more than RATIO_MAX times. A stream of lines
+has no other size limit, so a compressed stream may expand to at most LINES_BYTES_MAX.
 """
 
 from aiohttp import EMPTY_PAYLOAD, StreamReader
 
-from kwire.web.errors import Refusal
+from kwire.web.answers.errors import Refusal
 
-# JSON compresses to a tenth, very uniform JSON to a fiftieth.
+# The compression ratio is typically 10 for JSON, and 50 for very repetitive JSON.
 RATIO_MAX = 100
-# A small body may be as uniform as it likes.
+# Up to this decompressed size any ratio is accepted.
 UNIFORM_BYTES_MAX = 1024 * 1024
-# Of one stream of lines.
+# The maximum number of decompressed bytes of one compressed stream of lines.
 LINES_BYTES_MAX = 1024 * 1024 * 1024
 
 
@@ -22,7 +22,8 @@ def is_compressed(content: StreamReader) -> bool:
 
 
 def check_expansion(content: StreamReader, size_bytes: int, bytes_max: int | None = None) -> None:
-    """Raise a refusal with status 413 if the bytes read from a compressed body are out of proportion, or too many."""
+    """Raise a Refusal with status 413 if a compressed body expands more than RATIO_MAX times, or to more than
+    `bytes_max` bytes."""
     compressed_bytes = _compressed_bytes(content)
     if compressed_bytes is None:
         return
@@ -35,7 +36,7 @@ def check_expansion(content: StreamReader, size_bytes: int, bytes_max: int | Non
         )
     if bytes_max is not None and size_bytes > bytes_max:
         raise Refusal(
-            f"a compressed body may expand to {bytes_max} bytes: send the rest in another request",
+            f"the compressed body expands to more than {bytes_max} bytes: send the rest in another request",
             code="BodyTooLarge",
             status=413,
             limit=bytes_max,
@@ -43,5 +44,5 @@ def check_expansion(content: StreamReader, size_bytes: int, bytes_max: int | Non
 
 
 def _compressed_bytes(content: StreamReader) -> int | None:
-    # The reader of a request without a body has none of this.
+    # EMPTY_PAYLOAD, the reader of a request without a body, has no attribute `total_compressed_bytes`.
     return None if content is EMPTY_PAYLOAD else content.total_compressed_bytes

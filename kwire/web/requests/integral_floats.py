@@ -1,7 +1,7 @@
-"""Whole numbers that were written with a fraction of nothing: `5539.0`, as some languages do.
+"""Decodes integers that are written with a zero fraction (`5539.0`), as some languages serialise them.
 
-JSON Schema takes them for integers, so the description of this API does, and msgspec does not. They are looked for only
-where decoding has failed for one of them, so nobody else pays for it.
+JSON Schema, and so the API's OpenAPI document, accepts such numbers as integers. msgspec does not. The functions of
+this module run only after decoding has failed because of a float, so other requests have no extra cost.
 """
 
 import re
@@ -9,22 +9,23 @@ from typing import Any
 
 import msgspec
 
-# To look through a body takes some ten milliseconds a megabyte.
-LOOKED_AT_BYTES_MAX = 64 * 1024
+# Larger bodies are not scanned. Scanning a body takes about ten milliseconds per megabyte.
+SCANNED_BYTES_MAX = 64 * 1024
 
-# A text, which is left alone, or such a number.
+# Matches a string, or a number with a zero fraction. It matches strings so that numbers inside strings are not changed.
 _TEXT_OR_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?\d+)\.0+(?![\d.eE])', re.DOTALL)
-_COMPLAINT = "got `float`"
+_FLOAT_ERROR = "got `float`"
 
 
-def may_be_whole(raw: bytes | bytearray | memoryview, error: msgspec.ValidationError) -> bool:
-    """Whether `raw` could not be decoded for a number with a fraction, and is short enough to look for it."""
-    return len(raw) <= LOOKED_AT_BYTES_MAX and _COMPLAINT in str(error)
+def failed_on_float(raw: bytes | bytearray | memoryview, error: msgspec.ValidationError) -> bool:
+    """Return whether decoding failed because of a float and `raw` is short enough to be scanned."""
+    return len(raw) <= SCANNED_BYTES_MAX and _FLOAT_ERROR in str(error)
 
 
-def decoded_anyway(raw: bytes | bytearray | memoryview, shape: Any) -> Any:
-    """What `raw` says if its only fault is such numbers; raises what msgspec raises if there is another."""
+def decode_integral_floats(raw: bytes | bytearray | memoryview, shape: Any) -> Any:
+    """Decode `raw` and accept numbers with a zero fraction as integers. Raises msgspec.ValidationError if another value
+    is invalid."""
     plain = _TEXT_OR_NUMBER.sub(lambda found: found[1] or found[0], raw)
     msgspec.json.decode(plain, type=shape)
-    # Not the plain one: data of events stays as it was written.
+    # Decode `raw` and not `plain`, because the data of events is stored as it was sent.
     return msgspec.json.decode(raw, type=shape, strict=False)

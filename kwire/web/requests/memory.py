@@ -1,12 +1,17 @@
-"""The memory that request bodies and answers of the HTTP port hold, under one bound: `kwire.http.memory.bytes`.
+"""The memory of request bodies and answers of the HTTP port, limited by `kwire.http.memory.bytes`.
 
-A body is counted before it is received: its declared length, or step by step where none is declared. A large answer
-counts what is read ahead of the client. A lease that does not fit waits in the order of arrival, at most
-`kwire.http.memory.wait.ms` and together with at most WAITERS_MAX others; then the request is answered 503 with
-Retry-After. Leases of at most SMALL_BYTES do not wait behind larger ones and may use all of the memory, larger ones may
-use three quarters: ordinary requests are served while large ones wait.
+The declared length of a body is counted before the body is received. A body without a declared length is counted step
+by step. The memory of a large answer is counted until the answer is sent. For an answer in parts, only the memory of
+one part is counted. A lease has the memory that is counted for one request or answer. If a lease exceeds the free
+memory, the request waits for at most `kwire.http.memory.wait.ms`, in the order of arrival. At most WAITERS_MAX requests
+wait at the same time. If the wait is too long, or if no further request may wait, the request is answered with status
+503 and Retry-After.
 
-Bodies and answers of at most UNCOUNTED_BYTES are not counted; connections are bounded, and so are these.
+Leases of at most SMALL_BYTES may use all of the memory and do not wait for larger leases. All larger leases together
+may use three quarters of the memory. So small requests are served while large requests wait.
+
+Bodies and answers of at most UNCOUNTED_BYTES are not counted. The limit on the number of connections limits their
+memory.
 """
 
 import asyncio
@@ -14,24 +19,24 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from kwire.web.errors import Refusal
+from kwire.web.answers.errors import Refusal
 
 UNCOUNTED_BYTES = 16 * 1024
 SMALL_BYTES = 64 * 1024
-# Requests that wait for memory at once. Each may hold what the operating system delivered with its head.
+# The maximum number of requests that wait for memory at the same time. The number is limited because each of them may
+# occupy the bytes that were received together with its head.
 WAITERS_MAX = 128
 
 
 class MemoryExhausted(Refusal):
-    """Bodies and answers hold all the memory that they may hold."""
+    """Request bodies and answers use all of `kwire.http.memory.bytes`."""
 
     status = 503
     code = "MemoryExhausted"
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(
-            f"bodies and answers of the HTTP port hold all of kwire.http.memory.bytes ({bytes_max}): "
-            "send the request again later",
+            f"request bodies and answers use all of kwire.http.memory.bytes ({bytes_max}): send the request later",
             limit=bytes_max,
         )
 
@@ -47,19 +52,19 @@ class _Waiter:
 
 
 class HttpMemory:
-    """The bytes in use, and the leases that wait for some."""
+    """Counts the memory in use, and has the queues of the leases that wait for free memory."""
 
     def __init__(self, bytes_max: int, wait_ms: int) -> None:
         self.bytes_max = bytes_max
         self.used_bytes = 0
-        # All that was ever given back.
+        # The total number of bytes released since the start.
         self.freed_bytes = 0
         self.refused = 0
         self._wait_s = wait_ms / 1000
         self._large_bytes_max = large_bytes_max(bytes_max)
         self._small: deque[_Waiter] = deque()
         self._large: deque[_Waiter] = deque()
-        self._hurries: set[Callable[[], None]] = set()
+        self._shortage_callbacks: set[Callable[[], None]] = set()
 
     @property
     def waiting(self) -> int:
@@ -73,7 +78,8 @@ class HttpMemory:
         return Lease(self)
 
     def try_take(self, count: int) -> bool:
-        """Take bytes if nobody of the same kind waits and they fit."""
+        """Take `count` bytes if they are free and no lease of the same kind (small or large) waits. Return whether they
+        were taken."""
         is_small = count <= SMALL_BYTES
         if self._small if is_small else self._large:
             return False
@@ -83,7 +89,7 @@ class HttpMemory:
         return True
 
     async def take(self, count: int) -> None:
-        """Take bytes, after those that wait already; raises MemoryExhausted."""
+        """Take `count` bytes. If they are not free, wait after the leases that already wait. Raises MemoryExhausted."""
         if self.try_take(count):
             return
         if self.waiting >= WAITERS_MAX:
@@ -93,15 +99,15 @@ class HttpMemory:
         queue = self._small if count <= SMALL_BYTES else self._large
         queue.append(waiter)
         if not was_short:
-            for hurry in tuple(self._hurries):
-                hurry()
+            for callback in tuple(self._shortage_callbacks):
+                callback()
         try:
             async with asyncio.timeout(self._wait_s):
                 await waiter.granted
         except BaseException as error:
             if waiter in queue:
                 queue.remove(waiter)
-                # Those behind it may need less.
+                # The next lease in the queue may need fewer bytes and can perhaps be granted now.
                 self._grant()
             elif waiter.granted.done() and not waiter.granted.cancelled():
                 self.give(count)
@@ -116,18 +122,18 @@ class HttpMemory:
             self._grant()
 
     def exhausted(self) -> MemoryExhausted:
-        """The refusal, counted."""
+        """Count a refusal and return its exception."""
         self.refused += 1
         return MemoryExhausted(self.bytes_max)
 
     @contextmanager
-    def hurrying(self, hurry: Callable[[], None]) -> Iterator[None]:
-        """While a body is being received: `hurry` is called when others begin to wait for memory."""
-        self._hurries.add(hurry)
+    def on_shortage(self, callback: Callable[[], None]) -> Iterator[None]:
+        """While the context is active, call `callback` when requests start to wait for memory."""
+        self._shortage_callbacks.add(callback)
         try:
             yield
         finally:
-            self._hurries.discard(hurry)
+            self._shortage_callbacks.discard(callback)
 
     def _grant(self) -> None:
         for queue, bytes_max in ((self._small, self.bytes_max), (self._large, self._large_bytes_max)):
@@ -139,7 +145,7 @@ class HttpMemory:
 
 
 class Lease:
-    """What one request holds."""
+    """The memory that is counted for one request or answer."""
 
     __slots__ = ("memory", "size_bytes")
 
@@ -148,7 +154,7 @@ class Lease:
         self.size_bytes = 0
 
     async def hold(self, size_bytes: int) -> None:
-        """Hold this many bytes from now on, no longer those before; raises MemoryExhausted."""
+        """Resize the lease to `size_bytes`. Wait for free memory if necessary. Raises MemoryExhausted."""
         if size_bytes > self.size_bytes:
             await self.memory.take(size_bytes - self.size_bytes)
             self.size_bytes = size_bytes
@@ -156,7 +162,8 @@ class Lease:
             self._shrink(size_bytes)
 
     def try_hold(self, size_bytes: int) -> bool:
-        """As `hold`, but without waiting; where it fails nothing changes."""
+        """Resize the lease to `size_bytes` without waiting. Return False, and change nothing, if the memory is not
+        free."""
         if size_bytes <= self.size_bytes:
             self._shrink(size_bytes)
             return True
@@ -175,5 +182,5 @@ class Lease:
 
 
 def large_bytes_max(bytes_max: int) -> int:
-    """What leases above SMALL_BYTES may use together."""
+    """Return the memory that all leases above SMALL_BYTES may use together."""
     return bytes_max // 4 * 3

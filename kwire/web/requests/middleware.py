@@ -1,27 +1,28 @@
-"""Through which every request comes: guarded, handled, and answered with JSON whatever goes wrong."""
+"""The aiohttp middleware of the HTTP port: applies the origin policy, calls the handler and turns errors into JSON."""
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from kwire.web.body_reading import release_body
-from kwire.web.errors import error_answer
-from kwire.web.large_answers import send_in_pieces
-from kwire.web.memory import HttpMemory
+from kwire.web.answers.errors import error_answer
+from kwire.web.answers.large_answers import send_in_pieces
 from kwire.web.proxy.errors import proxy_error_answer
 from kwire.web.proxy.media import is_proxy
-from kwire.web.safety import Guard, cors_headers, is_preflight, is_trusted, preflight_answer
+from kwire.web.requests.body_receiver import release_body
+from kwire.web.requests.memory import HttpMemory
+from kwire.web.requests.origin_policy import OriginPolicy, cors_headers, is_preflight, is_trusted, preflight_answer
 
 
-def door_of(guard: Guard, memory: HttpMemory) -> Middleware:
-    """aiohttp's one middleware of ours: each costs every request some microseconds."""
+def request_middleware(policy: OriginPolicy, memory: HttpMemory) -> Middleware:
+    """Return the middleware of the port. There is only one, because each middleware costs every request some
+    microseconds."""
 
     @web.middleware
-    async def door(request: web.Request, handler: Handler) -> web.StreamResponse:
+    async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            guard.check(request)
+            policy.check(request)
             answer = preflight_answer(request) if is_preflight(request) else await handler(request)
         except ConnectionError:
-            # The client is gone, and nobody reads this.
+            # The client has disconnected, so this answer is not sent. aiohttp needs one nevertheless.
             answer = web.Response(status=400)
         except Exception as error:
             answer = proxy_error_answer(error) if is_proxy(request) else error_answer(error)
@@ -38,4 +39,4 @@ def door_of(guard: Guard, memory: HttpMemory) -> Middleware:
         except ConnectionError:
             return web.Response(status=400)
 
-    return door
+    return handle

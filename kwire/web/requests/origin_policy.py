@@ -1,15 +1,17 @@
-"""Who may use the HTTP port from a browser, and which names no HTTP door takes.
+"""The origin policy of the HTTP port: it determines which web pages may send requests, and refuses internal topics.
 
-A browser lends its place in the network to every page it shows. So a page of another origin may use this port, by
-request or by WebSocket, only if `kwire.http.origins` lists it (`*`: any). Three things tell such a page: its Origin,
-the Sec-Fetch-Site that browsers send, and a body of a content type that needs no asking first: a form or plain text. A
-page whose own name was made to resolve to this machine has the same origin as we, but not a name we have: a port that
-is bound to loopback answers only to addresses, to `localhost`, and to the hosts of listed origins.
+Any page in a browser can send requests from the user's machine. So a page of another origin may use this port, by
+request or by WebSocket, only if `kwire.http.origins` lists the page's origin; `*` allows any origin. Browsers send the
+headers Origin and Sec-Fetch-Site, which identify such requests. A body whose content type needs no CORS preflight (a
+form or plain text) is also refused unless the origin is listed.
 
-Who sends none of these headers is no browser and is not held up.
+In DNS rebinding, the host name of a foreign page resolves to this machine. Therefore a port that is bound to loopback
+accepts in the header Host only addresses, `localhost`, and the hosts of listed origins.
 
-Names that start with `__` are internal topics: they are refused here, in one place, for every path that names a topic
-or a room; doors that take such a name in a body call `check_name`.
+Requests without Origin and Sec-Fetch-Site do not come from a browser, so their origin is not checked.
+
+Topics whose names start with `__` are internal. They are refused here for every path that names a topic or a room. A
+handler that reads a name from a body must call `check_name`.
 """
 
 import ipaddress
@@ -20,39 +22,39 @@ from urllib.parse import unquote_to_bytes
 from aiohttp import hdrs, web
 
 from kwire.errors import InvalidName
-from kwire.web.errors import Forbidden, UnsupportedMediaType
+from kwire.web.answers.errors import Forbidden, UnsupportedMediaType
 
 INTERNAL_PREFIX = "__"
-# What stands for a topic or a room in the paths of routes.
+# The path parameters that name a topic or a room.
 NAMES_IN_PATHS = ("room", "topic", "name")
-# What HTML forms can send; anything else a browser announces first, if another origin sends it.
+# The content types of HTML forms. For any other type a browser sends a CORS preflight first.
 FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 PREFLIGHT_SECONDS = 600
-# Hosts found to be ours, so that they are looked at once; who sends more different ones pays for the look.
+# The maximum number of accepted Host headers in the cache. Other Host headers are checked at each request.
 KNOWN_HOSTS_MAX = 64
 
 # RFC 9110, section 7.2: a name, an IPv4 address or an IPv6 address in brackets, and a port.
 _HOST = re.compile(r"(?:\[(?P<address>[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*)\]|(?P<name>[^:\[\]]*))(?::[0-9]*)?")
 _BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 
-# The listed origin that a request comes from.
+# The origin of a request, set if the origin is listed.
 TRUSTED = web.RequestKey("kwire.trusted_origin", str)
 
 
-class Guard:
-    """The rules for one port."""
+class OriginPolicy:
+    """The origin policy of one port."""
 
     def __init__(self, origins: frozenset[str], is_loopback: bool) -> None:
         self._origins = origins
         self._is_open = "*" in origins
         self._checks_host = is_loopback and not self._is_open
-        # Not the empty one of the origin "null": a malformed Host is empty too.
+        # Remove the empty host, which the origin "null" has: `_host_of` returns "" for a malformed Host too.
         self._listed_hosts = {_host_of(one.partition("://")[2]) for one in origins} - {""}
         self._known_hosts: set[str] = set()
 
     def check(self, request: web.Request) -> None:
-        """Raise Forbidden, UnsupportedMediaType or InvalidName. Marks requests of a listed origin as trusted."""
+        """Raise Forbidden, UnsupportedMediaType or InvalidName. Sets TRUSTED on requests of a listed origin."""
         headers = request.headers
         host = headers.get(hdrs.HOST)
         if self._checks_host and host is not None and host not in self._known_hosts:
@@ -65,13 +67,13 @@ class Guard:
         if (
             request.method not in WITHOUT_BODY
             and (kind := headers.get(hdrs.CONTENT_TYPE)) is not None
-            # The usual answer comes first: to take the header apart costs more.
+            # Compare with the most frequent value first, because parsing the header takes longer.
             and kind != "application/json"
             and request.content_type in FORM_TYPES
             and TRUSTED not in request
         ):
             raise UnsupportedMediaType(
-                f"a body of type {request.content_type} is not taken: send Content-Type: application/json"
+                f"a body of type {request.content_type} is not accepted: send Content-Type: application/json"
             )
         names = request.match_info
         for parameter in NAMES_IN_PATHS:
@@ -84,8 +86,8 @@ class Guard:
         name = _host_of(host)
         if not (_is_address(name) or _is_localhost(name) or name in self._listed_hosts):
             raise Forbidden(
-                f"this port serves this machine, and {host[:100]!r} is not its name; "
-                "kwire.http.origins can list the origin that is served under it",
+                f"this port is bound to loopback, and the Host {host[:100]!r} is not one of its names: use localhost "
+                "or an address, or add the origin with this host to kwire.http.origins",
                 code="HostNotAllowed",
             )
         if len(self._known_hosts) < KNOWN_HOSTS_MAX:
@@ -95,29 +97,31 @@ class Guard:
         if self._is_open or origin.lower() in self._origins:
             request[TRUSTED] = origin
         elif request.headers.get("Sec-Fetch-Site") == "same-origin":
-            # The browser knows better than we do: a proxy between us may have changed the Host.
+            # Trust the browser even if Host and Origin differ: a proxy may have changed Host.
             return
         elif host is None or origin.partition("://")[2].lower() != host.lower():
             raise _untrusted(origin[:100])
 
     def _check_site(self, request: web.Request, site: str) -> None:
-        """A browser leaves out the Origin where a page cannot read the answer; the request has effects all the same."""
+        """Raise Forbidden for a request of another site that has no Origin. Browsers omit Origin in some requests whose
+        answers the page cannot read, but the server would still execute these requests."""
         if site in ("same-origin", "none") or self._is_open:
             return
-        # Somebody follows a link to one of our pages.
+        # Allow links from other sites to the pages of this port.
         is_visit = request.method == "GET" and request.headers.get("Sec-Fetch-Mode") == "navigate"
         if not is_visit or request.headers.get("Sec-Fetch-Dest") != "document":
             raise _untrusted("another site")
 
 
 def check_name(name: str) -> None:
-    """Refuse the name of an internal topic, as a topic or as a room."""
+    """Raise InvalidName if `name` is the name of an internal topic."""
     if name.startswith(INTERNAL_PREFIX):
         raise InvalidName(name, "names that start with __ are internal")
 
 
 def _check_escapes(request: web.Request) -> None:
-    """What is no escape of UTF-8 would stay as it is, and be another spelling of a name with percent signs."""
+    """Raise InvalidName for invalid percent escapes in the path. These are not decoded, so without this check two paths
+    could name the same room."""
     raw = request.raw_path.partition("?")[0].encode(errors="replace")
     try:
         if not _BROKEN_ESCAPE.search(raw):
@@ -125,17 +129,17 @@ def _check_escapes(request: web.Request) -> None:
             return
     except UnicodeDecodeError:
         pass
-    raise InvalidName(request.raw_path[:100], "its percent escapes are not those of a text in UTF-8")
+    raise InvalidName(request.raw_path[:100], "its percent escapes must be valid UTF-8")
 
 
 def is_trusted(request: web.Request) -> bool:
-    """The request comes from an origin that `kwire.http.origins` lists."""
+    """Return whether the request comes from an origin that `kwire.http.origins` lists."""
     return TRUSTED in request
 
 
 def cors_headers(request: web.Request) -> Mapping[str, str]:
-    """What lets a page of a listed origin read the answer. Answers get it by themselves; who writes the head of an
-    answer itself (a stream) adds it."""
+    """Return the headers that allow a page of a listed origin to read the answer. The middleware adds these headers.
+    Code that writes the head of an answer itself (a stream) must add them too."""
     origin = request.get(TRUSTED)
     if origin is None:
         return {}
@@ -143,7 +147,8 @@ def cors_headers(request: web.Request) -> Mapping[str, str]:
 
 
 def preflight_answer(request: web.Request) -> web.Response:
-    """What a browser asks before a page of another origin may send JSON."""
+    """Return the answer to a CORS preflight. A browser sends a preflight before a page of another origin may send
+    JSON."""
     return web.Response(
         status=204,
         headers={
@@ -159,15 +164,15 @@ def is_preflight(request: web.Request) -> bool:
     return request.method == "OPTIONS" and "Access-Control-Request-Method" in request.headers and is_trusted(request)
 
 
-def _untrusted(who: str) -> Forbidden:
+def _untrusted(source: str) -> Forbidden:
     return Forbidden(
-        f"requests from pages of {who} are refused; kwire.http.origins lists the origins that may",
+        f"requests from pages of {source} are refused: add the origin to kwire.http.origins",
         code="OriginNotAllowed",
     )
 
 
 def _host_of(host: str) -> str:
-    """The name or address in a Host header, lower-case and without its port; empty if the header is malformed."""
+    """Return the name or address in a Host header, in lower case and without the port; "" if it is malformed."""
     found = _HOST.fullmatch(host)
     return "" if found is None else (found["address"] or found["name"] or "").lower()
 
@@ -185,7 +190,7 @@ def _is_address(name: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a port bound to this host is reached from this machine only."""
+    """Return whether a port that is bound to this host can be reached only from this machine."""
     if _is_localhost(host.lower()):
         return True
     return _is_address(host) and ipaddress.ip_address(host).is_loopback

@@ -1,1 +1,1 @@
-"""The doors of rooms: REST for people, commands, WebSocket, Server-Sent Events, NDJSON."""
+"""Rooms over HTTP: REST routes, commands, and subscriptions by WebSocket, Server-Sent Events or NDJSON."""

@@ -1,11 +1,11 @@
 """Commands of rooms: `{"command": "stream.publish", "payload": {…}, "request_id": …}`, on a WebSocket or by POST.
 
-The table of commands is the union of four shapes, told apart by `command`. What each does on a socket is in
-`socket_session.py`; over HTTP, where nothing can be subscribed to, it is `result_of`. `request_id` may be any JSON
-value and comes back as it is.
+Each of the four commands is a Struct, and the field `command` is its tag. `socket_session.py` runs the commands of a
+WebSocket. `result_of` and `history_parts` run those of POST requests, where stream.subscribe fails. `request_id` may be
+any JSON value. The WebSocket's answer contains it unchanged.
 
-No command asks for one event by its offset, so none answers EventNotFound: a range of `stream.history` with nothing in
-it is simply empty. GET /rooms/{room}/events/{offset} is for one.
+No command fails with EventNotFound. A `stream.history` without events in its range has an empty result. GET
+/rooms/{room}/events/{offset} reads one event.
 """
 
 from collections.abc import Callable
@@ -13,29 +13,29 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Raw, Struct, field
 
-from kwire.broker.subscriptions import Start
 from kwire.errors import SubscriptionFailed
-from kwire.web.body_bounds import check_command
-from kwire.web.errors import BadRequest
-from kwire.web.event_json import PublishedEvent, new_event, source_of
-from kwire.web.large_answers import Parts
+from kwire.streams.subscriptions import Start
+from kwire.web.answers.errors import BadRequest
+from kwire.web.answers.event_json import PublishedEvent, new_event, source_of
+from kwire.web.answers.large_answers import Parts
+from kwire.web.requests.body_limits import check_command
+from kwire.web.requests.integral_floats import decode_integral_floats, failed_on_float
 from kwire.web.rooms.events import HistoryQuery, history_of
 from kwire.web.rooms.rooms import ROOM, room_to_publish
-from kwire.web.services import WebServices
-from kwire.web.subscribe_requests import FromOffset, Replay, SubscribeCommand
-from kwire.web.whole_numbers import decoded_anyway, may_be_whole
+from kwire.web.services import RoomServices
+from kwire.web.streaming.subscribe_requests import FromOffset, Replay, SubscribeCommand
 
 NO_ID = Raw(b"")
 
 
 class PublishPayload(PublishedEvent, kw_only=True, forbid_unknown_fields=True):
-    """An event, and the room it is for."""
+    """An event to publish, and its room."""
 
     room: ROOM
 
 
 class SubscribePayload(SubscribeCommand):
-    """Where to begin, and what becomes of a reader who is too slow."""
+    """The room to subscribe to, the start of the subscription, and its options."""
 
     room: ROOM
     from_offset: FromOffset = None
@@ -50,7 +50,7 @@ class UnsubscribePayload(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class HistoryPayload(HistoryQuery, kw_only=True, forbid_unknown_fields=True):
-    """Which events, and the room they are of."""
+    """A range of events to read, and their room."""
 
     room: ROOM
 
@@ -93,15 +93,15 @@ _decode_id = msgspec.json.Decoder(_Numbered).decode
 
 
 def decode_command(message: bytes | bytearray) -> Command:
-    """A command, checked; raises BadRequest with a code that says what kind of mistake it is."""
+    """Decode a command; raises BadRequest with the code InvalidJson, InvalidCommand or UnknownCommand."""
     try:
         check_command(message)
         try:
             return _decode(message)
         except msgspec.ValidationError as error:
-            if not may_be_whole(message, error):
+            if not failed_on_float(message, error):
                 raise
-            command: Command = decoded_anyway(message, Command)
+            command: Command = decode_integral_floats(message, Command)
             return command
     except msgspec.ValidationError as error:
         _check_is_known(message)
@@ -110,7 +110,7 @@ def decode_command(message: bytes | bytearray) -> Command:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"the message is not JSON: {error}", code="InvalidJson") from None
     except RecursionError:
-        raise BadRequest("the message is nested too deep", code="InvalidJson") from None
+        raise BadRequest("the message is nested too deeply", code="InvalidJson") from None
 
 
 def _check_is_known(message: bytes | bytearray) -> None:
@@ -120,22 +120,23 @@ def _check_is_known(message: bytes | bytearray) -> None:
         return
     if name not in COMMANDS:
         raise BadRequest(
-            f"there is no command {name[:100]!r}; there are {', '.join(COMMANDS)}", code="UnknownCommand"
+            f"unknown command {name[:100]!r}; the commands are {', '.join(COMMANDS)}", code="UnknownCommand"
         ) from None
 
 
 def request_id_of(message: bytes | bytearray) -> Raw:
-    """The id of a command that cannot be understood otherwise, so that its sender knows which one it was."""
+    """Return the `request_id` of an invalid command, so that the client can match the error to the command. Return
+    NO_ID if the message has none or is not JSON."""
     try:
         return _decode_id(message).request_id
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return NO_ID
 
 
-async def history_parts(services: WebServices, payload: HistoryPayload) -> Parts:
-    """The result of stream.history as JSON, in parts."""
+async def history_parts(services: RoomServices, payload: HistoryPayload) -> Parts:
+    """Run stream.history; return the result as JSON, in parts."""
     room = services.rooms.get(payload.room)
-    return (await history_of(services, room, payload.from_offset, payload.to_offset, payload.limit)).json()
+    return (await history_of(services.port, room, payload.from_offset, payload.to_offset, payload.limit)).json()
 
 
 def publish_result(event_id: str, offset: int, subscribers_notified: int) -> bytes:
@@ -146,8 +147,9 @@ def publish_result(event_id: str, offset: int, subscribers_notified: int) -> byt
     )
 
 
-async def result_of(services: WebServices, command: Publish | Subscribe | Unsubscribe) -> bytes:
-    """What a command other than stream.history answers over HTTP, as JSON; raises StreamError or KafkaError."""
+async def result_of(services: RoomServices, command: Publish | Subscribe | Unsubscribe) -> bytes:
+    """Run a command of a POST request, except stream.history. Return its result as JSON. Raises StreamError or
+    KafkaError."""
     match command:
         case Publish(payload=payload):
             event = new_event(payload)
@@ -155,7 +157,7 @@ async def result_of(services: WebServices, command: Publish | Subscribe | Unsubs
             offset, (event_id,) = await services.publisher.publish_and_wait(room.log, source_of(room.name), (event,))
             return publish_result(event_id, offset, services.subscriptions.count_of(room.log))
         case Unsubscribe(payload=payload):
-            # The room must be there; nobody who asks over HTTP is subscribed to it.
+            # A POST request has no subscription that it could end, but the room must exist.
             services.rooms.get(payload.room)
             return b'{"success":false}'
-    raise SubscriptionFailed("stream.subscribe needs a WebSocket: GET /ws, or GET /rooms/{room}/subscribe")
+    raise SubscriptionFailed("stream.subscribe needs a WebSocket: use GET /ws or GET /rooms/{room}/subscribe")

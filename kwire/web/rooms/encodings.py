@@ -1,33 +1,34 @@
-"""Events and marks as the bytes that readers of rooms get: WebSocket frames, Server-Sent Events, lines of JSON.
+"""Encodings of room subscriptions: events and control messages as WebSocket frames, Server-Sent Events or NDJSON.
 
-The three functions for events are encodings in the sense of `kwire/broker/subscriptions/portions.py`: called once for a
-portion, and the same bytes go to every socket. Streams over HTTP are chunked, so what they get is whole chunks.
+`socket_events`, `sse_events` and `ndjson_events` have the type `Encoding` of
+`kwire/streams/subscriptions/event_batches.py`. Each is called once per event batch, and the same bytes are sent to
+every subscriber. The functions for Server-Sent Events and NDJSON return complete HTTP chunks.
 
-An event is one JSON object. As a Server-Sent Event its offset is the `id`, which a browser sends back as Last-Event-ID
-when it reconnects; it has no `event` field, so that a page gets events of all types by `onmessage`. A mark has one, and
-goes by unless a page listens for it.
+An event is one JSON object. In a Server-Sent Event the field `id` is the event's offset. A browser that reconnects
+sends the last `id` as Last-Event-ID. Events of a room have no field `event`, so that a page receives events of all
+types by `onmessage`. Control messages have a field `event`, and a page that does not listen for its value ignores them.
 """
 
 from collections.abc import Sequence
 
 from msgspec.json import Encoder
 
-from kwire.broker.events.event import Event
-from kwire.broker.subscriptions import SubscriptionFacts
-from kwire.broker.subscriptions.marks import CaughtUp, Checkpoint, Closed, Gap, Lagging, Mark
-from kwire.web.event_json import event_lines
-from kwire.web.socket_frames import text_frame
-from kwire.web.streaming import chunk
+from kwire.streams.events.event import Event
+from kwire.streams.subscriptions import SubscriptionFacts
+from kwire.streams.subscriptions.control_messages import CaughtUp, Checkpoint, Closed, ControlMessage, Gap, Lagging
+from kwire.web.answers.event_json import event_lines
+from kwire.web.streaming.streaming import chunk
+from kwire.web.streaming.websocket_frames import text_frame
 
 _encode = Encoder().encode
 
-# A comment, and an empty line: both are passed over by those who read, and keep the connection alive.
+# Bytes that keep a connection alive and that readers ignore: a comment in Server-Sent Events, an empty line in NDJSON.
 SSE_HEARTBEAT = chunk(b":\n\n")
 NDJSON_HEARTBEAT = chunk(b"\n")
 
 
 def socket_events(room: str, events: Sequence[Event]) -> bytes:
-    """One text frame for each event."""
+    """Return one text frame for each event."""
     return b"".join(map(text_frame, event_lines(room, events)))
 
 
@@ -43,20 +44,21 @@ def ndjson_events(room: str, events: Sequence[Event]) -> bytes:
     return chunk(b"\n".join([*lines, b""]))
 
 
-def mark_json(room: str, mark: Mark) -> dict[str, object]:
-    """`{"control", "room", "offset", …}`; `offset` is the last one that was delivered or passed over."""
-    match mark:
+def control_json(room: str, message: ControlMessage) -> dict[str, object]:
+    """Return a control message as JSON: `{"control", "room", "offset", …}`. `offset` is the last offset that was
+    delivered or skipped."""
+    match message:
         case CaughtUp():
-            return {"control": "caught_up", "room": room, "offset": mark.offset}
+            return {"control": "caught_up", "room": room, "offset": message.offset}
         case Checkpoint():
-            return {"control": "checkpoint", "room": room, "offset": mark.offset}
+            return {"control": "checkpoint", "room": room, "offset": message.offset}
         case Lagging():
-            return {"control": "lagging", "room": room, "offset": mark.offset, "behind": mark.behind}
+            return {"control": "lagging", "room": room, "offset": message.offset, "behind": message.behind}
         case Gap(from_offset, to_offset, reason):
             return {
                 "control": "gap",
                 "room": room,
-                "offset": mark.offset,
+                "offset": message.offset,
                 "from_offset": from_offset,
                 "to_offset": to_offset,
                 "reason": reason,
@@ -66,7 +68,7 @@ def mark_json(room: str, mark: Mark) -> dict[str, object]:
 
 
 def facts_json(room: str, facts: SubscriptionFacts) -> dict[str, object]:
-    """What every subscriber is told first."""
+    """Return the first message of a subscription as JSON: its id, its start and the offsets of the room."""
     return {
         "room": room,
         "subscription_id": facts.subscription_id,
@@ -78,19 +80,20 @@ def facts_json(room: str, facts: SubscriptionFacts) -> dict[str, object]:
     }
 
 
-def socket_mark(room: str, mark: Mark) -> bytes:
-    return text_frame(_encode(mark_json(room, mark)))
+def socket_control(room: str, message: ControlMessage) -> bytes:
+    return text_frame(_encode(control_json(room, message)))
 
 
-def sse_mark(room: str, mark: Mark) -> bytes:
-    shown = mark_json(room, mark)
-    # Places to resume from move on without events too, where a filter or a gap leaves some out.
-    place = b"id: %d\n" % mark.offset if mark.offset >= 0 and not isinstance(mark, Closed) else b""
-    return chunk(b"%bevent: %b\ndata: %b\n\n" % (place, str(shown["control"]).encode(), _encode(shown)))
+def sse_control(room: str, message: ControlMessage) -> bytes:
+    shown = control_json(room, message)
+    # A filter or a gap may skip events. So a control message also has an `id`, and a client that reconnects resumes
+    # after the skipped events.
+    resume_id = b"id: %d\n" % message.offset if message.offset >= 0 and not isinstance(message, Closed) else b""
+    return chunk(b"%bevent: %b\ndata: %b\n\n" % (resume_id, str(shown["control"]).encode(), _encode(shown)))
 
 
-def ndjson_mark(room: str, mark: Mark) -> bytes:
-    return chunk(_encode(mark_json(room, mark)) + b"\n")
+def ndjson_control(room: str, message: ControlMessage) -> bytes:
+    return chunk(_encode(control_json(room, message)) + b"\n")
 
 
 def sse_subscribed(room: str, facts: SubscriptionFacts) -> bytes:

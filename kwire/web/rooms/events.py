@@ -1,9 +1,9 @@
-"""POST /rooms/{room}/events: publish one event, an array of them, or a stream of lines (room_lines.py).
-GET /rooms/{room}/events: the room's history. GET /rooms/{room}/events/{offset}: one event.
+"""POST /rooms/{room}/events publishes one event, an array of events, or a stream of lines (`lines.py`). GET
+/rooms/{room}/events reads the room's history. GET /rooms/{room}/events/{offset} reads one event.
 
-An array is stored whole or not at all, and its events follow each other. What is answered is as durable as the room
-promises. History includes both ends of the range; it is read in portions, and an answer that would become too large
-ends early: `next_offset` says where to go on.
+An array is stored atomically, with consecutive offsets. A publish request is answered when its events are as durable as
+the room requires. The range of a history includes both ends. An answer that has reached HISTORY_BYTES_MAX bytes ends
+before the end of the range. Its `next_offset` is the `from_offset` of the next request.
 """
 
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
@@ -13,22 +13,23 @@ from typing import Annotated
 import msgspec
 from aiohttp import web
 
-from kwire.broker.events.counting_back import offset_of_last
-from kwire.broker.events.event import NewEvent
-from kwire.broker.events.reading import PORTION_EVENTS, read_events
-from kwire.broker.rooms.rooms import Room
 from kwire.errors import EventNotFound, InvalidEvent, KafkaError, OffsetOutOfRange
-from kwire.web.bodies import check_is_json, checked_and_decoded, number_in_path, query_of, raw_body_of
-from kwire.web.body_bounds import check_events, check_objects
-from kwire.web.event_json import PublishedEvent, ShownEvent, event_lines, new_event, source_of
-from kwire.web.large_answers import PIECE_BYTES, Parts, PartSizes, stream_answer
-from kwire.web.memory import MemoryExhausted
+from kwire.streams.events.event import NewEvent
+from kwire.streams.events.last_events import offset_of_last
+from kwire.streams.events.reading import EVENTS_PER_READ, read_events
+from kwire.streams.rooms.rooms import Room
+from kwire.web.answers.event_json import PublishedEvent, ShownEvent, event_lines, new_event, source_of
+from kwire.web.answers.large_answers import PIECE_BYTES, Parts, PartSizes, stream_answer
+from kwire.web.requests.bodies import check_is_json, checked_and_decoded_events, number_in_path, query_of, raw_body_of
+from kwire.web.requests.body_limits import check_events
+from kwire.web.requests.memory import MemoryExhausted
 from kwire.web.rooms.lines import LINE_TYPES, LineAnswer, LinesQuery, publish_lines
 from kwire.web.rooms.rooms import ROOM, check_length, room_to_publish
 from kwire.web.route import JSON, NDJSON, Answer, AnyOf, Route
-from kwire.web.services import WebServices
+from kwire.web.services import PortServices, RoomServices
 
-# Of one array: what is decoded and stored in one turn of the loop. More comes as lines.
+# The maximum number of events in an array, which is decoded and stored without yielding to the event loop. A client can
+# send more events as lines.
 ARRAY_EVENTS_MAX = 1000
 HISTORY_EVENTS_DEFAULT = 100
 HISTORY_EVENTS_MAX = 10_000
@@ -42,7 +43,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Stored(msgspec.Struct, kw_only=True):
-    """One event is stored."""
+    """The result of publishing one event."""
 
     event_id: str
     offset: int
@@ -50,7 +51,7 @@ class Stored(msgspec.Struct, kw_only=True):
 
 
 class StoredArray(msgspec.Struct, kw_only=True):
-    """An array is stored: the first event at `offset`, the others right behind it."""
+    """The result of publishing an array. `offset` is the offset of the first event; the offsets are consecutive."""
 
     offset: int
     count: int
@@ -59,7 +60,7 @@ class StoredArray(msgspec.Struct, kw_only=True):
 
 
 class HistoryPage(msgspec.Struct, kw_only=True):
-    """`next_offset` is where the events behind these begin."""
+    """A page of a room's history. `next_offset` is the `from_offset` of the next page."""
 
     events: list[ShownEvent]
     oldest_offset: int
@@ -68,7 +69,7 @@ class HistoryPage(msgspec.Struct, kw_only=True):
 
 
 class HistoryQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Which events; both ends are included."""
+    """A range of events; both ends are included."""
 
     from_offset: (
         Annotated[
@@ -76,29 +77,29 @@ class HistoryQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             msgspec.Meta(
                 ge=-OFFSET_MAX,
                 le=OFFSET_MAX,
-                description="0, or nothing, is the oldest there is; -N is N events back from the end.",
+                description="0 or absent: from the oldest event on. -N: the last N events.",
             ),
         ]
         | None
     ) = None
-    to_offset: Annotated[int, msgspec.Meta(ge=-1, le=OFFSET_MAX, description="Left out: the newest.")] | None = None
+    to_offset: Annotated[int, msgspec.Meta(ge=-1, le=OFFSET_MAX, description="Absent: the newest event.")] | None = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=HISTORY_EVENTS_MAX)] = HISTORY_EVENTS_DEFAULT
 
 
-async def publish(services: WebServices, request: web.Request) -> web.StreamResponse:
+async def publish(services: RoomServices, request: web.Request) -> web.StreamResponse:
     if request.content_type in LINE_TYPES:
         return await publish_lines(services, request, query_of(request, LinesQuery))
     if request.query_string:
         query_of(request, LinesQuery)
     check_is_json(request)
     raw = await raw_body_of(request)
-    check_objects(raw)
     check_length(services, request.match_info["room"], raw)
     is_array = raw[:64].lstrip()[:1] == b"["
+    checks = services.port.body_checks
     if is_array:
-        events = list(_new_events(checked_and_decoded(raw, EventArray, check_events)))
+        events = list(_new_events(await checked_and_decoded_events(checks, raw, EventArray, check_events)))
     else:
-        events = [new_event(checked_and_decoded(raw, PublishedEvent, check_events))]
+        events = [new_event(await checked_and_decoded_events(checks, raw, PublishedEvent, check_events))]
     room = await room_to_publish(services, request.match_info["room"])
     offset, event_ids = await services.publisher.publish_and_wait(room.log, source_of(room.name), events)
     notified = services.subscriptions.count_of(room.log)
@@ -118,13 +119,14 @@ def _new_events(published: Iterable[PublishedEvent]) -> Iterator[NewEvent]:
             raise InvalidEvent(f"events[{index}]: {error.message}") from None
 
 
-async def history(services: WebServices, request: web.Request) -> web.StreamResponse:
+async def history(services: RoomServices, request: web.Request) -> web.StreamResponse:
     query = query_of(request, HistoryQuery)
     room = services.rooms.get(request.match_info["room"])
-    found = await history_of(services, room, query.from_offset, query.to_offset, query.limit)
+    found = await history_of(services.port, room, query.from_offset, query.to_offset, query.limit)
     if not _wants_lines(request):
         return await stream_answer(request, found.json(), JSON)
-    # The header comes before the events: where they are too many to be kept, they are read twice.
+    # The header X-Next-Offset is sent before the events, but its value is known only after they are read. So the events
+    # are read twice if they are larger than PIECE_BYTES.
     kept: list[bytes] = []
     size_bytes = 0
     async with aclosing(found.ndjson()) as parts:
@@ -140,7 +142,7 @@ async def history(services: WebServices, request: web.Request) -> web.StreamResp
     return await stream_answer(request, found.again().ndjson(), NDJSON, headers)
 
 
-async def one_event(services: WebServices, request: web.Request) -> web.Response:
+async def one_event(services: RoomServices, request: web.Request) -> web.Response:
     offset = number_in_path(request, "offset")
     room = services.rooms.get(request.match_info["room"])
     try:
@@ -154,32 +156,32 @@ async def one_event(services: WebServices, request: web.Request) -> web.Response
 
 
 class RoomHistory:
-    """Events of a room from `next_offset` up to `end`, at most `limit`, to be read once."""
+    """Reads the events of a room from offset `start` to `end`, at most `limit` events. It can be read only once."""
 
-    def __init__(self, services: WebServices, room: Room, start: int, end: int, limit: int) -> None:
-        self._services = services
+    def __init__(self, port: PortServices, room: Room, start: int, end: int, limit: int) -> None:
+        self._port = port
         self._room = room
         self._start = self.next_offset = start
         self._end = end
         self._limit = limit
-        # Set for a second reading, which has to end where the first one did.
+        # Set for a second read, which must end at the same offset as the first.
         self._expected_offset: int | None = None
         bounds = room.log.bounds()
         self.oldest_offset, self.newest_offset = bounds.start, bounds.newest
 
     def again(self) -> "RoomHistory":
-        """The same events once more, now that it is known where they end."""
-        other = RoomHistory(self._services, self._room, self._start, self.next_offset - 1, self._limit)
+        """Return a history for a second read. It ends at the offset at which the first read ended."""
+        other = RoomHistory(self._port, self._room, self._start, self.next_offset - 1, self._limit)
         other._expected_offset = self.next_offset
         return other
 
     async def json(self) -> Parts:
-        """A HistoryPage."""
+        """Generate the JSON of a HistoryPage, in parts."""
         front = b'{"events":['
-        async with aclosing(self._portions()) as portions:
-            async for lines in portions:
+        async with aclosing(self._line_batches()) as batches:
+            async for lines in batches:
                 part = front + b",".join(lines)
-                # A client that does not take the part holds it, and not its lines as well.
+                # Release the lines before the yield: sending the part to a slow client may take long.
                 lines.clear()
                 yield part
                 front = b","
@@ -191,17 +193,17 @@ class RoomHistory:
         )
 
     async def ndjson(self) -> Parts:
-        async with aclosing(self._portions()) as portions:
-            async for lines in portions:
+        async with aclosing(self._line_batches()) as batches:
+            async for lines in batches:
                 part = b"\n".join([*lines, b""])
                 lines.clear()
                 yield part
         if self._expected_offset not in (None, self.next_offset):
             raise ConnectionResetError(f"offset {self.next_offset} of {self._room.name!r} can no longer be read")
 
-    async def _portions(self) -> AsyncGenerator[list[bytes], None]:
+    async def _line_batches(self) -> AsyncGenerator[list[bytes], None]:
         left = self._limit
-        sizes = PartSizes(self._services)
+        sizes = PartSizes(self._port)
         size_bytes = 0
         try:
             while self.next_offset <= self._end and left > 0 and size_bytes < HISTORY_BYTES_MAX:
@@ -209,13 +211,14 @@ class RoomHistory:
                     events = await read_events(
                         self._room.log,
                         self.next_offset,
-                        min(PORTION_EVENTS, left),
+                        min(EVENTS_PER_READ, left),
                         to_offset=self._end,
                         bytes_max=await sizes.next_bytes_max(),
                     )
                     sizes.check(events)
                 except (KafkaError, OffsetOutOfRange, MemoryExhausted):
-                    # The page ends here; the error is reported to the next request, which starts at the failing offset.
+                    # If the page already has events, it ends here. The next request starts at the failing offset and
+                    # reports the error.
                     if size_bytes:
                         return
                     raise
@@ -233,13 +236,14 @@ class RoomHistory:
 
 
 async def history_of(
-    services: WebServices, room: Room, from_offset: int | None, to_offset: int | None, limit: int
+    port: PortServices, room: Room, from_offset: int | None, to_offset: int | None, limit: int
 ) -> RoomHistory:
-    """Raises OffsetOutOfRange for a start that retention has taken; one beyond the end is simply empty."""
+    """Return the history of a room for a range of offsets. Raises OffsetOutOfRange if retention has deleted the range's
+    first offset. The history is empty if the range starts beyond the newest event."""
     await room.log.ready()
     if from_offset is not None and from_offset < 0:
         start = await offset_of_last(room.log, -from_offset)
-        # Retention may have run meanwhile.
+        # Retention may have deleted this offset meanwhile.
         bounds = room.log.bounds()
         start = max(start, bounds.start)
     else:
@@ -248,7 +252,7 @@ async def history_of(
     if start < bounds.start:
         raise OffsetOutOfRange(start, bounds.start, bounds.newest)
     end = bounds.newest if to_offset is None else min(bounds.newest, to_offset)
-    return RoomHistory(services, room, start, end, limit)
+    return RoomHistory(port, room, start, end, limit)
 
 
 def _wants_lines(request: web.Request) -> bool:
@@ -256,16 +260,16 @@ def _wants_lines(request: web.Request) -> bool:
     return any(one.partition(";")[0].strip() in LINE_TYPES for one in accepted.split(","))
 
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Route[RoomServices], ...] = (
     Route(
         "POST",
         "/rooms/{room}/events",
         publish,
         summary="Publish an event, an array of events, or a stream of them",
         description=(
-            "The room is made if there is none. An array is stored whole or not at all.\n\n"
-            "As `application/x-ndjson` the body is read as it comes, one event a line, and each line is answered by a "
-            "line while the request goes on: its offset, or its error. Read the answers while you send, or ask for "
+            "The room is created if it does not exist. An array is stored atomically.\n\n"
+            "With `application/x-ndjson` the body is a stream with one event per line. Each line is answered with a "
+            "line while the request continues: its offset, or its error. Read the answers while you send, or set "
             "`answers=errors`."
         ),
         tag="rooms",
@@ -275,15 +279,15 @@ ROUTES: tuple[Route, ...] = (
         parameters={"room": ROOM},
         answers={
             201: Answer("Stored.", {JSON: AnyOf((Stored, StoredArray))}),
-            200: Answer("A line for each line.", {NDJSON: LineAnswer}),
+            200: Answer("One line for each line of the request.", {NDJSON: LineAnswer}),
         },
     ),
     Route(
         "GET",
         "/rooms/{room}/events",
         history,
-        summary="What was published",
-        description="With `Accept: application/x-ndjson` the events come as lines.",
+        summary="Read the history of a room",
+        description="With `Accept: application/x-ndjson` the answer has one event per line.",
         tag="rooms",
         query=HistoryQuery,
         parameters={"room": ROOM},
@@ -293,7 +297,7 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/rooms/{room}/events/{offset}",
         one_event,
-        summary="One event",
+        summary="Read one event",
         tag="rooms",
         parameters={"room": ROOM, "offset": Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]},
         answers={200: ShownEvent},

@@ -1,50 +1,51 @@
-"""Receiving a stream of lines: a line that has begun counts in the port's memory and has to come at a minimum pace.
+"""Receives a stream of lines. A long incomplete line is counted in the port's memory and must arrive at a minimum rate.
 
-Between two lines a stream may be silent for any time.
+The client may pause for any time between two lines.
 """
 
 from aiohttp import web
 
-from kwire.web.body_reading import INTAKE, READ_BYTES, Pace, paced_read
-from kwire.web.errors import Refusal
-from kwire.web.memory import UNCOUNTED_BYTES
+from kwire.web.answers.errors import Refusal
+from kwire.web.requests.body_receiver import READ_BYTES, RECEIVE_SETTINGS, ReceiveDeadline, read_before_deadline
+from kwire.web.requests.memory import UNCOUNTED_BYTES
 
 
-class LineIntake:
-    """`read` returns what came; after that `hold` counts what is kept of a line without an end, and the next read."""
+class LineReceiver:
+    """Reads the body of one stream. Call `hold` after each `read`: it reserves memory for the incomplete line and for
+    the next read."""
 
-    __slots__ = ("_content", "_intake", "_lease", "_line", "_pace")
+    __slots__ = ("_content", "_deadline", "_lease", "_line", "_settings")
 
     def __init__(self, request: web.Request) -> None:
         self._content = request.content
-        self._intake = request.app[INTAKE]
-        self._lease = self._intake.memory.lease()
-        # While a line has begun that is long enough to be counted.
-        self._pace: Pace | None = None
+        self._settings = request.app[RECEIVE_SETTINGS]
+        self._lease = self._settings.memory.lease()
+        # Set while the incomplete line has more than UNCOUNTED_BYTES.
+        self._deadline: ReceiveDeadline | None = None
         self._line = 0
 
     async def read(self) -> bytes:
-        """What came next, nothing at the end; raises a Refusal when a line comes too slowly."""
-        if self._pace is None:
+        """Return the next bytes, or b"" at the end. Raises a Refusal with status 408 if a line arrives too slowly."""
+        if self._deadline is None:
             return await self._content.read(READ_BYTES)
         try:
-            return await paced_read(self._content, self._lease, self._pace)
+            return await read_before_deadline(self._content, self._lease, self._deadline)
         except TimeoutError:
-            raise Refusal("the rest of the line came too slowly", code="RequestTimeout", status=408) from None
+            raise Refusal("the rest of the line arrived too slowly", code="RequestTimeout", status=408) from None
 
-    async def hold(self, line: int, begun_bytes: int) -> None:
-        """`line` is the number of the line that has begun; raises MemoryExhausted."""
-        if begun_bytes <= UNCOUNTED_BYTES:
-            self._pace = None
+    async def hold(self, line: int, partial_bytes: int) -> None:
+        """Count the incomplete line in the port's memory; raises MemoryExhausted. `line` is its number."""
+        if partial_bytes <= UNCOUNTED_BYTES:
+            self._deadline = None
             self._lease.release()
             return
-        if self._pace is None or line != self._line:
+        if self._deadline is None or line != self._line:
             self._line = line
             self._lease.release()
-            self._pace = Pace(self._intake)
-        if begun_bytes + READ_BYTES > self._lease.size_bytes:
-            await self._lease.hold(max(begun_bytes + READ_BYTES, 2 * self._lease.size_bytes))
-            self._pace.begin()
+            self._deadline = ReceiveDeadline(self._settings)
+        if partial_bytes + READ_BYTES > self._lease.size_bytes:
+            await self._lease.hold(max(partial_bytes + READ_BYTES, 2 * self._lease.size_bytes))
+            self._deadline.begin()
 
     def release(self) -> None:
         self._lease.release()

@@ -1,46 +1,47 @@
-"""POST /api/v1/command: a command as on the WebSocket, for those who have none. Its result stands alone.
+"""POST /api/v1/command: run one of the WebSocket's commands as an HTTP request. The answer's body is the value that the
+WebSocket sends as `result`.
 
-All but `stream.subscribe`, which needs a connection that stays: GET /ws or GET /rooms/{room}/subscribe.
+`stream.subscribe` fails here, because it needs a WebSocket: GET /ws or GET /rooms/{room}/subscribe.
 """
 
 import msgspec
 from aiohttp import web
 
-from kwire.web.bodies import check_is_json, raw_body_of
-from kwire.web.errors import BodyTooLarge
-from kwire.web.large_answers import stream_answer
+from kwire.web.answers.errors import BodyTooLarge
+from kwire.web.answers.large_answers import stream_answer
+from kwire.web.requests.bodies import check_is_json, raw_body_of
 from kwire.web.rooms.commands import History, Publish, Unsubscribe, decode_command, history_parts, result_of
 from kwire.web.rooms.events import HistoryPage, Stored
 from kwire.web.route import JSON, Answer, AnyOf, Route
-from kwire.web.services import WebServices
+from kwire.web.services import RoomServices
 
 
 class Unsubscribed(msgspec.Struct, kw_only=True):
-    """Whether there was a subscription to end; over HTTP there is none."""
+    """The result of stream.unsubscribe. `success` is true if a subscription was ended. Over HTTP it is always false."""
 
     success: bool
 
 
-async def run_command(services: WebServices, request: web.Request) -> web.StreamResponse:
+async def run_command(services: RoomServices, request: web.Request) -> web.StreamResponse:
     check_is_json(request)
     raw = await raw_body_of(request)
-    # As on the socket: decoding is one step that cannot be interrupted.
-    limit = services.config.web.socket_message_bytes_max
+    # Use the message limit of the WebSocket here too, because decoding cannot be interrupted.
+    limit = services.port.config.web.socket_message_bytes_max
     if len(raw) > limit:
-        raise BodyTooLarge(f"a command may have {limit} bytes", limit=limit)
+        raise BodyTooLarge(f"a command may have at most {limit} bytes", limit=limit)
     command = decode_command(raw)
     if isinstance(command, History):
         return await stream_answer(request, await history_parts(services, command.payload), JSON)
     return web.Response(body=await result_of(services, command), content_type=JSON)
 
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Route[RoomServices], ...] = (
     Route(
         "POST",
         "/api/v1/command",
         run_command,
         summary="Run a command of rooms",
-        description="The result stands alone: what the WebSocket sends under `result`.",
+        description="The answer is the value that the WebSocket sends as `result`.",
         tag="commands",
         request=Publish | Unsubscribe | History,
         answers={200: Answer("The command's result.", {JSON: AnyOf((Stored, HistoryPage, Unsubscribed))})},

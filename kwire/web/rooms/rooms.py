@@ -1,7 +1,8 @@
-"""GET /rooms: all rooms, in pages. PUT, GET and DELETE /rooms/{room}: make one or change what it keeps, look at it, end
-it.
+"""GET /rooms lists the rooms. PUT /rooms/{room} creates a room or changes its retention. GET /rooms/{room} describes
+the room, DELETE /rooms/{room} deletes it.
 
-A room comes by itself when somebody publishes or subscribes; PUT is for those who want it to keep more, or less.
+The first publish or subscribe request also creates its room. A PUT is needed only for a retention other than the
+default.
 """
 
 from typing import Annotated, Literal
@@ -9,13 +10,13 @@ from typing import Annotated, Literal
 import msgspec
 from aiohttp import web
 
-from kwire.broker.events.event import time_text
-from kwire.broker.rooms.rooms import Room
-from kwire.broker.rooms.settings import RoomOverrides
 from kwire.errors import EventTooLarge, RoomNotFound
-from kwire.web.bodies import check_is_json, decoded, json_answer, query_of, raw_body_of
+from kwire.streams.events.event import time_text
+from kwire.streams.rooms.rooms import Room
+from kwire.streams.rooms.settings import RoomOverrides
+from kwire.web.requests.bodies import check_is_json, decoded, json_answer, query_of, raw_body_of
 from kwire.web.route import Route
-from kwire.web.services import WebServices
+from kwire.web.services import RoomServices
 
 PAGE_ROOMS_MAX = 1000
 PAGE_ROOMS_DEFAULT = 100
@@ -28,8 +29,8 @@ ROOM = Annotated[
         min_length=1,
         max_length=249,
         pattern="^(?!__)",
-        description="Any text that does not start with `__`. As a topic name it has 249 characters at most, and each "
-        "byte of a character that Kafka does not allow counts five.",
+        description="Any text that does not start with `__`. Its topic name may have at most 249 characters; each byte "
+        "of a character that Kafka does not allow is encoded as five characters.",
     ),
 ]
 
@@ -37,9 +38,9 @@ ROOM = Annotated[
 class RoomsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     after: Annotated[
         str,
-        msgspec.Meta(description="The room behind which the page begins.", extra_json_schema={"pattern": "^(?!__)"}),
+        msgspec.Meta(description="Only rooms that sort after this one.", extra_json_schema={"pattern": "^(?!__)"}),
     ] = ""
-    prefix: Annotated[str, msgspec.Meta(description="Only rooms whose names begin so.")] = ""
+    prefix: Annotated[str, msgspec.Meta(description="Only rooms with this prefix.")] = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_ROOMS_MAX)] = PAGE_ROOMS_DEFAULT
 
 
@@ -50,7 +51,7 @@ class ListedRoom(msgspec.Struct, kw_only=True):
 
 
 class RoomList(msgspec.Struct, kw_only=True):
-    """`next` is what to give as `after` for the page that follows."""
+    """A page of rooms. `next` is the `after` of the next page, null on the last page."""
 
     rooms: list[ListedRoom]
     room_count: int
@@ -58,18 +59,19 @@ class RoomList(msgspec.Struct, kw_only=True):
 
 
 class RoomSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a room keeps. What is left out stays as it is; for a new room it is the server's default."""
+    """The retention to set for a room. For absent fields, an existing room keeps its values and a new room has the
+    server's defaults."""
 
     retention_mode: Annotated[
         Literal["time", "count", "hybrid", "infinite"] | None,
-        msgspec.Meta(description="By age, by number of events, by both (whichever comes first), or for ever."),
+        msgspec.Meta(description="By age, by number of events, by both (the stricter one applies), or forever."),
     ] = None
     retention_hours: Annotated[float, msgspec.Meta(gt=0, le=HOURS_MAX)] | None = None
     max_events: Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)] | None = None
 
 
 class Retention(msgspec.Struct, kw_only=True):
-    """Null is no bound of that kind."""
+    """The retention of a room. A limit that is null does not apply."""
 
     mode: str
     hours: float | None
@@ -77,7 +79,7 @@ class Retention(msgspec.Struct, kw_only=True):
 
 
 class RoomDescription(msgspec.Struct, kw_only=True):
-    """A room. Its offsets belong to its `epoch`: a room that was deleted and made again has another one."""
+    """A room. Offsets are valid only for one `epoch`: a room that was deleted and created again has another epoch."""
 
     room: str
     topic: str
@@ -98,14 +100,14 @@ class RoomDeleted(msgspec.Struct, kw_only=True):
     room: str
 
 
-async def list_rooms(services: WebServices, request: web.Request) -> web.Response:
+async def list_rooms(services: RoomServices, request: web.Request) -> web.Response:
     query = query_of(request, RoomsQuery)
     page = services.rooms.list(query.after, query.limit, query.prefix)
     listed = [one for name in page.names if (one := _listed(services, name)) is not None]
     return json_answer(RoomList(rooms=listed, room_count=services.rooms.count, next=page.next))
 
 
-async def put_room(services: WebServices, request: web.Request) -> web.Response:
+async def put_room(services: RoomServices, request: web.Request) -> web.Response:
     raw = await raw_body_of(request)
     settings = RoomSettings()
     if raw:
@@ -113,47 +115,47 @@ async def put_room(services: WebServices, request: web.Request) -> web.Response:
         settings = decoded(raw, RoomSettings)
     overrides = RoomOverrides(settings.retention_mode, settings.retention_hours, settings.max_events)
     name = request.match_info["room"]
-    is_new = await services.commands.rooms.create(name, overrides)
+    is_new = await services.commands.create(name, overrides)
     return json_answer(_description(services, services.rooms.get(name)), 201 if is_new else 200)
 
 
-async def get_room(services: WebServices, request: web.Request) -> web.Response:
+async def get_room(services: RoomServices, request: web.Request) -> web.Response:
     return json_answer(_description(services, services.rooms.get(request.match_info["room"])))
 
 
-async def delete_room(services: WebServices, request: web.Request) -> web.Response:
+async def delete_room(services: RoomServices, request: web.Request) -> web.Response:
     name = request.match_info["room"]
-    await services.commands.rooms.delete(name)
+    await services.commands.delete(name)
     return json_answer(RoomDeleted(success=True, room=name))
 
 
-async def room_to_publish(services: WebServices, name: str) -> Room:
-    """The room, made if there is none; to find one that is there takes no turn of the loop."""
+async def room_to_publish(services: RoomServices, name: str) -> Room:
+    """Return the room; create it if it does not exist. For an existing room this function does not wait."""
     try:
         return services.rooms.get(name)
     except RoomNotFound:
         return await services.rooms.get_or_create(name)
 
 
-def check_length(services: WebServices, name: str, raw: bytes) -> None:
-    """Raise EventTooLarge for a body that cannot become one batch of the room: to decode it would hold the loop."""
+def check_length(services: RoomServices, name: str, raw: bytes) -> None:
+    """Raise EventTooLarge if the body is larger than a record batch of the room. Called before the body is decoded."""
     try:
         limit = services.rooms.get(name).log.max_batch_bytes
     except RoomNotFound:
-        limit = services.config.values.number("message.max.bytes")
+        limit = services.port.config.values.number("message.max.bytes")
     if len(raw) > limit:
         raise EventTooLarge(len(raw), limit)
 
 
-def _listed(services: WebServices, name: str) -> ListedRoom | None:
-    """None if it is just being deleted."""
-    seen = services.rooms.glance(name)
+def _listed(services: RoomServices, name: str) -> ListedRoom | None:
+    """Return the room's entry in the list; None if the room is being deleted."""
+    seen = services.rooms.summary(name)
     if seen is None:
         return None
     return ListedRoom(room=name, subscribers=seen.subscriber_count, created_at=_time(seen.created_at_ms))
 
 
-def _description(services: WebServices, room: Room) -> RoomDescription:
+def _description(services: RoomServices, room: Room) -> RoomDescription:
     stats = services.rooms.stats(room)
     return RoomDescription(
         room=stats.name,
@@ -177,12 +179,12 @@ def _time(timestamp_ms: int | None) -> str | None:
     return None if timestamp_ms is None or timestamp_ms < 0 else time_text(timestamp_ms)
 
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Route[RoomServices], ...] = (
     Route(
         "GET",
         "/rooms",
         list_rooms,
-        summary="All rooms, in the order of their topics' names",
+        summary="List the rooms, sorted by their topic names",
         tag="rooms",
         query=RoomsQuery,
         answers={200: RoomList},
@@ -191,7 +193,7 @@ ROUTES: tuple[Route, ...] = (
         "PUT",
         "/rooms/{room}",
         put_room,
-        summary="Make a room, or change what it keeps",
+        summary="Create a room, or change its retention",
         tag="rooms",
         request=RoomSettings,
         parameters={"room": ROOM},
@@ -201,7 +203,7 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/rooms/{room}",
         get_room,
-        summary="A room: its offsets, size, subscribers and retention",
+        summary="Describe a room: offsets, size, subscribers and retention",
         tag="rooms",
         parameters={"room": ROOM},
         answers={200: RoomDescription},
@@ -210,7 +212,7 @@ ROUTES: tuple[Route, ...] = (
         "DELETE",
         "/rooms/{room}",
         delete_room,
-        summary="Delete a room with all its events",
+        summary="Delete a room and all its events",
         tag="rooms",
         parameters={"room": ROOM},
         answers={200: RoomDeleted},

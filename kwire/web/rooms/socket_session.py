@@ -1,15 +1,17 @@
-"""A WebSocket of rooms: commands in, answers, events and marks out.
+"""The WebSocket of rooms. The client sends commands, the server sends answers, events and control messages.
 
-Publishing never waits for what was published before: answers come when the events are durable, in the order in which
-that happens, which inside one room is the order of the commands. Every other command waits until all before it are
-answered, and those behind it wait for it. So an answer comes before any event that its command causes, and who
-subscribes and then publishes sees the event. Reading stops while commands wait, while too many publishes are
-unanswered, and while the client takes nothing. Of what came at once so much is taken in one turn of the loop, so that
-one client's flood holds up nobody else. A close, whoever wants it, comes behind the answers to what was asked before;
-nothing comes behind a close.
+A publish command does not wait for earlier publish commands. It is answered when its event is durable. Within one room
+the answers have the order of the commands. Every other command waits until all earlier commands are answered, and later
+commands wait until this command is answered. So the answer to a subscribe command precedes the events of the
+subscription, and a client that subscribes and then publishes receives the published event.
 
-A large history is sent as one message in several frames, the next when the client has taken those before; events and
-answers wait until the message ends.
+The session stops reading in three cases: a command waits, UNANSWERED_MAX publish commands are unanswered, or the client
+does not read. The frames of one read are processed in chunks. The session yields to the event loop between chunks, so
+that one client does not delay other clients. The close frame is the last frame: it is sent after the answers to all
+earlier commands.
+
+A large history is sent as one message in several frames. Each frame is sent when the outlet is writable again. Events
+and answers wait until the message is complete.
 """
 
 import asyncio
@@ -23,17 +25,17 @@ from typing import Any
 from msgspec import Raw
 from msgspec.json import Encoder
 
-from kwire.broker.chunking import call_in_turn
-from kwire.broker.events.publishing import Outcome, Published
-from kwire.broker.subscriptions import Subscription
-from kwire.broker.subscriptions.marks import STOPPING, Closed, Mark
-from kwire.broker.subscriptions.portions import Portion
+from kwire.concurrency.chunking import schedule_chunk
 from kwire.errors import KafkaError, RoomNotFound, StreamError, SubscriptionFailed
+from kwire.streams.events.publishing import Outcome, Published
 from kwire.streams.log import StreamLog
-from kwire.web.errors import BadRequest, Refusal, error_body
-from kwire.web.event_json import new_event, source_of
-from kwire.web.large_answers import PIECE_BYTES
-from kwire.web.memory import UNCOUNTED_BYTES
+from kwire.streams.subscriptions import Subscription
+from kwire.streams.subscriptions.control_messages import STOPPING, Closed, ControlMessage
+from kwire.streams.subscriptions.event_batches import EventBatch
+from kwire.web.answers.errors import BadRequest, Refusal, error_body
+from kwire.web.answers.event_json import new_event, source_of
+from kwire.web.answers.large_answers import PIECE_BYTES
+from kwire.web.requests.memory import UNCOUNTED_BYTES
 from kwire.web.rooms.commands import (
     NO_ID,
     History,
@@ -48,9 +50,10 @@ from kwire.web.rooms.commands import (
     publish_result,
     request_id_of,
 )
-from kwire.web.rooms.encodings import facts_json, socket_events, socket_mark
-from kwire.web.services import WebServices
-from kwire.web.socket_frames import (
+from kwire.web.rooms.encodings import facts_json, socket_control, socket_events
+from kwire.web.services import RoomServices
+from kwire.web.streaming.streaming import Outlet
+from kwire.web.streaming.websocket_frames import (
     BINARY,
     CLOSE,
     CONTINUATION,
@@ -66,13 +69,12 @@ from kwire.web.socket_frames import (
     frame,
     text_frame,
 )
-from kwire.web.socket_intake import MessageIntake
-from kwire.web.socket_upkeep import SocketUpkeep
-from kwire.web.streaming import Outlet
+from kwire.web.streaming.websocket_keepalive import WebSocketKeepalive
+from kwire.web.streaming.websocket_message_limits import MessageLimits
 
 log = logging.getLogger("kwire.web")
 
-# Publishes of one connection that wait to be durable.
+# The maximum number of publish commands of one connection that are not answered yet.
 UNANSWERED_MAX = 10_000
 SUBSCRIPTIONS_MAX = 1000
 
@@ -80,41 +82,43 @@ _encode = Encoder().encode
 
 
 class SocketSession:
-    """One connection: a session for the connection's bytes, and a sink for its subscriptions."""
+    """One WebSocket: the session of its connection, and the sink of its subscriptions."""
 
-    __slots__ = ("_call_soon", "_goodbye", "_is_busy", "_is_closing", "_is_deaf", "_is_inside_message", "_is_lost",
-                 "_is_open", "_is_reading_on", "_is_single", "_message", "_outlet", "_reader", "_ready", "_services",
-                 "_subscriptions", "_task", "_unanswered", "_until_writable", "_upkeep", "_waiting")  # fmt: skip
+    __slots__ = ("_call_soon", "_is_busy", "_is_closing", "_is_input_ended", "_is_lost", "_is_message_open",
+                 "_is_open", "_is_resume_scheduled", "_is_single", "_keepalive", "_message_limits", "_outlet",
+                 "_pending_close", "_reader", "_ready", "_services", "_subscriptions", "_task", "_unanswered",
+                 "_until_writable", "_waiting")  # fmt: skip
 
     _outlet: Outlet
 
-    def __init__(self, services: WebServices, is_single: bool = False) -> None:
-        """`is_single`: the connection is for one subscription, and ends with it."""
+    def __init__(self, services: RoomServices, is_single: bool = False) -> None:
+        """Create a session. If `is_single`, the session closes the connection after it has sent a `closed` message."""
         self._services = services
         self._is_single = is_single
-        self._reader = FrameReader(services.config.web.socket_message_bytes_max)
+        self._reader = FrameReader(services.port.config.web.socket_message_bytes_max)
         self._call_soon = asyncio.get_running_loop().call_soon
         self._subscriptions: dict[str, Subscription] = {}
-        # Frames that leave together at the end of this turn of the loop.
+        # Frames that are sent together at the end of this loop iteration.
         self._ready: list[bytes] = []
-        # Texts that wait for a command before them that takes its time, or for the client to take what it has asked.
+        # Commands that wait until earlier commands are answered, or until the outlet is writable.
         self._waiting: deque[bytearray] = deque()
         self._is_busy = False
         self._task: asyncio.Task[None] | None = None
         self._unanswered = 0
         self._is_open = self._is_lost = False
-        # How the connection will end when everything before is answered. Then the close frame is sent; that is closing.
-        self._goodbye: Failure | None = None
+        # The code and reason of the close frame that is sent when all earlier commands are answered. `_is_closing` is
+        # set when the close frame is sent.
+        self._pending_close: Failure | None = None
         self._is_closing = False
-        # The client has said its last word.
-        self._is_deaf = False
-        self._is_reading_on = False
-        # Frames of a message were sent, but not its last.
-        self._is_inside_message = False
-        # Set while the rest of a message waits for the client to take what was sent of it.
+        # Set when the client has sent its close frame or violated a limit or the protocol. Later bytes are ignored.
+        self._is_input_ended = False
+        self._is_resume_scheduled = False
+        # Set while a message in several frames is sent: from its first frame until its final frame.
+        self._is_message_open = False
+        # Set while the rest of a message in several frames waits until the outlet is writable.
         self._until_writable: asyncio.Future[None] | None = None
-        self._upkeep = SocketUpkeep(services)
-        self._message = MessageIntake(services)
+        self._keepalive = WebSocketKeepalive(services.port)
+        self._message_limits = MessageLimits(services.port)
 
     def open(self, outlet: Outlet) -> "SocketSession":
         self._outlet = outlet
@@ -122,7 +126,7 @@ class SocketSession:
         return self
 
     def open_subscribed(self, outlet: Outlet, subscription: Subscription) -> "SocketSession":
-        """With a subscription that was made before the connection was a WebSocket."""
+        """Open the session with a subscription that was created before the WebSocket handshake."""
         self.open(outlet)
         if subscription.is_closed:
             self._close(GOING_AWAY, "the subscription has ended")
@@ -132,77 +136,78 @@ class SocketSession:
         subscription.begin()
         return self
 
-    # --- what the client sends
+    # --- input
 
     def received(self, data: bytes) -> None:
-        self._upkeep.is_heard = True
-        if not self._is_deaf:
+        self._keepalive.has_received = True
+        if not self._is_input_ended:
             self._take(data)
 
     def _take(self, data: bytes) -> None:
         pinged: bytearray | None = None
         for opcode, payload in self._reader.feed(data):
             if opcode == TEXT:
-                if self._goodbye is not None or self._is_closing:
+                if self._pending_close is not None or self._is_closing:
                     continue
                 if self._is_busy or self._waiting or not self._outlet.is_writable:
                     self._waiting.append(payload)
                 else:
-                    self._do(payload)
+                    self._run_command(payload)
             elif opcode == PING:
-                # Of several that came together the last one is answered.
+                # If several pings are processed together, only the last ping is answered.
                 pinged = payload
             elif opcode == CLOSE:
-                self._hear_no_more(answer_to_close(payload))
+                self._end_input(answer_to_close(payload))
                 break
             elif opcode == BINARY:
-                self._send_error(NO_ID, BadRequest("commands are sent as text, not binary", code="InvalidCommand"))
+                self._send_error(NO_ID, BadRequest("commands must be text messages, not binary", code="InvalidCommand"))
         if pinged is not None:
             self._send(frame(PONG, bytes(pinged)))
-        if self._reader.failure is not None and not self._is_deaf:
-            self._services.stream_metrics.closed_violating += 1
-            self._hear_no_more(self._reader.failure)
+        if self._reader.failure is not None and not self._is_input_ended:
+            self._services.port.stream_metrics.closed_violating += 1
+            self._end_input(self._reader.failure)
         elif self._reader.held_bytes > UNCOUNTED_BYTES:
             self._check_message(asyncio.get_running_loop().time())
-        self._leave_if_done()
-        self._turn_reading()
+        self._close_if_done()
+        self._update_reading()
 
     def _check_message(self, now: float) -> None:
-        """End the connection if the message that is on its way in comes too slowly, or if there is no room for it."""
-        failure = self._message.check(now, self._reader, self._may_read())
-        if failure is not None and not self._is_deaf:
-            self._reader.give_up(failure)
-            self._message.release()
-            self._hear_no_more(failure)
+        """End the input if the incomplete message arrives too slowly or exceeds the free memory of the port."""
+        failure = self._message_limits.check(now, self._reader, self._may_read())
+        if failure is not None and not self._is_input_ended:
+            self._reader.abort(failure)
+            self._message_limits.release()
+            self._end_input(failure)
 
-    def _read_on(self) -> None:
-        """Take more of what came, if nothing has changed meanwhile."""
-        self._is_reading_on = False
-        if self._is_lost or self._is_deaf or not self._may_read():
+    def _resume_input(self) -> None:
+        """Process more frames that were already received, unless the session has stopped reading meanwhile."""
+        self._is_resume_scheduled = False
+        if self._is_lost or self._is_input_ended or not self._may_read():
             return
         try:
             self._take(b"")
         except Exception:
-            log.exception("a socket failed; its connection is closed")
+            log.exception("a WebSocket failed; its connection is closed")
             self._outlet.abort()
 
-    def _hear_no_more(self, goodbye: Failure) -> None:
-        self._is_deaf = True
-        if self._goodbye is None:
-            self._goodbye = goodbye
+    def _end_input(self, ending: Failure) -> None:
+        self._is_input_ended = True
+        if self._pending_close is None:
+            self._pending_close = ending
 
-    def _leave_if_done(self) -> None:
-        if self._goodbye is None or self._is_lost:
+    def _close_if_done(self) -> None:
+        if self._pending_close is None or self._is_lost:
             return
         if not self._is_closing:
             if self._is_busy or self._waiting or self._unanswered:
                 return
-            self._close(*self._goodbye)
-        if self._is_deaf:
+            self._close(*self._pending_close)
+        if self._is_input_ended:
             self._outlet.finish()
 
-    def _do(self, message: bytearray) -> bool:
-        """Run a command; False if it has to wait for those before it."""
+    def _run_command(self, message: bytearray) -> bool:
+        """Run a command or start a task that runs it. If the command must wait for the answers to earlier commands, put
+        it back into the queue and return False."""
         try:
             command = decode_command(message)
         except Refusal as error:
@@ -214,12 +219,12 @@ class SocketSession:
             self._waiting.appendleft(message)
             return False
         elif type(command) is Subscribe:
-            self._begin(command.request_id, self._subscribe(command.request_id, command.payload))
+            self._start(command.request_id, self._subscribe(command.request_id, command.payload))
         elif type(command) is History:
-            self._begin(command.request_id, self._history(command.request_id, command.payload))
+            self._start(command.request_id, self._history(command.request_id, command.payload))
         else:
             self._unsubscribe(command.request_id, command.payload)  # type: ignore[arg-type]
-        self._services.stream_metrics.commands += 1
+        self._services.port.stream_metrics.commands += 1
         return True
 
     def _publish(self, command: Publish) -> None:
@@ -228,7 +233,7 @@ class SocketSession:
             event = new_event(payload)
             room = services.rooms.get(payload.room)
         except RoomNotFound:
-            self._begin(request_id, self._create_and_publish(request_id, payload))
+            self._start(request_id, self._create_and_publish(request_id, payload))
             return
         except (StreamError, KafkaError) as error:
             self._send_error(request_id, error)
@@ -247,41 +252,41 @@ class SocketSession:
         else:
             assert isinstance(outcome, Exception)
             self._send_error(request_id, outcome)
-        if not self._unanswered and (self._waiting or self._goodbye is not None):
-            self._go_on()
+        if not self._unanswered and (self._waiting or self._pending_close is not None):
+            self._run_waiting_commands()
 
-    # --- commands that take their time
+    # --- commands that wait
 
-    def _begin(self, request_id: Raw, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, request_id: Raw, work: Coroutine[Any, Any, None]) -> None:
         self._is_busy = True
-        self._task = asyncio.ensure_future(self._run(request_id, work))
+        self._task = asyncio.ensure_future(self._run_task(request_id, work))
 
-    async def _run(self, request_id: Raw, work: Coroutine[Any, Any, None]) -> None:
+    async def _run_task(self, request_id: Raw, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
         except Exception as error:
             if not isinstance(error, StreamError | KafkaError | Refusal | ConnectionError):
                 log.exception("a command failed")
-            if self._is_inside_message:
-                # Only a broken connection tells that a message has no end.
+            if self._is_message_open:
+                # Only an aborted connection shows the client that the message is incomplete.
                 self._outlet.abort()
             else:
                 self._send_error(request_id, error)
         self._is_busy, self._task = False, None
-        self._go_on()
+        self._run_waiting_commands()
 
-    def _go_on(self) -> None:
-        """Take up the commands that wait. Who does not take answers gets no more of them to take."""
+    def _run_waiting_commands(self) -> None:
+        """Run the waiting commands until one of them must wait or the outlet is not writable."""
         while self._waiting and not self._is_busy and not self._is_lost and self._outlet.is_writable:
-            if not self._do(self._waiting.popleft()):
+            if not self._run_command(self._waiting.popleft()):
                 break
-        self._leave_if_done()
-        self._turn_reading()
+        self._close_if_done()
+        self._update_reading()
 
     async def _create_and_publish(self, request_id: Raw, payload: PublishPayload) -> None:
         services = self._services
         room = await services.rooms.get_or_create(payload.room)
-        # The rest as if the room had been there: its answer comes when it is durable.
+        # As for an existing room, `_published` sends the answer when the event is durable.
         self._unanswered += 1
         done = partial(self._published, request_id, room.log)
         services.publisher.publish(room.log, source_of(room.name), (new_event(payload),), done)
@@ -289,9 +294,9 @@ class SocketSession:
     async def _subscribe(self, request_id: Raw, payload: SubscribePayload) -> None:
         services, name = self._services, payload.room
         if name in self._subscriptions:
-            raise SubscriptionFailed(f"this connection is subscribed to {name!r} already")
+            raise SubscriptionFailed(f"this connection is already subscribed to room {name!r}")
         if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
-            raise SubscriptionFailed(f"a connection may have {SUBSCRIPTIONS_MAX} subscriptions")
+            raise SubscriptionFailed(f"a connection may have at most {SUBSCRIPTIONS_MAX} subscriptions")
         start, options = payload.start(), payload.options()
         room = await services.rooms.get_or_create(name)
         subscription = await services.subscriptions.subscribe(name, room.log, start, self, options)
@@ -328,33 +333,34 @@ class SocketSession:
                     await self._send_frame(data)
         pending.append(b"}")
         data = b"".join(pending)
-        if self._is_inside_message:
+        if self._is_message_open:
             self._end_message(data)
         else:
             self._send(text_frame(data))
 
-    # --- what the client gets
+    # --- output
 
     async def _send_frame(self, data: bytes) -> None:
-        """Begin or continue a message; returns when the client has taken most of it, raises when it is gone."""
+        """Send a frame of a message, but not its final frame. Returns when the outlet is writable; raises
+        ConnectionResetError if the connection is closed."""
         if not self._is_closing and not self._is_lost:
-            opcode = CONTINUATION if self._is_inside_message else TEXT
+            opcode = CONTINUATION if self._is_message_open else TEXT
             self._flush()
-            self._is_inside_message = True
+            self._is_message_open = True
             self._outlet.write(frame(opcode, data, is_final=False))
             if not self._outlet.is_writable:
                 self._until_writable = asyncio.get_running_loop().create_future()
                 await self._until_writable
         if self._is_closing or self._is_lost:
-            raise ConnectionResetError("the client is gone")
+            raise ConnectionResetError("the client has disconnected")
 
     def _end_message(self, data: bytes) -> None:
         self._outlet.write(frame(CONTINUATION, data))
-        self._is_inside_message = False
+        self._is_message_open = False
         self._flush()
         self._resume_subscriptions()
 
-    def _go_on_with_message(self) -> None:
+    def _resume_message(self) -> None:
         waiter, self._until_writable = self._until_writable, None
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
@@ -369,46 +375,46 @@ class SocketSession:
         body = {"error": error_body(error)}
         self._send(text_frame(_encode(body if request_id is NO_ID else {"request_id": request_id, **body})))
 
-    def _send(self, made: bytes) -> None:
+    def _send(self, frame_bytes: bytes) -> None:
         if self._is_closing:
             return
         if not self._ready:
             self._call_soon(self._flush)
-        self._ready.append(made)
+        self._ready.append(frame_bytes)
 
     def _flush(self) -> None:
         ready = self._ready
-        if ready and not self._is_inside_message:
+        if ready and not self._is_message_open:
             self._ready = []
             self._outlet.write(ready[0] if len(ready) == 1 else b"".join(ready))
-            self._turn_reading()
+            self._update_reading()
 
     def is_writable(self) -> bool:
-        return self._is_open and self._outlet.is_writable and not self._is_inside_message
+        return self._is_open and self._outlet.is_writable and not self._is_message_open
 
-    def send_events(self, subscription: Subscription, portion: Portion) -> None:
+    def send_events(self, subscription: Subscription, batch: EventBatch) -> None:
         if self._ready:
             self._flush()
-        self._outlet.write(portion.encoded(socket_events))
+        self._outlet.write(batch.encoded(socket_events))
 
-    def send_mark(self, subscription: Subscription, mark: Mark) -> None:
+    def send_control(self, subscription: Subscription, message: ControlMessage) -> None:
         if not self._is_open or self._is_lost or self._is_closing:
             return
-        self._ready.append(socket_mark(subscription.name, mark))
+        self._ready.append(socket_control(subscription.name, message))
         self._flush()
-        if type(mark) is Closed:
+        if type(message) is Closed:
             if self._subscriptions.get(subscription.name) is subscription:
                 del self._subscriptions[subscription.name]
             if self._is_single:
-                code = GOING_AWAY if mark.code == STOPPING else TRY_AGAIN_LATER
-                self._close(code, f"{mark.code} offset={mark.offset}")
+                code = GOING_AWAY if message.code == STOPPING else TRY_AGAIN_LATER
+                self._close(code, f"{message.code} offset={message.offset}")
 
-    # --- how fast, how long
+    # --- flow control and timers
 
     def writable(self) -> None:
-        self._go_on_with_message()
+        self._resume_message()
         self._resume_subscriptions()
-        self._go_on()
+        self._run_waiting_commands()
 
     def _resume_subscriptions(self) -> None:
         for subscription in tuple(self._subscriptions.values()):
@@ -417,53 +423,55 @@ class SocketSession:
     def _may_read(self) -> bool:
         return (
             self._is_closing
-            or self._is_deaf
+            or self._is_input_ended
             or (self._outlet.is_writable and not self._waiting and self._unanswered < UNANSWERED_MAX)
         )
 
-    def _turn_reading(self) -> None:
+    def _update_reading(self) -> None:
         if not self._may_read():
             self._outlet.pause_reading()
-        elif self._reader.is_behind and not self._is_deaf:
+        elif self._reader.has_more and not self._is_input_ended:
             self._outlet.pause_reading()
-            if not self._is_reading_on:
-                self._is_reading_on = True
-                # In a turn that all such connections share: many of them must not each take a part of every iteration.
-                call_in_turn(self._read_on)
+            if not self._is_resume_scheduled:
+                self._is_resume_scheduled = True
+                # The chunks of all connections share one queue, and one chunk runs per iteration of the event loop.
+                # Otherwise many busy connections would make every iteration long.
+                schedule_chunk(self._resume_input)
         else:
             self._outlet.resume_reading()
 
     def tick(self, now: float) -> None:
         if self._is_closing:
-            self._upkeep.tick_closing(now, self._outlet)
+            self._keepalive.tick_closing(now, self._outlet)
         else:
-            self._upkeep.tick_open(now, self._outlet, is_read_from=not self._waiting)
+            self._keepalive.tick_open(now, self._outlet, is_read_from=not self._waiting)
             self._check_message(now)
-            self._leave_if_done()
+            self._close_if_done()
 
     def stop(self) -> None:
-        """Subscriptions have been told already; what was begun is answered, what waits is not."""
+        """Discard the waiting commands. Send a close frame when the running commands are answered. The node has already
+        closed the subscriptions."""
         self._waiting.clear()
-        if self._goodbye is None:
-            self._goodbye = Failure(GOING_AWAY, "the server is stopping")
-        self._leave_if_done()
+        if self._pending_close is None:
+            self._pending_close = Failure(GOING_AWAY, "the server is stopping")
+        self._close_if_done()
 
     def _close(self, code: int, reason: str) -> None:
-        """Say the last word, and wait for the client's."""
+        """Send the close frame. The connection stays open until the client answers it or `tick` ends the wait."""
         self._flush()
         self._ready.clear()
         self._is_closing = True
-        self._drop_everything()
+        self._drop_state()
         self._outlet.write(close_frame(code, reason))
-        self._turn_reading()
+        self._update_reading()
 
     def lost(self) -> None:
         self._is_lost = True
-        self._message.release()
-        self._drop_everything()
+        self._message_limits.release()
+        self._drop_state()
 
-    def _drop_everything(self) -> None:
-        self._go_on_with_message()
+    def _drop_state(self) -> None:
+        self._resume_message()
         self._waiting.clear()
         for subscription in self._subscriptions.values():
             subscription.close()

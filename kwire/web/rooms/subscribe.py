@@ -1,42 +1,43 @@
-"""GET /ws: a WebSocket for commands. GET /rooms/{room}/subscribe: one room, as a WebSocket, as Server-Sent Events or as
-lines of JSON, whichever the request's headers ask for.
+"""GET /ws opens a WebSocket for commands. GET /rooms/{room}/subscribe subscribes to one room. The request's headers
+select a WebSocket, Server-Sent Events or NDJSON.
 
     curl -N 'http://127.0.0.1:8082/rooms/lobby/subscribe?from_offset=-10'
 
-The first message says where the subscription begins (`epoch`, `oldest_offset`, `newest_offset`, `next_offset`,
-`recovered`): as the answer to a command on a WebSocket, as a mark `subscribed` elsewhere.
+The first message describes the start of the subscription (`epoch`, `oldest_offset`, `newest_offset`, `next_offset`,
+`recovered`). On a WebSocket the first message is a `result`. In the other formats it is the control message
+`subscribed`.
 """
 
 from functools import partial
 
 from aiohttp import web
 
-from kwire.broker.events.reading import EventReader
-from kwire.broker.subscriptions import Start
 from kwire.errors import RoomNotFound
-from kwire.web.errors import Refusal
-from kwire.web.event_json import ShownEvent
+from kwire.streams.events.reading import EventReader
+from kwire.streams.subscriptions import Start
+from kwire.web.answers.errors import Refusal
+from kwire.web.answers.event_json import ShownEvent
 from kwire.web.rooms.encodings import (
     NDJSON_HEARTBEAT,
     SSE_HEARTBEAT,
+    ndjson_control,
     ndjson_events,
-    ndjson_mark,
     ndjson_subscribed,
+    sse_control,
     sse_events,
-    sse_mark,
     sse_subscribed,
 )
 from kwire.web.rooms.rooms import ROOM
 from kwire.web.rooms.socket_session import SocketSession
 from kwire.web.route import EVENT_STREAM, NDJSON, Answer, Route
-from kwire.web.services import WebServices
-from kwire.web.stream_requests import RESUME_HEADERS, is_upgrade, upgrade
-from kwire.web.subscribe_requests import FromOffset, Replay, SubscribeQuery
-from kwire.web.subscription_streams import Source, StreamForm, answer_subscribe
+from kwire.web.services import RoomServices
+from kwire.web.streaming.stream_requests import RESUME_HEADERS, is_upgrade, upgrade
+from kwire.web.streaming.subscribe_requests import FromOffset, Replay, SubscribeQuery
+from kwire.web.streaming.subscription_streams import Source, StreamFormat, answer_subscribe
 
 
 class RoomSubscribeQuery(SubscribeQuery):
-    """Where to begin, and what becomes of a reader who is too slow."""
+    """The query of a subscribe request: the start of the subscription and its options."""
 
     from_offset: FromOffset = None
     replay: Replay = None
@@ -45,28 +46,28 @@ class RoomSubscribeQuery(SubscribeQuery):
         return Start.parse(self.from_offset, self.replay, self.from_time)
 
 
-SSE_FORM = StreamForm(EVENT_STREAM, sse_subscribed, sse_events, sse_mark, SSE_HEARTBEAT)
-NDJSON_FORM = StreamForm(NDJSON, ndjson_subscribed, ndjson_events, ndjson_mark, NDJSON_HEARTBEAT)
+SSE_FORMAT = StreamFormat(EVENT_STREAM, sse_subscribed, sse_events, sse_control, SSE_HEARTBEAT)
+NDJSON_FORMAT = StreamFormat(NDJSON, ndjson_subscribed, ndjson_events, ndjson_control, NDJSON_HEARTBEAT)
 
 
-async def open_socket(services: WebServices, request: web.Request) -> web.StreamResponse:
+async def open_socket(services: RoomServices, request: web.Request) -> web.StreamResponse:
     if not is_upgrade(request):
         raise Refusal(
-            "this path speaks WebSocket: send Connection: Upgrade and Upgrade: websocket", code="NotWebSocket"
+            "this path needs a WebSocket: send Connection: Upgrade and Upgrade: websocket", code="NotWebSocket"
         )
-    return await upgrade(services, request, SocketSession(services).open)
+    return await upgrade(services.port, request, SocketSession(services).open)
 
 
-async def subscribe(services: WebServices, request: web.Request) -> web.StreamResponse:
+async def subscribe(services: RoomServices, request: web.Request) -> web.StreamResponse:
     async def find_room() -> Source:
         room = await services.rooms.get_or_create(request.match_info["room"])
         make_socket = partial(SocketSession, services, is_single=True)
-        return Source(room.name, room.log, EventReader, SSE_FORM, NDJSON_FORM, make_socket, RoomNotFound)
+        return Source(room.name, room.log, EventReader, SSE_FORMAT, NDJSON_FORMAT, make_socket, RoomNotFound)
 
-    return await answer_subscribe(services, request, RoomSubscribeQuery, find_room)
+    return await answer_subscribe(services.port, services.subscriptions, request, RoomSubscribeQuery, find_room)
 
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Route[RoomServices], ...] = (
     Route(
         "GET",
         "/ws",
@@ -75,7 +76,7 @@ ROUTES: tuple[Route, ...] = (
         description=(
             'Send `{"command", "payload", "request_id"}`; the commands are those of `POST /api/v1/command` and '
             "`stream.subscribe`. An answer has `request_id` and `result` or `error`, an event has `room` and `offset`, "
-            "a mark has `control`."
+            "a control message has `control`."
         ),
         tag="rooms",
         answers={101: None},
@@ -85,16 +86,16 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/rooms/{room}/subscribe",
         subscribe,
-        summary="What is published, as it happens",
+        summary="Subscribe to the events of a room",
         description=(
-            "As a WebSocket if it is asked for, as Server-Sent Events with `Accept: text/event-stream`, otherwise as "
-            "lines of JSON."
+            "The stream is a WebSocket if the request is an upgrade, Server-Sent Events with "
+            "`Accept: text/event-stream`, otherwise NDJSON."
         ),
         tag="rooms",
         query=RoomSubscribeQuery,
         headers=RESUME_HEADERS,
         parameters={"room": ROOM},
-        answers={200: Answer("Events and marks.", {EVENT_STREAM: None, NDJSON: ShownEvent})},
+        answers={200: Answer("Events and control messages.", {EVENT_STREAM: None, NDJSON: ShownEvent})},
         is_streaming=True,
     ),
 )

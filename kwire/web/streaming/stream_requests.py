@@ -1,4 +1,4 @@
-"""What a request for a stream says: how it wants the stream, where it was before, and how it becomes a WebSocket."""
+"""Parses requests for a stream: content negotiation, Last-Event-ID, and the WebSocket handshake."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
@@ -6,29 +6,30 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import hdrs, web
 
-from kwire.web.errors import BadRequest, Refusal, error_answer
-from kwire.web.services import WebServices
-from kwire.web.socket_frames import accept_of
-from kwire.web.streaming import Outlet, Session, check_streamable, stream
+from kwire.web.answers.errors import BadRequest, Refusal, error_answer
+from kwire.web.services import PortServices
+from kwire.web.streaming.streaming import Outlet, Session, check_streamable, stream
+from kwire.web.streaming.websocket_frames import accept_of
 
 WEBSOCKET_VERSION = "13"
 LAST_EVENT_ID = "Last-Event-ID"
 OFFSET_MAX = 2**63 - 2
-# For the documentation of a path that sends Server-Sent Events.
+# The documented headers of a route that can send Server-Sent Events.
 RESUME_HEADERS: Mapping[str, Any] = {
     LAST_EVENT_ID: Annotated[
-        int, msgspec.Meta(ge=0, le=OFFSET_MAX, description="Of Server-Sent Events: the last `id` that was seen.")
+        int, msgspec.Meta(ge=0, le=OFFSET_MAX, description="Server-Sent Events: the last `id` that was received.")
     ]
 }
 
 
-def wants(request: web.Request, content_type: str) -> bool:
+def accepts(request: web.Request, content_type: str) -> bool:
     accepted = request.headers.get(hdrs.ACCEPT, "")
     return any(one.partition(";")[0].strip().lower() == content_type for one in accepted.split(","))
 
 
 def last_event_id(request: web.Request) -> int | None:
-    """The last place that a browser has seen; raises BadRequest."""
+    """Return the offset in Last-Event-ID: the last offset that the client has received. Return None without the header.
+    Raises BadRequest."""
     text = request.headers.get(LAST_EVENT_ID)
     if text is None:
         return None
@@ -45,7 +46,7 @@ def is_upgrade(request: web.Request) -> bool:
 
 
 def accept_of_request(request: web.Request) -> str:
-    """The answer to the client's key; raises BadRequest."""
+    """Return the value of Sec-WebSocket-Accept for the client's key; raises BadRequest."""
     accept = accept_of(request.headers.get(hdrs.SEC_WEBSOCKET_KEY, ""))
     if accept is None:
         raise BadRequest("Sec-WebSocket-Key must be 16 bytes in base64")
@@ -53,12 +54,13 @@ def accept_of_request(request: web.Request) -> str:
 
 
 async def upgrade(
-    services: WebServices, request: web.Request, make_session: Callable[[Outlet], Session]
+    port: PortServices, request: web.Request, make_session: Callable[[Outlet], Session]
 ) -> web.StreamResponse:
-    """Answer as a WebSocket does, and let the session have the connection until it is gone."""
+    """Answer the WebSocket handshake, and give the connection to the session that `make_session` creates. Returns when
+    the connection is closed."""
     check_streamable(request)
     if request.headers.get(hdrs.SEC_WEBSOCKET_VERSION) != WEBSOCKET_VERSION:
-        refusal = Refusal(f"WebSocket version {WEBSOCKET_VERSION} is spoken here", code="UpgradeRequired", status=426)
+        refusal = Refusal(f"Sec-WebSocket-Version must be {WEBSOCKET_VERSION}", code="UpgradeRequired", status=426)
         answer = error_answer(refusal)
         answer.headers[hdrs.SEC_WEBSOCKET_VERSION] = WEBSOCKET_VERSION
         answer.headers[hdrs.UPGRADE] = "websocket"
@@ -69,4 +71,4 @@ async def upgrade(
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         f"Sec-WebSocket-Accept: {accept}\r\n\r\n"
     )
-    return await stream(services, request, head.encode(), make_session)
+    return await stream(port, request, head.encode(), make_session)

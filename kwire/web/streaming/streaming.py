@@ -1,9 +1,10 @@
-"""How a handler of an HTTP request takes its connection for a stream that does not end by itself.
+"""Streams: a handler takes over the connection of its HTTP request.
 
-WebSocket, Server-Sent Events and NDJSON all use this: `return await stream(services, request, head, make_session)`.
-From then on the connection is the session's. It is called back when bytes come, when the client takes bytes again, from
-time to time, when the node stops, and when the client is gone; no task runs for it. What may be sent is decided by one
-rule for all: while `outlet.is_writable` is false, nothing that can wait is written. `kwire/server/takeover.py` does it.
+Handlers for WebSockets, Server-Sent Events and NDJSON call `return await stream(port, request, head, make_session)`.
+From then on the session controls the connection. The session needs no task. Its methods are called when bytes are
+received, when the outlet is writable again, about every second, when the node stops, and when the connection is closed.
+While `outlet.is_writable` is false, a session writes only data that cannot wait. `kwire/server/stream_connections.py`
+implements `Outlet` and `ServeStream`.
 """
 
 from collections.abc import Awaitable, Callable
@@ -11,40 +12,43 @@ from typing import Protocol
 
 from aiohttp import hdrs, web
 
-from kwire.web.errors import BadRequest, Refusal
-from kwire.web.safety import cors_headers, is_trusted
-from kwire.web.services import WebServices
+from kwire.web.answers.errors import BadRequest, Refusal
+from kwire.web.requests.origin_policy import cors_headers, is_trusted
+from kwire.web.services import PortServices
 
 LAST_CHUNK = b"0\r\n\r\n"
-# How often a session is called by the time that passes.
+# The interval between two calls of `Session.tick`.
 TICK_SECONDS = 1.0
 
 
 class Outlet(Protocol):
-    """Where a session's bytes go."""
+    """The sending side of a session's connection, and the control over its receiving side."""
 
     is_writable: bool
 
     @property
     def unsent_bytes(self) -> int:
-        """What was written and is not with the client's machine yet; when the client is gone, what it never got."""
+        """The number of written bytes that the client's machine has not acknowledged. After a disconnect, it is the
+        number at the time of the disconnect."""
         ...
 
     def write(self, data: bytes) -> None:
-        """Send; what is written in one turn of the loop leaves together. Nothing happens when the client is gone."""
+        """Send `data`. All data written in one iteration of the event loop is sent together. Does nothing after a
+        disconnect."""
         ...
 
     def close(self) -> None:
-        """End the connection when everything written has been sent."""
+        """Close the connection after all written data has been sent."""
         ...
 
     def finish(self) -> None:
-        """End the stream when everything written has been sent, and leave it to the client to close the connection:
-        what it sends meanwhile is thrown away, and does not throw away our last words."""
+        """End the stream after all written data has been sent, and wait until the client closes the connection. Bytes
+        that the client sends meanwhile are read and discarded. If the server closed a connection with unread bytes, the
+        operating system would reset it and the client might lose the last data."""
         ...
 
     def abort(self) -> None:
-        """End the connection at once."""
+        """Close the connection immediately. Unsent data is discarded."""
         ...
 
     def pause_reading(self) -> None: ...
@@ -53,39 +57,42 @@ class Outlet(Protocol):
 
 
 class Session(Protocol):
-    """What uses a connection. All of it is called in the event loop, and `lost` is the last call."""
+    """The protocol handler of a connection. All methods are called in the event loop's thread. `lost` is the last
+    call."""
 
     def received(self, data: bytes) -> None: ...
 
     def writable(self) -> None:
-        """The outlet was not writable and is again."""
+        """Called when the outlet is writable again."""
         ...
 
     def tick(self, now: float) -> None:
-        """About every TICK_SECONDS; `now` is the loop's time."""
+        """Called about every TICK_SECONDS. `now` is the event loop's time."""
         ...
 
     def stop(self) -> None:
-        """The node stops: say goodbye and close the outlet. Who takes too long is cut off."""
+        """Send the last message and close the outlet, because the node is stopping. If this takes too long, the
+        connection is aborted."""
         ...
 
     def lost(self) -> None: ...
 
 
-class TakeOver(Protocol):
-    """Takes a connection away from aiohttp; returns when the connection is gone."""
+class ServeStream(Protocol):
+    """Takes over a connection from aiohttp; returns when the connection is closed."""
 
     def __call__(
         self, request: web.Request, head: bytes, make_session: Callable[[Outlet], Session]
     ) -> Awaitable[None]: ...
 
     async def close(self) -> None:
-        """The node stops: every session says goodbye."""
+        """Stop every session, because the node is stopping."""
         ...
 
 
-class TakenOver(web.StreamResponse):
-    """What aiohttp is told when a stream has ended: that all was answered, and that the connection is over."""
+class StreamedResponse(web.StreamResponse):
+    """The response that a handler returns to aiohttp after a stream. aiohttp sends nothing for it and does not use the
+    connection again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,23 +110,24 @@ class TakenOver(web.StreamResponse):
 
 
 async def stream(
-    services: WebServices, request: web.Request, head: bytes, make_session: Callable[[Outlet], Session]
+    port: PortServices, request: web.Request, head: bytes, make_session: Callable[[Outlet], Session]
 ) -> web.StreamResponse:
-    """Send `head`, then let the session have the connection until it is gone."""
-    await services.take_over(request, head, make_session)
-    return TakenOver()
+    """Send `head`, then give the connection to the session that `make_session` creates. Returns when the connection is
+    closed."""
+    await port.serve_stream(request, head, make_session)
+    return StreamedResponse()
 
 
 def check_streamable(request: web.Request) -> None:
-    """A stream is sent in chunks, and what the client sends behind its request is not looked at."""
+    """Raise a Refusal if the request has a body or uses HTTP/1.0, which has no chunked encoding."""
     if request.version < (1, 1):
-        raise Refusal("a stream needs HTTP/1.1", code="VersionTooOld")
+        raise Refusal("a stream requires HTTP/1.1", code="VersionTooOld")
     if request.can_read_body:
-        raise BadRequest("this request takes no body")
+        raise BadRequest("a request for a stream must not have a body")
 
 
 def chunked_head(request: web.Request, content_type: str) -> bytes:
-    """The answer's status and headers for a body that is sent in chunks."""
+    """Return the status line and headers of an answer whose body is sent in chunks."""
     headers = {
         hdrs.CONTENT_TYPE: content_type,
         hdrs.CACHE_CONTROL: "no-store",
@@ -134,5 +142,5 @@ def chunked_head(request: web.Request, content_type: str) -> bytes:
 
 
 def chunk(data: bytes) -> bytes:
-    """A part of a chunked body; nothing would end the body, so nothing stays nothing."""
+    """Return `data` as one chunk of a chunked body. Return b"" for empty data, because an empty chunk ends the body."""
     return b"%x\r\n%b\r\n" % (len(data), data) if data else b""

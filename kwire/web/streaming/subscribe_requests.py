@@ -1,38 +1,38 @@
-"""Subscribe requests: the fields they share, and what they ask of a subscription.
+"""Subscribe requests: their common fields, and the conversion to the options of a subscription.
 
-A request is a query string or a command on a WebSocket (JSON). Rooms and the event store name the start differently;
-everything else is the same. A shape declares its own fields without `kw_only`, so that they come first in the document
-of the HTTP API.
+A subscribe request is a query string or a command on a WebSocket (JSON). The fields for the start of the subscription
+have different names for rooms and for the event store. All other fields are the same. Subclasses declare their own
+fields without `kw_only`, so that these fields come first in the OpenAPI document.
 """
 
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from kwire.broker.subscriptions import OnLag, Start, SubscribeOptions
+from kwire.streams.subscriptions import OnLag, Start, SubscribeOptions
 
 _TIME = Meta(description="Milliseconds since 1970, or ISO 8601.")
 
 # The start of a subscription to a room.
 FromOffset = Annotated[
-    int | None, Meta(description="Nothing: new events only. 0: all there are. N: from there on. -N: so many back.")
+    int | None, Meta(description="Absent: new events only. 0: all events. N: from offset N on. -N: the last N events.")
 ]
-Replay = Annotated[bool | None, Meta(description="Alone: true is all there are. False: new events only.")]
+Replay = Annotated[bool | None, Meta(description="Without `from_offset`, true: all events. False: new events only.")]
 
 
 class SubscribeRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The fields of every subscribe request; a shape adds those that say where to start."""
+    """The fields of every subscribe request; subclasses add the fields for the start."""
 
     from_time: Annotated[int | str | None, _TIME] = None
     on_lag: Literal["terminate", "catchup", "drop"] = "terminate"
     types: list[str] | str | None = None
-    epoch: Annotated[str | None, Meta(description="Who comes back: the epoch it was told before.")] = None
-    queue: Annotated[int | None, Meta(description="Events it may be behind before `on_lag` acts.")] = None
+    epoch: Annotated[str | None, Meta(description="To resume: the `epoch` of the earlier subscription.")] = None
+    queue: Annotated[int | None, Meta(description="The lag in events at which `on_lag` applies.")] = None
     checkpoint_events: int | None = None
     checkpoint_ms: int | None = None
 
     def start(self) -> Start:
-        """Raises SubscriptionFailed when the fields contradict each other."""
+        """Return the start of the subscription. Raises SubscriptionFailed if fields exclude each other."""
         raise NotImplementedError
 
     def options(self) -> SubscribeOptions:
@@ -54,7 +54,7 @@ class SubscribeCommand(SubscribeRequest, kw_only=True):
 
 
 class SubscribeQuery(SubscribeRequest, kw_only=True):
-    """A subscribe request in a query string, where a list is one text."""
+    """A subscribe request in a query string. A list is one string with commas."""
 
     from_time: Annotated[str | None, _TIME] = None
-    types: Annotated[str | None, Meta(description="Only events of these types, with commas between.")] = None
+    types: Annotated[str | None, Meta(description="Only events of these types, separated by commas.")] = None

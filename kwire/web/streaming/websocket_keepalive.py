@@ -1,35 +1,38 @@
-"""What time brings on a WebSocket: pings, the end of clients who are silent, and of those who do not answer a close.
+"""Keepalive of WebSockets: pings, the idle timeout, and the timeout for the client's answer to a close frame.
 
-Every WebSocket has one of these, whatever it is for, so that the rules are the same for all.
+Every WebSocket of the HTTP port uses this module.
 """
 
-from kwire.web.services import WebServices
-from kwire.web.socket_frames import PING, frame
-from kwire.web.streaming import TICK_SECONDS, Outlet
+from kwire.web.services import PortServices
+from kwire.web.streaming.streaming import TICK_SECONDS, Outlet
+from kwire.web.streaming.websocket_frames import PING, frame
 
-# How long a client may take to answer a close.
+# The maximum time for a client's answer to a close frame.
 CLOSE_SECONDS = 2.0
 
 
-class SocketUpkeep:
-    """Called about every TICK_SECONDS. Its owner sets `is_heard` whenever anything comes."""
+class WebSocketKeepalive:
+    """The timers of one WebSocket. The session calls `tick_open` or `tick_closing` about every TICK_SECONDS, and sets
+    `has_received` whenever bytes are received."""
 
-    __slots__ = ("_close_by", "_heard_at", "_pinged_at", "_services", "is_heard")
+    __slots__ = ("_close_by", "_heard_at", "_pinged_at", "_port", "has_received")
 
-    def __init__(self, services: WebServices) -> None:
-        self._services = services
-        self.is_heard = True
+    def __init__(self, port: PortServices) -> None:
+        self._port = port
+        self.has_received = True
         self._close_by = self._heard_at = self._pinged_at = 0.0
 
     def tick_open(self, now: float, outlet: Outlet, is_read_from: bool) -> None:
-        """Ping in time, and end the connection of a client who says nothing, not even that it is there."""
-        web = self._services.config.web
-        if self.is_heard or not outlet.is_writable or not is_read_from:
-            # Who is not read from cannot be heard; that it takes nothing is judged elsewhere.
-            self.is_heard = False
+        """Send a ping if it is due. Abort the connection if the client has sent nothing, not even a pong, for
+        `socket_idle_timeout_ms`."""
+        web = self._port.config.web
+        if self.has_received or not outlet.is_writable or not is_read_from:
+            # Restart the idle timeout. The idle timeout does not apply while the server does not read from the
+            # connection. For a client that does not read, kwire.send.timeout.ms applies.
+            self.has_received = False
             self._heard_at = now
         elif (now - self._heard_at) * 1000 >= web.socket_idle_timeout_ms:
-            self._services.stream_metrics.closed_idle += 1
+            self._port.stream_metrics.closed_idle += 1
             outlet.abort()
             return
         if not self._pinged_at:
@@ -39,9 +42,9 @@ class SocketUpkeep:
             outlet.write(frame(PING, b""))
 
     def tick_closing(self, now: float, outlet: Outlet) -> None:
-        """The last word was said: the client has a while to say its own."""
+        """Abort the connection if the client does not answer the server's close frame within CLOSE_SECONDS."""
         if not outlet.is_writable:
-            # The last words are still on their way; that it takes nothing is judged elsewhere.
+            # The close frame may not be sent yet. For a client that does not read, kwire.send.timeout.ms applies.
             self._close_by = 0.0
         elif not self._close_by:
             self._close_by = now + CLOSE_SECONDS
@@ -50,5 +53,5 @@ class SocketUpkeep:
 
 
 def is_due(now: float, last: float, interval_ms: int) -> bool:
-    """Whether something that is sent every so often has to be sent now: at the next tick it would be too late."""
+    """Return whether a periodic message must be sent at this tick, because the interval ends before the next tick."""
     return (now + TICK_SECONDS - last) * 1000 > interval_ms

@@ -1,1 +1,1 @@
-"""Partitioned topics over HTTP."""
+"""Partitioned topics over HTTP: create, change and delete topics, publish and consume events, read statistics."""

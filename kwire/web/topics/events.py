@@ -1,14 +1,16 @@
 """Events of partitioned topics: POST /topics/{topic}/publish and POST /topics/{topic}/partitions/{partition}/consume.
 
-The key of an event decides its partition, by the same hash as Kafka's Java client; events without one go to the
-partitions by turns. Publish is answered when the events are as durable as the topic promises.
+The hash of an event's key determines the partition, as in Kafka's Java client. Events without a key are distributed
+round-robin. A publish request is answered when its events are as durable as the topic requires.
 
-An array publishes many at once. All of them are checked before any is stored; what the log refuses later is told for
-each event, with status 207, unless it refuses them all.
+The body of a publish request is one event or an array of events. All events of an array are checked before any of them
+is stored. If the log refuses some of the checked events, the status is 207. If the log refuses all of them, the answer
+is an error. Otherwise the status is 200. With status 200 and 207 the answer to an array has one result for each event.
 
-Consume is a read: it moves nothing, and the same request can be made again. `from_offset` is where it begins: null or 0
-is the oldest there is, -N is the N newest, beyond the end is the end. The answer ends at `limit` events, or earlier
-when they are large; `next_offset` is where to go on.
+A consume request only reads. It commits nothing and can be repeated. `from_offset` selects the first event: null or 0
+is the oldest event, -N is the first of the N newest events. For an offset beyond the end the answer has no events. The
+answer ends after `limit` events, or after CONSUME_BYTES_MAX bytes. Its `next_offset` is the `from_offset` of the next
+request.
 """
 
 import asyncio
@@ -19,33 +21,34 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from aiohttp import web
 
-from kwire.broker.events.counting_back import offset_of_last
-from kwire.broker.events.event import EMPTY, TYPE_BYTES_MAX, Event, NewEvent, checked_json, record_of
-from kwire.broker.events.publishing import Outcome
-from kwire.broker.events.reading import EventReader
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
 from kwire.errors import InvalidEvent, KafkaError, OffsetOutOfRange
+from kwire.streams.events.event import EMPTY, TYPE_BYTES_MAX, Event, NewEvent, checked_json, record_of
+from kwire.streams.events.last_events import offset_of_last
+from kwire.streams.events.publishing import Outcome
+from kwire.streams.events.reading import EventReader
 from kwire.streams.log import NotReady, StreamLog
-from kwire.web.bodies import check_is_json, checked_and_decoded, json_answer, raw_body_of
-from kwire.web.body_bounds import check_events, check_objects
-from kwire.web.errors import BadRequest, ErrorFacts, error_body
-from kwire.web.event_json import Metadata
-from kwire.web.large_answers import Parts, PartSizes, stream_answer
-from kwire.web.memory import MemoryExhausted
+from kwire.web.answers.errors import BadRequest, ErrorFacts, error_body
+from kwire.web.answers.event_json import Metadata
+from kwire.web.answers.large_answers import Parts, PartSizes, stream_answer
+from kwire.web.requests.bodies import check_is_json, checked_and_decoded_events, json_answer, raw_body_of
+from kwire.web.requests.body_limits import check_events
+from kwire.web.requests.chunk_budget import ChunkBudget
+from kwire.web.requests.memory import MemoryExhausted
 from kwire.web.route import JSON, Answer, AnyOf, Route
-from kwire.web.services import WebServices
+from kwire.web.services import PortServices, TopicServices
 from kwire.web.topics.lookup import PARTITION, TOPIC, find_log, find_topic
 from kwire.web.topics.topics import check_enabled, optional_body_of
-from kwire.web.turns import BodyTurns
-from storage.batch import Record
-from storage.batch_writing import batch_bytes_max
+from storage.batch.builder import batch_bytes_max
+from storage.batch.record_batch import Record
 
-# To check, place and hand over an event takes some ten microseconds; then the loop gets its turn.
-EVENTS_PER_TURN = 500
+# The handler yields to the event loop after this many events. Preparing and publishing one event takes about ten
+# microseconds.
+EVENTS_PER_CHUNK = 500
 EVENTS_PER_REQUEST_MAX = 10_000
-# Stands for the id that an event gets when it is published, and is at least as long.
-SOME_ID = "evt_" + "0" * 60
-# Of two lengths in a record, at most.
+# Used to estimate the size of an event that has no id yet. It is at least as long as any generated id.
+PLACEHOLDER_ID = "evt_" + "0" * 60
+# The maximum size of two encoded lengths: of a key and a value, or of a header's name and value.
 LENGTHS_BYTES = 16
 CONSUME_LIMIT_DEFAULT = 100
 CONSUME_LIMIT_MAX = 10_000
@@ -56,8 +59,10 @@ OFFSET_MAX = 2**63 - 1
 
 class TopicPublish(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     event_type: Annotated[str, msgspec.Meta(min_length=1, max_length=TYPE_BYTES_MAX)]
-    data: Annotated[msgspec.Raw, msgspec.Meta(description="Any JSON.")]
-    key: Annotated[str, msgspec.Meta(description="Events of one key are in one partition, in order.")] | None = None
+    data: Annotated[msgspec.Raw, msgspec.Meta(description="Any JSON value.")]
+    key: (
+        Annotated[str, msgspec.Meta(description="Events with the same key are in the same partition, in order.")] | None
+    ) = None
     metadata: Metadata | None = None
 
 
@@ -72,7 +77,7 @@ class TopicPublished(msgspec.Struct, kw_only=True):
 
 
 class EventOutcome(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """Where an event is, or why it is not stored."""
+    """The result of one event of an array: its partition, and either its offset or its error."""
 
     partition_id: int
     offset: int | None = None
@@ -80,7 +85,7 @@ class EventOutcome(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 class TopicPublishedArray(msgspec.Struct, kw_only=True):
-    """`events` are in the order of the request; `count` of them are stored."""
+    """The result of an array. `events` has one result per event, in the request's order. `count` events are stored."""
 
     topic: str
     count: int
@@ -93,7 +98,8 @@ class Consume(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class TopicEvent(msgspec.Struct, kw_only=True):
-    """`timestamp` is in seconds since 1970. A key that is no text is `{"base64": …}`."""
+    """An event of a topic. `timestamp` is in seconds since 1970. `key` is a string, or `{"base64": …}` if the key is
+    not valid UTF-8."""
 
     id: str
     partition_id: int
@@ -118,50 +124,53 @@ class Consumed(msgspec.Struct, kw_only=True):
 # --- publish
 
 
-class _Placed(NamedTuple):
-    """An event and the log it goes to; `number` is its place in the request."""
+class _PendingEvent(NamedTuple):
+    """An event to publish, and the log of its partition. `number` is the index of the event in the request."""
 
     number: int
     log: StreamLog
     event: NewEvent
 
 
-async def publish(services: WebServices, request: web.Request) -> web.Response:
-    check_enabled(services)
+async def publish(services: TopicServices, request: web.Request) -> web.Response:
+    check_enabled(services.port)
     check_is_json(request)
     raw = await raw_body_of(request)
-    check_objects(raw)
-    topic = find_topic(services, request)
-    asked: TopicPublish | list[TopicPublish] = checked_and_decoded(raw, ONE_OR_MANY, check_events)
+    topic = find_topic(services.topics, request)
+    asked: TopicPublish | list[TopicPublish] = await checked_and_decoded_events(
+        services.port.body_checks, raw, ONE_OR_MANY, check_events
+    )
     source = f"/topics/{topic.name}".encode()
     if isinstance(asked, TopicPublish):
-        placed = _place(services, topic, 0, asked)
-        published = await services.publisher.publish_and_wait(placed.log, source, (placed.event,))
-        return json_answer(TopicPublished(partition_id=placed.log.partition, offset=published.offset, topic=topic.name))
+        pending = _prepare(services, topic, 0, asked)
+        published = await services.publisher.publish_and_wait(pending.log, source, (pending.event,))
+        return json_answer(
+            TopicPublished(partition_id=pending.log.partition, offset=published.offset, topic=topic.name)
+        )
     return await _publish_many(services, topic, source, asked)
 
 
 async def _publish_many(
-    services: WebServices, topic: Topic, source: bytes, asked: Sequence[TopicPublish]
+    services: TopicServices, topic: Topic, source: bytes, asked: Sequence[TopicPublish]
 ) -> web.Response:
-    now_ms = services.clock.now_ms()
-    placed: list[_Placed] = []
+    now_ms = services.port.clock.now_ms()
+    pending: list[_PendingEvent] = []
     sizes: list[int] = []
-    turns = BodyTurns()
+    budget = ChunkBudget()
     for index, one in enumerate(asked):
         try:
-            placed.append(_place(services, topic, index, one))
-            sizes.append(_size_bytes(record_of(placed[-1].event, source, SOME_ID, now_ms)))
+            pending.append(_prepare(services, topic, index, one))
+            sizes.append(_size_bytes(record_of(pending[-1].event, source, PLACEHOLDER_ID, now_ms)))
         except InvalidEvent as error:
             raise BadRequest(f"events[{index}]: {error.message}", code=error.code) from None
-        if turns.is_over(sizes[-1]):
+        if budget.is_spent(sizes[-1]):
             await asyncio.sleep(0)
-    outcomes: list[EventOutcome | None] = [None] * len(placed)
+    outcomes: list[EventOutcome | None] = [None] * len(pending)
     errors: list[Exception] = []
     stored_count = 0
     waits = []
-    for first in range(0, len(placed), EVENTS_PER_TURN):
-        for call in _calls(placed[first : first + EVENTS_PER_TURN], sizes, topic.settings.max_message_bytes):
+    for first in range(0, len(pending), EVENTS_PER_CHUNK):
+        for call in _calls(pending[first : first + EVENTS_PER_CHUNK], sizes, topic.settings.max_message_bytes):
             events = [one.event for one in call]
             waits.append((call, _begin(services, call[0].log, source, events)))
         await asyncio.sleep(0)
@@ -175,43 +184,46 @@ async def _publish_many(
             outcomes[event.number] = _outcome(event.log.partition, outcome, at)
     if not stored_count:
         raise errors[0]
-    told = [one for one in outcomes if one is not None]
-    answer = TopicPublishedArray(topic=topic.name, count=stored_count, events=told)
+    results = [one for one in outcomes if one is not None]
+    answer = TopicPublishedArray(topic=topic.name, count=stored_count, events=results)
     return json_answer(answer, status=207 if errors else 200)
 
 
 def _begin(
-    services: WebServices, log: StreamLog, source: bytes, events: Sequence[NewEvent]
+    services: TopicServices, log: StreamLog, source: bytes, events: Sequence[NewEvent]
 ) -> "asyncio.Future[Outcome]":
     answered: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
 
     def done(outcome: Outcome) -> None:
-        if not answered.done():  # whoever asked may be gone
+        if not answered.done():  # the request may have been cancelled
             answered.set_result(outcome)
 
     services.publisher.publish(log, source, events, done)
     return answered
 
 
-def _place(services: WebServices, topic: Topic, index: int, asked: TopicPublish) -> _Placed:
+def _prepare(services: TopicServices, topic: Topic, index: int, asked: TopicPublish) -> _PendingEvent:
     key = asked.key.encode() if asked.key is not None else None
     log = topic.stream(services.partitioner.choose(topic.name, key, len(topic.partitions)))
     data = checked_json(bytes(asked.data), stored_bytes_max=topic.settings.max_message_bytes)
     event = NewEvent(asked.event_type, data, asked.metadata or EMPTY, key)
-    return _Placed(index, log, event)
+    return _PendingEvent(index, log, event)
 
 
 def _size_bytes(record: Record) -> int:
-    """What it takes in a batch at most, without its place there."""
+    """Return the maximum size of a record in a batch, without the batch's header."""
     headers = sum(len(name.encode()) + len(value or b"") + LENGTHS_BYTES for name, value in record.headers)
     return len(record.key or b"") + len(record.value or b"") + headers + LENGTHS_BYTES
 
 
-def _calls(placed: Sequence[_Placed], sizes: Sequence[int], bytes_max: int) -> Iterator[list[_Placed]]:
-    """Events of one partition together, in order, as many as the topic takes as one batch."""
-    calls: dict[StreamLog, list[_Placed]] = {}
+def _calls(pending: Sequence[_PendingEvent], sizes: Sequence[int], bytes_max: int) -> Iterator[list[_PendingEvent]]:
+    """Group the events by partition, in order, so that each group fits into one record batch of the topic.
+
+    A single event that may be too large for a batch is a group of its own.
+    """
+    calls: dict[StreamLog, list[_PendingEvent]] = {}
     taken: dict[StreamLog, int] = {}
-    for one in placed:
+    for one in pending:
         call, size_bytes = calls.get(one.log), taken.get(one.log, 0) + sizes[one.number]
         if call is not None and batch_bytes_max(size_bytes, len(call) + 1) > bytes_max:
             yield calls.pop(one.log)
@@ -225,39 +237,40 @@ def _calls(placed: Sequence[_Placed], sizes: Sequence[int], bytes_max: int) -> I
 
 def _outcome(partition_id: int, outcome: Outcome, at: int) -> EventOutcome:
     if isinstance(outcome, Exception):
-        told = error_body(outcome)
-        return EventOutcome(partition_id=partition_id, error=ErrorFacts(code=told["code"], message=told["message"]))
+        error = error_body(outcome)
+        return EventOutcome(partition_id=partition_id, error=ErrorFacts(code=error["code"], message=error["message"]))
     return EventOutcome(partition_id=partition_id, offset=outcome.offset + at)
 
 
 # --- consume
 
 
-async def consume(services: WebServices, request: web.Request) -> web.StreamResponse:
-    check_enabled(services)
+async def consume(services: TopicServices, request: web.Request) -> web.StreamResponse:
+    check_enabled(services.port)
     asked = await optional_body_of(request, Consume)
-    topic = find_topic(services, request)
+    topic = find_topic(services.topics, request)
     log = find_log(topic, request)
     start = await _start(log, asked.from_offset)
-    return await stream_answer(request, _consumed(services, log, start, asked.limit), JSON)
+    return await stream_answer(request, _consumed(services.port, log, start, asked.limit), JSON)
 
 
-async def _consumed(services: WebServices, log: StreamLog, start: int, limit: int) -> Parts:
-    """A `Consumed` as JSON, in parts."""
+async def _consumed(port: PortServices, log: StreamLog, start: int, limit: int) -> Parts:
+    """Generate the JSON of a `Consumed`, in parts."""
     front = msgspec.json.encode({"topic": log.topic, "partition_id": log.partition, "events": []})[:-2]
     reader = EventReader(log, start)
-    sizes = PartSizes(services)
+    sizes = PartSizes(port)
     next_offset = start
     count = bytes_taken = 0
     try:
         while count < limit and bytes_taken < CONSUME_BYTES_MAX:
             try:
                 bytes_max = min(await sizes.next_bytes_max(), CONSUME_BYTES_MAX - bytes_taken)
-                events = reader.read(min(EVENTS_PER_TURN, limit - count), bytes_max)
+                events = reader.read(min(EVENTS_PER_CHUNK, limit - count), bytes_max)
                 if not isinstance(events, NotReady):
                     sizes.check(events)
             except (KafkaError, OffsetOutOfRange, MemoryExhausted):
-                # Retention may overtake a reader, and a place may be damaged: what came before it is answered first.
+                # The next offset cannot be read. It is damaged, or retention has deleted it, or the memory is
+                # exhausted. The answer ends before this offset if it already has events.
                 if count:
                     break
                 raise
@@ -270,9 +283,9 @@ async def _consumed(services: WebServices, log: StreamLog, start: int, limit: in
             count += len(events)
             bytes_taken += sum(one.size_bytes for one in events)
             part = front + msgspec.json.encode([shown_event(log.topic, log.partition, one) for one in events])[1:-1]
-            # A client that does not take the part holds it, and not the events as well.
+            # Release the events before the yield: sending the part to a slow client may take long.
             del events
-            reader.put_down()
+            reader.release_buffers()
             yield part
             front = b","
     finally:
@@ -314,19 +327,20 @@ def shown_key(key: bytes) -> str | dict[str, str]:
         return {"base64": b64encode(key).decode()}
 
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Route[TopicServices], ...] = (
     Route(
         "POST",
         "/topics/{topic}/publish",
         publish,
         summary="Publish one event, or an array of them",
-        description="The key decides the partition; without one they take turns. An array is answered with an array.",
+        description="The key determines the partition; events without a key are distributed round-robin. The "
+        "response to an array has one result per event.",
         tag="topics",
         parameters={"topic": TOPIC},
         request=ONE_OR_MANY,
         answers={
             200: Answer("Stored.", {JSON: AnyOf((TopicPublished, TopicPublishedArray))}),
-            207: Answer("Some of an array are not stored.", {JSON: TopicPublishedArray}),
+            207: Answer("Some events of an array were not stored.", {JSON: TopicPublishedArray}),
         },
     ),
     Route(
@@ -334,8 +348,8 @@ ROUTES: tuple[Route, ...] = (
         "/topics/{topic}/partitions/{partition}/consume",
         consume,
         summary="Read events of a partition",
-        description="It moves nothing and can be repeated. `from_offset`: null or 0 is the oldest, -N the N newest. "
-        "`next_offset` is where to go on.",
+        description="Commits nothing and can be repeated. `from_offset`: null or 0 is the oldest event, -N the N "
+        "newest. `next_offset` is the start of the next request.",
         tag="topics",
         parameters={"topic": TOPIC, "partition": PARTITION},
         request=Consume,

@@ -1,34 +1,33 @@
-"""The topic and the partition that a path names, or a refusal that says what there is."""
+"""Functions that find the topic and the partition named by a request's path, or raise an error with status 404."""
 
 from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
 
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic, Topics
 from kwire.errors import ErrorCode
 from kwire.streams.log import StreamLog
-from kwire.web.errors import Refusal
-from kwire.web.services import WebServices
+from kwire.web.answers.errors import Refusal
 
-# More digits than any partition has.
+# The maximum number of digits of a partition in a path.
 _DIGITS_MAX = 9
 _SHOWN_MAX = 249
 
 TOPIC_PATTERN = r"^(?!__)(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}$"
-# What the parameters of paths may be, for the documentation.
+# The types of path parameters, for the documentation.
 TOPIC: Any = Annotated[
     str,
     msgspec.Meta(
         pattern=TOPIC_PATTERN,
-        description="A legal topic name of Kafka's that is not internal.",
+        description="A valid Kafka topic name that does not start with `__`.",
     ),
 ]
 PARTITION: Any = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 
 
 class TopicNotFound(Refusal):
-    """Internal topics are not found either: no HTTP door leads to them."""
+    """The topic does not exist, or is internal: internal topics cannot be accessed over HTTP."""
 
     status = 404
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
@@ -39,16 +38,16 @@ class PartitionNotFound(Refusal):
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 
 
-def find_topic(services: WebServices, request: web.Request) -> Topic:
+def find_topic(topics: Topics, request: web.Request) -> Topic:
     name = request.match_info["topic"]
-    topic = services.topics.get(name)
+    topic = topics.get(name)
     if topic is None or topic.is_internal:
-        raise TopicNotFound(f"there is no topic {name[:_SHOWN_MAX]!r}")
+        raise TopicNotFound(f"topic {name[:_SHOWN_MAX]!r} does not exist")
     return topic
 
 
 def find_log(topic: Topic, request: web.Request) -> StreamLog:
-    """The log of the partition that the path names."""
+    """Return the log of the partition in the path; raises PartitionNotFound."""
     index = partition_index(request)
     if not 0 <= index < len(topic.partitions):
         raise no_partition(topic.name, len(topic.partitions), request.match_info["partition"])
@@ -56,7 +55,7 @@ def find_log(topic: Topic, request: web.Request) -> StreamLog:
 
 
 def partition_index(request: web.Request) -> int:
-    """-1 if it is no number; no partition has that."""
+    """Return the partition in the path; -1 if the text in the path is not a number or has too many digits."""
     text = request.match_info["partition"]
     return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else -1
 

@@ -1,9 +1,10 @@
-"""How long a topic keeps its records: the retention policies of POST /topics/{topic}, as settings of the topic.
+"""Retention policies of POST /topics/{topic}, converted to topic settings.
 
-The limits are Kafka's (`retention.ms`, `retention.bytes`) and one of ours (`kwire.retention.messages`), each for every
-partition. Age and size take whole segments, so a limit is only as fine as the segments are: unless the request says
-another size, a segment holds at most a quarter of what the topic may hold, in time and in bytes. The number of records
-is held to the record.
+The limits are `retention.ms` and `retention.bytes` as in Kafka, and `kwire.retention.messages`. Each limit applies per
+partition. The limit on the number of records is exact. Retention by age and by size deletes whole segments, so a
+partition may exceed these limits by one segment. Therefore a segment covers at most a quarter of `retention.ms`, and
+has at most a quarter of `retention.bytes` unless the request sets `segment_bytes`. The derived `segment.ms` and
+`segment.bytes` are never below SEGMENT_MS_MIN and SEGMENT_BYTES_MIN.
 """
 
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kwire.config.bridge import StreamsConfig
+from kwire.config.http_api import StreamsConfig
 
 LONG_MAX = 2**63 - 1
 SEGMENT_BYTES_MIN = 1024 * 1024
@@ -20,33 +21,36 @@ SEGMENT_MS_MIN = 1000
 SEGMENTS_PER_LIMIT = 4
 NO_LIMIT = -1
 
-Seconds = Annotated[int, msgspec.Meta(ge=1, le=LONG_MAX // 1000, description="Age at which records go.")]
+Seconds = Annotated[int, msgspec.Meta(ge=1, le=LONG_MAX // 1000, description="The age at which records are deleted.")]
 Bytes = Annotated[
-    int, msgspec.Meta(ge=1, le=LONG_MAX, description="Size of a partition beyond which the oldest records go.")
+    int,
+    msgspec.Meta(ge=1, le=LONG_MAX, description="The size of a partition above which the oldest records are deleted."),
 ]
-Messages = Annotated[int, msgspec.Meta(ge=1, le=LONG_MAX, description="Newest records that a partition keeps.")]
+Messages = Annotated[
+    int, msgspec.Meta(ge=1, le=LONG_MAX, description="The number of newest records that a partition keeps.")
+]
 
 
 class Time(msgspec.Struct, tag_field="type", tag="Time", forbid_unknown_fields=True):
-    """Records go when they are this old."""
+    """Records are deleted when they reach this age."""
 
     retention_secs: Seconds
 
 
 class Size(msgspec.Struct, tag_field="type", tag="Size", forbid_unknown_fields=True):
-    """The oldest records go when a partition has more bytes than this."""
+    """The oldest records are deleted when a partition has more bytes than this."""
 
     max_bytes: Bytes
 
 
 class Count(msgspec.Struct, tag_field="type", tag="Messages", forbid_unknown_fields=True):
-    """The oldest record goes when a partition has more than this many."""
+    """The oldest records are deleted when a partition has more records than this."""
 
     max_messages: Messages
 
 
 class Combined(msgspec.Struct, tag_field="type", tag="Combined", forbid_unknown_fields=True):
-    """All three limits; the tightest one wins."""
+    """All three limits. A record is deleted when one of them requires it."""
 
     retention_secs: Seconds
     max_bytes: Bytes
@@ -54,14 +58,14 @@ class Combined(msgspec.Struct, tag_field="type", tag="Combined", forbid_unknown_
 
 
 class Infinite(msgspec.Struct, tag_field="type", tag="Infinite", forbid_unknown_fields=True):
-    """Nothing goes."""
+    """Records are never deleted."""
 
 
 RetentionPolicy = Time | Size | Count | Combined | Infinite
 
 
 def default_policy(config: StreamsConfig) -> RetentionPolicy:
-    """What a topic gets that was made without a policy."""
+    """Return the policy for topics that are created without a retention policy."""
     facts = {
         "type": config.retention_type,
         "retention_secs": config.retention_secs,
@@ -75,7 +79,7 @@ def default_policy(config: StreamsConfig) -> RetentionPolicy:
 
 
 def configs_of(policy: RetentionPolicy, segment_bytes: int | None, segment_bytes_default: int) -> Mapping[str, str]:
-    """The topic's settings. All limits are written down, so that those of the broker do not count."""
+    """Return the topic settings for a policy. All limits are set, so that the broker's defaults do not apply."""
     retention_ms = policy.retention_secs * 1000 if isinstance(policy, Time | Combined) else NO_LIMIT
     retention_bytes = policy.max_bytes if isinstance(policy, Size | Combined) else NO_LIMIT
     retention_messages = policy.max_messages if isinstance(policy, Count | Combined) else NO_LIMIT

@@ -1,8 +1,9 @@
-"""GET /topics/{topic}/stats: what each partition holds.
+"""GET /topics/{topic}/stats: size and offsets of each partition.
 
-Offsets are those that can be read; an empty partition has its next offset as the smallest and one less as the largest.
-`message_count` counts offsets, so where a topic is compacted there are fewer records than that. `last_compaction` tells
-how many seconds ago old records were looked for last; it is null before the first time.
+`min_offset` and `max_offset` are the first and the last readable offset. In an empty partition `min_offset` is the next
+offset and `max_offset` is one less. `message_count` is the number of readable offsets. A compacted partition has fewer
+records than offsets. `last_compaction` is the number of seconds since the last retention pass. It is null before the
+first retention pass.
 """
 
 import asyncio
@@ -10,14 +11,14 @@ import asyncio
 import msgspec
 from aiohttp import web
 
-from kwire.web.bodies import json_answer
+from kwire.web.requests.bodies import json_answer
 from kwire.web.route import Route
-from kwire.web.services import WebServices
+from kwire.web.services import TopicServices
 from kwire.web.topics.lookup import TOPIC, find_topic
 from kwire.web.topics.topics import check_enabled
 
-# To look at an open log takes a few microseconds.
-PARTITIONS_PER_TURN = 500
+# The handler yields to the event loop after this many partitions. Each takes a few microseconds if its log is open.
+PARTITIONS_PER_CHUNK = 500
 
 
 class PartitionStats(msgspec.Struct, kw_only=True):
@@ -35,16 +36,16 @@ class TopicStats(msgspec.Struct, kw_only=True):
     partitions: list[PartitionStats]
 
 
-async def topic_stats(services: WebServices, request: web.Request) -> web.Response:
-    check_enabled(services)
-    topic = find_topic(services, request)
-    last_round_ms = services.keepers.retention.last_round_ms
-    ago = None if last_round_ms is None else max(0, services.clock.now_ms() - last_round_ms) // 1000
-    told = []
+async def topic_stats(services: TopicServices, request: web.Request) -> web.Response:
+    check_enabled(services.port)
+    topic = find_topic(services.topics, request)
+    last_round_ms = services.retention.last_round_ms
+    ago = None if last_round_ms is None else max(0, services.port.clock.now_ms() - last_round_ms) // 1000
+    found = []
     for number, log in enumerate(map(topic.stream, range(len(topic.partitions))), start=1):
         await log.ready()
         bounds = log.bounds()
-        told.append(
+        found.append(
             PartitionStats(
                 partition_id=log.partition,
                 topic=topic.name,
@@ -55,19 +56,19 @@ async def topic_stats(services: WebServices, request: web.Request) -> web.Respon
                 last_compaction=ago,
             )
         )
-        if number % PARTITIONS_PER_TURN == 0:
+        if number % PARTITIONS_PER_CHUNK == 0:
             await asyncio.sleep(0)
-    return json_answer(TopicStats(topic=topic.name, partitions=told))
+    return json_answer(TopicStats(topic=topic.name, partitions=found))
 
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Route[TopicServices], ...] = (
     Route(
         "GET",
         "/topics/{topic}/stats",
         topic_stats,
-        summary="What each partition holds",
-        description="An empty partition has a `max_offset` one below its `min_offset`. `last_compaction` is how many "
-        "seconds ago old records were looked for last.",
+        summary="Size and offsets of each partition",
+        description="An empty partition has a `max_offset` one below its `min_offset`. `last_compaction` is the time "
+        "in seconds since the last retention pass.",
         tag="topics",
         parameters={"topic": TOPIC},
         answers={200: TopicStats},

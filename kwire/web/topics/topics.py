@@ -1,8 +1,9 @@
-"""Topics over REST: POST /topics/{topic} makes one, PUT /topics/{topic}/partitions gives it more partitions, DELETE
-/topics/{topic} removes it. What is there is told by `proxy_metadata.py`, in the shape that other products have.
+"""Topics over HTTP: POST /topics/{topic} creates a topic, PUT /topics/{topic}/partitions adds partitions to it, and
+DELETE /topics/{topic} deletes it. The routes that list and describe topics are in `proxy/metadata.py`.
 
-A request without a field gets its default from `kwire.streams.*`; topics made elsewhere have Kafka's own. `configs`
-takes any setting of a topic, and wins over the retention policy. A body of one of REST Proxy's types produces instead.
+The settings `kwire.streams.*` are the defaults for fields that a request omits. They do not apply to topics that Kafka
+clients create. `configs` accepts any topic setting and overrides the retention policy. A POST with a media type of REST
+Proxy does not create a topic: it produces records.
 """
 
 from collections.abc import Mapping
@@ -11,16 +12,16 @@ from typing import Annotated, TypeVar
 import msgspec
 from aiohttp import web
 
-from kwire.broker.catalogue import ROOM_CONFIG
-from kwire.broker.topic_names import PARTITIONS_MAX
+from kwire.broker.topics.catalogue import ROOM_CONFIG
+from kwire.broker.topics.names import PARTITIONS_MAX
 from kwire.errors import ErrorCode, KafkaError
-from kwire.web.bodies import body_of, check_is_json, decoded, json_answer, raw_body_of
-from kwire.web.errors import Refusal
+from kwire.web.answers.errors import Refusal
 from kwire.web.proxy import produce as proxy_produce
 from kwire.web.proxy.errors import ProxyError
 from kwire.web.proxy.media import BINARY, JSON_RECORDS, PROXY, TEXT_RECORDS, sends_records
+from kwire.web.requests.bodies import body_of, check_is_json, decoded, json_answer, raw_body_of
 from kwire.web.route import JSON, Answer, Route
-from kwire.web.services import WebServices
+from kwire.web.services import PortServices, TopicServices
 from kwire.web.topics.lookup import TOPIC, find_topic
 from kwire.web.topics.retention import (
     SEGMENT_BYTES_MAX,
@@ -36,14 +37,15 @@ PartitionCount = Annotated[int, msgspec.Meta(ge=1, le=PARTITIONS_MAX)]
 
 
 class CreateTopic(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What is left out has the default of the node."""
+    """A topic to create. The node's settings are the defaults for absent fields."""
 
     num_partitions: PartitionCount | None = None
-    replication_factor: Annotated[int, msgspec.Meta(ge=1, le=1, description="One node keeps one copy.")] | None = None
+    replication_factor: Annotated[int, msgspec.Meta(ge=1, le=1, description="Always 1.")] | None = None
     retention_policy: RetentionPolicy | None = None
     segment_bytes: Annotated[int, msgspec.Meta(ge=SEGMENT_BYTES_MIN, le=SEGMENT_BYTES_MAX)] | None = None
     configs: Annotated[
-        dict[str, str], msgspec.Meta(description="Any of Kafka's topic settings, by name; they win over the others.")
+        dict[str, str],
+        msgspec.Meta(description="Any of Kafka's topic settings, by name; they override the other fields."),
     ] = {}
 
 
@@ -54,8 +56,8 @@ class CreatedTopic(msgspec.Struct, kw_only=True):
     replication_factor: int
 
 
-class Widen(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The number of partitions that there should be."""
+class PartitionIncrease(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A request for more partitions. `num_partitions` is the new total number."""
 
     num_partitions: PartitionCount
 
@@ -65,17 +67,17 @@ class Deleted(msgspec.Struct, kw_only=True):
     topic: str
 
 
-def check_enabled(services: WebServices) -> None:
-    if not services.config.streams.is_enabled:
+def check_enabled(port: PortServices) -> None:
+    if not port.config.streams.is_enabled:
         raise Refusal(
-            "partitioned topics are not served over REST here: kwire.streams.enable is false",
+            "partitioned topics over REST are disabled: set kwire.streams.enable to true",
             code="StreamsDisabled",
             status=403,
         )
 
 
 async def optional_body_of(request: web.Request, shape: type[T]) -> T:
-    """A JSON body of which every field has a default, so that it may be left out."""
+    """Return the request's JSON body. Without a body, return `shape` with the defaults of all its fields."""
     raw = await raw_body_of(request)
     if not raw:
         return shape()
@@ -83,73 +85,77 @@ async def optional_body_of(request: web.Request, shape: type[T]) -> T:
     return decoded(raw, shape)
 
 
-async def create_or_produce(services: WebServices, request: web.Request) -> web.Response:
+async def create_or_produce(services: TopicServices, request: web.Request) -> web.Response:
     if sends_records(request):
         return await proxy_produce.produce_to_topic(services, request)
     return await create_topic(services, request)
 
 
-async def create_topic(services: WebServices, request: web.Request) -> web.Response:
-    check_enabled(services)
+async def create_topic(services: TopicServices, request: web.Request) -> web.Response:
+    check_enabled(services.port)
     asked = await optional_body_of(request, CreateTopic)
-    count = asked.num_partitions or services.config.streams.partition_count
+    count = asked.num_partitions or services.port.config.streams.partition_count
     name = request.match_info["topic"]
-    await services.commands.topics.create(name, count, _configs(services, asked))
-    return json_answer(_told(name, count), status=201)
+    await services.commands.create(name, count, _configs(services, asked))
+    return json_answer(_created(name, count), status=201)
 
 
-def _configs(services: WebServices, asked: CreateTopic) -> Mapping[str, str]:
+def _configs(services: TopicServices, asked: CreateTopic) -> Mapping[str, str]:
     if ROOM_CONFIG in asked.configs:
         raise KafkaError(
-            ErrorCode.INVALID_CONFIG, f"{ROOM_CONFIG} cannot be set here: PUT /rooms/{{room}} makes a room."
+            ErrorCode.INVALID_CONFIG, f"{ROOM_CONFIG} cannot be set here: use PUT /rooms/{{room}} to create a room."
         )
-    streams = services.config.streams
+    streams = services.port.config.streams
     policy = asked.retention_policy or default_policy(streams)
     return {**configs_of(policy, asked.segment_bytes, streams.segment_bytes), **asked.configs}
 
 
-def _told(name: str, partition_count: int) -> CreatedTopic:
+def _created(name: str, partition_count: int) -> CreatedTopic:
     return CreatedTopic(success=True, topic=name, num_partitions=partition_count, replication_factor=1)
 
 
-async def widen_topic(services: WebServices, request: web.Request) -> web.Response:
-    check_enabled(services)
-    count = (await body_of(request, Widen)).num_partitions
-    topic = find_topic(services, request)
+async def increase_partitions(services: TopicServices, request: web.Request) -> web.Response:
+    check_enabled(services.port)
+    count = (await body_of(request, PartitionIncrease)).num_partitions
+    topic = find_topic(services.topics, request)
     now = len(topic.partitions)
     if topic.settings.is_room and count > 1:
-        raise Refusal(f"{topic.name} is a room, and a room has one partition", code="RoomHasOnePartition", status=409)
+        raise Refusal(
+            f"topic {topic.name} is a room, and a room always has one partition", code="RoomHasOnePartition", status=409
+        )
     if topic.settings.is_event_topic and count > 1:
-        raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"{topic.name} is of the event store: it has one for ever.")
+        raise KafkaError(
+            ErrorCode.INVALID_PARTITIONS, f"topic {topic.name} belongs to the event store and always has one partition."
+        )
     if count < now:
         raise Refusal(
-            f"topic {topic.name} has {now} partitions, and never gets fewer",
+            f"topic {topic.name} has {now} partitions, and partitions cannot be removed",
             code=ErrorCode.INVALID_PARTITIONS.name,
             status=409,
         )
     if count > now:
-        await services.commands.topics.add_partitions(topic.name, count)
-    return json_answer(_told(topic.name, count))
+        await services.commands.add_partitions(topic.name, count)
+    return json_answer(_created(topic.name, count))
 
 
-async def delete_topic(services: WebServices, request: web.Request) -> web.Response:
-    topic = find_topic(services, request)
+async def delete_topic(services: TopicServices, request: web.Request) -> web.Response:
+    topic = find_topic(services.topics, request)
     if not topic.settings.is_event_topic:
-        check_enabled(services)
-    if not services.config.topics.is_delete_allowed:
+        check_enabled(services.port)
+    if not services.port.config.topics.is_delete_allowed:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false.")
-    await services.commands.topics.delete(topic.name)
+    await services.commands.delete(topic.name)
     return json_answer(Deleted(success=True, topic=topic.name))
 
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Route[TopicServices], ...] = (
     Route(
         "POST",
         "/topics/{topic}",
         create_or_produce,
-        summary="Make a topic, or produce to it",
-        description="A JSON body makes a topic. A body of one of REST Proxy's media types produces its records to the "
-        "topic: to the partition a record names, else by the hash of its key, else by turns.",
+        summary="Create a topic, or produce records to it",
+        description="A JSON body creates a topic. A body with one of REST Proxy's media types produces its records to "
+        "the topic: to the partition a record names, else by the hash of its key, else round-robin.",
         tag="topics",
         parameters={"topic": TOPIC},
         request=CreateTopic,
@@ -159,20 +165,20 @@ ROUTES: tuple[Route, ...] = (
             TEXT_RECORDS: proxy_produce.TextRecords,
         },
         answers={
-            200: Answer("The records were produced, or each says why not.", {PROXY: proxy_produce.Produced}),
-            201: Answer("The topic was made.", {JSON: CreatedTopic}),
+            200: Answer("The result of each record.", {PROXY: proxy_produce.Produced}),
+            201: Answer("The topic was created.", {JSON: CreatedTopic}),
         },
         more_refusals={PROXY: ProxyError},
     ),
     Route(
         "PUT",
         "/topics/{topic}/partitions",
-        widen_topic,
-        summary="Give a topic more partitions",
-        description="The same number again changes nothing. Keys move to other partitions when the number changes.",
+        increase_partitions,
+        summary="Add partitions to a topic",
+        description="The current number changes nothing. A new number maps keys to other partitions.",
         tag="topics",
         parameters={"topic": TOPIC},
-        request=Widen,
+        request=PartitionIncrease,
         answers={200: CreatedTopic},
     ),
     Route(

@@ -1,1 +1,1 @@
-"""Webhook consumers over HTTP: who is called when events are published, how that goes, and what became of failures."""
+"""Webhooks over HTTP: create and change webhooks, list their deliveries, and send events again."""

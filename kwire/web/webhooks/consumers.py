@@ -1,6 +1,7 @@
-"""/consumers: the short way to a webhook. A callback URL and topics; the first failure removes the consumer.
+"""/consumers: a simplified API for webhooks. A consumer has a callback URL and topics. The first failed delivery
+removes the consumer.
 
-A consumer is a webhook with the policy `remove`, so it is under /webhooks too; here are all webhooks, in short.
+A consumer is a webhook with the policy `remove`, so /webhooks shows it too. GET /consumers lists all webhooks.
 """
 
 from typing import Annotated
@@ -8,12 +9,12 @@ from typing import Annotated
 import msgspec
 from aiohttp import web
 
-from kwire.broker.webhooks.definition import Policy, State, parse_webhook
 from kwire.streams.commands import WebhookView
-from kwire.web.bodies import body_of, json_answer, query_of
+from kwire.streams.webhooks.definition import Policy, State, parse_webhook
+from kwire.web.requests.bodies import body_of, json_answer, query_of
+from kwire.web.requests.origin_policy import check_name
 from kwire.web.route import Route
-from kwire.web.safety import check_name
-from kwire.web.services import WebServices
+from kwire.web.services import WebhookServices
 from kwire.web.webhooks.lookup import PATH, TAG, page_of, webhooks_of
 from kwire.web.webhooks.shapes import DeletedWebhook, Places, Url, WebhooksQuery
 
@@ -24,7 +25,7 @@ class NewConsumer(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ShownConsumer(msgspec.Struct, kw_only=True):
-    """`topics`: the last event of each that is done with, or null."""
+    """A consumer. `topics` has the id of the last processed event of each topic, null if there is none."""
 
     id: str
     callback: str
@@ -34,19 +35,19 @@ class ShownConsumer(msgspec.Struct, kw_only=True):
 
 
 class RegisteredConsumer(ShownConsumer, kw_only=True):
-    """Deliveries are signed with `secret`, as Standard Webhooks has it. It is told this once."""
+    """A new consumer. Deliveries are signed with `secret` (Standard Webhooks). Only this answer contains the secret."""
 
     secret: str
 
 
 class ConsumerList(msgspec.Struct, kw_only=True):
-    """`next` is what to give as `after` for the page that follows."""
+    """A page of consumers. `next` is the `after` of the next page, null on the last page."""
 
     consumers: list[ShownConsumer]
-    next: Annotated[str | None, msgspec.Meta(description="null: this is the last page.")]
+    next: Annotated[str | None, msgspec.Meta(description="null on the last page.")]
 
 
-async def register(services: WebServices, request: web.Request) -> web.Response:
+async def register(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     asked = await body_of(request, NewConsumer)
     for name in asked.topics:
@@ -65,16 +66,16 @@ async def register(services: WebServices, request: web.Request) -> web.Response:
     return json_answer(answer, 201)
 
 
-async def list_consumers(services: WebServices, request: web.Request) -> web.Response:
+async def list_consumers(services: WebhookServices, request: web.Request) -> web.Response:
     listed, after = await page_of(webhooks_of(services), query_of(request, WebhooksQuery), _shown)
     return json_answer(ConsumerList(consumers=listed, next=after))
 
 
-async def get_consumer(services: WebServices, request: web.Request) -> web.Response:
+async def get_consumer(services: WebhookServices, request: web.Request) -> web.Response:
     return json_answer(_shown(await webhooks_of(services).get(request.match_info["webhook"])))
 
 
-async def delete_consumer(services: WebServices, request: web.Request) -> web.Response:
+async def delete_consumer(services: WebhookServices, request: web.Request) -> web.Response:
     webhook_id = request.match_info["webhook"]
     await webhooks_of(services).remove(webhook_id)
     return json_answer(DeletedWebhook(success=True, id=webhook_id))
@@ -95,26 +96,32 @@ def _shown(webhook: WebhookView) -> ShownConsumer:
     )
 
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Route[WebhookServices], ...] = (
     Route(
         "POST",
         "/consumers/register",
         register,
-        "Have the events of topics sent to a callback",
-        "The first answer that is not 2xx, or that does not come in time, removes the consumer.",
+        "Register a callback for the events of topics",
+        "The first answer that is not 2xx, or a timeout, removes the consumer.",
         tag=TAG,
         request=NewConsumer,
         answers={201: RegisteredConsumer},
     ),
     Route(
-        "GET", "/consumers", list_consumers, "All consumers", tag=TAG, query=WebhooksQuery, answers={200: ConsumerList}
+        "GET",
+        "/consumers",
+        list_consumers,
+        "List the consumers",
+        tag=TAG,
+        query=WebhooksQuery,
+        answers={200: ConsumerList},
     ),
     Route(
         "GET",
-        # All but the path that registers: it takes no GET, and says so.
+        # The pattern excludes `register`, so that a GET of /consumers/register is answered with 405.
         "/consumers/{webhook:(?!register$)[^/]+}",
         get_consumer,
-        "A consumer, and how far it is",
+        "Describe a consumer and its progress",
         tag=TAG,
         parameters=PATH,
         answers={200: ShownConsumer},

@@ -1,20 +1,20 @@
-"""/webhooks/{webhook}/…: what became of deliveries, and how to repeat them."""
+"""/webhooks/{webhook}/…: list delivery attempts and dead letters, send events again, and send a test delivery."""
 
 from weakref import WeakKeyDictionary
 
 from aiohttp import web
 
-from kwire.broker.events.event import time_text
-from kwire.broker.store.event_ids import EventId
-from kwire.broker.subscriptions.start import FROM_OLDEST, Start
-from kwire.broker.webhooks.consumer import Attempt, DeadLetter
 from kwire.streams.commands import WebhookCommands
-from kwire.web.bodies import body_of, check_is_json, decoded, json_answer, query_of, raw_body_of
-from kwire.web.errors import BadRequest, Refusal
-from kwire.web.event_id import EVENT_ID
+from kwire.streams.event_store.event_ids import EventId
+from kwire.streams.events.event import time_text
+from kwire.streams.subscriptions.start import FROM_OLDEST, Start
+from kwire.streams.webhooks.consumer import Attempt, DeadLetter
+from kwire.web.answers.errors import BadRequest, Refusal
+from kwire.web.answers.event_id import EVENT_ID
+from kwire.web.requests.bodies import body_of, check_is_json, decoded, json_answer, query_of, raw_body_of
+from kwire.web.requests.origin_policy import check_name
 from kwire.web.route import Route
-from kwire.web.safety import check_name
-from kwire.web.services import WebServices
+from kwire.web.services import WebhookServices
 from kwire.web.webhooks.lookup import PATH, TAG, event_id_of, webhooks_of
 from kwire.web.webhooks.shapes import (
     AttemptList,
@@ -32,23 +32,23 @@ from kwire.web.webhooks.shapes import (
     Tested,
 )
 
-# Test deliveries at a time: a receiver may take as long as it likes to answer them.
+# The maximum number of concurrent test deliveries. It is limited because a receiver may answer slowly.
 TESTS_MAX = 8
 
 _tests: WeakKeyDictionary[WebhookCommands, int] = WeakKeyDictionary()
 
 
-async def attempts(services: WebServices, request: web.Request) -> web.Response:
+async def attempts(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     query = query_of(request, AttemptsQuery)
-    # One more than asked for, to know whether there is a next page.
+    # Request one attempt more than `limit`: if it exists, there is a next page.
     webhook_id = request.match_info["webhook"]
     page = await webhooks.attempts(webhook_id, query.before, query.limit + 1, is_failed_only=query.failed)
     listed = [_shown_attempt(one) for one in page[: query.limit]]
     return json_answer(AttemptList(attempts=listed, next=listed[-1].number if len(page) > query.limit else None))
 
 
-async def dead_letters(services: WebServices, request: web.Request) -> web.Response:
+async def dead_letters(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     query = query_of(request, DeadQuery)
     after = None if query.after is None else event_id_of(query.after)
@@ -58,14 +58,14 @@ async def dead_letters(services: WebServices, request: web.Request) -> web.Respo
     return json_answer(DeadLetterList(deadLetters=listed, next=following))
 
 
-async def drop_dead_letter(services: WebServices, request: web.Request) -> web.Response:
+async def drop_dead_letter(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks, event_id = webhooks_of(services), event_id_of(request.match_info["event"])
     if not await webhooks.drop_dead(request.match_info["webhook"], [event_id]):
-        raise Refusal(f"{event_id} is no dead letter of this webhook", code="EventNotFound", status=404)
+        raise Refusal(f"event {event_id} is not a dead letter of this webhook", code="EventNotFound", status=404)
     return json_answer(DeletedWebhook(success=True, id=str(event_id)))
 
 
-async def resend_dead(services: WebServices, request: web.Request) -> web.Response:
+async def resend_dead(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     check_is_json(request)
     raw = await raw_body_of(request)
@@ -74,14 +74,14 @@ async def resend_dead(services: WebServices, request: web.Request) -> web.Respon
     return json_answer(Resent(queued=await webhooks.resend_dead(request.match_info["webhook"], wanted)))
 
 
-async def resend(services: WebServices, request: web.Request) -> web.Response:
+async def resend(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     asked = await body_of(request, Resend)
     wanted = [event_id_of(one) for one in asked.eventIds]
     return json_answer(Resent(queued=await webhooks.resend(request.match_info["webhook"], wanted)))
 
 
-async def replay(services: WebServices, request: web.Request) -> web.Response:
+async def replay(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     asked = await body_of(request, Replay)
     if asked.topic is not None:
@@ -90,10 +90,15 @@ async def replay(services: WebServices, request: web.Request) -> web.Response:
     return json_answer(Replayed(topics=await webhooks.replay(request.match_info["webhook"], start, topic)))
 
 
-async def test(services: WebServices, request: web.Request) -> web.Response:
+async def test(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     if _tests.get(webhooks, 0) >= TESTS_MAX:
-        raise Refusal(f"{TESTS_MAX} test deliveries are under way", code="TooManyTests", status=429, limit=TESTS_MAX)
+        raise Refusal(
+            f"{TESTS_MAX} test deliveries are running: try again later",
+            code="TooManyTests",
+            status=429,
+            limit=TESTS_MAX,
+        )
     _tests[webhooks] = _tests.get(webhooks, 0) + 1
     try:
         response = await webhooks.test(request.match_info["webhook"])
@@ -111,13 +116,13 @@ async def test(services: WebServices, request: web.Request) -> web.Response:
 
 
 def _start_of(asked: Replay) -> tuple[Start, str | None]:
-    """Where to begin, and in which topic if not in all."""
+    """Return the start of the replay, and its topic. The topic is None if all topics are replayed."""
     if (asked.sinceEventId is not None) + (asked.sinceTime is not None) + asked.fromBeginning != 1:
-        raise BadRequest("one of sinceEventId, sinceTime and fromBeginning has to say where to begin")
+        raise BadRequest("exactly one of sinceEventId, sinceTime and fromBeginning must be set")
     if asked.sinceEventId is not None:
         event_id = event_id_of(asked.sinceEventId)
         if asked.topic not in (None, event_id.topic):
-            raise BadRequest(f"{event_id} is no event of {asked.topic!r}")
+            raise BadRequest(f"event {event_id} does not belong to topic {asked.topic!r}")
         return Start.at(event_id.offset + 1), event_id.topic
     if asked.sinceTime is not None:
         return Start.parse(from_time=asked.sinceTime), asked.topic
@@ -151,12 +156,12 @@ def _shown_letter(event_id: EventId, letter: DeadLetter) -> ShownDeadLetter:
     )
 
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Route[WebhookServices], ...] = (
     Route(
         "GET",
         "/webhooks/{webhook}/deliveries",
         attempts,
-        "The latest attempts, the newest first",
+        "List the latest delivery attempts, newest first",
         tag=TAG,
         parameters=PATH,
         query=AttemptsQuery,
@@ -166,7 +171,7 @@ ROUTES: tuple[Route, ...] = (
         "GET",
         "/webhooks/{webhook}/dead-letters",
         dead_letters,
-        "Events that could not be delivered",
+        "List the dead letters: events that could not be delivered",
         tag=TAG,
         parameters=PATH,
         query=DeadQuery,
@@ -176,8 +181,8 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/webhooks/{webhook}/dead-letters/resend",
         resend_dead,
-        "Send dead letters again: some, or all",
-        "They stay dead letters until they are delivered.",
+        "Send dead letters again, some or all",
+        "They remain dead letters until they are delivered.",
         tag=TAG,
         parameters=PATH,
         request=ResendDead,
@@ -185,10 +190,10 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "DELETE",
-        # All but the path that sends again: it takes no DELETE, and says so.
+        # The pattern excludes `resend`, so that a DELETE of /dead-letters/resend is answered with 405.
         "/webhooks/{webhook}/dead-letters/{event:(?!resend$)[^/]+}",
         drop_dead_letter,
-        "Give a dead letter up",
+        "Delete a dead letter",
         tag=TAG,
         parameters={**PATH, "event": EVENT_ID},
         answers={200: DeletedWebhook},
@@ -197,7 +202,7 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/webhooks/{webhook}/resend",
         resend,
-        "Send events of its topics again, out of turn",
+        "Send some events of its topics again, independent of the webhook's position",
         tag=TAG,
         parameters=PATH,
         request=Resend,
@@ -207,7 +212,7 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/webhooks/{webhook}/replay",
         replay,
-        "Send everything again from a place on",
+        "Send all events again from a position on",
         tag=TAG,
         parameters=PATH,
         request=Replay,
@@ -217,8 +222,8 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/webhooks/{webhook}/test",
         test,
-        "Send one test delivery now",
-        "Answered with 200 whatever the receiver says; what it said is in the answer.",
+        "Send a test delivery now",
+        "The status is 200 whatever the receiver answers; the body contains its answer.",
         tag=TAG,
         parameters=PATH,
         answers={200: Tested},

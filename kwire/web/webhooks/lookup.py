@@ -1,4 +1,4 @@
-"""What all doors of webhooks share: whether they are served, the ids in requests, and a webhook as it is shown."""
+"""Common functions of the webhook routes: access to webhooks, event ids in requests, pages, and webhooks as JSON."""
 
 import asyncio
 from collections.abc import Callable
@@ -6,12 +6,12 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from kwire.broker.store.event_ids import EventId
 from kwire.errors import InvalidEvent
 from kwire.streams.commands import WebhookCommands, WebhookView
-from kwire.web.errors import BadRequest, Refusal
-from kwire.web.safety import check_name
-from kwire.web.services import WebServices
+from kwire.streams.event_store.event_ids import EventId
+from kwire.web.answers.errors import BadRequest, Refusal
+from kwire.web.requests.origin_policy import check_name
+from kwire.web.services import WebhookServices
 from kwire.web.webhooks.shapes import ShownPlace, ShownWebhook, WebhooksQuery
 
 TAG = "webhooks"
@@ -21,24 +21,22 @@ PATH = {"webhook": Annotated[str, msgspec.Meta(min_length=1, max_length=WEBHOOK_
 Shown = TypeVar("Shown")
 
 
-def webhooks_of(services: WebServices) -> WebhookCommands:
-    if services.commands.webhooks is None:
-        raise Refusal(
-            "webhooks are not served here: kwire.webhooks.enable is false", code="WebhooksDisabled", status=403
-        )
-    return services.commands.webhooks
+def webhooks_of(services: WebhookServices) -> WebhookCommands:
+    if services.commands is None:
+        raise Refusal("webhooks are disabled: set kwire.webhooks.enable to true", code="WebhooksDisabled", status=403)
+    return services.commands
 
 
 async def page_of(
     webhooks: WebhookCommands, query: WebhooksQuery, show: Callable[[WebhookView], Shown]
 ) -> tuple[list[Shown], str | None]:
-    """(the webhooks that the query asks for; what to give as `after` for the next page, None after the last one)."""
-    # One more than asked for, to know whether there is a next page.
+    """Return the webhooks of a page, and the `after` of the next page. The latter is None on the last page."""
+    # Request one webhook more than `limit`: if it exists, there is a next page.
     page = await webhooks.page(query.after, query.limit + 1, query.topic)
     listed: list[Shown] = []
     for one in page[: query.limit]:
         listed.append(show(one))
-        # Each may have a hundred topics; others get their turn.
+        # Yield to the event loop after each webhook, because a webhook may have a hundred topics.
         await asyncio.sleep(0)
     return listed, page[query.limit - 1].definition.webhook_id if len(page) > query.limit else None
 
@@ -57,7 +55,7 @@ def shown(webhook: WebhookView) -> ShownWebhook:
 
 
 def facts_of(webhook: WebhookView) -> dict[str, Any]:
-    """All fields of a ShownWebhook."""
+    """Return the values of all fields of a ShownWebhook."""
     return {
         **webhook.definition.shown(),
         "topics": {

@@ -1,11 +1,11 @@
-"""Webhooks as JSON: what requests may say, and what answers do. A secret is told once, when it is made."""
+"""The JSON types of the webhook routes: requests and answers. Only the answer to the request that sets a secret
+contains the secret."""
 
 from typing import Annotated, Literal
 
 import msgspec
 
-from kwire.broker.webhooks.bodies import BodyForm
-from kwire.broker.webhooks.definition import (
+from kwire.streams.webhooks.definition import (
     DESCRIPTION_LENGTH_MAX,
     HEADER_BYTES_MAX,
     HEADERS_MAX,
@@ -18,7 +18,8 @@ from kwire.broker.webhooks.definition import (
     Policy,
     State,
 )
-from kwire.web.event_id import EVENT_ID
+from kwire.streams.webhooks.delivery.bodies import BodyForm
+from kwire.web.answers.event_id import EVENT_ID
 
 PAGE_MAX = 1000
 PAGE_DEFAULT = 100
@@ -34,7 +35,7 @@ Url = Annotated[
     msgspec.Meta(
         min_length=1,
         max_length=URL_LENGTH_MAX,
-        description="Each event is POSTed there.",
+        description="The URL to which each event is sent by POST.",
         extra_json_schema={"format": "uri", "pattern": "^https?://[^/]"},
     ),
 ]
@@ -45,28 +46,31 @@ Places = Annotated[
     msgspec.Meta(
         min_length=1,
         max_length=TOPICS_MAX,
-        description="Topic to the id of the last event that is known; null: everything, `latest`: what is new.",
+        description="The topics, each with the id of the last event before the start; null: all events, `latest`: new "
+        "events only.",
     ),
 ]
 Types = Annotated[
     list[Annotated[str, msgspec.Meta(min_length=1, max_length=256)]],
-    msgspec.Meta(max_length=TYPES_MAX, description="Event types that are wanted; none: all."),
+    msgspec.Meta(max_length=TYPES_MAX, description="Only events of these types; empty: all types."),
 ]
 Filter = Annotated[
     str, msgspec.Meta(max_length=FILTER_LENGTH_MAX, description='For example `data.total > 100 and type == "paid"`.')
 ]
 Mode = Annotated[
     Literal["ordered", "parallel"],
-    msgspec.Meta(description="ordered: one event of a topic after the other; parallel: several at a time."),
+    msgspec.Meta(description="ordered: the events of a topic one after the other; parallel: several at a time."),
 ]
-Parallel = Annotated[int, msgspec.Meta(ge=1, le=PARALLEL_MAX, description="How many at a time, if parallel.")]
-Rate = Annotated[float, msgspec.Meta(ge=RATE_MIN, le=RATE_MAX, description="Deliveries that may begin per second.")]
+Parallel = Annotated[int, msgspec.Meta(ge=1, le=PARALLEL_MAX, description="Concurrent deliveries in mode `parallel`.")]
+Rate = Annotated[
+    float, msgspec.Meta(ge=RATE_MIN, le=RATE_MAX, description="The maximum number of deliveries started per second.")
+]
 Headers = Annotated[
     dict[
         Annotated[str, msgspec.Meta(min_length=1, max_length=100)],
         Annotated[str, msgspec.Meta(min_length=1, max_length=HEADER_BYTES_MAX)],
     ],
-    msgspec.Meta(max_length=HEADERS_MAX, description="Sent along with each delivery."),
+    msgspec.Meta(max_length=HEADERS_MAX, description="Additional headers of each delivery."),
 ]
 Body = Annotated[
     BodyForm,
@@ -78,7 +82,7 @@ Secret = Annotated[
     str,
     msgspec.Meta(
         max_length=SECRET_LENGTH_MAX,
-        description="`whsec_` and 24 to 64 bytes in base64; none: one is made.",
+        description="`whsec_` and 24 to 64 bytes in base64; generated if absent.",
         extra_json_schema={
             "pattern": f"^whsec_(?:{_FOUR}{{8,21}}(?:[A-Za-z0-9+/]{{2}}==)?|{_FOUR}{{8,20}}[A-Za-z0-9+/]{{3}}=)$"
         },
@@ -105,7 +109,8 @@ class NewWebhook(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_
 
 
 class ChangedWebhook(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What is left out stays as it is; null is none. A topic that stays keeps its place, whatever is said of it."""
+    """The changes of a webhook. Absent fields are not changed. null removes a value. If the webhook already has a
+    topic, the topic keeps its position, and the event id in the request is ignored."""
 
     url: Url | msgspec.UnsetType = msgspec.UNSET
     topics: Places | msgspec.UnsetType = msgspec.UNSET
@@ -125,7 +130,11 @@ class RotateSecret(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     overlapHours: (
         Annotated[
             float,
-            msgspec.Meta(ge=0, le=OVERLAP_HOURS_MAX, description="How long the old one still signs; 0: not at all."),
+            msgspec.Meta(
+                ge=0,
+                le=OVERLAP_HOURS_MAX,
+                description="How long deliveries are also signed with the old secret; 0: not at all.",
+            ),
         ]
         | None
     ) = None
@@ -139,20 +148,21 @@ class ResendDead(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     eventIds: (
         Annotated[
             list[EVENT_ID],
-            msgspec.Meta(max_length=EVENT_IDS_MAX, description="Left out: all, as many as may wait at a time."),
+            msgspec.Meta(max_length=EVENT_IDS_MAX, description="Absent: all, up to the maximum that may be queued."),
         ]
         | None
     ) = None
 
 
 class Replay(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One of `sinceEventId`, `sinceTime` and `fromBeginning` says where to begin."""
+    """The start of a replay. Exactly one of `sinceEventId`, `sinceTime` and `fromBeginning` must be set."""
 
     topic: TopicName | None = None
-    sinceEventId: Annotated[EVENT_ID | None, msgspec.Meta(description="Of the events after this one.")] = None
+    sinceEventId: Annotated[EVENT_ID | None, msgspec.Meta(description="Only events after this one.")] = None
     sinceTime: (
         Annotated[
-            str, msgspec.Meta(min_length=1, max_length=TIME_LENGTH_MAX, description="ISO 8601; UTC if it has no zone.")
+            str,
+            msgspec.Meta(min_length=1, max_length=TIME_LENGTH_MAX, description="ISO 8601; UTC without a time zone."),
         ]
         | None
     ) = None
@@ -160,22 +170,21 @@ class Replay(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class WebhooksQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    after: Annotated[str, msgspec.Meta(description="The webhook behind which the page begins.")] = ""
+    after: Annotated[str, msgspec.Meta(description="Only webhooks that sort after this id.")] = ""
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE_DEFAULT
-    topic: Annotated[str | None, msgspec.Meta(description="Only those that want events of this topic.")] = None
+    topic: Annotated[str | None, msgspec.Meta(description="Only webhooks of this topic.")] = None
 
 
 class AttemptsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     before: (
-        Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1, description="Only attempts with smaller numbers than this.")]
-        | None
+        Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1, description="Only attempts with a smaller number.")] | None
     ) = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE_DEFAULT
-    failed: Annotated[bool, msgspec.Meta(description="Only those that failed.")] = False
+    failed: Annotated[bool, msgspec.Meta(description="Only failed attempts.")] = False
 
 
 class DeadQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    after: Annotated[EVENT_ID | None, msgspec.Meta(description="The event behind which the page begins.")] = None
+    after: Annotated[EVENT_ID | None, msgspec.Meta(description="Only dead letters after this event.")] = None
     limit: Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)] = PAGE_DEFAULT
 
 
@@ -183,8 +192,8 @@ class DeadQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ShownPlace(msgspec.Struct, kw_only=True):
-    """How far a webhook is. `pending` is how many events of the topic lie behind its place, wanted or not; `retrying`
-    how many that have failed are waiting for their next attempt."""
+    """The progress of a webhook in a topic. `pending` is the number of events after the webhook's position, including
+    events that its filters exclude. `retrying` is the number of failed events that wait for their next attempt."""
 
     lastEventId: str | None
     pending: int
@@ -192,7 +201,8 @@ class ShownPlace(msgspec.Struct, kw_only=True):
 
 
 class ShownWebhook(msgspec.Struct, kw_only=True):
-    """`state` is active, paused, or disabled, and `reason` says why. Values of headers are not shown."""
+    """A webhook. `state` is active, paused or disabled. `reason` says why the webhook is in this state. The values of
+    headers are hidden."""
 
     id: str
     url: str
@@ -214,14 +224,14 @@ class ShownWebhook(msgspec.Struct, kw_only=True):
     deadLetters: int
 
 
-class MadeWebhook(ShownWebhook, kw_only=True):
-    """The secret is told this once."""
+class CreatedWebhook(ShownWebhook, kw_only=True):
+    """A new webhook. Only this answer contains the secret."""
 
     secret: str
 
 
 class WebhookList(msgspec.Struct, kw_only=True):
-    """`next` is what to give as `after` for the page that follows."""
+    """A page of webhooks. `next` is the `after` of the next page, null on the last page."""
 
     webhooks: list[ShownWebhook]
     next: str | None
@@ -233,7 +243,7 @@ class DeletedWebhook(msgspec.Struct, kw_only=True):
 
 
 class RotatedSecret(msgspec.Struct, kw_only=True):
-    """`oldSigns` are how many older secrets still sign."""
+    """The new secret of a webhook. `oldSigns` is the number of older secrets with which deliveries are also signed."""
 
     id: str
     secret: str
@@ -241,9 +251,9 @@ class RotatedSecret(msgspec.Struct, kw_only=True):
 
 
 class ShownAttempt(msgspec.Struct, kw_only=True):
-    """`status` is null if there was no answer, and `problem` says why. `outcome` is delivered, retry, dead, remove,
-    disable, or gap: no attempt, but events that were no longer stored when it was their turn. `nextAt` is when it is
-    tried again."""
+    """A delivery attempt. `status` is null if the receiver did not answer. `problem` is the reason of a failure.
+    `outcome` is delivered, retry, dead, remove, disable or gap. An entry with the outcome `gap` is not an attempt: it
+    reports events that were deleted before they could be sent. `nextAt` is the time of the next attempt."""
 
     number: int
     eventId: str
@@ -259,7 +269,7 @@ class ShownAttempt(msgspec.Struct, kw_only=True):
 
 
 class AttemptList(msgspec.Struct, kw_only=True):
-    """The newest first; `next` is what to give as `before`."""
+    """A page of attempts, newest first. `next` is the `before` of the next page, null on the last page."""
 
     attempts: list[ShownAttempt]
     next: int | None
@@ -280,19 +290,20 @@ class DeadLetterList(msgspec.Struct, kw_only=True):
 
 
 class Resent(msgspec.Struct, kw_only=True):
-    """How many events are on their way again."""
+    """The result of a resend request. `queued` is the number of events that will be sent again."""
 
     queued: int
 
 
 class Replayed(msgspec.Struct, kw_only=True):
-    """The last event of each topic that is not sent again; null: all are."""
+    """The result of a replay. `topics` has, for each topic, the id of the last event that is not sent again. It is null
+    if all events are sent again."""
 
     topics: dict[str, str | None]
 
 
 class Tested(msgspec.Struct, kw_only=True):
-    """What came of a test delivery."""
+    """The result of a test delivery."""
 
     success: bool
     status: int | None

@@ -1,21 +1,21 @@
-"""/webhooks: have events sent to URLs; look at webhooks, change, pause, resume and delete them, replace their secrets.
+"""/webhooks: create, list, change, pause, resume and delete webhooks, and rotate their secrets.
 
-What is answered is durable. A secret is in the answer that makes it, and in no other.
+A request is answered when its change is durable. Only the answer to the request that sets a secret contains the secret.
 """
 
 import msgspec
 from aiohttp import web
 
-from kwire.broker.webhooks.definition import parse_webhook
-from kwire.web.bodies import body_of, check_is_json, decoded, json_answer, query_of, raw_body_of
+from kwire.streams.webhooks.definition import parse_webhook
+from kwire.web.requests.bodies import body_of, check_is_json, decoded, json_answer, query_of, raw_body_of
+from kwire.web.requests.origin_policy import check_name
 from kwire.web.route import Route
-from kwire.web.safety import check_name
-from kwire.web.services import WebServices
+from kwire.web.services import WebhookServices
 from kwire.web.webhooks.lookup import PATH, TAG, facts_of, page_of, shown, webhooks_of
 from kwire.web.webhooks.shapes import (
     ChangedWebhook,
+    CreatedWebhook,
     DeletedWebhook,
-    MadeWebhook,
     NewWebhook,
     RotatedSecret,
     RotateSecret,
@@ -27,25 +27,25 @@ from kwire.web.webhooks.shapes import (
 HOUR_MS = 3_600_000
 
 
-async def create(services: WebServices, request: web.Request) -> web.Response:
+async def create(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     asked = await body_of(request, NewWebhook)
     _check_topics(asked.topics)
     webhook = await webhooks.register(parse_webhook(msgspec.to_builtins(asked)))
-    made = msgspec.convert({**facts_of(webhook), "secret": webhook.definition.secrets.current}, MadeWebhook)
-    return json_answer(made, 201)
+    created = msgspec.convert({**facts_of(webhook), "secret": webhook.definition.secrets.current}, CreatedWebhook)
+    return json_answer(created, 201)
 
 
-async def list_webhooks(services: WebServices, request: web.Request) -> web.Response:
+async def list_webhooks(services: WebhookServices, request: web.Request) -> web.Response:
     listed, after = await page_of(webhooks_of(services), query_of(request, WebhooksQuery), shown)
     return json_answer(WebhookList(webhooks=listed, next=after))
 
 
-async def get(services: WebServices, request: web.Request) -> web.Response:
+async def get(services: WebhookServices, request: web.Request) -> web.Response:
     return json_answer(shown(await webhooks_of(services).get(request.match_info["webhook"])))
 
 
-async def change(services: WebServices, request: web.Request) -> web.Response:
+async def change(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks, webhook_id = webhooks_of(services), request.match_info["webhook"]
     check_is_json(request)
     raw = await raw_body_of(request)
@@ -56,23 +56,23 @@ async def change(services: WebServices, request: web.Request) -> web.Response:
     return json_answer(shown(changed))
 
 
-async def delete(services: WebServices, request: web.Request) -> web.Response:
+async def delete(services: WebhookServices, request: web.Request) -> web.Response:
     webhook_id = request.match_info["webhook"]
     await webhooks_of(services).remove(webhook_id)
     return json_answer(DeletedWebhook(success=True, id=webhook_id))
 
 
-async def pause(services: WebServices, request: web.Request) -> web.Response:
+async def pause(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     return json_answer(shown(await webhooks.pause(request.match_info["webhook"], "on request")))
 
 
-async def resume(services: WebServices, request: web.Request) -> web.Response:
+async def resume(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     return json_answer(shown(await webhooks.resume(request.match_info["webhook"])))
 
 
-async def rotate_secret(services: WebServices, request: web.Request) -> web.Response:
+async def rotate_secret(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     check_is_json(request)
     raw = await raw_body_of(request)
@@ -89,23 +89,25 @@ def _check_topics(topics: dict[str, str | None]) -> None:
         check_name(name)
 
 
-ROUTES: tuple[Route, ...] = (
+ROUTES: tuple[Route[WebhookServices], ...] = (
     Route(
         "POST",
         "/webhooks",
         create,
-        "Have the events of topics sent to a URL",
-        "The answer has the secret that deliveries are signed with, this once.",
+        "Create a webhook: send the events of topics to a URL",
+        "Only this answer contains the secret with which deliveries are signed.",
         tag=TAG,
         request=NewWebhook,
-        answers={201: MadeWebhook},
+        answers={201: CreatedWebhook},
     ),
-    Route("GET", "/webhooks", list_webhooks, "All webhooks", tag=TAG, query=WebhooksQuery, answers={200: WebhookList}),
+    Route(
+        "GET", "/webhooks", list_webhooks, "List the webhooks", tag=TAG, query=WebhooksQuery, answers={200: WebhookList}
+    ),
     Route(
         "GET",
         "/webhooks/{webhook}",
         get,
-        "A webhook, and how far it is",
+        "Describe a webhook and its progress",
         tag=TAG,
         parameters=PATH,
         answers={200: ShownWebhook},
@@ -115,7 +117,7 @@ ROUTES: tuple[Route, ...] = (
         "/webhooks/{webhook}",
         change,
         "Change a webhook",
-        "What is left out stays as it is. A topic that stays keeps its place.",
+        "Absent fields are not changed. A topic that the webhook already has keeps its position.",
         tag=TAG,
         parameters=PATH,
         request=ChangedWebhook,
@@ -134,7 +136,8 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/webhooks/{webhook}/pause",
         pause,
-        "Send nothing until it is resumed",
+        "Pause a webhook",
+        "Nothing is sent until it is resumed.",
         tag=TAG,
         parameters=PATH,
         answers={200: ShownWebhook},
@@ -143,7 +146,7 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/webhooks/{webhook}/resume",
         resume,
-        "Go on, also with a webhook that was disabled",
+        "Resume a paused or disabled webhook",
         tag=TAG,
         parameters=PATH,
         answers={200: ShownWebhook},
@@ -152,7 +155,8 @@ ROUTES: tuple[Route, ...] = (
         "POST",
         "/webhooks/{webhook}/rotate-secret",
         rotate_secret,
-        "Replace the secret; the old one signs as well for a while",
+        "Replace the secret",
+        "For `overlapHours` deliveries are signed with the old secret, too.",
         tag=TAG,
         parameters=PATH,
         request=RotateSecret,

@@ -1,1 +1,1 @@
-"""One file per API: its request and its response."""
+"""The declarations of Kafka's APIs: one module per API with its request and its response."""

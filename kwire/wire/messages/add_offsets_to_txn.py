@@ -1,6 +1,6 @@
-"""AddOffsetsToTxn, key 25: a group whose positions a transaction is about to commit.
+"""AddOffsetsToTxn, key 25: add a group to a transaction that is going to commit the group's offsets.
 
-2: a fenced producer is told so. 3: flexible. 4: an error that says the transaction can be aborted (KIP-890).
+Version 2 adds PRODUCER_FENCED. Version 3 is flexible. Version 4 adds TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from kwire.wire.schema import Api, field, message

@@ -1,7 +1,8 @@
-"""AddPartitionsToTxn, key 24: partitions that a transaction is about to write to.
+"""AddPartitionsToTxn, key 24: add partitions to a transaction before it writes to them.
 
-2: a fenced producer is told so. 3: flexible. 4: many transactions at once, or only a question whether partitions are in
-one; from here on brokers ask, clients stay at 3. 5: an error that says the transaction can be aborted (KIP-890).
+Version 2 adds PRODUCER_FENCED. Version 3 is flexible. From version 4 on a request may have several transactions, or may
+only verify that partitions are in a transaction. Version 4 and later are used between brokers; clients use version 3.
+Version 5 adds TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,6 +1,6 @@
-"""AddRaftVoter, key 80: a controller becomes a voter of the metadata log.
+"""AddRaftVoter, key 80: make a controller a voter of the metadata log.
 
-1: answer before or after the change is committed.
+Version 1 adds whether the response is sent before or after the change is committed.
 """
 
 from kwire.wire.schema import Api, field, message, struct

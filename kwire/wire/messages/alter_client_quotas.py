@@ -1,6 +1,6 @@
 """AlterClientQuotas, key 49: set or remove quotas.
 
-1: flexible.
+Version 1 is flexible.
 """
 
 from kwire.wire.schema import Api, field, message, struct

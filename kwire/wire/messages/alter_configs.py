@@ -1,6 +1,6 @@
-"""AlterConfigs, key 33: replace all settings of a resource; IncrementalAlterConfigs came after it.
+"""AlterConfigs, key 33: replace all settings of a resource. IncrementalAlterConfigs supersedes this API.
 
-2: flexible.
+Version 2 is flexible.
 """
 
 from kwire.wire.schema import Api, field, message, struct

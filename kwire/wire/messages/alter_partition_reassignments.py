@@ -1,6 +1,6 @@
-"""AlterPartitionReassignments, key 45: move partitions to other replicas, or stop doing so.
+"""AlterPartitionReassignments, key 45: move partitions to other replicas, or cancel a move.
 
-1: whether the number of replicas may change.
+Version 1 adds whether the replication factor may change.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,6 +1,6 @@
 """AlterReplicaLogDirs, key 34: move replicas to another directory of the same broker.
 
-2: flexible.
+Version 2 is flexible.
 """
 
 from kwire.wire.schema import Api, field, message, struct

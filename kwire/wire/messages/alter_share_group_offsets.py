@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets, key 91: set where an empty share group stands (KIP-932)."""
+"""AlterShareGroupOffsets, key 91: set the offsets of an empty share group (KIP-932)."""
 
 from kwire.wire.schema import Api, field, message, struct
 from kwire.wire.types import Array, Int16, Int32, Int64, String, Uuid

@@ -1,7 +1,8 @@
-"""ApiVersions, key 18: what this server serves, the first request on a connection.
+"""ApiVersions, key 18: the APIs and versions that the server supports. It is the first request on a connection.
 
-3: client software, features. 4: features that start at 0. 5: the client may say which cluster and node it expects.
-The answer to a version above ours is version 0 with error 35 (KIP-511); its header never has tags.
+Version 3 adds the client software and features. Version 4 adds features that start at level 0. In version 5 the client
+may name the cluster and node that it expects. An unsupported version is answered in version 0 with error 35 (KIP-511).
+The response header never has tagged fields.
 """
 
 from kwire.wire.schema import Api, field, message, struct

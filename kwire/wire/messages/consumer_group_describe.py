@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe, key 69: state, members and assignments of groups of the consumer protocol (KIP-848).
 
-1: whether a member came by the classic protocol (KIP-1099).
+Version 1 adds whether a member uses the classic protocol (KIP-1099).
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,6 +1,6 @@
-"""CreateAcls, key 30: add access rules.
+"""CreateAcls, key 30: add ACLs.
 
-1: prefixed and literal patterns. 2: flexible. 3: users as a resource.
+Version 1 adds prefixed and literal patterns. Version 2 is flexible. Version 3 adds users as a resource.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,6 +1,6 @@
-"""CreateDelegationToken, key 38: a token that stands for a user.
+"""CreateDelegationToken, key 38: create a delegation token.
 
-2: flexible. 3: for another owner than the caller; who asked comes back.
+Version 2 is flexible. Version 3 allows an owner other than the requester, and the response names the requester.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,6 +1,7 @@
-"""CreateTopics, key 19.
+"""CreateTopics, key 19: create topics.
 
-4: defaults for partitions and replicas. 5: the configuration comes back. 7: the topic id comes back.
+Version 4 adds defaults for the numbers of partitions and replicas. Version 5 returns the configuration. Version 7
+returns the topic id.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,6 +1,6 @@
 """DeleteGroups, key 42: delete groups that have no members.
 
-2: flexible. 3: an error message for each group.
+Version 2 is flexible. Version 3 adds an error message for each group.
 """
 
 from kwire.wire.schema import Api, field, message, struct

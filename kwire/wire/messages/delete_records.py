@@ -1,6 +1,6 @@
-"""DeleteRecords, key 21: move the start of partitions forward.
+"""DeleteRecords, key 21: delete the records of partitions below an offset.
 
-2: flexible.
+Version 2 is flexible.
 """
 
 from kwire.wire.schema import Api, field, message, struct

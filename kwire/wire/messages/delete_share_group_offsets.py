@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets, key 92: forget where an empty share group stands in topics (KIP-932)."""
+"""DeleteShareGroupOffsets, key 92: delete the offsets of an empty share group in topics (KIP-932)."""
 
 from kwire.wire.schema import Api, field, message, struct
 from kwire.wire.types import Array, Int16, Int32, String, Uuid

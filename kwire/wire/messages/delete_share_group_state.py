@@ -1,4 +1,4 @@
-"""DeleteShareGroupState, key 86: the state of share partitions ends (KIP-932); between brokers."""
+"""DeleteShareGroupState, key 86: delete the state of share partitions (KIP-932). Used between brokers."""
 
 from kwire.wire.schema import Api, field, message, struct
 from kwire.wire.types import Array, Int16, Int32, String, Uuid

@@ -1,6 +1,6 @@
-"""DeleteTopics, key 20.
+"""DeleteTopics, key 20: delete topics.
 
-5: error messages. 6: by topic id.
+Version 5 adds error messages. Version 6 adds topic ids.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,6 +1,6 @@
-"""DescribeAcls, key 29: the access rules that match a filter.
+"""DescribeAcls, key 29: the ACLs that match a filter.
 
-1: prefixed and literal patterns. 2: flexible. 3: users as a resource.
+Version 1 adds prefixed and literal patterns. Version 2 is flexible. Version 3 adds users as a resource.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,6 +1,6 @@
-"""DescribeClientQuotas, key 48: the quotas that match users, clients or addresses.
+"""DescribeClientQuotas, key 48: the quotas of users, client ids or addresses that match a filter.
 
-1: flexible.
+Version 1 is flexible.
 """
 
 from kwire.wire.schema import Api, field, message, struct

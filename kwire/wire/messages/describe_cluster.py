@@ -1,6 +1,6 @@
-"""DescribeCluster, key 60: cluster id, nodes, what the caller may do.
+"""DescribeCluster, key 60: the cluster id, the brokers and the authorized operations.
 
-1: endpoint type. 2: fenced brokers.
+Version 1 adds the endpoint type. Version 2 adds fenced brokers.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,6 +1,6 @@
-"""DescribeConfigs, key 32.
+"""DescribeConfigs, key 32: the settings of resources.
 
-1: synonyms. 3: types and documentation.
+Version 1 adds synonyms. Version 3 adds types and documentation.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,6 +1,6 @@
-"""DescribeDelegationToken, key 41: tokens by owner; null means all.
+"""DescribeDelegationToken, key 41: the delegation tokens of the given owners; null requests all tokens.
 
-2: flexible. 3: who asked for the token.
+Version 2 is flexible. Version 3 adds the requester of the token.
 """
 
 from kwire.wire.schema import Api, field, message, struct

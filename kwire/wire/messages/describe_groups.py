@@ -1,6 +1,7 @@
 """DescribeGroups, key 15: state and members of classic groups.
 
-1: throttling. 3: what the caller may do. 4: static members. 6: an unknown group is an error, with a message (KIP-1043).
+Version 1 adds the throttle time. Version 3 adds authorized operations. Version 4 adds static members. In version 6 an
+unknown group is an error with a message (KIP-1043).
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,7 +1,7 @@
-"""DescribeLogDirs, key 35: the directories of a broker and the partitions in them.
+"""DescribeLogDirs, key 35: the data directories of a broker and the partitions in them.
 
-2: flexible. 3: an error for the whole answer. 4: size and free space of the volume. 5: whether a directory is closed to
-new partitions.
+Version 2 is flexible. Version 3 adds an error for the whole response. Version 4 adds the size and free space of the
+volume. Version 5 adds whether a directory is cordoned.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,7 +1,7 @@
 """DescribeQuorum, key 55: leader, voters and observers of the metadata log.
 
-1: when replicas last fetched and were last caught up (KIP-836). 2: error messages, replica directories, the nodes and
-their listeners (KIP-853).
+Version 1 adds the times of a replica's last fetch and last catch-up (KIP-836). Version 2 adds error messages, replica
+directories, and the nodes with their listeners (KIP-853).
 """
 
 from kwire.wire.schema import Api, field, message, struct

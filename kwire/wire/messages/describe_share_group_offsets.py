@@ -1,6 +1,6 @@
-"""DescribeShareGroupOffsets, key 90: where share groups stand in partitions (KIP-932).
+"""DescribeShareGroupOffsets, key 90: the offsets of share groups (KIP-932).
 
-1: lag (KIP-1226).
+Version 1 adds the lag (KIP-1226).
 """
 
 from kwire.wire.schema import Api, field, message, struct

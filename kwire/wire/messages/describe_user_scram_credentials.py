@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials, key 50: which SCRAM credentials users have; never the credentials."""
+"""DescribeUserScramCredentials, key 50: the mechanisms of users' SCRAM credentials, without the credentials."""
 
 from kwire.wire.schema import Api, field, message, struct
 from kwire.wire.types import Array, Int8, Int16, Int32, String

@@ -1,6 +1,6 @@
-"""ElectLeaders, key 43: make preferred, or any living, replicas leaders.
+"""ElectLeaders, key 43: elect the preferred replica, or any live replica, as the leader of partitions.
 
-1: kinds of election (KIP-460), an error for the whole answer. 2: flexible.
+Version 1 adds election types (KIP-460) and an error for the whole response. Version 2 is flexible.
 """
 
 from kwire.wire.schema import Api, field, message, struct

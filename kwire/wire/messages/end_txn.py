@@ -1,7 +1,7 @@
 """EndTxn, key 26: commit or abort a transaction.
 
-2: a fenced producer is told so. 3: flexible. 4: an error that says the transaction can be aborted. 5: the producer's id
-and epoch for its next transaction come back (KIP-890).
+Version 2 adds PRODUCER_FENCED. Version 3 is flexible. Version 4 adds TRANSACTION_ABORTABLE. Version 5 returns the
+producer id and epoch of the next transaction (KIP-890).
 """
 
 from kwire.wire.schema import Api, field, message

@@ -1,6 +1,6 @@
-"""ExpireDelegationToken, key 40: end a token, now or at a time.
+"""ExpireDelegationToken, key 40: expire a delegation token, now or later.
 
-2: flexible.
+Version 2 is flexible.
 """
 
 from kwire.wire.schema import Api, field, message

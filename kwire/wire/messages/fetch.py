@@ -1,7 +1,9 @@
-"""Fetch, key 1: read record batches, waiting for them if asked to.
+"""Fetch, key 1: read record batches, with long polling.
 
-4: isolation level. 5: log start offset. 7: sessions. 9: leader epochs. 10: zstd. 11: rack. 12: diverging epochs.
-13: topic ids instead of names. 15: replica state. 16: node endpoints. 17, 18: follower facts.
+Version 4 adds the isolation level. Version 5 adds the log start offset. Version 7 adds fetch sessions. Version 9 adds
+leader epochs. Version 10 allows zstd. Version 11 adds the rack. Version 12 adds diverging epochs. Version 13 has topic
+ids instead of names. Version 15 adds the replica state. Version 16 adds node endpoints. Versions 17 and 18 add fields
+for followers.
 """
 
 from kwire.wire.schema import Api, field, message, struct

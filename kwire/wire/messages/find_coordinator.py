@@ -1,6 +1,6 @@
-"""FindCoordinator, key 10: which node coordinates a group or a transactional id.
+"""FindCoordinator, key 10: the coordinator of a group or a transactional id.
 
-1: key type, throttling. 4: several keys. 6: share groups.
+Version 1 adds the key type and the throttle time. Version 4 adds several keys. Version 6 adds share groups.
 """
 
 from kwire.wire.schema import Api, field, message, struct

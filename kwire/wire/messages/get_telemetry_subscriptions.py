@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions, key 71: which metrics a client should push (KIP-714)."""
+"""GetTelemetrySubscriptions, key 71: the metrics that a client should push (KIP-714)."""
 
 from kwire.wire.schema import Api, field, message
 from kwire.wire.types import Array, Bool, Int8, Int16, Int32, String, Uuid

@@ -1,6 +1,6 @@
-"""Heartbeat, key 12: a member of a classic group is alive.
+"""Heartbeat, key 12: renew the session of a member of a classic group.
 
-3: static members.
+Version 3 adds static members.
 """
 
 from kwire.wire.schema import Api, field, message

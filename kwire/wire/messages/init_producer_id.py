@@ -1,6 +1,7 @@
-"""InitProducerId, key 22: an identity for an idempotent or transactional producer.
+"""InitProducerId, key 22: get the producer id and epoch of an idempotent or transactional producer.
 
-3: resume with a known id and epoch. 6 (two-phase commit) is unstable in Kafka and not served.
+Version 3 adds the previous producer id and epoch of the producer. Version 6 (two-phase commit) is unstable in Kafka and
+not supported.
 """
 
 from kwire.wire.schema import Api, field, message

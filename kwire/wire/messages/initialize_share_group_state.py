@@ -1,4 +1,4 @@
-"""InitializeShareGroupState, key 83: the state of share partitions begins (KIP-932); between brokers."""
+"""InitializeShareGroupState, key 83: create the state of share partitions (KIP-932). Used between brokers."""
 
 from kwire.wire.schema import Api, field, message, struct
 from kwire.wire.types import Array, Int16, Int32, Int64, String, Uuid

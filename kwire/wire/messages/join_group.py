@@ -1,7 +1,7 @@
-"""JoinGroup, key 11: enter the next generation of a classic group.
+"""JoinGroup, key 11: join the next generation of a classic group.
 
-1: rebalance timeout. 4: a member id is handed out before joining. 5: static members. 7: protocol type. 8: reason.
-9: skip assignment.
+Version 1 adds the rebalance timeout. From version 4 on a new member gets its id before it joins. Version 5 adds static
+members. Version 7 adds the protocol type. Version 8 adds the reason. Version 9 adds skip_assignment.
 """
 
 from kwire.wire.schema import Api, field, message, struct

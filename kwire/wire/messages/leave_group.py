@@ -1,6 +1,6 @@
-"""LeaveGroup, key 13: members leave a classic group.
+"""LeaveGroup, key 13: remove members from a classic group.
 
-3: several members, static ones too. 5: reason.
+Version 3 adds several members and static members. Version 5 adds the reason.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,6 +1,7 @@
 """ListConfigResources, key 74: names of resources that have settings.
 
-0 knew client metrics only. 1: any type of resource; none named means all (KIP-1142).
+Version 0 lists client metrics subscriptions only. Version 1 lists the requested resource types; an empty list of types
+requests all of them (KIP-1142).
 """
 
 from kwire.wire.schema import Api, field, message, struct

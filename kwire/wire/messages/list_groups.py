@@ -1,6 +1,6 @@
 """ListGroups, key 16: the groups that this node coordinates.
 
-1: throttling. 4: filter by state. 5: filter by type (KIP-848).
+Version 1 adds the throttle time. Version 4 adds a filter by state. Version 5 adds a filter by type (KIP-848).
 """
 
 from kwire.wire.schema import Api, field, message, struct

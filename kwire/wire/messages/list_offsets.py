@@ -1,6 +1,7 @@
-"""ListOffsets, key 2: offsets by position or by time.
+"""ListOffsets, key 2: find offsets by position or by timestamp.
 
-2: isolation level. 4: leader epochs. 7: largest timestamp. 8, 9, 11: tiered offsets. 10: a time limit.
+Version 2 adds the isolation level. Version 4 adds leader epochs. Version 7 adds the largest timestamp. Versions 8, 9
+and 11 add tiered offsets. Version 10 adds the timeout.
 """
 
 from kwire.wire.schema import Api, field, message, struct

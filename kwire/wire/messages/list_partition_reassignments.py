@@ -1,4 +1,4 @@
-"""ListPartitionReassignments, key 46: the moves that are under way."""
+"""ListPartitionReassignments, key 46: the reassignments in progress."""
 
 from kwire.wire.schema import Api, field, message, struct
 from kwire.wire.types import Array, Int16, Int32, String

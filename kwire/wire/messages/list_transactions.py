@@ -1,6 +1,6 @@
 """ListTransactions, key 66: the transactions that this node coordinates.
 
-1: those older than a duration (KIP-994). 2: those whose id matches a pattern (KIP-1152).
+Version 1 adds a filter by duration (KIP-994). Version 2 adds a filter by a pattern of the id (KIP-1152).
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,7 +1,8 @@
-"""Metadata, key 3: brokers, topics, partitions and who leads them.
+"""Metadata, key 3: brokers, topics, partitions and their leaders.
 
-1: null topics means all. 4: auto-creation. 7: leader epochs. 8-10: authorised operations of the cluster. 10: topic ids.
-12: ask by topic id. 13: a top-level error for clients that should bootstrap again.
+From version 1 on null topics request all topics. Version 4 adds whether topics may be created. Version 7 adds leader
+epochs. Versions 8 to 10 have the authorized operations of the cluster. Version 10 adds topic ids. Version 12 adds
+requests by topic id. Version 13 adds an error for the whole response, for clients that should rebootstrap.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,6 +1,7 @@
-"""OffsetCommit, key 8: store the positions of a group.
+"""OffsetCommit, key 8: commit the offsets of a group.
 
-5: no retention time. 6: leader epoch. 7: static members. 9: consumer-protocol groups. 10: topic ids.
+Version 5 removes the retention time. Version 6 adds the leader epoch. Version 7 adds static members. Version 9 adds
+consumer-protocol groups. Version 10 has topic ids instead of names.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,4 +1,4 @@
-"""OffsetDelete, key 47: forget positions of a group. Never flexible."""
+"""OffsetDelete, key 47: delete committed offsets of a group. No version is flexible."""
 
 from kwire.wire.schema import Api, field, message, struct
 from kwire.wire.types import Array, Int16, Int32, String

@@ -1,7 +1,8 @@
-"""OffsetFetch, key 9: read the positions of one or more groups.
+"""OffsetFetch, key 9: the committed offsets of one or more groups.
 
-2: null topics means all, group error. 5: leader epoch. 7: stable only. 8: several groups. 9: member epochs.
-10: topic ids.
+In version 2 null topics request all topics, and the response has an error of the group. Version 5 adds the leader
+epoch. Version 7 adds require_stable. Version 8 adds several groups. Version 9 adds member epochs. Version 10 has topic
+ids instead of names.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,7 +1,7 @@
-"""OffsetForLeaderEpoch, key 23: where a leader epoch ends, so that a reader can see whether its log was cut.
+"""OffsetForLeaderEpoch, key 23: the end offset of a leader epoch, with which a consumer detects a truncated log.
 
-2: the epoch the reader believes in, throttling. 3: replica id; -2 is a consumer that may look past the high watermark.
-4: flexible.
+Version 2 adds the client's current leader epoch and the throttle time. Version 3 adds the replica id; -2 is a consumer
+that may read beyond the high watermark. Version 4 is flexible.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,8 +1,9 @@
 """Produce, key 0: append record batches to partitions.
 
-Versions 0-2 carry message formats Kafka no longer stores; they are advertised because old librdkafka judges a broker
-by them (KAFKA-18659), and answered with an error. 3: transactional id. 5: log start offset. 8: per-record errors.
-10: current leader on a leadership error. 12: transactions v2. 13: topic ids instead of names.
+Versions 0-2 have message formats that Kafka no longer stores. They are advertised because old versions of librdkafka
+require them (KAFKA-18659), and are answered with an error. Version 3 adds the transactional id. Version 5 adds the log
+start offset. Version 8 adds errors per record. Version 10 adds the current leader after a leadership error. Version 12
+adds transactions v2. Version 13 has topic ids instead of names.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,4 +1,4 @@
-"""PushTelemetry, key 72: a client pushes its metrics (KIP-714)."""
+"""PushTelemetry, key 72: push the metrics of a client (KIP-714)."""
 
 from kwire.wire.schema import Api, field, message
 from kwire.wire.types import Bool, Bytes, Int8, Int16, Int32, Uuid

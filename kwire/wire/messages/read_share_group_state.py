@@ -1,4 +1,4 @@
-"""ReadShareGroupState, key 84: the state of share partitions, all of it (KIP-932); between brokers."""
+"""ReadShareGroupState, key 84: the complete state of share partitions (KIP-932). Used between brokers."""
 
 from kwire.wire.schema import Api, field, message, struct
 from kwire.wire.types import Array, Int8, Int16, Int32, Int64, String, Uuid

@@ -1,4 +1,4 @@
-"""RemoveRaftVoter, key 81: a controller is no longer a voter of the metadata log."""
+"""RemoveRaftVoter, key 81: remove a controller from the voters of the metadata log."""
 
 from kwire.wire.schema import Api, field, message
 from kwire.wire.types import Int16, Int32, String, Uuid

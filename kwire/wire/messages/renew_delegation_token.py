@@ -1,6 +1,6 @@
-"""RenewDelegationToken, key 39: prolong a token.
+"""RenewDelegationToken, key 39: renew a delegation token.
 
-2: flexible.
+Version 2 is flexible.
 """
 
 from kwire.wire.schema import Api, field, message

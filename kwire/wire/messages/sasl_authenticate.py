@@ -1,6 +1,6 @@
-"""SaslAuthenticate, key 36: one step of the exchange that SaslHandshake chose.
+"""SaslAuthenticate, key 36: one step of the authentication with the mechanism that SaslHandshake selected.
 
-1: how long the authentication lasts. 2: flexible.
+Version 1 adds the session lifetime. Version 2 is flexible.
 """
 
 from kwire.wire.schema import Api, field, message

@@ -1,7 +1,7 @@
-"""SaslHandshake, key 17: choose how to authenticate.
+"""SaslHandshake, key 17: select the SASL mechanism.
 
-1: the exchange itself follows as SaslAuthenticate requests; after 0 it follows as bare bytes. Never flexible, and not
-likely to be: old clients negotiate it wrongly (KAFKA-9577).
+After version 1 the exchange uses SaslAuthenticate requests; after version 0 it uses raw bytes. No version is flexible,
+because old clients negotiate flexible versions incorrectly (KAFKA-9577).
 """
 
 from kwire.wire.schema import Api, field, message

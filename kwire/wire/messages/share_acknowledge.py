@@ -1,6 +1,7 @@
-"""ShareAcknowledge, key 79: accept, release, reject or keep acquired records (KIP-932).
+"""ShareAcknowledge, key 79: accept, release, reject or renew acquired records (KIP-932).
 
-0 was early access and is gone. 2: acquired records can be kept longer (KIP-1222).
+Version 0 was early access and is no longer supported. In version 2 the locks of acquired records can be renewed
+(KIP-1222).
 """
 
 from kwire.wire.schema import Api, field, message, struct

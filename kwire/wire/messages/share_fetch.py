@@ -1,7 +1,7 @@
 """ShareFetch, key 78: acquire records as a member of a share group, and acknowledge earlier ones (KIP-932).
 
-0 was early access and is gone. 2: how strictly the record limit is kept (KIP-1206); acquired records can be kept longer
-(KIP-1222).
+Version 0 was early access and is no longer supported. Version 2 adds how strictly the record limit is applied
+(KIP-1206). In version 2 the locks of acquired records can also be renewed (KIP-1222).
 """
 
 from kwire.wire.schema import Api, field, message, struct

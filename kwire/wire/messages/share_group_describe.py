@@ -1,6 +1,6 @@
 """ShareGroupDescribe, key 77: state, members and assignments of share groups (KIP-932).
 
-0 was early access and is gone.
+Version 0 was early access and is no longer supported.
 """
 
 from kwire.wire.schema import Api, field, message, struct

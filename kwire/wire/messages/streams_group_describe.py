@@ -1,6 +1,6 @@
 """StreamsGroupDescribe, key 89: state, topology, members and tasks of streams groups (KIP-1071).
 
-1: the description of the topology, if asked for (KIP-1331), and the assignor (KIP-1357).
+Version 1 adds the description of the topology, on request (KIP-1331), and the assignor (KIP-1357).
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,7 +1,7 @@
 """StreamsGroupHeartbeat, key 88: join, stay in and leave a streams group (KIP-1071).
 
-A null field means that nothing changed. 1: the server may ask for a description of the topology (KIP-1331) and say that
-client tags are missing; the acceptable lag is 64 bits wide and stands in another place.
+A null field keeps its previous value. In version 1 the server may request a description of the topology (KIP-1331) and
+report missing client tags. In version 1 the acceptable lag is an int64 and has another position.
 """
 
 from kwire.wire.schema import Api, field, message, struct

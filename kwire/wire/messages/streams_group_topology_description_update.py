@@ -1,4 +1,4 @@
-"""StreamsGroupTopologyDescriptionUpdate, key 93: a member describes its topology when asked (KIP-1331)."""
+"""StreamsGroupTopologyDescriptionUpdate, key 93: the requested description of a member's topology (KIP-1331)."""
 
 from kwire.wire.schema import Api, field, message, struct
 from kwire.wire.types import Array, Int8, Int16, Int32, String

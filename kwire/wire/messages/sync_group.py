@@ -1,6 +1,6 @@
-"""SyncGroup, key 14: the leader hands in the assignment, everyone takes theirs out.
+"""SyncGroup, key 14: the leader of a classic group sends the assignment, and each member receives its own.
 
-3: static members. 5: protocol type and name.
+Version 3 adds static members. Version 5 adds the protocol type and name.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,7 +1,8 @@
-"""TxnOffsetCommit, key 28: positions of a group that count once the transaction commits.
+"""TxnOffsetCommit, key 28: commit a group's offsets as part of a transaction.
 
-2: leader epoch. 3: flexible; member, generation, static member. 4: an error that says the transaction can be aborted.
-5: adds the group to the transaction by itself (KIP-890). 6: topic ids instead of names, member epochs (KIP-1319).
+Version 2 adds the leader epoch. Version 3 is flexible and adds the member id, the generation and static members.
+Version 4 adds TRANSACTION_ABORTABLE. From version 5 on the request adds the group to the transaction (KIP-890). Version
+6 has topic ids instead of names, and adds member epochs (KIP-1319).
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,4 +1,4 @@
-"""UnregisterBroker, key 64: a broker that will not come back leaves the cluster."""
+"""UnregisterBroker, key 64: remove a broker permanently from the cluster."""
 
 from kwire.wire.schema import Api, field, message
 from kwire.wire.types import Int16, Int32, String

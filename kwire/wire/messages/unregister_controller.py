@@ -1,4 +1,4 @@
-"""UnregisterController, key 94: a controller that will not come back leaves the cluster."""
+"""UnregisterController, key 94: remove a controller permanently from the cluster."""
 
 from kwire.wire.schema import Api, field, message
 from kwire.wire.types import Int16, Int32, String

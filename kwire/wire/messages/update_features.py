@@ -1,6 +1,6 @@
-"""UpdateFeatures, key 57: raise or lower the finalised level of features.
+"""UpdateFeatures, key 57: raise or lower the finalized level of features.
 
-1: the kind of change, and a trial run. 2: one result for all features together.
+Version 1 adds the upgrade type, and requests that are only validated. Version 2 has one result for all features.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,6 +1,6 @@
-"""WriteShareGroupState, key 85: what became of records of share partitions (KIP-932); between brokers.
+"""WriteShareGroupState, key 85: store the delivery state of records (KIP-932). Used between brokers.
 
-1: how many records from the start offset on are done with (KIP-1226).
+Version 1 adds the number of completed records from the start offset on (KIP-1226).
 """
 
 from kwire.wire.schema import Api, field, message, struct

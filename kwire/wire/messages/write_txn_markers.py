@@ -1,6 +1,6 @@
-"""WriteTxnMarkers, key 27: the coordinator tells partition leaders how transactions ended.
+"""WriteTxnMarkers, key 27: write the markers that commit or abort transactions in partitions.
 
-1: flexible. 2: the version of the transaction protocol (KIP-1228).
+Version 1 is flexible. Version 2 adds the version of the transaction protocol (KIP-1228).
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,11 +1,7 @@
-"""The records of Kafka's internal topics, one file per family: the same language as `messages/`, another place.
+"""The declarations of the records of Kafka's internal topics, one module per group type or topic.
 
-They are written to logs and never asked for, so they have no API key and no handler. They stand here, below the
-coordinators that write them, because tools that read a log need them too. The formats are those of Kafka 4.3, so that
-Kafka's tools read our topics and we read Kafka's.
-
-A key is a 16-bit record type and a body, always in version 0; a value is a 16-bit version and a body; a null value is a
-tombstone. `RECORD_TYPES` says what each type of each topic holds.
+The formats are those of Kafka 4.3. A key consists of a 16-bit record type and a body of version 0. A value consists of
+a 16-bit version and a body.
 """
 
 from typing import Any, NamedTuple
@@ -61,12 +57,14 @@ from kwire.wire.records.transaction_log import TransactionLogKey, TransactionLog
 
 
 class RecordType(NamedTuple):
-    """The classes of a key and of its value."""
+    """The classes of a record's key and value."""
 
     key: type[Any]
     value: type[Any]
 
 
+# The record types of each internal topic, by the number in the key. A null value is a tombstone. The declarations are
+# in this package, not in that of the coordinators, because tools that read a log use them too.
 RECORD_TYPES: dict[str, dict[int, RecordType]] = {
     "__consumer_offsets": {
         0: RecordType(OffsetCommitKey, OffsetCommitValue),

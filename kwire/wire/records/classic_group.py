@@ -1,6 +1,7 @@
 """Classic groups in `__consumer_offsets`, type 2: generation, leader and members of a group.
 
-1: rebalance timeout. 2: since when the group is as it is. 3: static members. 4: flexible.
+Version 1 of the value adds the rebalance timeout. Version 2 adds the time of the last state change. Version 3 adds
+static members. Version 4 is flexible.
 """
 
 from kwire.wire.schema import field, message, struct

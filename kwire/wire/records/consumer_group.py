@@ -1,11 +1,12 @@
 """Groups of the consumer protocol (KIP-848) in `__consumer_offsets`, types 3 to 8 and 16.
 
-3: the group and its epoch. 4: the partitions it was computed for; from Kafka 4.1 on a hash in 3 stands for it.
-5: what a member says of itself. 6: the epoch of the target assignment. 7: a member's part of it. 8: what a member has
-now. 16: what a member's regular expression matched.
+Record types: 3 is the group and its epoch. 4 is the partitions for which the epoch was computed; since Kafka 4.1 a hash
+in type 3 replaces it. 5 is the metadata of a member. 6 is the epoch of the target assignment. 7 is the target
+assignment of a member. 8 is the current assignment of a member. 16 is the topics that the regular expression of a
+member matches.
 
-A member that came by the classic protocol keeps what it said there in a tagged field of 5. Kafka's default of that
-field is an empty struct, not null, so a member without it is written with a null.
+The classic-protocol metadata of a member is a tagged field of type 5. Kafka's default of this field is an empty struct,
+not null. So for a member without this metadata the field is written, with the value null.
 """
 
 from kwire.wire.schema import field, message, struct

@@ -1,7 +1,8 @@
 """Share groups (KIP-932) in `__consumer_offsets`, types 10 to 15.
 
-10: what a member says of itself. 11: the group and its epoch. 12: the epoch of the target assignment. 13: a member's
-part of it. 14: what a member has now. 15: the partitions whose share state is being made, is there or is being removed.
+Record types: 10 is the metadata of a member. 11 is the group and its epoch. 12 is the epoch of the target assignment.
+13 is the target assignment of a member. 14 is the current assignment of a member. 15 is the partitions whose share
+state is being initialized, is initialized or is being deleted.
 """
 
 from kwire.wire.schema import field, message, struct

@@ -1,6 +1,6 @@
 """The state of share groups in `__share_group_state`: which records of a partition are acquired or acknowledged.
 
-0: a snapshot of one partition. 1: what changed since the snapshot.
+Record types: 0 is a snapshot of one partition. 1 is the changes since the snapshot.
 """
 
 from kwire.wire.schema import field, message, struct

@@ -1,7 +1,7 @@
-"""Streams groups (KIP-1071) in `__consumer_offsets`, types 17 and 19 to 23; 18 is no longer used.
+"""Streams groups (KIP-1071) in `__consumer_offsets`, types 17 and 19 to 23. Type 18 is no longer used.
 
-17: the group and its epoch. 19: what a member says of itself. 20: the epoch of the target assignment. 21: a member's
-tasks in it. 22: the tasks a member has now. 23: the topology.
+Record types: 17 is the group and its epoch. 19 is the metadata of a member. 20 is the epoch of the target assignment.
+21 is the target tasks of a member. 22 is the current tasks of a member. 23 is the topology.
 """
 
 from kwire.wire.schema import field, message, struct

@@ -1,7 +1,7 @@
-"""Transactions in `__transaction_state`, type 0: where each transactional id stands.
+"""Transactions in `__transaction_state`, type 0: the state of a transactional id.
 
-1: flexible; the producer id before and after this one, the epoch it will have next, and the version of the transaction
-protocol, as tagged fields (KIP-890).
+Version 1 of the value is flexible. As tagged fields it adds the previous and the next producer id, the next epoch, and
+the version of the transaction protocol (KIP-890).
 """
 
 from kwire.wire.schema import field, message, struct

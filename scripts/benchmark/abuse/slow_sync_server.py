@@ -4,7 +4,7 @@ import runpy
 import time
 from collections.abc import Callable
 
-from storage.files import Files
+from storage.disk.files import Files
 
 SYNC_SECONDS = 1.0
 

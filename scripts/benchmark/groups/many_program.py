@@ -1,7 +1,7 @@
 """Very many members of very many groups, all at rest: each sends a heartbeat now and then, on a connection of its own.
 
 A program of its own (`python -m benchmark.groups.many_program --help`). It first brings all of them together, and then
-reads the server's CPU time from /proc before and after the time in which nothing but heartbeats happens.
+reads the server's CPU time from proc before and after the time in which nothing but heartbeats happens.
 """
 
 import argparse

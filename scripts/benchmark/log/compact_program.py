@@ -1,4 +1,4 @@
-"""Compaction without a server: `storage.compaction.compact` over the closed segments in a folder, timed.
+"""Compaction without a server: `storage.compaction.compaction.compact` over the closed segments in a folder, timed.
 
 A program of its own (`python -m benchmark.log.compact_program --help`); nothing in the folder is changed except that
 the new segments are written beside the old ones.
@@ -11,9 +11,9 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from storage.batch_walk import SealedSegment
-from storage.compaction import CompactionJob, compact
-from storage.producers import ProducerStates
+from storage.compaction.compaction import CompactionJob, compact
+from storage.log.producers import ProducerStates
+from storage.segment.sealed_scan import SealedSegment
 
 KEYS_BYTES_MAX = 128 * 1024 * 1024
 INDEX_INTERVAL_BYTES = 4096

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 
 from benchmark.histogram import Latencies
 from benchmark.wire import record_batch
-from storage.batch import parse_header
-from storage.files import Files
-from storage.settings import LogSettings
-from storage.store import LogStore
-from storage.syncing import sync_all
+from storage.batch.record_batch import parse_header
+from storage.data_directory.store import LogStore
+from storage.disk.files import Files
+from storage.log.settings import LogSettings
+from storage.log.syncing import sync_all
 
 RECORD_BYTES = 1024
 ROUNDS_MIN = 10

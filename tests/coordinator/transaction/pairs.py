@@ -14,16 +14,16 @@ from kwire.coordinator.transaction.commands import (
     DescribeTransaction,
     EndTransaction,
     InitProducer,
-    LookRound,
     MarkersWritten,
+    RunTimeoutScan,
     VerifyPartitions,
 )
 from kwire.coordinator.transaction.shard import TransactionShard
-from kwire.coordinator.transaction.states import Standing, State
+from kwire.coordinator.transaction.states import State, TransactionMetadata
 from tests.coordinator.transaction.world import World
 
 ABSENT = "absent"
-STATES = tuple(state.told_name for state in State)
+STATES = tuple(state.kafka_name for state in State)
 
 
 class Producer(Enum):
@@ -65,7 +65,7 @@ EVENTS_OF_ABSENT = ("init anew", "describe", "list", "restart", *_BY_PRODUCER)
 ALL_PAIRS = frozenset(
     {
         *(Pair(state, event) for state, event in product(STATES, EVENTS)),
-        Pair(State.ONGOING.told_name, ADD_KNOWN),
+        Pair(State.ONGOING.kafka_name, ADD_KNOWN),
         *(Pair(ABSENT, event) for event in EVENTS_OF_ABSENT),
     }
 )
@@ -112,49 +112,49 @@ class Pairs:
 
     def note_event(self, event: str) -> None:
         assert self._world is not None
-        standing = self._world.standing()
-        self.tried.add(Pair(ABSENT if standing is None else standing.state.told_name, event))
+        metadata = self._world.metadata()
+        self.tried.add(Pair(ABSENT if metadata is None else metadata.state.kafka_name, event))
 
     def _note(self, shard: TransactionShard, command: Any, moment: Moment) -> None:
-        if isinstance(command, LookRound):
+        if isinstance(command, RunTimeoutScan):
             for one in shard.transactions.values():
-                due = _rounds(one.standing, shard, moment)
-                self.tried.update(Pair(one.standing.state.told_name, event) for event in due)
+                due = _rounds(one.metadata, shard, moment)
+                self.tried.update(Pair(one.metadata.state.kafka_name, event) for event in due)
             return
         transaction = shard.transactions.get(getattr(command, "transactional_id", ""))
-        standing = None if transaction is None else transaction.standing
-        event = _event(command, standing)
+        metadata = None if transaction is None else transaction.metadata
+        event = _event(command, metadata)
         if event is not None:
-            self.tried.add(Pair(ABSENT if standing is None else standing.state.told_name, event))
+            self.tried.add(Pair(ABSENT if metadata is None else metadata.state.kafka_name, event))
 
 
-def _rounds(standing: Standing, shard: TransactionShard, moment: Moment) -> list[str]:
+def _rounds(metadata: TransactionMetadata, shard: TransactionShard, moment: Moment) -> list[str]:
     """What a round that is made now could do to a transaction, if it did not look at the state."""
     events = []
-    if moment.wall_ms - standing.update_ms > standing.timeout_ms:
+    if moment.wall_ms - metadata.update_ms > metadata.timeout_ms:
         events.append("time is out")
-    if moment.wall_ms - standing.update_ms >= shard._settings.transactional_id_expiration_ms:
+    if moment.wall_ms - metadata.update_ms >= shard._settings.transactional_id_expiration_ms:
         events.append("id expires")
     return events
 
 
-def _event(command: Any, standing: Standing | None) -> str | None:
+def _event(command: Any, metadata: TransactionMetadata | None) -> str | None:
     if isinstance(command, DescribeTransaction):
         return "describe"
     if isinstance(command, MarkersWritten):
         return "markers failed" if command.failed else "markers written"
-    name = _name(command, standing)
-    if name is None or standing is None or name == "init anew":
+    name = _name(command, metadata)
+    if name is None or metadata is None or name == "init anew":
         return name
-    return f"{name} {_producer(command, standing).value}"
+    return f"{name} {_producer(command, metadata).value}"
 
 
-def _name(command: Any, standing: Standing | None) -> str | None:
+def _name(command: Any, metadata: TransactionMetadata | None) -> str | None:
     if isinstance(command, InitProducer):
         return "init anew" if command.producer_id == -1 else "init"
     if isinstance(command, AddPartitions):
         return (
-            "add known" if standing is not None and standing.partitions.issuperset(command.partitions) else "add more"
+            "add known" if metadata is not None and metadata.partitions.issuperset(command.partitions) else "add more"
         )
     if isinstance(command, VerifyPartitions):
         return "verify"
@@ -163,9 +163,9 @@ def _name(command: Any, standing: Standing | None) -> str | None:
     return None
 
 
-def _producer(command: Any, standing: Standing) -> Producer:
-    if command.producer_id != standing.producer_id:
+def _producer(command: Any, metadata: TransactionMetadata) -> Producer:
+    if command.producer_id != metadata.producer_id:
         return Producer.OTHER_ID
-    if command.producer_epoch == standing.producer_epoch:
+    if command.producer_epoch == metadata.producer_epoch:
         return Producer.PRESENT
-    return Producer.BEFORE if command.producer_epoch == standing.producer_epoch - 1 else Producer.OTHER_EPOCH
+    return Producer.BEFORE if command.producer_epoch == metadata.producer_epoch - 1 else Producer.OTHER_EPOCH

@@ -1,9 +1,9 @@
-"""Partitions as far as transactions care: what producers and the coordinator wrote into them, in order."""
+"""A model of partitions for transactions: the data and markers written to them, in order."""
 
 from typing import NamedTuple
 
-from kwire.coordinator.transaction.markers import WriteMarkers
 from kwire.coordinator.transaction.states import TopicPartition
+from kwire.coordinator.transaction.write_markers import WriteMarkers
 
 
 class Data(NamedTuple):

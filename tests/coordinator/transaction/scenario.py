@@ -31,10 +31,10 @@ from kwire.coordinator.transaction.commands import (
     ProducerAnswer,
     VerifyPartitions,
 )
-from kwire.coordinator.transaction.coordinator import NamesTransaction
-from kwire.coordinator.transaction.markers import WriteMarkers
+from kwire.coordinator.transaction.coordinator import HasTransactionalId
 from kwire.coordinator.transaction.records import decode_record, encode_record
-from kwire.coordinator.transaction.states import Standing, State, TopicPartition
+from kwire.coordinator.transaction.states import State, TopicPartition, TransactionMetadata
+from kwire.coordinator.transaction.write_markers import WriteMarkers
 from kwire.errors import ErrorCode
 from tests.coordinator.transaction.pairs import Pair, Pairs
 from tests.coordinator.transaction.world import FIRST_FRESH_ID, World
@@ -114,9 +114,9 @@ class Scenario:
     def _write(self, wanted: str, epoch: int) -> None:
         """As if a coordinator before had left it so."""
         world = self._world
-        (state,) = (one for one in State if one.told_name == wanted)
+        (state,) = (one for one in State if one.kafka_name == wanted)
         is_open = state in (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT)
-        standing = Standing(
+        metadata = TransactionMetadata(
             state=state,
             producer_id=FIRST_FRESH_ID - 1,
             producer_epoch=epoch,
@@ -128,7 +128,7 @@ class Scenario:
             version=world.version,
         )
         shard = world.transactions.shard_of("x")
-        world.log.append(shard, [encode_record("x", standing, world.version)], world.clock.now_ms())
+        world.log.append(shard, [encode_record("x", metadata, world.version)], world.clock.now_ms())
         world.restart()
         world.transactions.load()
         world.timers.advance(100)
@@ -147,9 +147,9 @@ class Scenario:
         self._end(["-", wanted.removeprefix("Prepare").removeprefix("Complete").lower(), *present, *flag])
         if wanted.startswith("Complete"):
             world.mark()
-        now = world.standing()
+        now = world.metadata()
         assert now is not None
-        assert now.state.told_name == wanted
+        assert now.state.kafka_name == wanted
 
     def _advance(self, rest: list[str]) -> None:
         self._world.timers.advance(int(rest[0]))
@@ -182,8 +182,8 @@ class Scenario:
         self._world.version = int(rest[0])
 
     def _show(self, rest: list[str]) -> None:
-        for transactional_id, standing in sorted(self._world.durable().items()):
-            self._trace.append(f"{transactional_id} {_show_standing(standing)}")
+        for transactional_id, metadata in sorted(self._world.durable().items()):
+            self._trace.append(f"{transactional_id} {_show_standing(metadata)}")
         if not self._world.durable():
             self._trace.append("nothing")
 
@@ -199,7 +199,7 @@ class Scenario:
             producer_epoch=int(asked["epoch"]),
             failed=frozenset(_partitions(asked.get("failed", ""))),
         )
-        self._world.transactions._runtime.tell("x", command)
+        self._world.transactions._runtime.submit_internal("x", command)
 
     # Requests
 
@@ -270,14 +270,14 @@ class Scenario:
                 duration_ms=int(asked.get("duration", "-1")),
                 matches=None if prefix is None else lambda name: name.startswith(prefix),
             )
-            self._world.transactions.ask(command, lambda answer: found.extend(answer.transactions))
+            self._world.transactions.submit(command, lambda answer: found.extend(answer.transactions))
         self._trace.extend(f"{one.transactional_id} {one.producer_id} {one.state}" for one in sorted(found))
         if not found:
             self._trace.append("none")
 
     # Trace
 
-    def _ask_producer(self, name: str, command: Callable[[int], NamesTransaction[ProducerAnswer]]) -> None:
+    def _ask_producer(self, name: str, command: Callable[[int], HasTransactionalId[ProducerAnswer]]) -> None:
         def then(answer: ProducerAnswer) -> None:
             if answer.needs_producer_id:
                 self._trace.append(f"{self._world.now_ms} {name} needs a producer id")
@@ -285,7 +285,7 @@ class Scenario:
 
         self._ask(name, command(-1), then)
 
-    def _ask(self, name: str, command: NamesTransaction[Any], then: Callable[[Any], None] | None = None) -> None:
+    def _ask(self, name: str, command: HasTransactionalId[Any], then: Callable[[Any], None] | None = None) -> None:
         assert name not in self._open, f"{name} still waits for an answer"
         self._open.add(name)
 
@@ -298,7 +298,7 @@ class Scenario:
             self._note_appends()
             self._trace.append(f"{self._world.now_ms} {name} {_show_answer(answer)}")
 
-        self._world.transactions.ask(command, reply)
+        self._world.transactions.submit(command, reply)
 
     def _note_markers(self, effect: WriteMarkers) -> None:
         self._note_appends()
@@ -310,7 +310,7 @@ class Scenario:
         for key, value in self._world.log.take_appended():
             record = decode_record(key, value)
             assert record is not None
-            shown = "forgotten" if record.standing is None else _show_standing(record.standing)
+            shown = "forgotten" if record.metadata is None else _show_standing(record.metadata)
             self._trace.append(f"{self._world.now_ms} append {record.transactional_id} {shown}")
 
 
@@ -328,14 +328,14 @@ def _show_partitions(partitions: Any) -> str:
     return f"[{','.join(f'{topic}:{index}' for topic, index in sorted(partitions))}]"
 
 
-def _show_standing(standing: Standing) -> str:
-    parts = [standing.state.told_name, f"{standing.producer_id}/{standing.producer_epoch}"]
-    if standing.partitions:
-        parts.append(_show_partitions(standing.partitions))
-    if standing.previous_producer_id != standing.producer_id:
-        parts.append(f"before={standing.previous_producer_id}")
-    if standing.next_producer_id != -1:
-        parts.append(f"next={standing.next_producer_id}")
+def _show_standing(metadata: TransactionMetadata) -> str:
+    parts = [metadata.state.kafka_name, f"{metadata.producer_id}/{metadata.producer_epoch}"]
+    if metadata.partitions:
+        parts.append(_show_partitions(metadata.partitions))
+    if metadata.previous_producer_id != metadata.producer_id:
+        parts.append(f"before={metadata.previous_producer_id}")
+    if metadata.next_producer_id != -1:
+        parts.append(f"next={metadata.next_producer_id}")
     return " ".join(parts)
 
 

@@ -1,18 +1,18 @@
-"""Nobody can fill the memory, and a long round leaves others their turn."""
+"""Bounds of the transaction coordinator: memory, and long scans that run in chunks."""
 
 import pytest
 
-from kwire.broker.internal_records import KeyValue
 from kwire.coordinator import runtime
 from kwire.coordinator.decisions import Command, Moment, Result
-from kwire.coordinator.transaction import rounds, shard, transaction
+from kwire.coordinator.log_records import KeyValue
+from kwire.coordinator.transaction import shard, timeout_scans, transaction
 from kwire.coordinator.transaction.commands import (
     AddPartitions,
     DescribeTransaction,
     EndTransaction,
     InitProducer,
     ListTransactions,
-    LookRound,
+    RunTimeoutScan,
 )
 from kwire.coordinator.transaction.shard import TransactionShard
 from kwire.coordinator.transaction.states import State
@@ -134,9 +134,9 @@ def test_notes_of_deadlines_do_not_pile_up() -> None:
     assert len(one._wakes) <= 1
 
 
-@pytest.mark.parametrize("bound", ["PORTION_IDS_MAX", "PORTION_RECORDS_MAX"])
+@pytest.mark.parametrize("bound", ["CHUNK_IDS_MAX", "CHUNK_RECORDS_MAX"])
 def test_round_over_many_ids_is_made_in_portions(monkeypatch: pytest.MonkeyPatch, bound: str) -> None:
-    monkeypatch.setattr(rounds, bound, 3)
+    monkeypatch.setattr(timeout_scans, bound, 3)
     world = World(abort_timed_out_interval_ms=5_000)
     names = names_of_one_shard(world, 10)
     for name in names:
@@ -146,7 +146,7 @@ def test_round_over_many_ids_is_made_in_portions(monkeypatch: pytest.MonkeyPatch
 
     def counted(machine: TransactionShard, command: object, moment: Moment) -> Result:
         result = step(machine, command, moment)  # type: ignore[arg-type]
-        if isinstance(command, LookRound):
+        if isinstance(command, RunTimeoutScan):
             portions.append(len(result.records))
         return result
 
@@ -154,11 +154,11 @@ def test_round_over_many_ids_is_made_in_portions(monkeypatch: pytest.MonkeyPatch
     world.timers.advance(5_100)
     assert sum(portions) == 10
     assert max(portions) == 3
-    assert {world.standing(name).state for name in names} == {State.PREPARE_ABORT}  # type: ignore[union-attr]
+    assert {world.metadata(name).state for name in names} == {State.PREPARE_ABORT}  # type: ignore[union-attr]
 
 
 def test_batch_of_a_round_is_not_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "PORTION_BYTES_MAX", 100)
+    monkeypatch.setattr(timeout_scans, "CHUNK_BYTES_MAX", 100)
     world = World(abort_timed_out_interval_ms=5_000)
     for name in names_of_one_shard(world, 4):
         add(world, begun(world, name), *(("t" * 100, index) for index in range(5)))
@@ -215,7 +215,7 @@ def test_shard_that_cannot_be_loaded_is_tried_again_without_anybody_asking() -> 
     assert [effect.transactional_id for effect, _ in world.markers] == ["x"]
     world.mark()
     world.timers.advance(60_000)
-    assert world.standing().state is State.COMPLETE_ABORT  # type: ignore[union-attr]
+    assert world.metadata().state is State.COMPLETE_ABORT  # type: ignore[union-attr]
 
 
 def test_closing_ends_loading_and_waiting() -> None:
@@ -253,4 +253,4 @@ def test_transaction_can_be_ended_however_long_the_names_of_its_partitions_are(m
             error = add(world, producer, *((f"{number:0240d}", 0) for number in range(start, start + 250)))
             assert error in ([ErrorCode.NONE], [ErrorCode.TRANSACTION_ABORTABLE])
     world.timers.advance(60_000)
-    assert {world.standing(name).state for name in names} == {State.PREPARE_ABORT}  # type: ignore[union-attr]
+    assert {world.metadata(name).state for name in names} == {State.PREPARE_ABORT}  # type: ignore[union-attr]

@@ -1,15 +1,15 @@
-"""Writing markers: nothing that goes wrong in one partition keeps the others, or the transaction, waiting."""
+"""Writing markers: an error in one partition delays neither the others nor the transaction."""
 
 from collections.abc import Callable, Collection
 from typing import Any
 
 import pytest
 
-from kwire.broker.turns import OPENS_PER_TURN
-from kwire.coordinator.transaction import marker_writing
-from kwire.coordinator.transaction.marker_writing import Marker, Markers, Written
-from kwire.coordinator.transaction.markers import WriteMarkers
+from kwire.broker.chunked_answers import OPENS_PER_CHUNK
+from kwire.coordinator.transaction import marker_appender
+from kwire.coordinator.transaction.marker_appender import MarkerAppender, TransactionMarker, Written
 from kwire.coordinator.transaction.states import TopicPartition
+from kwire.coordinator.transaction.write_markers import WriteMarkers
 from kwire.errors import ErrorCode
 
 
@@ -38,21 +38,21 @@ def order(count: int) -> WriteMarkers:
     )
 
 
-def markers(turns: list[Callable[[], None]]) -> Markers:
+def markers(turns: list[Callable[[], None]]) -> MarkerAppender:
     topics: Any = _Topics()
     groups: Any = None
-    return Markers(topics, groups, turns.append)
+    return MarkerAppender(topics, groups, turns.append)
 
 
 def test_partition_that_breaks_down_in_a_later_turn_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(marker_writing, "MARKERS_PER_TURN", 1)
+    monkeypatch.setattr(marker_appender, "MARKERS_PER_CHUNK", 1)
 
-    def write(self: Markers, place: TopicPartition, marker: Marker, written: Written) -> None:
+    def write(self: MarkerAppender, place: TopicPartition, marker: TransactionMarker, written: Written) -> None:
         if place == ("t", 2):
             raise OSError
         written(ErrorCode.NONE)
 
-    monkeypatch.setattr(Markers, "write", write)
+    monkeypatch.setattr(MarkerAppender, "write", write)
     turns: list[Callable[[], None]] = []
     told: list[Collection[TopicPartition]] = []
     markers(turns).write_all(order(5), told.append)
@@ -64,15 +64,15 @@ def test_partition_that_breaks_down_in_a_later_turn_is_told(monkeypatch: pytest.
 def test_logs_that_have_to_be_opened_leave_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     count = 0
 
-    def write(self: Markers, place: TopicPartition, marker: Marker, written: Written) -> None:
+    def write(self: MarkerAppender, place: TopicPartition, marker: TransactionMarker, written: Written) -> None:
         nonlocal count
         count += 1
         written(ErrorCode.NONE)
 
-    monkeypatch.setattr(Markers, "write", write)
+    monkeypatch.setattr(MarkerAppender, "write", write)
     turns: list[Callable[[], None]] = []
     markers(turns).write_all(order(100), lambda failed: None)
-    assert count == OPENS_PER_TURN
+    assert count == OPENS_PER_CHUNK
     while turns:
         turns.pop()()
     assert count == 100

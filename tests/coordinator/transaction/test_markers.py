@@ -1,4 +1,4 @@
-"""How the door deals with those who write markers."""
+"""The transaction coordinator and its marker writer."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from kwire.coordinator.transaction.commands import AddPartitions, EndTransaction, InitProducer
-from kwire.coordinator.transaction.markers import MarkersDone, WriteMarkers
 from kwire.coordinator.transaction.states import State
+from kwire.coordinator.transaction.write_markers import MarkersDone, WriteMarkers
 from kwire.errors import ErrorCode, KafkaError
 from tests.coordinator.transaction.world import World
 
@@ -26,9 +26,9 @@ def end(world: World) -> list[Any]:
 
 
 def state(world: World) -> State:
-    standing = world.standing()
-    assert standing is not None
-    return standing.state
+    metadata = world.metadata()
+    assert metadata is not None
+    return metadata.state
 
 
 def test_writer_that_breaks_down_is_asked_again(world: World) -> None:
@@ -57,7 +57,7 @@ def test_writer_that_is_done_at_once(world: World) -> None:
 
     world.on_markers = write
     command = EndTransaction(transactional_id="x", producer_id=1, producer_epoch=0, is_commit=True, is_v2=True)
-    world.transactions.ask(command, lambda answer: order.append(answer.error.name))
+    world.transactions.submit(command, lambda answer: order.append(answer.error.name))
     assert order == ["NONE", "markers"]
     assert state(world) is State.COMPLETE_COMMIT
 
@@ -98,7 +98,7 @@ def test_what_was_added_is_written_before_the_marker(world: World) -> None:
 
     def ask(command: AddPartitions | EndTransaction, name: str) -> None:
         append: Callable[[Any], None] = lambda answer: order.append(name)  # noqa: E731
-        world.transactions.ask(command, append)
+        world.transactions.submit(command, append)
 
     ask(
         AddPartitions(transactional_id="x", producer_id=1, producer_epoch=0, partitions=[("t", 1)], is_v2=True),

@@ -1,4 +1,4 @@
-"""Whatever producers, time, the log, partitions and power cuts do, a transaction ends in one way, and as was told."""
+"""Random histories of transactions: every transaction has one outcome, the one that was answered."""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,9 +16,9 @@ from kwire.coordinator.transaction.commands import (
     ProducerAnswer,
     VerifyPartitions,
 )
-from kwire.coordinator.transaction.coordinator import NamesTransaction
-from kwire.coordinator.transaction.markers import WriteMarkers
+from kwire.coordinator.transaction.coordinator import HasTransactionalId
 from kwire.coordinator.transaction.states import State, TopicPartition
+from kwire.coordinator.transaction.write_markers import WriteMarkers
 from kwire.errors import ErrorCode, KafkaError
 from tests.coordinator.transaction.partitions import Data, Partitions
 from tests.coordinator.transaction.world import SHARD_COUNT, World
@@ -79,7 +79,7 @@ class TransactionHistory(RuleBasedStateMachine):
 
     # Asking
 
-    def ask(self, producer: Producer, command: NamesTransaction[Any], then: Callable[[Any], None]) -> None:
+    def ask(self, producer: Producer, command: HasTransactionalId[Any], then: Callable[[Any], None]) -> None:
         life, answers = self.life, []
         producer.is_asking = True
 
@@ -90,7 +90,7 @@ class TransactionHistory(RuleBasedStateMachine):
                 producer.is_asking = False
                 then(answer)
 
-        self.world.transactions.ask(command, reply)
+        self.world.transactions.submit(command, reply)
 
     def idle(self, slot: int) -> Producer | None:
         """The producer, if it may begin something; one that has no epoch asks for one first."""
@@ -156,12 +156,12 @@ class TransactionHistory(RuleBasedStateMachine):
 
     def markers_asked(self, effect: WriteMarkers) -> None:
         """Noted here and looked at later: the door catches whatever a writer of markers raises."""
-        standing = self.world.committed_standing(effect.transactional_id)
+        metadata = self.world.committed_standing(effect.transactional_id)
         is_safe = (
-            standing is not None
-            and standing.state is (State.PREPARE_COMMIT if effect.is_commit else State.PREPARE_ABORT)
-            and (standing.producer_id, standing.producer_epoch) == (effect.producer_id, effect.producer_epoch)
-            and effect.partitions <= standing.partitions
+            metadata is not None
+            and metadata.state is (State.PREPARE_COMMIT if effect.is_commit else State.PREPARE_ABORT)
+            and (metadata.producer_id, metadata.producer_epoch) == (effect.producer_id, effect.producer_epoch)
+            and effect.partitions <= metadata.partitions
         )
         if not is_safe:
             self.told_too_early.append(effect)
@@ -333,9 +333,9 @@ class TransactionHistory(RuleBasedStateMachine):
 
     @invariant()
     def only_open_or_prepared_transactions_have_partitions(self) -> None:
-        for standing in self.world.durable().values():
-            is_open = standing.state is State.ONGOING or standing.state.is_prepared
-            assert bool(standing.partitions) == is_open
+        for metadata in self.world.durable().values():
+            is_open = metadata.state is State.ONGOING or metadata.state.is_prepared
+            assert bool(metadata.partitions) == is_open
 
     def teardown(self) -> None:
         """In the end everybody is answered, and every transaction has ended in every partition."""
@@ -347,9 +347,9 @@ class TransactionHistory(RuleBasedStateMachine):
             self.world.timers.advance(1_000)
         assert not any(producer.is_asking for producer in self.producers)
         assert self.world.transactions.waiting_count() == 0
-        for standing in self.world.durable().values():
-            assert standing.state is not State.ONGOING
-            assert not standing.state.is_prepared
+        for metadata in self.world.durable().values():
+            assert metadata.state is not State.ONGOING
+            assert not metadata.state.is_prepared
         for transaction, fates in self.partitions.fates().items():
             assert len(fates) == 1
             assert fates != {None}, "readers wait for ever"

@@ -1,9 +1,9 @@
-"""What transactions look like on disk: the bytes are Kafka's."""
+"""Records of transactions have Kafka's bytes."""
 
 import pytest
 
 from kwire.coordinator.transaction.records import decode_record, encode_record
-from kwire.coordinator.transaction.states import Standing, State
+from kwire.coordinator.transaction.states import State, TransactionMetadata
 from kwire.wire.errors import WireError
 
 KEY = bytes.fromhex("0000" + "000b6f76343930333139303532")
@@ -11,7 +11,7 @@ NAME = "ov490319052"
 START_MS = 1_794_865_389_680
 
 # As Apache Kafka 4.3.1 wrote them: a new producer, the end of a transaction whose producer goes on with another id.
-EMPTY = Standing(
+EMPTY = TransactionMetadata(
     state=State.EMPTY,
     producer_id=7,
     producer_epoch=0,
@@ -19,7 +19,7 @@ EMPTY = Standing(
     timeout_ms=60_000,
     update_ms=1_794_865_339_838,
 )
-PREPARED = Standing(
+PREPARED = TransactionMetadata(
     state=State.PREPARE_COMMIT,
     producer_id=297,
     producer_epoch=32_767,
@@ -31,7 +31,7 @@ PREPARED = Standing(
     update_ms=START_MS + 1,
     version=2,
 )
-COMPLETE = Standing(
+COMPLETE = TransactionMetadata(
     state=State.COMPLETE_COMMIT,
     producer_id=298,
     producer_epoch=0,
@@ -55,12 +55,12 @@ BY_KAFKA = [
 ]
 
 
-@pytest.mark.parametrize(("standing", "value"), BY_KAFKA, ids=lambda one: str(getattr(one, "state", "")))
-def test_records_are_those_of_kafka(standing: Standing, value: str) -> None:
-    assert encode_record(NAME, standing, 2) == (KEY, bytes.fromhex(value))
+@pytest.mark.parametrize(("metadata", "value"), BY_KAFKA, ids=lambda one: str(getattr(one, "state", "")))
+def test_records_are_those_of_kafka(metadata: TransactionMetadata, value: str) -> None:
+    assert encode_record(NAME, metadata, 2) == (KEY, bytes.fromhex(value))
     record = decode_record(KEY, bytes.fromhex(value))
     assert record is not None
-    assert (record.transactional_id, record.standing) == (NAME, standing)
+    assert (record.transactional_id, record.metadata) == (NAME, metadata)
 
 
 def test_before_version_one_what_tagged_fields_hold_is_not_stored() -> None:
@@ -69,9 +69,9 @@ def test_before_version_one_what_tagged_fields_hold_is_not_stored() -> None:
     assert value[:2] == b"\x00\x00"
     record = decode_record(key, value)
     assert record is not None
-    assert record.standing is not None
-    assert record.standing.partitions == PREPARED.partitions
-    assert (record.standing.previous_producer_id, record.standing.next_producer_id, record.standing.version) == (
+    assert record.metadata is not None
+    assert record.metadata.partitions == PREPARED.partitions
+    assert (record.metadata.previous_producer_id, record.metadata.next_producer_id, record.metadata.version) == (
         -1,
         -1,
         0,
@@ -79,7 +79,7 @@ def test_before_version_one_what_tagged_fields_hold_is_not_stored() -> None:
 
 
 def test_partitions_are_stored_by_topic() -> None:
-    standing = Standing(
+    metadata = TransactionMetadata(
         state=State.ONGOING,
         producer_id=1,
         producer_epoch=0,
@@ -87,9 +87,9 @@ def test_partitions_are_stored_by_topic() -> None:
         partitions=frozenset({("b", 2), ("a", 1), ("b", 0)}),
         update_ms=1,
     )
-    record = decode_record(*encode_record("x", standing, 2))
+    record = decode_record(*encode_record("x", metadata, 2))
     assert record is not None
-    assert record.standing == standing
+    assert record.metadata == metadata
 
 
 def test_tombstone_forgets_the_id() -> None:
@@ -97,7 +97,7 @@ def test_tombstone_forgets_the_id() -> None:
     assert (key, value) == (KEY, None)
     record = decode_record(key, value)
     assert record is not None
-    assert record.standing is None
+    assert record.metadata is None
 
 
 def test_record_of_an_unknown_type_is_left_alone() -> None:

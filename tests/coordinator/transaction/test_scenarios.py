@@ -1,4 +1,4 @@
-"""Every scenario leaves the trace its file says. `KWIRE_RERECORD=1` writes the traces anew, to review as a diff."""
+"""Every scenario produces the trace in its file. `KWIRE_RERECORD=1` rewrites the traces, to review as a diff."""
 
 import os
 from pathlib import Path

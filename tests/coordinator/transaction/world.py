@@ -1,15 +1,15 @@
-"""A world for the transaction coordinator in which nothing happens by itself: the log can lose what is not committed,
-and markers are written when a test says so."""
+"""A deterministic environment for the transaction coordinator: the log can lose uncommitted records, and markers are
+written when a test says so."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from kwire.broker.internal_records import KeyValue
-from kwire.coordinator.transaction.coordinator import NamesTransaction, TransactionCoordinator
-from kwire.coordinator.transaction.markers import MarkersDone, WriteMarkers
+from kwire.coordinator.log_records import KeyValue
+from kwire.coordinator.transaction.coordinator import HasTransactionalId, TransactionCoordinator
 from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.coordinator.transaction.shard import TransactionShard
-from kwire.coordinator.transaction.states import Standing, TopicPartition
+from kwire.coordinator.transaction.states import TopicPartition, TransactionMetadata
+from kwire.coordinator.transaction.write_markers import MarkersDone, WriteMarkers
 from kwire.errors import KafkaError
 from tests.coordinator.world import MemoryLog, Timers
 from tests.support.clock import ManualClock
@@ -24,6 +24,9 @@ class LosableLog(MemoryLog):
     def __init__(self) -> None:
         super().__init__()
         self.committed: dict[int, int] = {}
+
+    def committed_offset(self, shard: int) -> int:
+        return self.committed.get(shard, 0)
 
     def on_committed(self, shard: int, offset: int, call: Callable[[KafkaError | None], None]) -> None:
         def told(error: KafkaError | None) -> None:
@@ -119,32 +122,32 @@ class World:
         self.log.settle()
         self.transactions = self._build()
 
-    def standing(self, transactional_id: str = "x") -> Standing | None:
+    def metadata(self, transactional_id: str = "x") -> TransactionMetadata | None:
         for shard in self.transactions.shards():
             found = shard.transactions.get(transactional_id)
             if found is not None:
-                return found.standing
+                return found.metadata
         return None
 
-    def committed_standing(self, transactional_id: str) -> Standing | None:
+    def committed_standing(self, transactional_id: str) -> TransactionMetadata | None:
         """Where the id would stand after a power cut that takes all it can."""
         index = self.transactions.shard_of(transactional_id)
         shard = TransactionShard(self.settings, lambda: self.version)
         for key, value in self.log.key_values(index)[: self.log.committed.get(index, 0)]:
             shard.apply(key, value)
         found = shard.transactions.get(transactional_id)
-        return None if found is None else found.standing
+        return None if found is None else found.metadata
 
-    def ask(self, command: NamesTransaction[Any]) -> list[Any]:
+    def ask(self, command: HasTransactionalId[Any]) -> list[Any]:
         """The list fills when the answer comes."""
         answers: list[Any] = []
-        self.transactions.ask(command, answers.append)
+        self.transactions.submit(command, answers.append)
         return answers
 
-    def durable(self) -> dict[str, Standing]:
+    def durable(self) -> dict[str, TransactionMetadata]:
         return durable(self.transactions.shards())
 
-    def replayed(self) -> dict[str, Standing]:
+    def replayed(self) -> dict[str, TransactionMetadata]:
         """What a coordinator that starts now would know."""
         shards = []
         for index in self.log.shards:
@@ -155,5 +158,5 @@ class World:
         return durable(shards)
 
 
-def durable(shards: Iterable[TransactionShard]) -> dict[str, Standing]:
-    return {one.transactional_id: one.standing for shard in shards for one in shard.transactions.values()}
+def durable(shards: Iterable[TransactionShard]) -> dict[str, TransactionMetadata]:
+    return {one.transactional_id: one.metadata for shard in shards for one in shard.transactions.values()}

@@ -1,4 +1,4 @@
-"""Commits under way: topics that cannot take them, disks that do not answer, and what is told to those who wait."""
+"""The commit pipeline: topics that cannot be written to, disks that hang, and the outcomes of waiting commits."""
 
 import asyncio
 from pathlib import Path
@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from kwire.broker.partition import Partition
-from kwire.broker.store import committing
-from kwire.broker.store.commit import Commit, Outcome, Plan
-from kwire.broker.store.committing import Committing
-from kwire.broker.store.journal import (
+from kwire.errors import ErrorCode, KafkaError, WrongExpectedVersion
+from kwire.streams.event_store import commit_pipeline as commit_pipeline
+from kwire.streams.event_store.commit_pipeline import CommitPipeline
+from kwire.streams.event_store.journal import (
     JournalPart,
     NewRecord,
     commits_in,
@@ -17,12 +17,12 @@ from kwire.broker.store.journal import (
     encode_value,
     journal_batch,
 )
-from kwire.errors import ErrorCode, KafkaError, WrongExpectedVersion
-from storage.batch import BatchHeader
+from kwire.streams.event_store.pending_commit import Commit, CommitGroup, Outcome
+from storage.batch.record_batch import BatchHeader
 from storage.errors import CorruptBatch, DiskFailure, StorageError
-from storage.log import Appended
-from storage.verify import verify_segment
-from storage.verify_folder import plan_folder
+from storage.log.log import Appended
+from storage.recovery.verify import verify_segment
+from storage.recovery.verify_folder import plan_folder
 from tests.support.batches import UnsyncedFiles, make_batch
 from tests.support.event_store import all_events, draft, drafts, journal_of, payloads_of
 from tests.support.events import SyncLater
@@ -32,12 +32,12 @@ from tests.support.partition_log import log_of
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(committing, "LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(committing, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(commit_pipeline, "DEADLINE_CHECK_SECONDS", 0.01)
+    monkeypatch.setattr(commit_pipeline, "RETRY_SECONDS", 0.01)
 
 
 class FullOnce:
-    """A disk that is full for one topic until it is told otherwise."""
+    """A disk that is full for one topic until the test changes it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         self.is_full = True
@@ -107,7 +107,7 @@ async def test_a_disk_that_does_not_answer_holds_up_the_next_group_and_nobody_fo
         while not third.done():
             syncs.run()
             await asyncio.sleep(0)
-        # The second was never written: it waited behind the first, and its time was over.
+        # The second was never written: its deadline passed while it waited for the first.
         assert payloads_of(orders) == [1, 3]
 
 
@@ -124,7 +124,7 @@ async def test_a_topic_that_is_deleted_meanwhile_takes_nothing_with_it(tmp_path:
         await asyncio.sleep(0)
         await node.topics.delete(gone)
         syncs.run()
-        # It was committed before the topic went, so its publisher is told so.
+        # It was committed before the topic was deleted, so its publisher gets a success.
         assert [str(one) for one in await waiting] == ["gone-1", "stays-1"]
         with pytest.raises(KafkaError) as caught:
             await later
@@ -147,7 +147,7 @@ async def test_a_stop_answers_what_waits_and_takes_nothing_more(node: QuietNode)
 @in_loop
 async def test_too_much_that_waits_is_refused(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
     await node.create_event_topic("orders")
-    monkeypatch.setattr(committing, "WAITING_COMMITS_MAX", 3)
+    monkeypatch.setattr(commit_pipeline, "WAITING_COMMITS_MAX", 3)
     calls = (node.event_store.publish([draft("orders", n)]) for n in range(5))
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert [isinstance(one, KafkaError) for one in outcomes] == [False, False, False, True, True]
@@ -164,7 +164,7 @@ async def test_a_journal_that_cannot_be_used_ends_commits_and_not_the_server(
     async def fail(*_: object) -> None:
         raise StorageError("it cannot be read")
 
-    monkeypatch.setattr(committing, "repair", fail)
+    monkeypatch.setattr(commit_pipeline, "recover_topics", fail)
     await node.event_store.open()
     with pytest.raises(KafkaError) as caught:
         await node.event_store.publish([draft("orders", 2)])
@@ -175,16 +175,16 @@ async def test_a_journal_that_cannot_be_used_ends_commits_and_not_the_server(
 async def test_many_that_are_refused_are_told_in_portions(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
     orders = await node.create_event_topic("orders")
     await node.event_store.publish([draft("orders", -1)])
-    monkeypatch.setattr(committing, "GROUP_COMMITS_MAX", 2)
+    monkeypatch.setattr(commit_pipeline, "GROUP_COMMITS_MAX", 2)
     told: list[int] = []
-    fill = Committing._fill
+    fill = CommitPipeline._fill
 
-    def counted(self: Committing, plan: Plan) -> list[tuple[Commit, Outcome]]:
+    def counted(self: CommitPipeline, plan: CommitGroup) -> list[tuple[Commit, Outcome]]:
         refused = fill(self, plan)
         told.append(len(refused))
         return refused
 
-    monkeypatch.setattr(Committing, "_fill", counted)
+    monkeypatch.setattr(CommitPipeline, "_fill", counted)
     calls = (node.event_store.publish([draft("orders", n, expected_version=7)]) for n in range(9))
     outcomes = await asyncio.gather(*calls, return_exceptions=True)
     assert all(isinstance(one, WrongExpectedVersion) for one in outcomes)
@@ -196,10 +196,10 @@ async def test_many_that_are_refused_are_told_in_portions(node: QuietNode, monke
 async def test_large_groups_are_divided(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
     orders = await node.create_event_topic("orders")
     await node.event_store.publish([draft("orders", -1)])
-    monkeypatch.setattr(committing, "GROUP_EVENTS_MAX", 10)
-    before = node.event_store.committing.group_count
+    monkeypatch.setattr(commit_pipeline, "GROUP_EVENTS_MAX", 10)
+    before = node.event_store.pipeline.group_count
     await asyncio.gather(*(node.event_store.publish([draft("orders", n)] * 4) for n in range(10)))
-    assert node.event_store.committing.group_count - before == 5
+    assert node.event_store.pipeline.group_count - before == 5
     assert len(payloads_of(orders)) == 41
 
 
@@ -220,14 +220,14 @@ async def test_the_journal_is_a_sound_log_to_those_who_verify_it(node: QuietNode
     assert all_events(node.event_store, node.topics) == found
 
 
-# --- what is written
+# --- the format of the journal
 
 
 def test_a_commit_is_read_as_it_was_written() -> None:
     parts = [JournalPart(bytes([n]) * 16, 10 * n, bytes(make_batch(n + 1))) for n in range(3)]
     value = bytes(encode_value(77, parts, [0, 1, 2, 1, 2, 2]))
     read = decode_value(5, b"key", value)
-    assert (read.position, read.mark, list(read.order), read.key) == (5, 77, [0, 1, 2, 1, 2, 2], b"key")
+    assert (read.position, read.checkpoint, list(read.order), read.key) == (5, 77, [0, 1, 2, 1, 2, 2], b"key")
     assert [(one.topic_id, one.base_offset, bytes(one.batch)) for one in read.parts] == parts
     for size in range(len(value)):
         with pytest.raises(CorruptBatch):

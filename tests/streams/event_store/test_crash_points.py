@@ -1,7 +1,6 @@
-"""A crash at any call to the operating system, by kill or by power cut: every commit is wholly there or wholly absent.
+"""A crash at any system call, by kill or power failure: every commit is either complete or absent.
 
-The runs are random and named by a seed; KWIRE_TEST_SEED repeats them. That the check can
-fail is shown by planting the mistakes it is there for.
+The runs are random and named by a seed; KWIRE_TEST_SEED repeats them. Planted mistakes show that the check can fail.
 """
 
 import time
@@ -10,19 +9,19 @@ from random import Random
 
 import pytest
 
-import kwire.broker.store.committing
-import kwire.broker.store.journal
-import kwire.broker.store.repair
-import kwire.broker.store.sync_mark
-import storage.log
+import kwire.streams.event_store.commit_pipeline
+import kwire.streams.event_store.journal
+import kwire.streams.event_store.recovery
+import kwire.streams.event_store.sync_checkpoint
+import storage.log.log
 from kwire.broker.partition import Partition
-from kwire.broker.store.commit import Plan
-from kwire.broker.store.committing import Committing
-from kwire.broker.store.journal import batches_from
-from kwire.broker.store.repair import Repaired
-from kwire.broker.topics import Topic, Topics
+from kwire.broker.topics.topics import Topic, Topics
 from kwire.errors import KafkaError
-from storage.format import MAGIC
+from kwire.streams.event_store.commit_pipeline import CommitPipeline
+from kwire.streams.event_store.journal import batches_from
+from kwire.streams.event_store.pending_commit import CommitGroup
+from kwire.streams.event_store.recovery import RecoveryResult
+from storage.batch.format import MAGIC
 from tests.end_to_end.seeds import announced_seed
 from tests.support.effort import repetitions
 from tests.support.event_world import EventPlan, EventWorld
@@ -37,15 +36,17 @@ TRACE_PLAN = EventPlan(steps=25, lives=1)
 
 @pytest.fixture(autouse=True)
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a few kilobytes do what takes megabytes otherwise."""
-    monkeypatch.setattr(storage.log, "CHECKPOINT_INTERVAL_BYTES", 3_000)
-    monkeypatch.setattr(kwire.broker.store.sync_mark, "MARK_BYTES", 4_000)
-    monkeypatch.setattr(kwire.broker.store.sync_mark.SyncMark.begin_if_due, "__defaults__", (4_000,))
+    """Lower the bounds from megabytes to kilobytes."""
+    monkeypatch.setattr(storage.log.log, "CHECKPOINT_INTERVAL_BYTES", 3_000)
+    monkeypatch.setattr(kwire.streams.event_store.sync_checkpoint, "CHECKPOINT_BYTES", 4_000)
+    monkeypatch.setattr(
+        kwire.streams.event_store.sync_checkpoint.SyncCheckpoint.request_syncs_if_due, "__defaults__", (4_000,)
+    )
 
 
 def run_seeds(first: int, crashes: int, plan: EventPlan) -> None:
     started_at = time.monotonic()
-    crash_count = call_count = repaired_count = acknowledged_count = 0
+    crash_count = call_count = recovered_count = acknowledged_count = 0
     seed = first
     while crash_count < crashes:
         world = EventWorld(seed, plan)
@@ -56,13 +57,13 @@ def run_seeds(first: int, crashes: int, plan: EventPlan) -> None:
             raise
         crash_count += world.crash_count
         call_count += world.call_count
-        repaired_count += world.repaired_count
+        recovered_count += world.recovered_count
         acknowledged_count += sum(one.is_acknowledged for one in world.asked.values())
         seed += 1
-    assert repaired_count
+    assert recovered_count
     print(
         f"{crash_count} crashes in {seed - first} runs, {call_count} calls, {acknowledged_count} acknowledged commits, "
-        f"{repaired_count} events repaired, none lost; {time.monotonic() - started_at:.1f} s"
+        f"{recovered_count} events repaired, none lost; {time.monotonic() - started_at:.1f} s"
     )
 
 
@@ -116,45 +117,45 @@ def crash_everywhere(is_power_cut: bool) -> int:
 
 
 def applies_before_the_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Topics get their events before the journal is on disk."""
-    write = Committing._write
+    """Events are appended to topics before the journal is on disk."""
+    write = CommitPipeline._write
 
-    def hasty(self: Committing, plan: Plan, journal: Partition) -> None:
+    def hasty(self: CommitPipeline, plan: CommitGroup, journal: Partition) -> None:
         write(self, plan, journal)
         if self._group is plan:
-            self._written(None)
+            self._on_journal_synced(None)
             self._group = plan
 
-    def written(self: Committing, error: KafkaError | None) -> None:
+    def written(self: CommitPipeline, error: KafkaError | None) -> None:
         if self._group is not None and not self._group.commits[0].left:
             self._group = None
-            self._begin_soon()
+            self._schedule_group()
         else:
             real(self, error)
 
-    real = Committing._written
-    monkeypatch.setattr(Committing, "_write", hasty)
-    monkeypatch.setattr(Committing, "_written", written)
+    real = CommitPipeline._on_journal_synced
+    monkeypatch.setattr(CommitPipeline, "_write", hasty)
+    monkeypatch.setattr(CommitPipeline, "_on_journal_synced", written)
 
 
 def repairs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def nothing(*_: object) -> Repaired:
-        return Repaired(0, {})
+    async def nothing(*_: object) -> RecoveryResult:
+        return RecoveryResult(0, {})
 
-    monkeypatch.setattr(kwire.broker.store.committing, "repair", nothing)
+    monkeypatch.setattr(kwire.streams.event_store.commit_pipeline, "recover_topics", nothing)
 
 
 def marks_without_a_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The mark says that topics are on disk which are not."""
-    monkeypatch.setattr(kwire.broker.store.sync_mark, "_is_synced", lambda partition, end: True)
-    # Else the whole journal would be read for those that are short.
+    """The checkpoint covers events that are not on disk in their topics."""
+    monkeypatch.setattr(kwire.streams.event_store.sync_checkpoint, "_is_synced", lambda partition, end: True)
+    # Otherwise the whole journal would be read for topics that are too short.
     monkeypatch.setattr(
-        kwire.broker.store.repair, "batches_from", lambda journal, at: batches_from(journal, at) if at else ()
+        kwire.streams.event_store.recovery, "batches_from", lambda journal, at: batches_from(journal, at) if at else ()
     )
 
 
 def forgets_topic_ids(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A topic that was made again gets the events of the one before."""
+    """A topic that was created again gets the events of the deleted one."""
     get_by_id = Topics.get_by_id
     names: dict[bytes, str] = {}
 
@@ -182,10 +183,10 @@ def test_planted_mistakes_are_found(
         except (AssertionError, KafkaError) as error:
             print(f"{plant.__name__}: seed {seed}: {error}")
             return
-    raise AssertionError(f"nobody noticed in {PLANTED_RUNS_MAX} runs")
+    raise AssertionError(f"the mistake was not detected in {PLANTED_RUNS_MAX} runs")
 
 
 def test_batches_that_can_be_recognised_in_a_torn_record_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kwire.broker.store.journal, "_HIDDEN_MAGIC", MAGIC)
+    monkeypatch.setattr(kwire.streams.event_store.journal, "_HIDDEN_MAGIC", MAGIC)
     with pytest.raises(KafkaError, match="cannot be read"):
         crash_everywhere(is_power_cut=False)

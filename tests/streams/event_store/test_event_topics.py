@@ -1,15 +1,12 @@
-"""Topics of the event store: made with their schemas in one commit, found again, grown, deleted and made again."""
+"""Event topics: created with their schemas in one commit, found after a restart, extended, deleted, created again."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from kwire.broker.catalogue import SCHEMAS_PREFIX
-from kwire.broker.store import event_topics as event_topics_module
-from kwire.broker.store.event_topics import EventTopics
-from kwire.broker.store.schema_worker import SchemaWorker
-from kwire.broker.topics import NewTopic
+from kwire.broker.topics.catalogue import SCHEMAS_PREFIX
+from kwire.broker.topics.topics import NewTopic
 from kwire.errors import (
     ErrorCode,
     IncompatibleSchema,
@@ -19,6 +16,9 @@ from kwire.errors import (
     StreamError,
     TopicNotFound,
 )
+from kwire.streams.event_store import event_topics as event_topics_module
+from kwire.streams.event_store.event_topics import EventTopics
+from kwire.streams.event_store.schemas.worker import SchemaWorker
 from storage.errors import DiskFailure
 from tests.support.node import QuietNode, in_loop, run_here
 
@@ -125,7 +125,7 @@ async def test_a_topic_without_schemas_takes_nothing(node: QuietNode) -> None:
         node.event_topics.schemas(bare)
 
 
-# --- growth
+# --- evolution
 
 
 @in_loop
@@ -221,7 +221,7 @@ async def test_large_schemas_are_kept_compiled_in_smaller_numbers(
     assert list(topics._compiled) == [topic.topic_id for topic in made[2:]]
     await topics.evolve(made[3], [{"type": "more"}], is_whole=False)
     assert topics._compiled_bytes == sum(schemas.size_bytes for schemas, _ in topics._compiled.values())
-    # One that is larger than all that is kept serves all the same.
+    # Schemas larger than the whole cache work too.
     huge = await topics.create("huge", [{"type": "huge", "title": "x" * 5000}])
     assert topics.schemas(huge).types == ["huge"]
     assert not topics._compiled
@@ -230,7 +230,7 @@ async def test_large_schemas_are_kept_compiled_in_smaller_numbers(
 
 @in_loop
 async def test_only_so_many_schemas_wait_to_be_judged(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_topics_module, "JUDGING_MAX", 1)
+    monkeypatch.setattr(event_topics_module, "PENDING_VALIDATIONS_MAX", 1)
     going = asyncio.Event()
 
     async def wait(function: Any, *args: Any) -> Any:

@@ -1,20 +1,20 @@
-"""Idempotency keys that are remembered: so many, so much, and the newest of them."""
+"""Known idempotency keys: bounded in number and size, the newest are kept."""
 
 import pytest
 
-from kwire.broker.store import known_keys
-from kwire.broker.store.known_keys import Digest, KnownCommit, KnownKeys, Placed
+from kwire.streams.event_store import idempotency_keys as idempotency_keys
+from kwire.streams.event_store.idempotency_keys import Digest, IdempotencyKeys, KeyedCommit, StoredPart
 
 
-def commit(number: int = 0, events: int = 0) -> KnownCommit:
-    parts = [Placed(bytes([number]) * 16, 2**40 + number, 3), Placed(bytes(16), 0, 1)]
-    return KnownCommit(bytes(16), parts, [at % 2 for at in range(events)])
+def commit(number: int = 0, events: int = 0) -> KeyedCommit:
+    parts = [StoredPart(bytes([number]) * 16, 2**40 + number, 3), StoredPart(bytes(16), 0, 1)]
+    return KeyedCommit(bytes(16), parts, [at % 2 for at in range(events)])
 
 
 def test_what_is_remembered_is_found_as_it_was() -> None:
-    keys = KnownKeys()
-    keys.remember(b"a", commit(1, 7))
-    keys.remember(b"b", commit(2))
+    keys = IdempotencyKeys()
+    keys.add(b"a", commit(1, 7))
+    keys.add(b"b", commit(2))
     found = keys.find(b"a")
     assert found is not None
     assert (found.digest, found.parts, list(found.order)) == (bytes(16), commit(1).parts, [0, 1, 0, 1, 0, 1, 0])
@@ -25,24 +25,24 @@ def test_what_is_remembered_is_found_as_it_was() -> None:
 
 
 def test_the_oldest_go_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_keys, "KEYS_MAX", 3)
-    keys = KnownKeys()
+    monkeypatch.setattr(idempotency_keys, "KEYS_MAX", 3)
+    keys = IdempotencyKeys()
     for name in (b"a", b"b", b"c", b"a", b"d"):
-        keys.remember(name, commit())
+        keys.add(name, commit())
     assert [name for name in (b"a", b"b", b"c", b"d") if keys.find(name)] == [b"a", b"c", b"d"]
 
 
 def test_commits_of_thousands_of_events_take_no_more_than_all_may(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(known_keys, "KEYS_BYTES_MAX", 100_000)
-    keys = KnownKeys()
+    monkeypatch.setattr(idempotency_keys, "KEYS_BYTES_MAX", 100_000)
+    keys = IdempotencyKeys()
     for number in range(50):
-        keys.remember(b"%d" % number, commit(number, 10_000))
+        keys.add(b"%d" % number, commit(number, 10_000))
         assert keys.size_bytes <= 100_000
     assert len(keys) == 4
     assert keys.find(b"49") is not None
-    keys.remember(b"49", commit())
+    keys.add(b"49", commit())
     for number in range(50):
-        keys.remember(b"small-%d" % number, commit())
+        keys.add(b"small-%d" % number, commit())
     assert keys.find(b"49") is not None
 
 

@@ -1,15 +1,15 @@
-"""The journal and the topics beside what else happens to logs: retention of either, and moves between directories."""
+"""The journal and its topics under retention of either and moves between directories."""
 
 import asyncio
 from pathlib import Path
 
 import pytest
 
-from kwire.broker.retention import Retention
-from kwire.broker.store import sync_mark
-from kwire.broker.topics import Topic
+from kwire.broker.maintenance.retention import Retention
+from kwire.broker.topics.topics import Topic
 from kwire.errors import OffsetOutOfRange
-from tests.broker.test_moves import begin, idle, place, started
+from kwire.streams.event_store import sync_checkpoint
+from tests.broker.test_relocation import begin, idle, place, started
 from tests.support.batches import run_now
 from tests.support.event_store import all_events, draft, drafts, events_of, journal_of, payloads_of
 from tests.support.events import stream_of
@@ -45,13 +45,13 @@ async def test_retention_takes_old_events_from_the_journal_and_not_from_topics(
         for number in range(10):
             await node.event_store.publish(drafts(("a", [number, LARGE]), ("a", number)))
         node.clock.advance(2 * HOUR_MS)
-        # The topic has not been synced: a power cut would take from it what only the journal has.
+        # The topic has not been synced: after a power failure only the journal has its events.
         await retain(node)
         assert journal_of(node.topics).log_start_offset == 0
-        monkeypatch.setattr(sync_mark.SyncMark.begin_if_due, "__defaults__", (1000,))
+        monkeypatch.setattr(sync_checkpoint.SyncCheckpoint.request_syncs_if_due, "__defaults__", (1000,))
         await node.event_store.publish([draft("a", "new")])
         before = events_of(found(node, "a"))
-        mark = node.event_store.committing.mark.position
+        mark = node.event_store.pipeline.checkpoint.position
         assert mark > 0
         await retain(node)
         oldest = journal_of(node.topics).log_start_offset
@@ -77,10 +77,10 @@ async def test_a_topic_that_retention_has_emptied_goes_on_with_its_numbers(tmp_p
         node.clock.advance(2 * HOUR_MS)
         await retain(node)
         assert events_of(found(node, "a")) == []
-        # Repair reads the whole journal, and brings nothing of it back.
+        # Recovery reads the whole journal and adds nothing.
         node.restart()
         await node.event_store.open()
-        assert node.event_store.committing.mark.position == 0
+        assert node.event_store.pipeline.checkpoint.position == 0
         assert events_of(found(node, "a")) == []
         (following,) = await node.event_store.publish([draft("a", "next", expected_version=4)])
         assert str(following) == "a-6"
@@ -109,7 +109,7 @@ async def test_topics_and_the_journal_move_between_directories_while_events_come
         writers = [asyncio.ensure_future(publish(writer)) for writer in range(3)]
         for one in parts:
             await begin(node, one)
-        await idle(node.moves)
+        await idle(node.relocations)
         moved.set()
         await asyncio.gather(*writers)
         assert published

@@ -1,14 +1,11 @@
-"""Publishing: all or nothing over several topics, ids in request order, versions, keys, and one order of everything."""
+"""Publishing: atomic over several topics, ids in request order, versions, keys, and one global order."""
 
 import asyncio
 import json
 
 import pytest
 
-from kwire.broker.store.event_ids import EventId
-from kwire.broker.store.event_store import EVENTS_MAX, EventDraft
-from kwire.broker.store.journal import batches_from, commits_in
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
 from kwire.errors import (
     EventTooLarge,
     IdempotencyConflict,
@@ -18,6 +15,9 @@ from kwire.errors import (
     TopicNotFound,
     WrongExpectedVersion,
 )
+from kwire.streams.event_store.event_ids import EventId
+from kwire.streams.event_store.event_store import EVENTS_MAX, EventDraft
+from kwire.streams.event_store.journal import batches_from, commits_in
 from tests.support.event_store import all_events, draft, drafts, events_of, journal_of, payloads_of
 from tests.support.node import QuietNode, in_loop
 
@@ -98,9 +98,9 @@ async def test_global_positions_are_contiguous_and_in_request_order(node: QuietN
 async def test_many_calls_of_one_turn_share_one_batch_of_the_journal(node: QuietNode) -> None:
     (orders,) = await topics_of(node, "orders")
     await node.event_store.publish([draft("orders", -1)])
-    before = node.event_store.committing.group_count
+    before = node.event_store.pipeline.group_count
     ids = await asyncio.gather(*(node.event_store.publish([draft("orders", n)]) for n in range(100)))
-    assert node.event_store.committing.group_count - before == 1
+    assert node.event_store.pipeline.group_count - before == 1
     assert [one.offset for (one,) in ids] == list(range(1, 101))
     assert payloads_of(orders) == list(range(-1, 100))
 
@@ -148,7 +148,7 @@ async def test_what_comes_again_under_its_key_is_not_stored_twice(node: QuietNod
 @in_loop
 async def test_bounds_hold_before_anything_is_stored(node: QuietNode) -> None:
     await node.create_event_topic("small", max_message_bytes="2000")
-    with pytest.raises(InvalidEvent, match="there is no event"):
+    with pytest.raises(InvalidEvent, match="contains no events"):
         await node.event_store.publish([])
     with pytest.raises(InvalidEvent):
         await node.event_store.publish([draft("small")] * (EVENTS_MAX + 1))
@@ -205,7 +205,7 @@ def test_an_event_id_is_split_at_its_last_dash() -> None:
 
 @in_loop
 async def test_a_key_is_free_again_when_all_that_was_published_under_it_is_deleted(node: QuietNode) -> None:
-    """Else whoever reads them into a new topic, by their own ids, would be refused for as long as these are known."""
+    """Otherwise an import of them into a new topic under the same keys would be refused while the keys are known."""
     orders, _ = await topics_of(node, "orders", "users")
     both = drafts(("orders", 1), ("users", 2))
     await node.event_store.publish([draft("orders", 0)], idempotency_key="one")
@@ -215,7 +215,7 @@ async def test_a_key_is_free_again_when_all_that_was_published_under_it_is_delet
     for is_repeated in (False, True):
         stored = await node.event_store.store([draft("orders", 0)], idempotency_key="one")
         assert stored.is_repeated is is_repeated
-    # One of the topics has them still: they would be there twice.
+    # One of the topics still has them: they would be stored twice.
     with pytest.raises(KafkaError):
         await node.event_store.publish(both, idempotency_key="both")
     node.restart()

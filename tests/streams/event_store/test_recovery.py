@@ -1,4 +1,4 @@
-"""Repair at the start: topics are completed from the journal behind their own end, and nothing is brought back."""
+"""Recovery at the start: topics are completed from the journal after their own end; deleted events do not return."""
 
 import asyncio
 import shutil
@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker.adoption import Adoption
-from kwire.broker.store import sync_mark
-from kwire.broker.store.committing import MARK_KEY
-from kwire.broker.topics import Topic
+from kwire.broker.topics.adoption import Adoption
+from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode, KafkaError
-from storage.batch import check_batch
-from storage.checkpoint import Checkpoint, CheckpointFile
+from kwire.streams.event_store import sync_checkpoint
+from kwire.streams.event_store.commit_pipeline import CHECKPOINT_KEY
+from storage.batch.record_batch import check_batch
+from storage.recovery.checkpoint import Checkpoint, CheckpointFile
 from tests.support.batches import make_batch
 from tests.support.event_store import all_events, draft, drafts, events_of, journal_of, payloads_of
 from tests.support.node import QuietNode, in_loop
@@ -20,7 +20,7 @@ from tests.support.partition_log import log_of
 
 
 async def lose_end(node: QuietNode, name: str, offset: int) -> None:
-    """What a power cut does to a topic that was never synced."""
+    """The effect of a power failure on a topic that was never synced."""
     topic = found(node, name)
     log_of(topic.partitions[0]).truncate(offset)
     await reopen(node)
@@ -50,7 +50,7 @@ async def test_a_topic_that_lost_its_end_gets_it_back_from_the_journal(node: Qui
     before = events_of(found(node, "a")), events_of(found(node, "b"))
     await lose_end(node, "a", 5)
     assert (events_of(found(node, "a")), events_of(found(node, "b"))) == before
-    assert node.event_store.committing.repaired_count == 16  # the batch that holds offset 5 went as a whole
+    assert node.event_store.pipeline.recovered_count == 16  # the whole batch that holds offset 5 was lost
     [following] = await node.event_store.publish([draft("a", "next")])
     assert following.offset == 20
 
@@ -90,7 +90,7 @@ async def test_what_lies_below_the_log_start_is_not_brought_back(node: QuietNode
 async def test_a_batch_whose_beginning_was_deleted_is_brought_back_without_it(node: QuietNode) -> None:
     topic = await node.create_event_topic("a")
     await node.event_store.publish([draft("a", number) for number in range(6)])
-    # The power went when the new log start was durable and the records were not.
+    # The power failed when the new log start was durable and the records were not.
     log_of(topic.partitions[0]).truncate(0)
     directory = Path(log_of(topic.partitions[0]).directory)
     node.close()
@@ -106,7 +106,7 @@ async def test_a_batch_whose_beginning_was_deleted_is_brought_back_without_it(no
 
 
 def write_checkpoint(node: QuietNode, directory: Path, offset: int) -> None:
-    """Of a log without records that goes on at `offset`."""
+    """The checkpoint of a log without records that continues at `offset`."""
     file = CheckpointFile(str(directory), node.files)
     empty = Checkpoint(
         boot_id="",
@@ -115,7 +115,7 @@ def write_checkpoint(node: QuietNode, directory: Path, offset: int) -> None:
         offset=offset,
         segment_base=offset,
         position=0,
-        walk_from=offset,
+        scan_from=offset,
         max_timestamp=-1,
         first_timestamp=-1,
         created_ms=0,
@@ -149,25 +149,25 @@ async def test_bytes_damaged_behind_the_mark_are_cut_and_completed(node: QuietNo
 async def test_a_clean_stop_leaves_nothing_to_be_read(node: QuietNode) -> None:
     await filled(node)
     await node.event_store.close()
-    entry = node.metastore.get(MARK_KEY)
+    entry = node.metastore.get(CHECKPOINT_KEY)
     assert entry is not None
     assert entry.value == {"position": 30}
     await reopen(node)
-    assert node.event_store.committing.mark.position == 30
-    assert node.event_store.committing.repaired_count == 0
+    assert node.event_store.pipeline.checkpoint.position == 30
+    assert node.event_store.pipeline.recovered_count == 0
 
 
 @in_loop
 async def test_the_mark_moves_when_the_topics_are_synced_and_repair_begins_there(
     node: QuietNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync_mark.SyncMark.begin_if_due, "__defaults__", (1000,))
+    monkeypatch.setattr(sync_checkpoint.SyncCheckpoint.request_syncs_if_due, "__defaults__", (1000,))
     await filled(node)
-    assert 0 < node.event_store.committing.mark.position <= 30
+    assert 0 < node.event_store.pipeline.checkpoint.position <= 30
     topic = found(node, "a")
     assert topic.partitions[0].synced_offset > 0
     await reopen(node)
-    assert node.event_store.committing.mark.position > 0
+    assert node.event_store.pipeline.checkpoint.position > 0
     assert payloads_of(found(node, "b")) == list(range(10))
 
 
@@ -175,10 +175,10 @@ async def test_the_mark_moves_when_the_topics_are_synced_and_repair_begins_there
 async def test_a_topic_that_ends_before_the_mark_is_completed_from_the_whole_journal(
     node: QuietNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync_mark.SyncMark.begin_if_due, "__defaults__", (1000,))
+    monkeypatch.setattr(sync_checkpoint.SyncCheckpoint.request_syncs_if_due, "__defaults__", (1000,))
     await filled(node)
     before = events_of(found(node, "a"))
-    assert node.event_store.committing.mark.position > 9
+    assert node.event_store.pipeline.checkpoint.position > 9
     await lose_end(node, "a", 2)
     assert events_of(found(node, "a")) == before
 
@@ -187,7 +187,7 @@ async def test_a_topic_that_ends_before_the_mark_is_completed_from_the_whole_jou
 async def test_a_topic_that_cannot_be_completed_is_read_and_takes_nothing(
     node: QuietNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sync_mark.SyncMark.begin_if_due, "__defaults__", (1000,))
+    monkeypatch.setattr(sync_checkpoint.SyncCheckpoint.request_syncs_if_due, "__defaults__", (1000,))
     await filled(node)
     log_of(journal_of(node.topics)).advance_log_start_offset(15)
     await lose_end(node, "a", 2)
@@ -198,8 +198,8 @@ async def test_a_topic_that_cannot_be_completed_is_read_and_takes_nothing(
     for number in range(10, 20):
         await node.event_store.publish([draft("b", number)])
     assert payloads_of(found(node, "b")) == list(range(20))
-    # Nor does it after another start, though nothing behind the last sync of all topics is about it: the numbers of
-    # the events that it has lost would be given again.
+    # It refuses events after another start too, although the journal after the checkpoint has none of its events:
+    # otherwise the numbers of its lost events would be used again.
     await node.event_store.close()
     await reopen(node)
     with pytest.raises(KafkaError):
@@ -208,7 +208,7 @@ async def test_a_topic_that_cannot_be_completed_is_read_and_takes_nothing(
     await node.event_store.publish([draft("b", 20)])
     await node.event_store.close()
     await reopen(node)
-    assert node.event_store.committing.mark.position == journal_of(node.topics).high_watermark
+    assert node.event_store.pipeline.checkpoint.position == journal_of(node.topics).high_watermark
 
 
 @in_loop
@@ -225,7 +225,7 @@ async def test_a_note_about_a_journal_that_was_lost_does_not_keep_its_successor_
     node._starts += 1
     node._open()
     await node.event_store.open()
-    for number in range(25):  # fewer than there were, so that the note would cover them all
+    for number in range(25):  # fewer than before, so that the stored checkpoint would cover them all
         await node.event_store.publish([draft("a", 100 + number)])
     before = events_of(found(node, "a"))
     assert len(before) == 45
@@ -236,8 +236,8 @@ async def test_a_note_about_a_journal_that_was_lost_does_not_keep_its_successor_
 @in_loop
 async def test_retention_of_the_journal_does_not_pass_the_mark(node: QuietNode) -> None:
     await filled(node)
-    held = node.topics.held_from["__events"]
-    assert held() == node.event_store.committing.mark.position == 0
+    held = node.topics.retained_from["__events"]
+    assert held() == node.event_store.pipeline.checkpoint.position == 0
 
 
 @in_loop
@@ -247,7 +247,7 @@ async def test_producers_are_remembered_over_a_repair(node: QuietNode) -> None:
     for sequence in range(3):
         await produced(node, topic, sequence)
     await lose_end(node, "a", 1)
-    assert await produced(node, found(node, "a"), 1) == 1  # it came before
+    assert await produced(node, found(node, "a"), 1) == 1  # it is a repetition
     assert await produced(node, found(node, "a"), 3) == 3
     assert store is not node.event_store
 

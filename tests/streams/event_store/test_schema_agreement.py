@@ -1,4 +1,4 @@
-"""Two judges of one law: `jsonschema`, which checks schemas, and `jsonschema-rs`, which checks events, agree."""
+"""`jsonschema`, which checks schemas, and `jsonschema-rs`, which checks events, agree."""
 
 import json
 from collections.abc import Callable
@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from jsonschema import FormatChecker, SchemaError
 from jsonschema.validators import Draft202012Validator
 
-from kwire.broker.store.schema_rules import compiled
-from kwire.broker.store.schemas import TopicSchemas
 from kwire.errors import InvalidSchema, SchemaViolation
+from kwire.streams.event_store.schemas.rules import compiled
+from kwire.streams.event_store.schemas.topic_schemas import TopicSchemas
 from tests.support.effort import examples
 
-# Those that once showed a difference, or are worth a look at every run; Hypothesis adds others.
+# Cases that once showed a difference, or are worth a check in every run; Hypothesis adds others.
 KEPT_SEEDS = (0, 1, 2, 3, 4, 5, 6, 7, 1017, 1203)
 SCHEMAS_PER_SEED = 40
 VALUES_PER_SCHEMA = 12
@@ -27,12 +27,12 @@ NAMES = ("a", "b", "c", "dd")
 SCALARS: tuple[Any, ...] = (None, True, False, -1, 0, 1, 2, 3, 5, 0.5, 1.0, -2.5, 10**20, 1e20, 2**53, 2**63, -(2**63))
 SCALARS += (2**64, 1e308, 1e-7, "", "a", "ab", "ä", "e\u0301", "😀", "👨‍👩‍👧", "12", "\0", "\n", "a\nb", " ")
 TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
-# Such as mean the same in every dialect of patterns: `\w` and `\d` do not.
+# Patterns with the same meaning in every dialect: `\w` and `\d` differ.
 PATTERNS = ("a", "^a", "^[a-c]+$", "[0-9]{2}", "a|d", "[^a]", "ä", "^.$")
 
 
 class Maker:
-    """Makes schemas and values by chance."""
+    """Generates random schemas and values."""
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)
@@ -112,7 +112,7 @@ class Maker:
         return {name: self.value(depth - 1) for name in names}
 
     def definitions(self) -> dict[str, Any]:
-        # Those that refer to themselves at the same place mean nothing, and each library says so in its own way.
+        # A schema that refers to itself at the same location is meaningless, and each library reports that differently.
         references = self.rules.pop("$ref")
         made = {"one": self.object(1), "two": {**self.object(1), "$anchor": "two"}}
         self.rules["$ref"] = references
@@ -197,7 +197,7 @@ def test_both_refuse_the_same_schemas_whatever_they_are(seed: int) -> None:
         # Classes of characters are those of ECMA-262, which JSON Schema recommends.
         ({"pattern": r"^\w$"}, "a", "ä"),
         ({"pattern": r"^\d$"}, "1", "\u0661"),
-        # And an end is the end, line break or not.
+        # `$` matches only at the end, not before a final line break.
         ({"pattern": "b$"}, "b", "b\n"),
     ],
 )

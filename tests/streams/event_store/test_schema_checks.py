@@ -1,4 +1,4 @@
-"""Events and records against schemas, at the doors: what is refused, in what portions, and what a worker does."""
+"""Schema checks of events and records: what is refused, how checks are chunked, and what the worker does."""
 
 import asyncio
 import json
@@ -8,29 +8,29 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from kwire.broker.store import schema_checks
-from kwire.broker.store.commit import Outcome
-from kwire.broker.store.event_store import EventDraft
-from kwire.broker.store.event_topics import EventTopics
-from kwire.broker.store.schema_checks import WORK_HERE_MAX, SchemaChecks
-from kwire.broker.store.schema_worker import SchemaWorker, TookTooLong
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode, KafkaError, SchemaViolation
-from storage.batch import Record, build_batch, check_batch
+from kwire.streams.event_store.event_store import EventDraft
+from kwire.streams.event_store.event_topics import EventTopics
+from kwire.streams.event_store.pending_commit import Outcome
+from kwire.streams.event_store.schemas import payload_checks as schema_checks
+from kwire.streams.event_store.schemas.payload_checks import INLINE_WORK_MAX, SchemaChecks
+from kwire.streams.event_store.schemas.worker import SchemaWorker, WorkerTimeout
+from storage.batch.format import GZIP, LZ4, SNAPPY, ZSTD
+from storage.batch.record_batch import Record, build_batch, check_batch
 from storage.errors import CorruptBatch, RecordProblem
-from storage.format import GZIP, LZ4, SNAPPY, ZSTD
 from tests.support import worker_calls
 from tests.support.event_store import events_of
 from tests.support.node import QuietNode, in_loop, run_here
 
 NUMBERED = {"eventType": "numbered", "type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
-# Whatever stands in it, each comma may be followed by a value.
-LARGE = b'{"n":1,"padding":"' + b"," * WORK_HERE_MAX + b'"}'
+# Each comma may be followed by a value, whatever the content.
+LARGE = b'{"n":1,"padding":"' + b"," * INLINE_WORK_MAX + b'"}'
 LARGE_AND_WRONG = LARGE.replace(b"1", b"true", 1)
 
 
 class Doors:
-    """A node whose event store checks by schemas; `ran` are the names of what a worker was asked for."""
+    """A node whose event store checks schemas; `ran` are the names of the functions run by the worker."""
 
     def __init__(self, node: QuietNode) -> None:
         self.node = node
@@ -112,17 +112,17 @@ async def test_what_cannot_be_checked_in_time_is_refused(node: QuietNode) -> Non
     numbers = await doors.topics.create("numbers", [NUMBERED])
 
     async def never(function: Any, *args: Any) -> Any:
-        raise TookTooLong("it could not be checked within 10 seconds")
+        raise WorkerTimeout("the check exceeded 10 seconds")
 
     checks = SchemaChecks(doors.topics.schemas_and_revision, never)
     node.event_checks.check_draft = checks.check_draft
-    with pytest.raises(SchemaViolation, match="within 10 seconds"):
+    with pytest.raises(SchemaViolation, match="exceeded 10 seconds"):
         await node.event_store.publish([draft(LARGE)])
     found = checks.check_batch(numbers, *_with_header(batch_of(record(b'{"n":1}'), record(LARGE))))
     assert isinstance(found, asyncio.Future)
     ((number, message),) = await found
     assert number == 1
-    assert "within 10 seconds" in message
+    assert "exceeded 10 seconds" in message
 
 
 def _with_header(batch: memoryview) -> tuple[memoryview, Any]:
@@ -131,7 +131,7 @@ def _with_header(batch: memoryview) -> tuple[memoryview, Any]:
 
 @in_loop
 async def test_only_so_many_large_events_wait_for_the_worker(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema_checks, "ELSEWHERE_MAX", 1)
+    monkeypatch.setattr(schema_checks, "WORKER_EVENTS_MAX", 1)
     doors = Doors(node)
     await doors.topics.create("numbers", [NUMBERED])
     going = asyncio.Event()
@@ -239,7 +239,7 @@ async def test_large_records_are_checked_by_a_worker(node: QuietNode) -> None:
     doors.ran.clear()
     problems = await doors.check(numbers, batch_of(record(LARGE), record(b'{"n":1}'), record(LARGE_AND_WRONG)))
     assert [one.number for one in problems] == [2]
-    # Together: each way to the worker and back takes longer than most checks.
+    # In one call: a round trip to the worker takes longer than most checks.
     assert doors.ran == ["violations"]
     more_than_once = [record(LARGE_AND_WRONG)] * 10
     problems = await doors.check(numbers, batch_of(record(b"{}"), *more_than_once, record(b"{}")))
@@ -325,7 +325,7 @@ async def test_records_that_are_none_are_refused(node: QuietNode, compression: i
 async def test_what_is_nested_too_deep_for_readers_is_refused(node: QuietNode) -> None:
     doors = Doors(node)
     deep = await doors.topics.create("deep", [{"type": "numbered"}])
-    for depth, is_taken in ((100, True), (900, False), (100_000, False), (WORK_HERE_MAX, False)):
+    for depth, is_taken in ((100, True), (900, False), (100_000, False), (INLINE_WORK_MAX, False)):
         problems = await doors.check(deep, batch_of(record(b"[" * depth + b"]" * depth)))
         assert (not problems) == is_taken, depth
 
@@ -366,7 +366,7 @@ async def test_the_worker_keeps_schemas_apart_and_lives_on_after_a_refusal(node:
 async def test_a_check_that_does_not_end_is_ended() -> None:
     worker = SchemaWorker(seconds_max=0.3)
     try:
-        with pytest.raises(TookTooLong):
+        with pytest.raises(WorkerTimeout):
             await worker.run(worker_calls.work_until_killed)
         # The next one gets another process.
         assert await worker.run(worker_calls.print_something) == "answer"

@@ -1,4 +1,4 @@
-"""The schemas of a topic: which are taken, what they take, and how they may grow."""
+"""The schemas of a topic: which are valid, which events they accept, and how they may be extended."""
 
 import json
 from random import Random
@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.store import schema_rules
-from kwire.broker.store.schema_checks import WORK_HERE_MAX
-from kwire.broker.store.schema_judging import judge
-from kwire.broker.store.schemas import TopicSchemas
-from kwire.errors import IncompatibleSchema, InvalidSchema, SchemaViolation, UnwordedViolation
+from kwire.errors import IncompatibleSchema, InvalidSchema, SchemaViolation, UndescribedViolation
+from kwire.streams.event_store.schemas import rules as schema_rules
+from kwire.streams.event_store.schemas.payload_checks import INLINE_WORK_MAX
+from kwire.streams.event_store.schemas.registration import validate_schemas
+from kwire.streams.event_store.schemas.topic_schemas import TopicSchemas
 
 USER_CREATED = {
     "type": "user.created",
@@ -25,7 +25,7 @@ def schemas_of(**schema: Any) -> TopicSchemas:
 
 
 def problem_of(raw: object) -> tuple[str, str]:
-    """Where a schema is wrong, and how."""
+    """The path and the problem of an invalid schema."""
     with pytest.raises(InvalidSchema) as caught:
         TopicSchemas.parse(raw)
     return caught.value.path, caught.value.problem
@@ -46,7 +46,7 @@ def takes(schemas: TopicSchemas, payload: object, event_type: str = "made") -> b
     return True
 
 
-# --- what is taken
+# --- accepted events
 
 
 @pytest.mark.proves("S2-14", "S2-15", "S2-38", "C-20")
@@ -70,7 +70,7 @@ def test_beside_event_type_type_is_a_keyword_of_json_schema() -> None:
     assert takes(schemas, {}, "user.created")
     assert not takes(schemas, [], "user.created")
     assert problem_of([{"eventType": "user.created", "type": "user.created"}])[0] == "$[0].type"
-    # Without it the word names the event type, whatever it means elsewhere.
+    # Without `eventType`, `type` names the event type, whatever it means in JSON Schema.
     named = TopicSchemas.parse([{"type": "object"}])
     assert named.types == ["object"]
     assert takes(named, [], "object")
@@ -140,7 +140,7 @@ def test_schemas_are_told_as_they_were_given_and_are_the_same_when_stored() -> N
         assert not takes(one, [1])
 
 
-# --- which schemas are taken
+# --- valid schemas
 
 
 @pytest.mark.proves("S2-14", "S2-15")
@@ -150,18 +150,18 @@ def test_schemas_are_told_as_they_were_given_and_are_the_same_when_stored() -> N
         ([], "$", "one or more"),
         ({}, "$", "one or more"),
         (None, "$", "one or more"),
-        ([True], "$[0]", "is an object"),
-        ([{}], "$[0]", "names the event type"),
-        ([{"type": None}], "$[0]", "names the event type"),
-        ([{"type": ["object"]}], "$[0].type", "a text of 1 to"),
-        ([{"eventType": ""}], "$[0].eventType", "a text of 1 to"),
-        ([{"eventType": "x" * 257}], "$[0].eventType", "a text of 1 to"),
+        ([True], "$[0]", "must be an object"),
+        ([{}], "$[0]", "must name its event type"),
+        ([{"type": None}], "$[0]", "must name its event type"),
+        ([{"type": ["object"]}], "$[0].type", "a string of 1 to"),
+        ([{"eventType": ""}], "$[0].eventType", "a string of 1 to"),
+        ([{"eventType": "x" * 257}], "$[0].eventType", "a string of 1 to"),
         ([{"type": "a"}, {"eventType": "a"}], "$[1]", "two schemas"),
         ([{"type": str(n)} for n in range(101)], "$", "101 schemas"),
         ([{"type": "a", "properties": {"b": {"minimum": "x"}}}], "$[0].properties.b.minimum", "not of type 'number'"),
         ([{"type": "a", "properties": []}], "$[0].properties", "not of type 'object'"),
         ([{"type": "a", "items": [{}]}], "$[0].items", "not of type"),
-        ([{"eventType": "a", "type": "text"}], "$[0].type", "no type of JSON Schema; it has array"),
+        ([{"eventType": "a", "type": "text"}], "$[0].type", "not a type of JSON Schema; use one of array"),
         ([{"type": "a", "$schema": "http://json-schema.org/draft-07/schema#"}], "$[0].$schema", "only https"),
         ([{"type": "a", "$schema": 5}], "$[0].$schema", "only https"),
         ([{"type": "a", "description": "x" * 70_000}], "$[0]", "too large"),
@@ -181,13 +181,13 @@ def test_what_cannot_be_the_schemas_of_a_topic_is_told_with_its_place(raw: objec
 def test_references_stay_inside_the_schema(name: str, reference: str) -> None:
     path, problem = problem_of([{"type": "a", "properties": {"b": {name: reference}}}])
     assert path == f"$[0].properties.b.{name}"
-    assert "has to stay inside" in problem
+    assert "must refer to a part of the same schema" in problem
 
 
 @pytest.mark.parametrize("reference", ["#/$defs/no", "#no", "#/properties", "#/const/x", "#/$defs/a/const"])
 def test_references_lead_to_schemas(reference: str) -> None:
     schema = {"type": "a", "$defs": {"a": {"const": {}}}, "const": {"x": {}}, "items": {"$ref": reference}}
-    assert "is no schema of this document" in problem_of([schema])[1]
+    assert "does not refer to a schema of this document" in problem_of([schema])[1]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_patterns_know_more_than_ascii() -> None:
     assert not takes(schemas, "ämter")
 
 
-# --- what checking takes
+# --- costs of checking
 
 
 def test_a_schema_whose_check_would_double_with_each_level_is_refused() -> None:
@@ -278,7 +278,7 @@ def test_a_schema_may_refer_to_itself_once_at_each_place() -> None:
         "additionalProperties": False,
     }
     schemas = schemas_of(**tree)
-    assert schemas.cost_max.looks <= 3
+    assert schemas.cost_max.subschemas <= 3
     assert takes(schemas, {"left": {"left": {"value": 1}}, "right": {}})
     assert not takes(schemas, {"left": {"left": {"value": "1"}}})
     assert takes(schemas_of(**{"$ref": "#"}), 1)
@@ -287,7 +287,7 @@ def test_a_schema_may_refer_to_itself_once_at_each_place() -> None:
 def test_the_work_is_what_applies_to_each_place_and_to_each_byte() -> None:
     schemas = schemas_of(properties={"a": {"allOf": [{}, {}, {"anyOf": [{}, {}]}]}, "b": {}})
     assert schemas.cost_max == (6, 6, 0)
-    # Three places: the object, and two inside it.
+    # Three locations: the object, and two inside it.
     assert schemas.work("made", b'{"a":1,"b":[]}') == 1 + 4 * 4 * 6
     assert schemas.work("unknown", b"1") == 4
     assert schemas_of(pattern="^a$").work("made", b"1" * 1000) > 10_000
@@ -312,23 +312,23 @@ SLOW: dict[str, tuple[dict[str, Any], bytes]] = {
 
 @pytest.mark.parametrize("name", SLOW)
 def test_what_takes_long_is_known_to_take_long(name: str) -> None:
-    """Each of them held the loop for up to seconds before its work was told right."""
+    """Each of them blocked the loop for up to seconds before its work was estimated correctly."""
     schema, payload = SLOW[name]
     schemas = schemas_of(**schema)
-    assert schemas.work("made", payload) > WORK_HERE_MAX
-    # It is the schema, not the payload.
-    assert schemas_of().work("made", payload) < WORK_HERE_MAX
+    assert schemas.work("made", payload) > INLINE_WORK_MAX
+    # The schema is slow, not the payload.
+    assert schemas_of().work("made", payload) < INLINE_WORK_MAX
 
 
 @pytest.mark.parametrize("word", ["anyOf", "oneOf"])
 def test_what_takes_long_to_say_is_not_said_on_the_loop(word: str) -> None:
     schemas = schemas_of(**{word: CHOICE["anyOf"]})
-    with pytest.raises(UnwordedViolation):
-        schemas.check_here("made", DEEP, WORK_HERE_MAX)
-    # Elsewhere it is.
+    with pytest.raises(UndescribedViolation):
+        schemas.check_inline("made", DEEP, INLINE_WORK_MAX)
+    # In the worker it is described.
     assert "is not valid under" in violation_of(schemas, "made", DEEP)[1]
     with pytest.raises(SchemaViolation, match="is not valid under"):
-        schemas.check_here("made", b'{"a":{"a":1}}', WORK_HERE_MAX)
+        schemas.check_inline("made", b'{"a":{"a":1}}', INLINE_WORK_MAX)
 
 
 @pytest.mark.parametrize("depth", [254, 255, 256, 300, 500])
@@ -341,7 +341,7 @@ def test_a_payload_that_is_nested_very_deep_is_refused_in_few_words(depth: int) 
 def test_what_would_take_too_much_memory_to_say_is_not_said() -> None:
     payload = b'{"a":' * 200 + b'{"a":"%s","b":1}' % (b"x" * 500_000) + b"}" * 200
     schema = {"anyOf": [{"properties": {"a": {"$ref": "#"}, "b": {"type": "string"}}}]}
-    with pytest.raises(UnwordedViolation):
+    with pytest.raises(UndescribedViolation):
         schemas_of(**schema).check("made", payload)
 
 
@@ -350,10 +350,10 @@ def test_all_patterns_of_a_topic_have_one_bound() -> None:
     assert takes(schemas_of(pattern=large), "b" * 100)
     raw = [{"type": str(n), "properties": {"a": {"pattern": large + str(n)}}} for n in range(10)]
     path, problem = problem_of(raw)
-    assert (path, "all patterns of a topic" in problem) == ("$[4].properties.a.pattern", True)
+    assert (path, "compiled patterns of a topic" in problem) == ("$[4].properties.a.pattern", True)
 
 
-# --- growth
+# --- evolution
 
 
 BASE: dict[str, Any] = {
@@ -365,11 +365,11 @@ BASE: dict[str, Any] = {
 
 
 def evolved(old: list[Any], new: list[Any]) -> TopicSchemas:
-    """What a topic with the old ones has when it was given the new ones."""
-    judged = judge(json.dumps(new).encode(), json.dumps(old).encode())
+    """The schemas of a topic with the old ones after it was given the new ones."""
+    judged = validate_schemas(json.dumps(new).encode(), json.dumps(old).encode())
     if judged.refusal is not None:
         raise judged.refusal.error()
-    return TopicSchemas.judged(new, judged.costs)
+    return TopicSchemas.validated(new, judged.costs)
 
 
 def grown(**more: Any) -> dict[str, Any]:

@@ -1,15 +1,15 @@
-"""Types and values of records, straight from their bytes: what readers of events will see of them."""
+"""Types and values decoded from the bytes of records are those that readers of events see."""
 
 from random import Random
 
 import pytest
 from msgspec.structs import replace
 
-from kwire.broker.events.event import NewEvent, event_of, record_of
-from kwire.broker.store.typed_records import REMEMBERED_MAX, typed_records
-from storage.batch import Record, build_batch, parse_header, read_records
+from kwire.streams.event_store.schemas.typed_records import REMEMBERED_MAX, typed_records
+from kwire.streams.events.event import NewEvent, event_of, record_of
+from storage.batch.format import HEADER_BYTES
+from storage.batch.record_batch import Record, build_batch, parse_header, read_records
 from storage.errors import CorruptBatch
-from storage.format import HEADER_BYTES
 
 NOW_MS = 1_800_000_000_000
 
@@ -93,5 +93,5 @@ def test_broken_records_are_never_taken_for_others() -> None:
 
 def test_records_are_numbered_in_order() -> None:
     one, two = (bytes(build_batch([Record(None, b"1", NOW_MS)])) for _ in range(2))
-    with pytest.raises(CorruptBatch, match="another number"):
+    with pytest.raises(CorruptBatch, match="another offset delta"):
         list(typed_records(one[HEADER_BYTES:] + two[HEADER_BYTES:], replace(parse_header(one), record_count=2)))

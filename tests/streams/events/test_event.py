@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 
-from kwire.broker.events.decoding import BatchCursor
-from kwire.broker.events.event import (
+from kwire.errors import InvalidEvent
+from kwire.streams.events.decoding import BatchCursor
+from kwire.streams.events.event import (
+    CACHED_HEADERS_MAX,
     EMPTY,
     EVENT_ID_BYTES_MAX,
     METADATA_MAX,
-    REMEMBERED_MAX,
     TYPE_BYTES_MAX,
     Envelope,
     Event,
@@ -26,11 +27,10 @@ from kwire.broker.events.event import (
     stored_bytes_max,
     time_text,
 )
-from kwire.errors import InvalidEvent
-from storage.batch import Record, build_batch, check_batch, parse_header, read_records
-from storage.batch_writing import batch_bytes_max, batch_of_tails, header_bytes, record_tail
+from storage.batch.builder import batch_bytes_max, build_batch_from_bodies, encode_record_body, header_bytes
+from storage.batch.format import HEADER_BYTES, LOG_APPEND_TIME
+from storage.batch.record_batch import Record, build_batch, check_batch, parse_header, read_records
 from storage.errors import CorruptBatch
-from storage.format import HEADER_BYTES, LOG_APPEND_TIME
 
 NOW_MS = 1_800_000_000_123
 SOURCE = b"/rooms/lobby"
@@ -70,22 +70,22 @@ new_events = st.builds(
 )
 
 
-def decoded(batch: bytearray | memoryview, from_offset: int = 0, portion: int = LARGE) -> list[Event]:
-    """All events of a batch without compression, taken in portions."""
+def decoded(batch: bytearray | memoryview, from_offset: int = 0, count_max: int = LARGE) -> list[Event]:
+    """All events of a batch without compression, taken `count_max` at a time."""
     body = bytes(memoryview(batch)[HEADER_BYTES:])
     cursor = BatchCursor()
     cursor.enter(parse_header(batch), len(body))
     events: list[Event] = []
     while cursor.left:
         before = len(events)
-        cursor.take(body, from_offset, events, portion, LARGE)
-        assert len(events) <= before + portion
+        cursor.take(body, from_offset, events, count_max, LARGE)
+        assert len(events) <= before + count_max
     return events
 
 
-def tails_of(events: list[NewEvent]) -> list[bytes]:
+def bodies_of(events: list[NewEvent]) -> list[bytes]:
     envelope = Envelope(SOURCE, 0)
-    return [envelope.at(NOW_MS).tail_of(event, event.event_id or "") for event in events]
+    return [envelope.at(NOW_MS).encode_body(event, event.event_id or "") for event in events]
 
 
 def without_size(event: Event) -> Event:
@@ -98,10 +98,10 @@ def without_size(event: Event) -> Event:
 @pytest.mark.proves("S0-3", "S0-4")
 @given(st.lists(records, min_size=1, max_size=6), st.integers(0, 2**40), st.integers(1, 7))
 def test_any_record_is_an_event_that_can_be_put_into_a_line_of_json(
-    some: list[Record], base_offset: int, portion: int
+    some: list[Record], base_offset: int, count_max: int
 ) -> None:
     batch = build_batch(some, base_offset=base_offset)
-    events = decoded(batch, portion=portion)
+    events = decoded(batch, count_max=count_max)
     expected = [event_of(record) for record in read_records(batch, LARGE)]
     assert [without_size(event) for event in events] == [without_size(event) for event in expected]
     for number, (event, record) in enumerate(zip(events, some, strict=True)):
@@ -168,7 +168,7 @@ def test_record_of_a_kafka_client_gets_what_it_does_not_say() -> None:
 
 
 def test_header_whose_name_is_no_text_is_shown_too() -> None:
-    batch, _ = batch_of_tails([record_tail(None, b"1", 1, header_bytes(b"\xff", b"v"))], NOW_MS)
+    batch, _ = build_batch_from_bodies([encode_record_body(None, b"1", 1, header_bytes(b"\xff", b"v"))], NOW_MS)
     assert [event.metadata for event in decoded(batch)] == [{"\\xff": "v"}]
 
 
@@ -192,28 +192,30 @@ def test_event_cannot_be_changed() -> None:
 
 @pytest.mark.proves("S0-3", "S0-4")
 @given(st.lists(new_events, min_size=1, max_size=6), st.integers(1, 3))
-def test_published_event_comes_back_as_it_was(some: list[NewEvent], portion: int) -> None:
-    tails = tails_of(some)
-    batch, header = batch_of_tails(tails, NOW_MS)
+def test_published_event_comes_back_as_it_was(some: list[NewEvent], count_max: int) -> None:
+    bodies = bodies_of(some)
+    batch, header = build_batch_from_bodies(bodies, NOW_MS)
     assert check_batch(batch) == header
-    assert header.size_bytes <= batch_bytes_max(sum(map(len, tails)), len(tails))
+    assert header.size_bytes <= batch_bytes_max(sum(map(len, bodies)), len(bodies))
     plain = [record_of(event, SOURCE, event.event_id or "", NOW_MS) for event in some]
     assert bytes(batch) == bytes(build_batch(plain))
     assert batch_bytes_max(0, 0) + sum(stored_bytes_max(event, SOURCE) for event in some) >= len(batch)
-    for number, (event, new) in enumerate(zip(decoded(batch, portion=portion), some, strict=True)):
+    for number, (event, new) in enumerate(zip(decoded(batch, count_max=count_max), some, strict=True)):
         expected = (number, new.event_id, new.type, new.data, NOW_MS, new.metadata, new.key)
         assert event[:-1] == expected
 
 
 def test_more_types_and_names_than_are_remembered_come_back_too() -> None:
-    some = [NewEvent(f"t{number}", b"1", {f"m{number}": "v"}, None, "id") for number in range(2 * REMEMBERED_MAX + 1)]
-    batch, _ = batch_of_tails(tails_of(some), NOW_MS)
+    some = [
+        NewEvent(f"t{number}", b"1", {f"m{number}": "v"}, None, "id") for number in range(2 * CACHED_HEADERS_MAX + 1)
+    ]
+    batch, _ = build_batch_from_bodies(bodies_of(some), NOW_MS)
     assert [(event.type, event.metadata) for event in decoded(batch)] == [(new.type, new.metadata) for new in some]
 
 
 def test_kafka_python_reads_what_was_published() -> None:
     some = [NewEvent("joined", b'{"user":%d}' % n, {"trace": "t"}, b"k", f"id-{n}") for n in range(100)]
-    batch, _ = batch_of_tails(tails_of(some), NOW_MS)
+    batch, _ = build_batch_from_bodies(bodies_of(some), NOW_MS)
     read = DefaultRecordBatch(bytes(batch))
     assert read.validate_crc()
     for record, new in zip(read, some, strict=True):
@@ -262,7 +264,7 @@ def test_what_is_no_event_is_refused_the_same_way_by_both_encoders(event: NewEve
     with pytest.raises(InvalidEvent) as slow:
         record_of(event, SOURCE, event_id, NOW_MS)
     with pytest.raises(InvalidEvent) as fast:
-        Envelope(SOURCE, NOW_MS).tail_of(event, event_id)
+        Envelope(SOURCE, NOW_MS).encode_body(event, event_id)
     with pytest.raises(InvalidEvent):
         stored_bytes_max(event, SOURCE)
     assert slow.value.message == fast.value.message
@@ -346,9 +348,9 @@ def _numbers(events: list[Event]) -> list[int]:
 
 
 def test_record_that_is_numbered_twice_is_taken_once() -> None:
-    tail = record_tail(None, b"1", 0, b"")
-    first, second = b"\x00\x00\x00" + tail, b"\x00\x00\x00" + record_tail(None, b"2", 0, b"")
-    batch, header = batch_of_tails([tail, tail], NOW_MS)
+    body = encode_record_body(None, b"1", 0, b"")
+    first, second = b"\x00\x00\x00" + body, b"\x00\x00\x00" + encode_record_body(None, b"2", 0, b"")
+    batch, header = build_batch_from_bodies([body, body], NOW_MS)
     body = bytes([2 * len(first)]) + first + bytes([2 * len(second)]) + second
     events: list[Event] = []
     cursor = BatchCursor()
@@ -365,12 +367,12 @@ def test_records_stamped_by_the_broker_show_its_time() -> None:
 
 def test_type_is_remembered_only_for_the_same_headers() -> None:
     types = ["a", "a", "b", "a", "message", "b"]
-    tails = tails_of([NewEvent(one, b"1", event_id=f"id-{number}") for number, one in enumerate(types)])
+    bodies = bodies_of([NewEvent(one, b"1", event_id=f"id-{number}") for number, one in enumerate(types)])
     later_type = header_bytes(b"ce_type", b"later") + header_bytes(b"ce_id", b"later-id") + header_bytes(b"m", b"v")
-    tails.append(_with_more_headers(later_type, 3))
-    tails.append(record_tail(None, b"1", 0, b""))
-    tails += tails_of([NewEvent("b", b"1", {"m": "v"}, event_id="x" * 200)])
-    batch, _ = batch_of_tails(tails, NOW_MS)
+    bodies.append(_with_more_headers(later_type, 3))
+    bodies.append(encode_record_body(None, b"1", 0, b""))
+    bodies += bodies_of([NewEvent("b", b"1", {"m": "v"}, event_id="x" * 200)])
+    batch, _ = build_batch_from_bodies(bodies, NOW_MS)
     events = decoded(batch)
     assert [event.type for event in events] == [*types, "later", "message", "b"]
     assert [event.event_id for event in events[:6]] == [f"id-{number}" for number in range(6)]
@@ -382,9 +384,9 @@ def test_type_is_remembered_only_for_the_same_headers() -> None:
 
 
 def _with_more_headers(more: bytes, count: int) -> bytes:
-    (tail,) = tails_of([NewEvent("b", b"1", event_id="id")])
-    before, own = tail[:3], tail[4:]  # no key, the value, then the count
-    assert tail[3] == 12
+    (body,) = bodies_of([NewEvent("b", b"1", event_id="id")])
+    before, own = body[:3], body[4:]  # no key, the value, then the count
+    assert body[3] == 12
     return before + bytes([12 + 2 * count]) + own + more
 
 
@@ -405,3 +407,10 @@ def _with_more_headers(more: bytes, count: int) -> bytes:
 def test_time_is_iso_8601_in_utc_and_always_as_long(timestamp_ms: int, text: str) -> None:
     assert time_text(timestamp_ms) == text
     assert len(text) == 24
+
+
+def test_few_times_are_kept_as_text() -> None:
+    """Objects that stay in use keep the memory around them, also that which a large request has left."""
+    for timestamp_ms in range(NOW_MS, NOW_MS + 1_000):
+        time_text(timestamp_ms)
+    assert time_text.cache_info().currsize <= 16

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.broker.events.json_limits import DEPTH_MAX, INTEGER_DIGITS_MAX
-from kwire.broker.events.json_text import DECODED_BYTES_MAX, checked_json, shown_json
 from kwire.errors import InvalidEvent
+from kwire.streams.events.json_limits import DEPTH_MAX, INTEGER_DIGITS_MAX
+from kwire.streams.events.json_text import DECODED_BYTES_MAX, checked_json, shown_json
 
 # Below and above the size from which on values are not decoded to check them.
 PADDINGS = [b"", b"x" * 2 * DECODED_BYTES_MAX]
@@ -83,7 +83,7 @@ def padded(raw: bytes, padding: bytes) -> bytes:
 @pytest.mark.parametrize("raw", UNREADABLE, ids=lambda raw: f"{raw[:20]!r}+{len(raw)}")
 def test_what_a_reader_cannot_read_is_refused_and_shown_as_text(raw: bytes, padding: bytes) -> None:
     value = padded(raw, padding)
-    with pytest.raises(InvalidEvent, match=r"^payload.*: (a number|JSON may be nested)"):
+    with pytest.raises(InvalidEvent, match=r"^payload.*: (a number|the JSON is nested)"):
         checked_json(value, "payload")
     assert json.loads(shown_json(value)) == value.decode()
 
@@ -99,17 +99,17 @@ def test_what_readers_can_read_stays_as_it_was_written(raw: bytes, padding: byte
 
 
 @pytest.mark.parametrize(
-    ("raw", "place"),
+    ("raw", "path"),
     [
         (b"1e999", "data"),
         (b'{"a":1,"lines":[{"price":1},{"price":1e999}]}', "data.lines[1].price"),
         (b'{"n":' + b"7" * 5000 + b"}", "data.n"),
     ],
 )
-def test_a_refusal_names_the_place(raw: bytes, place: str) -> None:
+def test_a_refusal_names_the_path(raw: bytes, path: str) -> None:
     with pytest.raises(InvalidEvent) as refused:
         checked_json(raw)
-    assert refused.value.message.startswith(f"{place}: a number ")
+    assert refused.value.message.startswith(f"{path}: a number ")
 
 
 def test_bytes_that_are_not_utf_8_are_named_by_their_place() -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwire.broker.events import counting_back
-from kwire.broker.events.counting_back import offset_of_last
-from kwire.broker.events.reading import read_events
 from kwire.broker.partition import Partition
-from storage.quarantine import Quarantine
+from kwire.streams.events import last_events as counting_back
+from kwire.streams.events.last_events import offset_of_last
+from kwire.streams.events.reading import read_events
+from storage.log.quarantine import Quarantine
 from tests.support.batches import make_batch
 from tests.support.effort import examples
 from tests.support.events import append, lone_partition, stream_of

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from kafka.partitioner.default import DefaultPartitioner
 from kafka.partitioner.default import murmur2 as murmur2_of_kafka_python
 
-from kwire.broker.events import partitioning
-from kwire.broker.events.partitioning import Partitioner, murmur2, partition_for_key
+from kwire.streams.events import partitioning
+from kwire.streams.events.partitioning import Partitioner, murmur2, partition_for_key
 
 
 @pytest.mark.proves("S0-63")
@@ -60,6 +60,6 @@ def test_without_a_key_every_partition_of_a_topic_has_its_turn() -> None:
 
 
 def test_topics_that_were_not_used_lately_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partitioning, "TURNS_MAX", 2)
+    monkeypatch.setattr(partitioning, "COUNTERS_MAX", 2)
     partitioner = Partitioner()
     assert [partitioner.choose(name, None, 9) for name in "abacab"] == [0, 0, 1, 0, 2, 0]

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwire.broker.events import publishing as module
-from kwire.broker.events.event import MADE_ID_BYTES_MAX, NewEvent
-from kwire.broker.events.publishing import Outcome, Published, Publisher
-from kwire.broker.events.reading import EventReader
 from kwire.broker.partition import Partition
 from kwire.errors import ErrorCode, EventTooLarge, InvalidEvent, KafkaError
-from storage.batch import parse_header, read_records
-from storage.format import ZSTD
+from kwire.streams.events import publishing as module
+from kwire.streams.events.event import GENERATED_ID_BYTES_MAX, NewEvent
+from kwire.streams.events.publishing import Outcome, Published, Publisher
+from kwire.streams.events.reading import EventReader
+from storage.batch.format import ZSTD
+from storage.batch.record_batch import parse_header, read_records
 from tests.support.batches import UnsyncedFiles, headers, make_batch, split_batches
 from tests.support.batches import read_all as read_batches
 from tests.support.clock import ManualClock
@@ -136,7 +136,7 @@ def test_ids_are_unique_also_over_restarts_and_never_those_of_offsets(tmp_path: 
         for _ in range(2):
             ids += publishing.publish_now(partition, ONE, ONE).event_ids
     assert len(set(ids)) == 12
-    assert max(map(len, ids)) <= MADE_ID_BYTES_MAX
+    assert max(map(len, ids)) <= GENERATED_ID_BYTES_MAX
     assert all(re.fullmatch(r"evt_[0-9a-f]{16}-[0-9a-f]+", one) for one in ids)
     assert [event.event_id for event in read_all(EventReader(stream_of(partition), 0))] == ids
 
@@ -328,7 +328,7 @@ events = st.builds(
 @pytest.mark.proves("S0-8", "S0-28", "S0-47")
 @settings(max_examples=examples(50))
 @given(st.lists(st.lists(st.lists(events, max_size=6), max_size=5), max_size=6), st.integers(1, 20))
-def test_what_is_answered_is_what_is_read(turns: list[list[list[NewEvent]]], portion: int) -> None:
+def test_what_is_answered_is_what_is_read(turns: list[list[list[NewEvent]]], count_max: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
         partition = lone_partition(Path(directory), max_message_bytes="2000", segment_bytes=3000)
         publishing = Publishing()
@@ -351,7 +351,7 @@ def test_what_is_answered_is_what_is_read(turns: list[list[list[NewEvent]]], por
                 assert len(outcome.event_ids) == len(call)
                 for event, event_id in zip(call, outcome.event_ids, strict=True):
                     stored[len(stored)] = event._replace(event_id=event_id)
-        read = read_all(EventReader(stream_of(partition), 0), portion)
+        read = read_all(EventReader(stream_of(partition), 0), count_max)
         assert [event.offset for event in read] == list(stored)
         assert [
             NewEvent(event.type, event.data, dict(event.metadata), event.key, event.event_id) for event in read

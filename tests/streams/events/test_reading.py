@@ -1,4 +1,4 @@
-"""Reading a partition as events: every event once and in order, in bounded portions, whatever lies between them."""
+"""Reading a partition as events: every event once and in order, in bounded reads, whatever lies between them."""
 
 import asyncio
 import tempfile
@@ -11,23 +11,23 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kwire.broker.cold_reads import ColdReads
-from kwire.broker.events import reading as event_reading
-from kwire.broker.events.event import Event, NewEvent
-from kwire.broker.events.reading import (
+from kwire.broker.fetch.cold_reads import ColdReads
+from kwire.broker.partition import Partition
+from kwire.concurrency.disk_lanes import DiskLanes
+from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
+from kwire.streams.events import reading as event_reading
+from kwire.streams.events.event import Event, NewEvent
+from kwire.streams.events.reading import (
     EventReader,
     read_events,
 )
-from kwire.broker.partition import Partition
-from kwire.disk_lanes import DiskLanes
-from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from kwire.streams.local import WAITS_MAX
 from kwire.streams.log import NotReady, Unreadable
-from storage.batch import BatchHeader, Record, build_batch, parse_header
-from storage.files import Files
-from storage.format import GZIP, HEADER_BYTES, LZ4, NONE, SNAPPY, ZSTD
-from storage.quarantine import Quarantine
-from storage.records import varint
+from storage.batch.format import GZIP, HEADER_BYTES, LZ4, NONE, SNAPPY, ZSTD
+from storage.batch.record_batch import BatchHeader, Record, build_batch, parse_header
+from storage.batch.records import varint
+from storage.disk.files import Files
+from storage.log.quarantine import Quarantine
 from tests.support.batches import UnsyncedFiles, make_batch
 from tests.support.effort import examples
 from tests.support.events import Publishing, append, lone_partition, read_all, stream_of, wait_here
@@ -49,9 +49,9 @@ def offsets(events: list[Event]) -> list[int]:
 
 
 def first_portion(reader: EventReader, count_max: int = 500, bytes_max: int = 1024 * 1024) -> list[Event]:
-    portion = reader.read(count_max, bytes_max)
-    assert isinstance(portion, list)
-    return portion
+    found = reader.read(count_max, bytes_max)
+    assert isinstance(found, list)
+    return found
 
 
 # --- against a naive twin
@@ -156,7 +156,7 @@ class World:
         log.advance_log_start_offset(self.twin.start)
 
     def _compact(self, every: int) -> None:
-        """Take out every so many batches of the closed segments, as compaction could."""
+        """Remove every nth batch of the closed segments, as compaction could."""
         log = log_of(self.partition)
         sealed = [segment for segment in log.segments() if segment.is_sealed and segment is not log._active]
         if not sealed or self.is_hurt:
@@ -188,23 +188,23 @@ class World:
         reader = EventReader(stream_of(self.partition), offset)
         seen: list[tuple[int, str, bytes]] = []
         while True:
-            portion: list[Event] | NotReady | Unreadable
+            found: list[Event] | NotReady | Unreadable
             try:
-                portion = reader.read(count_max, bytes_max)
+                found = reader.read(count_max, bytes_max)
             except Unreadable as error:
-                portion = error
-            if isinstance(portion, Unreadable):
-                assert portion.from_offset == reader.next_offset < portion.to_offset
-                assert any(portion.to_offset == gone.stop for gone in self.twin.damaged)
-                reader.next_offset = portion.to_offset
+                found = error
+            if isinstance(found, Unreadable):
+                assert found.from_offset == reader.next_offset < found.to_offset
+                assert any(found.to_offset == gone.stop for gone in self.twin.damaged)
+                reader.next_offset = found.to_offset
                 continue
-            if isinstance(portion, NotReady):
-                wait_here(portion)
+            if isinstance(found, NotReady):
+                wait_here(found)
                 continue
-            if not portion:
+            if not found:
                 break
-            assert len(portion) <= count_max
-            seen += [(event.offset, event.type, event.data) for event in portion]
+            assert len(found) <= count_max
+            seen += [(event.offset, event.type, event.data) for event in found]
         assert reader.next_offset == max(offset, self.twin.stable_end)
         return seen
 
@@ -230,7 +230,7 @@ def test_every_event_is_read_once_and_in_order_whatever_lies_between(
         log_of(partition).close()
 
 
-# --- portions
+# --- bounded reads
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -280,11 +280,11 @@ def test_batch_that_takes_long_to_unfold_is_unfolded_by_a_thread(tmp_path: Path,
 
 
 def test_small_compressed_batch_is_unfolded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    unfolded = []
+    decompressed = []
     decompress = event_reading._decompress
 
     def count(codec: int, payload: bytes | memoryview, budget_bytes: int) -> bytes:
-        unfolded.append(codec)
+        decompressed.append(codec)
         return decompress(codec, payload, budget_bytes)
 
     monkeypatch.setattr(event_reading, "_decompress", count)
@@ -292,13 +292,13 @@ def test_small_compressed_batch_is_unfolded_once(tmp_path: Path, monkeypatch: py
     append(partition, batch_of(100, compression=ZSTD))
     needs: list[NotReady] = []
     assert len(read_all(EventReader(stream_of(partition), 0), 10, needs=needs)) == 100
-    assert (unfolded, needs) == ([ZSTD], [])
+    assert (decompressed, needs) == ([ZSTD], [])
 
 
 def test_batch_that_unfolds_to_more_than_anybody_holds_is_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_reading, "UNFOLDED_BYTES_MAX", 300 * 1024)
+    monkeypatch.setattr(event_reading, "DECOMPRESSED_BYTES_MAX", 300 * 1024)
     partition = lone_partition(tmp_path)
     append(partition, batch_of(2000, compression=ZSTD, size=1000))
     append(partition, batch_of(2))
@@ -455,7 +455,7 @@ def test_damaged_header_is_told_and_nothing_of_its_batch_is_passed_over_in_silen
 def test_record_that_a_client_wrote_wrong_is_told_behind_those_that_are_right(tmp_path: Path) -> None:
     partition = lone_partition(tmp_path)
     batch = batch_of(3)
-    batch[-1] = 50  # so many headers are not in the last record
+    batch[-1] = 50  # the last record has fewer headers
     append(partition, _with_crc(batch))
     append(partition, batch_of(1))
     reader = EventReader(stream_of(partition), 0)

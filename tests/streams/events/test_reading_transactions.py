@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker.events.event import Event
-from kwire.broker.events.reading import EventReader
+from kwire.streams.events.event import Event
+from kwire.streams.events.reading import EventReader
 from kwire.streams.log import Unreadable
-from storage.quarantine import Quarantine
+from storage.log.quarantine import Quarantine
 from tests.support.batches import UnsyncedFiles, make_batch
 from tests.support.events import append, lone_partition, stream_of
 from tests.support.new_segments import write_new_segment
@@ -17,7 +17,7 @@ from tests.support.transactions import TransactionalProducer
 NOW_MS = 1_700_000_000_000
 
 
-def portion(reader: EventReader) -> list[Event]:
+def next_events(reader: EventReader) -> list[Event]:
     found = reader.read()
     assert isinstance(found, list)
     return found
@@ -37,16 +37,16 @@ def test_a_gap_before_an_open_transaction_ends_at_the_head(tmp_path: Path, has_d
     sealed = [segment for segment in log.segments() if segment is not log._active]
     new = write_new_segment(log, files, sealed, lambda header: header.base_offset == 0)
     log.replace_segments(sealed, [new], clean_upto=2)
-    if has_damage:  # behind the head: nobody is told of it before he gets there
+    if has_damage:  # beyond the head: not reported before a reader gets there
         start = log._active.size_bytes if log._active else 0
         append(partition, make_batch(timestamp_ms=NOW_MS))
         log.quarantine(Quarantine(2, start, log._active.size_bytes - start if log._active else 0, 3, 4, "test"))
     reader = EventReader(stream_of(partition), 0)
-    assert [event.offset for event in portion(reader)] == [0]
-    assert portion(reader) == []
+    assert [event.offset for event in next_events(reader)] == [0]
+    assert next_events(reader) == []
     assert reader.next_offset == 2
     producer.commit()
-    assert [event.offset for event in portion(reader)] == [2]
+    assert [event.offset for event in next_events(reader)] == [2]
     if has_damage:
         with pytest.raises(Unreadable) as caught:
             reader.read()

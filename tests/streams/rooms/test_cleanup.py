@@ -1,4 +1,4 @@
-"""Rooms that nobody uses go, and nothing else does: whoever still counts on a room keeps it."""
+"""Unused rooms are deleted, and nothing else: every kind of use keeps a room."""
 
 import asyncio
 import os
@@ -10,14 +10,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from kwire.broker.catalogue import entry_value
-from kwire.broker.events.reading import EventReader
-from kwire.broker.rooms import cleanup as room_cleanup
-from kwire.broker.rooms.cleanup import RoomCleanup
-from kwire.broker.rooms.handover import HANDOVER_KEY, handed_over
-from kwire.broker.rooms.rooms import Room
+from kwire.broker.topics.catalogue import entry_value
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change
+from kwire.streams.events.reading import EventReader
+from kwire.streams.rooms import cleanup as room_cleanup
+from kwire.streams.rooms.cleanup import RoomCleanup
+from kwire.streams.rooms.rooms import Room
+from kwire.streams.rooms.saved_activity import ACTIVITY_KEY, load_activity
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -340,7 +340,7 @@ async def test_room_of_unknown_age_and_room_that_was_widened(node: RoomsNode) ->
     await node.metastore.commit([Change("topics/old", entry_value(bytes(16), 1, configs), 0)])
     node.restart()
     wide = await node.rooms.get_or_create("wide")
-    await node.topics.widen(wide.topic, 2)
+    await node.topics.create_partitions(wide.topic, 2)
     async with cleaning(node) as cleanup:
         node.clock.advance(2 * TIMEOUT_MS)
         await cleanup.round()
@@ -358,19 +358,19 @@ async def test_clean_stop_hands_over_what_was_read_and_a_kill_lets_every_room_co
     node.clock.advance(TIMEOUT_MS)
     await fetch(node, read)
     async with cleaning(node) as cleanup:
-        await cleanup.hand_over(node.metastore)
+        await cleanup.save_activity(node.metastore)
     del read
     node.restart()
-    before, changes = handed_over(node.metastore)
+    before, changes = load_activity(node.metastore)
     assert before == {"read": node.clock.now_ms()}
     await node.metastore.commit(changes)
     node.clock.advance(HOUR_MS)
     async with cleaning(node, dict(before)) as cleanup:
         await cleanup.round()
         assert names(node) == ["read"]
-    # Nothing was handed over this time.
+    # Nothing was saved this time.
     node.restart()
-    assert handed_over(node.metastore) == (None, [])
+    assert load_activity(node.metastore) == (None, [])
     node.clock.advance(10 * TIMEOUT_MS)
     await node.load_groups()
     killed = RoomCleanup(
@@ -394,8 +394,8 @@ async def test_clean_stop_hands_over_who_had_subscribers(node: RoomsNode) -> Non
     node.clock.advance(2 * TIMEOUT_MS)
     async with cleaning(node) as cleanup:
         await cleanup.round()
-        await cleanup.hand_over(node.metastore)
-    assert handed_over(node.metastore)[0] == {"lobby": node.clock.now_ms()}
+        await cleanup.save_activity(node.metastore)
+    assert load_activity(node.metastore)[0] == {"lobby": node.clock.now_ms()}
 
 
 @in_loop
@@ -404,15 +404,15 @@ async def test_server_takes_over_what_its_clean_stop_has_left_and_only_once(tmp_
         assert node._fetched_before is None
     async with running_node(tmp_path) as node:
         assert node._fetched_before == {}
-        assert node._metastore.get(HANDOVER_KEY) is None
+        assert node._metastore.get(ACTIVITY_KEY) is None
 
 
 @in_loop
 async def test_too_many_notes_are_not_handed_over(node: RoomsNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room_cleanup, "HANDOVER_ROOMS_MAX", 2)
+    monkeypatch.setattr(room_cleanup, "SAVED_ROOMS_MAX", 2)
     async with cleaning(node, {"a": 1, "b": 2, "c": 3}) as cleanup:
-        await cleanup.hand_over(node.metastore)
-    assert node.metastore.get(HANDOVER_KEY) is None
+        await cleanup.save_activity(node.metastore)
+    assert node.metastore.get(ACTIVITY_KEY) is None
 
 
 # --- rounds
@@ -460,8 +460,8 @@ async def test_round_ends_early_when_the_catalogue_takes_no_changes(
 
 @in_loop
 async def test_round_over_many_rooms_gives_the_loop_its_turns(node: RoomsNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two turns only so many rooms are looked at."""
-    monkeypatch.setattr(room_cleanup, "PORTION_PAUSE_SECONDS", 0)
+    """A limited number of rooms is checked per iteration of the event loop."""
+    monkeypatch.setattr(room_cleanup, "BATCH_PAUSE_SECONDS", 0)
     await asyncio.gather(*(node.rooms.get_or_create(f"room-{number:04}") for number in range(1000)))
     async with cleaning(node) as cleanup:
         node.clock.advance(2 * TIMEOUT_MS)
@@ -480,5 +480,5 @@ async def test_round_over_many_rooms_gives_the_loop_its_turns(node: RoomsNode, m
             turns += 1
             most = max(most, looked_at - before)
         assert looked_at == 1000
-        assert most <= room_cleanup.FOLDERS_PER_PORTION
-        assert turns > 1000 / room_cleanup.FOLDERS_PER_PORTION
+        assert most <= room_cleanup.FOLDERS_PER_BATCH
+        assert turns > 1000 / room_cleanup.FOLDERS_PER_BATCH

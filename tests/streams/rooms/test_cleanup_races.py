@@ -1,4 +1,4 @@
-"""Somebody comes while a room is being cleaned up: the room stays, or another one takes its place. No event is lost."""
+"""A client uses a room while it is being cleaned up: the room stays, or a new one replaces it. No event is lost."""
 
 import asyncio
 import time
@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.catalogue import entry_value
-from kwire.broker.events.event import NewEvent
-from kwire.broker.events.publishing import Outcome, Publisher
-from kwire.broker.rooms import cleanup as room_cleanup
-from kwire.broker.rooms.rooms import Room
+from kwire.broker.topics.catalogue import entry_value
 from kwire.errors import ErrorCode, KafkaError, RoomNotFound
 from kwire.metastore import Change
+from kwire.streams.events.event import NewEvent
+from kwire.streams.events.publishing import Outcome, Publisher
+from kwire.streams.rooms import cleanup as room_cleanup
+from kwire.streams.rooms.rooms import Room
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from storage.errors import DiskFailure
-from tests.broker.rooms.test_cleanup import TIMEOUT_MS, age_files, cleaning, names
+from tests.streams.rooms.test_cleanup import TIMEOUT_MS, age_files, cleaning, names
 from tests.support.batches import make_batch
 from tests.support.node import in_loop
 from tests.support.rooms import RoomsNode, add_events
@@ -32,11 +32,11 @@ def node(tmp_path: Path) -> Iterator[RoomsNode]:
 
 
 async def round_with(node: RoomsNode, monkeypatch: pytest.MonkeyPatch, at_last_moment: Callable[[Room], None]) -> None:
-    """A round in which somebody comes after the files have been looked at."""
+    """A round in which a client uses the room after its files have been checked."""
     room = node.rooms.get("lobby")
     async with cleaning(node) as cleanup:
         node.clock.advance(2 * TIMEOUT_MS)
-        look = cleanup._written_ms
+        look = cleanup._last_write_ms
 
         def look_and_let_in(path: str | None) -> int:
             written_ms = look(path)
@@ -44,7 +44,7 @@ async def round_with(node: RoomsNode, monkeypatch: pytest.MonkeyPatch, at_last_m
             return written_ms
 
         loop = asyncio.get_running_loop()
-        monkeypatch.setattr(cleanup, "_written_ms", look_and_let_in)
+        monkeypatch.setattr(cleanup, "_last_write_ms", look_and_let_in)
         await cleanup.round()
 
 
@@ -77,7 +77,7 @@ async def test_who_publishes_while_a_room_goes_gets_a_new_one(node: RoomsNode, m
         def come() -> None:
             with pytest.raises(RoomNotFound):
                 node.rooms.get("lobby")
-            assert node.rooms.glance("lobby") is None
+            assert node.rooms.summary("lobby") is None
             came.append(asyncio.ensure_future(node.rooms.get_or_create("lobby")))
 
         at_commit(node, monkeypatch, come)
@@ -89,7 +89,7 @@ async def test_who_publishes_while_a_room_goes_gets_a_new_one(node: RoomsNode, m
 
 
 def at_commit(node: RoomsNode, monkeypatch: pytest.MonkeyPatch, act: Callable[[], None]) -> list[int]:
-    """Let `act` happen while the next commit is under way. The answer tells how many changes each commit has had."""
+    """Let `act` happen while the next commit is under way. Returns how many changes each commit has had."""
     commit, sizes = node.metastore.commit, list[int]()
 
     async def commit_meanwhile(changes: Sequence[Change]) -> int:
@@ -126,9 +126,9 @@ async def test_event_that_comes_while_a_room_goes_is_refused_and_never_acknowled
         answer = await produced[0]
     assert names(node) == []
     # Retriable: a producer looks for the topic again.
-    told = [answer.responses[0].partition_responses[0].error_code]
-    told += [one.code if isinstance(one, KafkaError) else 0 for one in outcomes]
-    assert told == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
+    codes = [answer.responses[0].partition_responses[0].error_code]
+    codes += [one.code if isinstance(one, KafkaError) else 0 for one in outcomes]
+    assert codes == [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2
 
 
 @in_loop
@@ -157,8 +157,8 @@ async def test_room_that_could_not_be_deleted_takes_events_again(
 
 @in_loop
 async def test_rooms_go_with_one_commit_for_a_portion_of_them(node: RoomsNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room_cleanup, "PORTION_PAUSE_SECONDS", 0)
-    count = 2 * room_cleanup.FOLDERS_PER_PORTION + 1
+    monkeypatch.setattr(room_cleanup, "BATCH_PAUSE_SECONDS", 0)
+    count = 2 * room_cleanup.FOLDERS_PER_BATCH + 1
     made = await asyncio.gather(*(node.rooms.get_or_create(f"room-{number:03}") for number in range(count)))
     add_events(made[3])
     node.subscribers.come(made[4].log)
@@ -178,12 +178,12 @@ async def test_rooms_go_with_one_commit_for_a_portion_of_them(node: RoomsNode, m
 async def test_room_that_somebody_deletes_at_the_same_moment_does_not_end_the_round(
     node: RoomsNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room_cleanup, "FOLDERS_PER_PORTION", 2)
+    monkeypatch.setattr(room_cleanup, "FOLDERS_PER_BATCH", 2)
     for name in ("a", "b", "c"):
         await node.rooms.get_or_create(name)
     async with cleaning(node) as cleanup:
         node.clock.advance(2 * TIMEOUT_MS)
-        # Held, because a topic that nobody holds would be made anew, as the store has it by then.
+        # Referenced, because an unreferenced topic would be loaded again, as the store has it by then.
         held = node.topics.get("a")
         assert held is not None
         facts = held.facts

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.topics import NewTopic, Topic
+from kwire.broker.topics.topics import NewTopic, Topic
 from tests.support.node import in_loop
 from tests.support.rooms import RoomsNode
 

@@ -1,4 +1,4 @@
-"""What a hundred thousand rooms cost: bytes. A room that nobody uses is an entry in the catalogue.
+"""The memory of a hundred thousand rooms. A room without clients is only an entry in the catalogue.
 
 Nothing here looks at a watch: it counts objects, files, tasks and bytes.
 """
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker.rooms.settings import default_retention, new_room_configs
-from kwire.broker.topics import NewTopic
+from kwire.broker.topics.topics import NewTopic
+from kwire.streams.rooms.settings import default_retention, new_room_configs
 from tests.support.node import in_loop
 from tests.support.rooms import RoomsNode
 
 FEW, MANY = 20, 3000
-# Key and packed value with the room's settings and its time, and a place in the table of the store and in two orders.
+# Key and packed value with the room's settings and its time, and an entry in the store's table and in two indexes.
 BYTES_PER_ROOM_MAX = 800
 
 
@@ -63,6 +63,6 @@ async def test_listing_and_finding_rooms_opens_no_log(tmp_path: Path) -> None:
         node.restart()
         assert len(node.rooms.list(limit=1000).names) == 1000
         assert node.rooms.get("notifications-user-000007").name == "notifications-user-000007"
-        assert node.rooms.glance("notifications-user-000008") is not None
+        assert node.rooms.summary("notifications-user-000008") is not None
         gc.collect()
         assert node.topics.live_count == len(node.topics.open_partitions) == 0

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kwire.broker.rooms.names import range_of_prefix, room_of_topic, topic_of_room
-from kwire.broker.topic_names import check_name
+from kwire.broker.topics.names import check_name
 from kwire.errors import InvalidName
+from kwire.streams.rooms.names import room_of_topic, topic_of_room, topic_prefix_of
 
 # Much of what is hard here is made of these characters.
 TRICKY = st.text(alphabet="_xX0245CF.-aé /\n😀", max_size=14)
@@ -87,7 +87,7 @@ def test_topic_is_either_a_room_by_its_own_name_or_by_the_name_it_stands_for(top
 def test_range_of_a_prefix_holds_all_rooms_that_begin_with_it(prefix: str, rest: str) -> None:
     topic = topic_or_none(prefix + rest)
     if topic is not None:
-        assert topic.startswith(range_of_prefix(prefix))
+        assert topic.startswith(topic_prefix_of(prefix))
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker.catalogue import entry_value
-from kwire.broker.retention import Retention
-from kwire.broker.rooms import making as room_making
-from kwire.broker.rooms import rooms
-from kwire.broker.rooms.settings import RoomOverrides
+from kwire.broker.maintenance.retention import Retention
+from kwire.broker.topics.catalogue import entry_value
 from kwire.errors import (
     ErrorCode,
     InvalidName,
@@ -22,6 +19,9 @@ from kwire.errors import (
     TopicHasPartitions,
 )
 from kwire.metastore import Change
+from kwire.streams.rooms import batched_creation as room_making
+from kwire.streams.rooms import rooms
+from kwire.streams.rooms.settings import RoomOverrides
 from tests.support.batches import run_now
 from tests.support.node import in_loop
 from tests.support.rooms import RoomsNode, add_events
@@ -314,7 +314,7 @@ async def test_what_a_room_cannot_keep_is_refused(node: RoomsNode, overrides: Ro
     assert node.rooms.count == 0
 
 
-# --- what is told of them
+# --- lists, summaries and statistics
 
 
 @pytest.mark.proves("S0-5", "S0-7", "C-45")
@@ -336,8 +336,8 @@ async def test_stats_tell_the_state_of_a_room(node: RoomsNode) -> None:
     assert (stats.created_at_ms, stats.last_event_at_ms) == (created_ms, node.clock.now_ms() + 2)
     assert stats.size_bytes == room.topic.partitions[0].size_bytes > 0
     assert stats.subscriber_count == 1
-    assert node.rooms.glance("lobby") == ("lobby", created_ms, 1)
-    assert node.rooms.glance("other") is None
+    assert node.rooms.summary("lobby") == ("lobby", created_ms, 1)
+    assert node.rooms.summary("other") is None
     assert (stats.name, stats.topic, stats.epoch, stats.is_room) == ("lobby", "lobby", room.epoch, True)
 
 
@@ -350,7 +350,7 @@ async def test_time_of_creation_outlives_changes_and_restarts_and_may_be_unknown
     await node.rooms.create("lobby", RoomOverrides(max_events=5))
     wide = node.topics.get("wide")
     assert wide is not None
-    await node.topics.widen(wide, 3)
+    await node.topics.create_partitions(wide, 3)
     await node.metastore.commit([Change("topics/old", entry_value(bytes(16), 1, DEFAULT_CONFIGS), 0)])
     node.restart()
     for name in ("lobby", "wide"):
@@ -389,7 +389,7 @@ async def test_rooms_are_listed_by_how_they_begin(node: RoomsNode, monkeypatch: 
         assert sorted(node.rooms.list(prefix=prefix).names) == expected
     assert node.rooms.list(prefix="u/", limit=1) == (["u/1"], "u/1")
     assert node.rooms.list("u/1", 1, "u/") == (["u/2"], None)
-    # A page may look at so many names only; then it is short, and says where to go on.
+    # A page examines a limited number of names; then it is short, and names the next page.
     monkeypatch.setattr(rooms, "NAMES_PER_PAGE_MAX", 3)
     found, after = [], ""
     for _ in range(10):

@@ -1,1 +1,1 @@
-"""Who listens to what, in virtual time: history, live, and readers who are too slow."""
+"""Subscriptions in virtual time: history, live delivery and slow subscribers."""

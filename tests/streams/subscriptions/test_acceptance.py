@@ -1,4 +1,4 @@
-"""Catch-up-then-live, told as its fourteen acceptance criteria, through the plain Python way to subscribe.
+"""The fourteen acceptance criteria of catch-up-then-live, through `subscribe_messages`.
 
 A stream is a topic of one partition here, its version the offset. The fourteenth criterion, a clean build, is what
 `scripts/check` runs for every change; here the quick part of it is run as well.
@@ -16,9 +16,11 @@ from typing import ParamSpec
 import pytest
 
 import kwire
-from kwire.broker.events.event import Event, NewEvent
-from kwire.broker.events.publishing import Publisher
-from kwire.broker.subscriptions import (
+from kwire.broker.topics.topics import Topic
+from kwire.errors import BroadcastFailed, RoomNotFound, SubscriptionFailed
+from kwire.streams.events.event import Event, NewEvent
+from kwire.streams.events.publishing import Publisher
+from kwire.streams.subscriptions import (
     FROM_NEWEST,
     FROM_OLDEST,
     Start,
@@ -27,10 +29,8 @@ from kwire.broker.subscriptions import (
     Subscriptions,
     subscribe_messages,
 )
-from kwire.broker.subscriptions.marks import CaughtUp, Lagging
-from kwire.broker.subscriptions.messages import Message
-from kwire.broker.topics import Topic
-from kwire.errors import BroadcastFailed, RoomNotFound, SubscriptionFailed
+from kwire.streams.subscriptions.control_messages import CaughtUp, Lagging
+from kwire.streams.subscriptions.messages import Message
 from tests.support.node import QuietNode, in_loop
 from tests.support.subscribing import publish, publish_many, rooms_settings, settled
 
@@ -82,7 +82,7 @@ async def take(messages: SubscribedMessages, count: int) -> list[Message]:
 
 
 async def drain(messages: SubscribedMessages) -> list[Message]:
-    """Until the mark that says that it is caught up, which is the last."""
+    """Until the message that says that it is caught up, which is the last."""
     taken: list[Message] = []
     while not taken or not isinstance(taken[-1], CaughtUp):
         taken += await take(messages, 1)
@@ -310,7 +310,7 @@ async def test_ac_13_nothing_is_delivered_before_it_is_durable(tmp_path: Path) -
     [
         ("ruff", "check", "--quiet", "."),
         ("ruff", "format", "--check", "--quiet", "."),
-        ("mypy", "--strict", "kwire/broker/subscriptions", "kwire/broker/events"),
+        ("mypy", "--strict", "kwire/streams/subscriptions", "kwire/streams/events"),
     ],
     ids=["lint", "format", "types"],
 )

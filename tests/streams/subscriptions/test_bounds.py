@@ -1,4 +1,4 @@
-"""What one turn of the loop does, and what readers who take nothing cost, is bounded, however many they are."""
+"""The work per loop iteration and the memory of stalled subscribers are bounded, however many subscribers there are."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -6,28 +6,32 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker.events.event import Event, NewEvent, record_of
-from kwire.broker.events.reading import UNFOLDED_KEPT_BYTES, EventReader
 from kwire.broker.partition import Partition
-from kwire.broker.subscriptions import SubscribedMessages
-from kwire.broker.subscriptions.marks import CaughtUp, Checkpoint, Closed, Gap, Lagging, Mark
-from kwire.broker.subscriptions.portions import Portion
-from kwire.broker.subscriptions.shared_portions import COPIES, PORTIONS_MAX, SharedPortions
-from kwire.broker.subscriptions.start import FROM_NEWEST, FROM_OLDEST
-from kwire.broker.subscriptions.subscription import OnLag, SubscribeOptions, Subscription
-from kwire.broker.subscriptions.turns import LIVE_UNITS_PER_TURN, LOOKS_PER_TURN, DeliveryTurns
-from kwire.broker.topics import Topic
-from storage.batch import build_batch, check_batch
-from storage.format import GZIP
-from storage.quarantine import Quarantine
+from kwire.broker.topics.topics import Topic
+from kwire.streams.events.event import Event, NewEvent, record_of
+from kwire.streams.events.reading import RETAINED_BYTES_MAX, EventReader
+from kwire.streams.subscriptions import SubscribedMessages
+from kwire.streams.subscriptions.control_messages import CaughtUp, Checkpoint, Closed, ControlMessage, Gap, Lagging
+from kwire.streams.subscriptions.delivery_scheduler import (
+    LIVE_UNITS_PER_ITERATION,
+    TICKS_PER_ITERATION,
+    DeliveryScheduler,
+)
+from kwire.streams.subscriptions.event_batches import EventBatch
+from kwire.streams.subscriptions.shared_batches import BATCHES_MAX, COPIES, SharedBatches
+from kwire.streams.subscriptions.start import FROM_NEWEST, FROM_OLDEST
+from kwire.streams.subscriptions.subscription import OnLag, SubscribeOptions, Subscription
+from storage.batch.format import GZIP
+from storage.batch.record_batch import build_batch, check_batch
+from storage.log.quarantine import Quarantine
 from tests.support.clock import ManualClock
 from tests.support.node import in_loop
 from tests.support.partition_log import log_of
 from tests.support.subscribing import Listening, ManualLoop, RecordingSink, publish, publish_many
 
-MANY = 3 * LIVE_UNITS_PER_TURN
-# Each reader that is handed or told something costs two units.
-READERS_PER_TURN = LIVE_UNITS_PER_TURN // 2
+MANY = 3 * LIVE_UNITS_PER_ITERATION
+# Each event batch or control message for one subscriber costs two units.
+READERS_PER_TURN = LIVE_UNITS_PER_ITERATION // 2
 TIMEOUT_MS = 1000
 
 
@@ -42,17 +46,17 @@ class Work:
     """What all sinks of a test got in one turn."""
 
     def __init__(self) -> None:
-        self.marks = 0
-        self.portions = 0
-        self.marks_per_turn: list[int] = []
-        self.portions_per_turn: list[int] = []
+        self.control_messages = 0
+        self.batches = 0
+        self.control_messages_per_turn: list[int] = []
+        self.batches_per_turn: list[int] = []
 
     def count(self, loop: ManualLoop) -> None:
         """Every turn until nothing is left to do."""
         while loop.turn():
-            self.marks_per_turn.append(self.marks)
-            self.portions_per_turn.append(self.portions)
-            self.marks = self.portions = 0
+            self.control_messages_per_turn.append(self.control_messages)
+            self.batches_per_turn.append(self.batches)
+            self.control_messages = self.batches = 0
 
 
 class CountingSink(RecordingSink):
@@ -60,13 +64,13 @@ class CountingSink(RecordingSink):
         super().__init__(room)
         self.work = work
 
-    def send_events(self, subscription: Subscription, portion: Portion) -> None:
-        super().send_events(subscription, portion)
-        self.work.portions += 1
+    def send_events(self, subscription: Subscription, batch: EventBatch) -> None:
+        super().send_events(subscription, batch)
+        self.work.batches += 1
 
-    def send_mark(self, subscription: Subscription, mark: Mark) -> None:
-        super().send_mark(subscription, mark)
-        self.work.marks += 1
+    def send_control(self, subscription: Subscription, message: ControlMessage) -> None:
+        super().send_control(subscription, message)
+        self.work.control_messages += 1
 
 
 def publish_large(partition: Partition, size_bytes: int, count: int = 1, codec: int = 0) -> None:
@@ -84,7 +88,7 @@ async def subscribed(
     for sink in sinks:
         await listening.subscribe(topic, sink=sink, options=SubscribeOptions(**options))  # type: ignore[arg-type]
     listening.loop.settle()
-    work.marks = work.portions = 0
+    work.control_messages = work.batches = 0
     return topic, sinks
 
 
@@ -100,8 +104,8 @@ async def test_checkpoints_that_time_brings_are_told_to_some_in_each_turn(listen
     listening.clock.advance(2000)
     listening.loop.settle = partial(work.count, listening.loop)  # type: ignore[assignment, method-assign]
     listening.loop.advance(1000)
-    assert all(sink.marks == [CaughtUp(-1), Checkpoint(0)] for sink in sinks)
-    assert max(work.marks_per_turn) <= READERS_PER_TURN
+    assert all(sink.control_messages == [CaughtUp(-1), Checkpoint(0)] for sink in sinks)
+    assert max(work.control_messages_per_turn) <= READERS_PER_TURN
 
 
 @in_loop
@@ -110,9 +114,9 @@ async def test_deleted_room_is_told_to_some_in_each_turn(listening: Listening) -
     topic, sinks = await subscribed(listening, work)
     await listening.node.topics.delete(topic)
     work.count(listening.loop)
-    assert all(sink.closed is not None and len(sink.marks) == 2 for sink in sinks)
-    assert max(work.marks_per_turn) <= READERS_PER_TURN
-    assert listening.subscriptions.tail_count == 0
+    assert all(sink.closed is not None and len(sink.control_messages) == 2 for sink in sinks)
+    assert max(work.control_messages_per_turn) <= READERS_PER_TURN
+    assert listening.subscriptions.feed_count == 0
 
 
 @in_loop
@@ -127,17 +131,17 @@ async def test_gap_is_told_to_some_in_each_turn_and_nobody_gets_it_twice(listeni
     log_of(partition)._set_quarantined((harm,))
     for _ in range(2):
         listening.loop.turn()
-        assert work.marks <= READERS_PER_TURN
-        work.marks = 0
-    # In the middle of it: one who has not been told yet goes, and another one comes.
+        assert work.control_messages <= READERS_PER_TURN
+        work.control_messages = 0
+    # In the middle of the round: a subscriber that has not been served yet leaves, and another one joins.
     listening.subscriptions.of_log(topic.stream())[-1].close()
     gone = sinks.pop()
     _, late = await listening.subscribe(topic, FROM_OLDEST)
     publish(partition, "b")
     work.count(listening.loop)
-    assert max(work.marks_per_turn) <= READERS_PER_TURN
+    assert max(work.control_messages_per_turn) <= READERS_PER_TURN
     for sink in (*sinks, late):
-        assert [mark for mark in sink.marks if isinstance(mark, Gap)] == [Gap(0, 1, "damaged")]
+        assert [message for message in sink.control_messages if isinstance(message, Gap)] == [Gap(0, 1, "damaged")]
         assert sink.offsets == [2, 3]
     assert gone.messages == [CaughtUp(-1)]
 
@@ -149,14 +153,14 @@ async def test_large_events_are_handed_to_few_in_each_turn(listening: Listening)
     publish_large(topic.partitions[0], 900_000)
     work.count(listening.loop)
     assert all(sink.offsets == [0] for sink in sinks)
-    assert 0 < max(work.portions_per_turn) <= 10
-    # The same for those who read history.
+    assert 0 < max(work.batches_per_turn) <= 10
+    # The same for subscribers that read history.
     again = Work()
     for _ in range(100):
         await listening.subscribe(topic, FROM_OLDEST, CountingSink(again))
     again.count(listening.loop)
-    assert sum(again.portions_per_turn) == 100
-    assert 0 < max(again.portions_per_turn) <= 10
+    assert sum(again.batches_per_turn) == 100
+    assert 0 < max(again.batches_per_turn) <= 10
 
 
 @in_loop
@@ -172,7 +176,7 @@ async def test_readers_with_filters_of_their_own_are_served_few_in_each_turn(lis
     work.count(listening.loop)
     assert all(sink.offsets == list(range(400)) for sink in sinks)
     # Each of them is as much work as to decode these events was.
-    assert max(work.portions_per_turn) <= 3
+    assert max(work.batches_per_turn) <= 3
 
 
 @in_loop
@@ -182,43 +186,43 @@ async def test_readers_who_share_a_filter_cost_no_more_than_others(listening: Li
     publish_many(topic.partitions[0], 100)
     work.count(listening.loop)
     assert all(sink.offsets == list(range(100)) for sink in sinks)
-    assert max(work.portions_per_turn) > 200
+    assert max(work.batches_per_turn) > 200
 
 
 def test_tails_that_wait_for_time_are_asked_some_in_each_turn() -> None:
     clock = ManualClock()
     loop = ManualLoop(clock)
-    turns = DeliveryTurns(clock, loop.call_soon, loop.call_later, 100)
+    scheduler = DeliveryScheduler(clock, loop.call_soon, loop.call_later, 100)
     asked: list[int] = []
 
-    class Tail:
+    class Feed:
         is_queued = has_more = False
-        looks = 0
+        ticks = 0
 
         def step(self, units_max: int) -> int:
             return 0
 
-        def look(self) -> bool:
+        def tick(self) -> bool:
             asked.append(1)
-            self.looks += 1
-            return self.looks < 2
+            self.ticks += 1
+            return self.ticks < 2
 
-    tails = [Tail() for _ in range(2 * LOOKS_PER_TURN + 1)]
-    for tail in tails:
-        turns.look_later(tail)
+    feeds = [Feed() for _ in range(2 * TICKS_PER_ITERATION + 1)]
+    for feed in feeds:
+        scheduler.schedule_tick(feed)
     clock.advance(100)
-    turns._look()
+    scheduler._tick()
     per_turn = [len(asked)]
     while loop.turn():
         per_turn.append(len(asked) - sum(per_turn))
-    assert per_turn == [LOOKS_PER_TURN, LOOKS_PER_TURN, 1]
+    assert per_turn == [TICKS_PER_ITERATION, TICKS_PER_ITERATION, 1]
     loop.advance(1000)
-    assert all(tail.looks == 2 for tail in tails)
+    assert all(feed.ticks == 2 for feed in feeds)
     assert loop.timer_count == 0
 
 
 @in_loop
-async def test_readers_who_are_stuck_are_not_judged_with_every_event(
+async def test_the_lag_of_stalled_subscribers_is_not_checked_with_every_event(
     listening: Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = await listening.room()
@@ -226,22 +230,22 @@ async def test_readers_who_are_stuck_are_not_judged_with_every_event(
     for sink in sinks:
         await listening.subscribe(topic, sink=sink, options=SubscribeOptions(OnLag.DROP, 1000))
     listening.loop.settle()
-    judged = []
-    judge_distance = Subscription.judge_distance
+    checked = []
+    check_lag = Subscription.check_lag
     monkeypatch.setattr(
         Subscription,
-        "judge_distance",
-        lambda self: judged.append(self) or judge_distance(self),  # type: ignore[func-returns-value]
+        "check_lag",
+        lambda self: checked.append(self) or check_lag(self),  # type: ignore[func-returns-value]
     )
     for _ in range(1100):
         publish(topic.partitions[0], "a")
         listening.loop.settle()
     # At half of the queue, and at its end.
-    assert len(judged) == 2 * len(sinks)
-    assert all(sink.marks == [CaughtUp(-1), Lagging(0, 500)] for sink in sinks)
+    assert len(checked) == 2 * len(sinks)
+    assert all(sink.control_messages == [CaughtUp(-1), Lagging(0, 500)] for sink in sinks)
 
 
-# --- for readers who take nothing
+# --- stalled subscribers
 
 
 @in_loop
@@ -259,12 +263,12 @@ async def test_reader_who_takes_nothing_gets_no_marks_for_what_passes_him(listen
         publish(topic.partitions[0], "a")
         listening.loop.settle()
         listening.loop.advance(200)
-    assert sink.marks == [CaughtUp(-1)]
+    assert sink.control_messages == [CaughtUp(-1)]
     assert list(messages._unread) == [CaughtUp(-1)]
     assert (subscription.position, subscription.is_live) == (50, True)
     sink.room = 1
     listening.loop.advance(2000)
-    assert sink.marks == [CaughtUp(-1), Checkpoint(49)]
+    assert sink.control_messages == [CaughtUp(-1), Checkpoint(49)]
 
 
 @in_loop
@@ -276,11 +280,11 @@ async def test_gaps_wait_for_a_reader_who_takes_nothing_and_become_one(listening
     for _ in range(50):
         publish_many(topic.partitions[0], 10)
         listening.loop.settle()
-    assert sink.marks == [CaughtUp(-1)]
+    assert sink.control_messages == [CaughtUp(-1)]
     sink.room = 1
     subscription.resume()
     listening.loop.settle()
-    assert sink.marks[1:] == [Gap(0, 496, "retention")]
+    assert sink.control_messages[1:] == [Gap(0, 496, "retention")]
     assert subscription.position == 500
 
 
@@ -297,7 +301,7 @@ async def test_unfolded_batch_is_not_held_for_a_reader_who_takes_nothing(listeni
     listening.loop.settle()
     reader = subscription._reader
     assert isinstance(reader, EventReader)
-    assert reader._unfolded is None or len(reader._unfolded[1]) <= UNFOLDED_KEPT_BYTES  # type: ignore[arg-type]
+    assert reader._decompressed is None or len(reader._decompressed[1]) <= RETAINED_BYTES_MAX  # type: ignore[arg-type]
     sink.room = 1000
     subscription.resume()
     for _ in range(10):
@@ -309,26 +313,26 @@ async def test_unfolded_batch_is_not_held_for_a_reader_who_takes_nothing(listeni
 # --- in memory
 
 
-def portion(start: int, size_bytes: int) -> Portion:
-    return Portion("room", [Event(start, "id", "t", b"1", 0, {}, None, size_bytes)], start, start + 1)
+def batch(start: int, size_bytes: int) -> EventBatch:
+    return EventBatch("room", [Event(start, "id", "t", b"1", 0, {}, None, size_bytes)], start, start + 1)
 
 
-def test_shared_portions_of_all_rooms_are_bounded_in_bytes_and_number() -> None:
-    shared = SharedPortions(100 * COPIES * 1000)
+def test_shared_batches_of_all_rooms_are_bounded_in_bytes_and_number() -> None:
+    shared = SharedBatches(100 * COPIES * 1000)
     for number in range(1000):
-        shared.add(number % 7, portion(number, 1000))
+        shared.add(number % 7, batch(number, 1000))
         assert shared.used_bytes <= 100 * COPIES * 1000
     assert len(shared) == 100
     assert shared.get(999 % 7, 999) is not None
     assert shared.get(0, 0) is None
-    shared.add(0, portion(5000, 10**6))
+    shared.add(0, batch(5000, 10**6))
     assert shared.get(0, 5000) is None
     for owner in range(7):
         shared.forget(owner)
     assert (len(shared), shared.used_bytes) == (0, 0)
-    for number in range(2 * PORTIONS_MAX):
-        shared.add(0, portion(number, 0))
-    assert len(shared) == PORTIONS_MAX
+    for number in range(2 * BATCHES_MAX):
+        shared.add(0, batch(number, 0))
+    assert len(shared) == BATCHES_MAX
 
 
 @in_loop
@@ -336,7 +340,7 @@ async def test_many_rooms_of_large_events_share_one_bound(
     listening: Listening, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bound = 2_000_000
-    listening.subscriptions._shared_portions._bytes_max = bound
+    listening.subscriptions._shared_batches._bytes_max = bound
     listening.subscriptions._recent_bytes.bytes_max = bound
     for number in range(20):
         topic = await listening.room(f"room-{number}")
@@ -392,7 +396,7 @@ async def test_thread_that_breaks_ends_those_who_wait_for_it(
     listening.disk.finish(MemoryError("too much"))
     listening.loop.settle()
     assert sink.closed == Closed("SubscriptionFailed", "too much", -1)
-    assert listening.subscriptions.tail_count == 0
+    assert listening.subscriptions.feed_count == 0
 
 
 class MoodySink(RecordingSink):
@@ -426,8 +430,8 @@ async def test_sink_that_breaks_when_it_is_asked_ends_alone(listening: Listening
 class DeadSink(RecordingSink):
     """A socket that is found dead when it is written to."""
 
-    def send_events(self, subscription: Subscription, portion: Portion) -> None:
-        super().send_events(subscription, portion)
+    def send_events(self, subscription: Subscription, batch: EventBatch) -> None:
+        super().send_events(subscription, batch)
         subscription.close()
 
 
@@ -461,7 +465,7 @@ async def test_nothing_comes_twice_when_a_reader_goes_from_the_log_to_memory_and
     for _ in range(11):
         publish_many(partition, 100)
         listening.loop.settle()
-    # The last 600 are in memory, and a portion is 500.
+    # The last 600 are in memory, and a batch is 500.
     subscription, sink = await listening.subscribe(topic, FROM_OLDEST, RecordingSink(1))
     for count in (500, 1000):
         listening.loop.settle()

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker.events import decoding
-from kwire.broker.events.event import Event
-from kwire.broker.store import global_reading
-from kwire.broker.subscriptions import OnLag, Start
-from kwire.broker.subscriptions.marks import LAGGED, CaughtUp, Gap
-from kwire.broker.subscriptions.start import StartKind
+from kwire.streams.event_store import global_reader as global_reading
+from kwire.streams.events import decoding
+from kwire.streams.events.event import Event
 from kwire.streams.log import NotReady
+from kwire.streams.subscriptions import OnLag, Start
+from kwire.streams.subscriptions.control_messages import LAGGED, CaughtUp, Gap
+from kwire.streams.subscriptions.start import StartKind
 from tests.support.event_store import draft
 from tests.support.everything import everything
 from tests.support.node import in_loop
@@ -45,8 +45,8 @@ async def test_two_subscribers_of_everything_get_the_very_same_portion(tmp_path:
         one.settle()
         await one.publish("a", "b")
         one.settle()
-        assert sinks[0].portions[0] is sinks[1].portions[0]
-        assert one.subscriptions.tail_count == 1
+        assert sinks[0].batches[0] is sinks[1].batches[0]
+        assert one.subscriptions.feed_count == 1
 
 
 @in_loop
@@ -82,7 +82,7 @@ async def test_events_of_a_deleted_topic_are_passed_over_without_a_word(tmp_path
         one.settle()
         assert ids_of(sink) == ["b-1"]
         assert sink.offsets == [250]
-        assert sink.marks[-1] == CaughtUp(250)
+        assert sink.control_messages[-1] == CaughtUp(250)
 
 
 @pytest.mark.parametrize("names", [["a", "b"] * 1000, [*"a" * 1000, *"b" * 1000]], ids=["by turns", "one by one"])
@@ -100,7 +100,7 @@ async def test_a_large_commit_comes_in_portions_from_any_place_inside_it(tmp_pat
             one.settle()
             assert sink.offsets == list(range(start, 2001)), start
             assert ids_of(sink) == expected[start:], start
-            assert all(len(portion.events) <= 500 for portion in sink.portions)
+            assert all(len(batch.events) <= 500 for batch in sink.batches)
 
 
 @pytest.mark.parametrize("names", [["a", "b"] * 300, [*"a" * 300, *"b" * 300]], ids=["by turns", "one by one"])
@@ -134,7 +134,7 @@ async def test_the_way_into_the_middle_of_a_large_commit_takes_several_turns(
 
 @in_loop
 async def test_a_reader_that_was_put_down_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(global_reading, "KEPT_BYTES", 0)
+    monkeypatch.setattr(global_reading, "IDLE_BATCH_BYTES_MAX", 0)
     async with everything(tmp_path) as one:
         await one.publish(*["a", "b", "b"] * 100)
         reader = one.store.global_reader(one.journal.stream(), 0)
@@ -143,7 +143,7 @@ async def test_a_reader_that_was_put_down_goes_on_where_it_was(tmp_path: Path, m
             events = reader.read(7)
             assert not isinstance(events, NotReady)
             found += [event.offset for event in events]
-            reader.put_down()
+            reader.release_buffers()
         assert found == list(range(300))
 
 
@@ -185,7 +185,7 @@ async def test_whoever_comes_whenever_gets_everything_once_and_in_order(tmp_path
         one.settle()
         for start, sink in readers:
             assert sink.offsets == list(range(start, count))
-            assert sum(isinstance(mark, CaughtUp) for mark in sink.marks) == 1
-            assert not any(isinstance(mark, Gap) for mark in sink.marks)
+            assert sum(isinstance(message, CaughtUp) for message in sink.control_messages) == 1
+            assert not any(isinstance(message, Gap) for message in sink.control_messages)
             events = [message for message in sink.messages if isinstance(message, Event)]
             assert all(json.loads(event.data) is not None for event in events)

@@ -1,8 +1,8 @@
 """Random lives of subscribers of everything against a model that knows only what was committed.
 
-Commits over several topics, slow readers, readers who come back at a place they were told, retention of the journal,
+Commits over several topics, slow readers, readers that resume at a reported offset, retention of the journal,
 topics that are deleted and made again: nothing is missing but what a gap names or what was deleted with its topic,
-nothing comes twice, nothing out of order, and nobody is forgotten.
+nothing is delivered twice or out of order, and no subscriber is forgotten.
 """
 
 import asyncio
@@ -24,10 +24,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kwire.broker.events.event import Event
 from kwire.broker.partition import Partition
-from kwire.broker.store.global_reading import GlobalReader
-from kwire.broker.subscriptions.marks import (
+from kwire.errors import OffsetOutOfRange
+from kwire.streams.event_store.global_reader import GlobalReader
+from kwire.streams.events.event import Event
+from kwire.streams.log import NotReady, StreamLog
+from kwire.streams.subscriptions.control_messages import (
     BROADCAST_FAILED,
     DROPPED,
     LAGGED,
@@ -35,14 +37,12 @@ from kwire.broker.subscriptions.marks import (
     RETENTION,
     CaughtUp,
     Closed,
+    ControlMessage,
     Gap,
-    Mark,
 )
-from kwire.broker.subscriptions.portions import Portion
-from kwire.broker.subscriptions.start import Start, StartKind
-from kwire.broker.subscriptions.subscription import OnLag, Subscription
-from kwire.errors import OffsetOutOfRange
-from kwire.streams.log import NotReady, StreamLog
+from kwire.streams.subscriptions.event_batches import EventBatch
+from kwire.streams.subscriptions.start import Start, StartKind
+from kwire.streams.subscriptions.subscription import OnLag, Subscription
 from tests.support.effort import examples
 from tests.support.event_store import draft
 from tests.support.everything import Everything
@@ -54,9 +54,9 @@ TIMEOUT_MS = 1000
 QUEUE_MAX = 12
 READERS_MAX = 6
 ROOMY = 1_000_000
-MACHINE = "kwire.broker.subscriptions"
-# So small that a commit takes several portions, and rounds several turns.
-PORTION_EVENTS = 5
+MACHINE = "kwire.streams.subscriptions"
+# So small that a commit takes several batches, and rounds several turns.
+EVENTS_PER_READ = 5
 UNITS_PER_TURN = 8
 
 COMMITS = st.lists(st.sampled_from(TOPICS), min_size=1, max_size=12)
@@ -71,10 +71,10 @@ class Committed(NamedTuple):
 
 
 class SmallReader(GlobalReader):
-    """Reads small portions."""
+    """Reads small batches."""
 
     def read(self, *_: int) -> list[Event] | NotReady:
-        return super().read(PORTION_EVENTS)
+        return super().read(EVENTS_PER_READ)
 
 
 class JudgingSink(RecordingSink):
@@ -92,12 +92,12 @@ class JudgingSink(RecordingSink):
         self.next = position
         self.caught_up_at_least = len(self.machine.committed)
 
-    def send_events(self, subscription: Subscription, portion: Portion) -> None:
-        # What a sink raises ends its subscription and goes no further: the machine has to be told.
+    def send_events(self, subscription: Subscription, batch: EventBatch) -> None:
+        # An exception of a sink ends its subscription and goes no further, so it is recorded for the machine.
         try:
-            super().send_events(subscription, portion)
+            super().send_events(subscription, batch)
             assert not self.is_over
-            for event in portion.events:
+            for event in batch.events:
                 self._pass(event.offset)
                 committed = self.machine.committed[event.offset]
                 assert (event.event_id, json.loads(event.data)) == (committed.event_id, committed.number)
@@ -106,32 +106,32 @@ class JudgingSink(RecordingSink):
             self.machine.failures.append(error)
             raise
 
-    def send_mark(self, subscription: Subscription, mark: Mark) -> None:
+    def send_control(self, subscription: Subscription, message: ControlMessage) -> None:
         try:
-            super().send_mark(subscription, mark)
-            self._judge(mark)
+            super().send_control(subscription, message)
+            self._judge(message)
         except AssertionError as error:
             self.machine.failures.append(error)
             raise
 
-    def _judge(self, mark: Mark) -> None:
+    def _judge(self, message: ControlMessage) -> None:
         assert not self.is_over, "something came after the end"
-        if isinstance(mark, Gap):
-            assert mark.reason in (RETENTION, DROPPED)
-            assert mark.reason == RETENTION or self.on_lag is OnLag.DROP
-            assert mark.reason == DROPPED or mark.to_offset < self.machine.journal.log_start_offset
-            self._pass(mark.from_offset)
-            self.next = mark.to_offset + 1
+        if isinstance(message, Gap):
+            assert message.reason in (RETENTION, DROPPED)
+            assert message.reason == RETENTION or self.on_lag is OnLag.DROP
+            assert message.reason == DROPPED or message.to_offset < self.machine.journal.log_start_offset
+            self._pass(message.from_offset)
+            self.next = message.to_offset + 1
             return
-        self._pass(mark.offset + 1)
-        assert mark.offset >= self.next - 1, "a mark lies before what was delivered"
-        self.next = mark.offset + 1
-        if isinstance(mark, CaughtUp):
+        self._pass(message.offset + 1)
+        assert message.offset >= self.next - 1, "a message lies before what was delivered"
+        self.next = message.offset + 1
+        if isinstance(message, CaughtUp):
             assert self.next >= self.caught_up_at_least
-        elif isinstance(mark, Closed):
+        elif isinstance(message, Closed):
             self.is_over = True
             assert self.on_lag is OnLag.TERMINATE
-            assert mark.code in (LAGGED, BROADCAST_FAILED, OFFSET_OUT_OF_RANGE)
+            assert message.code in (LAGGED, BROADCAST_FAILED, OFFSET_OUT_OF_RANGE)
 
     def _pass(self, upto: int) -> None:
         """Nothing between is left out but what went with its topic."""
@@ -154,9 +154,9 @@ class JournalMachine(RuleBasedStateMachine):
         self.readers: list[tuple[Subscription, JudgingSink]] = []
         self.failures: list[AssertionError] = []
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(f"{MACHINE}.tails.PORTION_EVENTS", PORTION_EVENTS)
-        self.patch.setattr(f"{MACHINE}.turns.LIVE_UNITS_PER_TURN", UNITS_PER_TURN)
-        self.patch.setattr(f"{MACHINE}.turns.HISTORY_UNITS_PER_TURN", UNITS_PER_TURN)
+        self.patch.setattr(f"{MACHINE}.live_feed.EVENTS_PER_READ", EVENTS_PER_READ)
+        self.patch.setattr(f"{MACHINE}.delivery_scheduler.LIVE_UNITS_PER_ITERATION", UNITS_PER_TURN)
+        self.patch.setattr(f"{MACHINE}.delivery_scheduler.HISTORY_UNITS_PER_ITERATION", UNITS_PER_TURN)
         self.asyncio_loop.run_until_complete(self.one.prepare(*TOPICS))
 
     @property
@@ -222,7 +222,7 @@ class JournalMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.readers)
     @rule(which=st.integers(0, READERS_MAX), room=ROOMS, on_lag=ON_LAG)
     def come_back(self, which: int, room: int, on_lag: OnLag) -> None:
-        """The connection is lost, or was ended; it goes on behind the last thing it was told."""
+        """The connection is lost, or was ended; it resumes after the last message."""
         subscription, sink = self.readers.pop(which % len(self.readers))
         subscription.close()
         self._subscribe(sink.next, on_lag, room)
@@ -240,7 +240,7 @@ class JournalMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.committed)
     @rule(share=st.floats(0, 1))
     def expire(self, share: float) -> None:
-        """Retention of the journal, at any place, also inside a commit."""
+        """Retention of the journal, at any offset, also inside a commit."""
         start = self.journal.log_start_offset
         log_of(self.journal).advance_log_start_offset(start + int(share * (self.journal.high_watermark - start)))
 
@@ -275,7 +275,7 @@ class JournalMachine(RuleBasedStateMachine):
             self.nobody_got_what_he_should_not()
             for subscription, sink in self.readers:
                 if not subscription.is_closed:
-                    assert subscription.is_live, "somebody was forgotten"
+                    assert subscription.is_live, "a subscriber was forgotten"
                     assert subscription.position >= len(self.committed)
                     # Beyond the head it waits for what it asked for.
                     sink._pass(max(len(self.committed), sink.next))
@@ -293,7 +293,7 @@ def test_no_life_of_a_subscriber_of_everything_loses_repeats_or_reorders_an_even
         max_examples=examples(60),
         stateful_step_count=40,
         deadline=None,
-        # A failure is told with its steps at once; to find fewer of them takes minutes.
+        # A failure is reported with all its steps at once; shrinking them takes minutes.
         phases=[Phase.explicit, Phase.reuse, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )

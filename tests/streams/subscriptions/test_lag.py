@@ -1,14 +1,14 @@
-"""Readers who are too slow: a notice first, then the rule they chose, and never an event lost in silence."""
+"""Slow subscribers: first a notice, then their on_lag rule, and never an event lost without a Gap."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kwire.broker.subscriptions.marks import CaughtUp, Closed, Gap, Lagging
-from kwire.broker.subscriptions.start import FROM_OLDEST, Start
-from kwire.broker.subscriptions.subscription import OnLag, SubscribeOptions
-from storage.quarantine import Quarantine
+from kwire.streams.subscriptions.control_messages import CaughtUp, Closed, Gap, Lagging
+from kwire.streams.subscriptions.start import FROM_OLDEST, Start
+from kwire.streams.subscriptions.subscription import OnLag, SubscribeOptions
+from storage.log.quarantine import Quarantine
 from tests.support.node import in_loop
 from tests.support.partition_log import log_of
 from tests.support.subscribing import Listening, RecordingSink, publish, publish_many
@@ -43,7 +43,7 @@ async def test_reader_that_was_short_of_room_gets_everything_later(listening: Li
     subscription.resume()
     listening.loop.settle()
     assert sink.offsets == [0, 1, 2, 3, 4]
-    assert sink.marks == [CaughtUp(-1)]
+    assert sink.control_messages == [CaughtUp(-1)]
     sink.take()
     publish(partition, "a")
     listening.loop.settle()
@@ -62,9 +62,9 @@ async def test_notice_comes_once_per_episode_at_half_of_the_queue(listening: Lis
         for _ in range(9):
             publish(partition, "a")
             listening.loop.settle()
-        assert len(sink.marks) == 2 + episode
+        assert len(sink.control_messages) == 2 + episode
         last = 10 * episode
-        assert sink.marks[-1] == Lagging(last, 5)
+        assert sink.control_messages[-1] == Lagging(last, 5)
         sink.take()
         subscription.resume()
         listening.loop.settle()
@@ -82,13 +82,13 @@ async def test_terminate_tells_reason_and_last_offset_and_resuming_there_loses_n
     for _ in range(14):
         publish(partition, "a")
         listening.loop.settle()
-    assert sink.marks == [
+    assert sink.control_messages == [
         CaughtUp(-1),
         Lagging(2, 5),
-        Closed("SubscriptionLagged", "11 events behind, 10 are allowed", 2),
+        Closed("SubscriptionLagged", "the subscriber lags by 11 events, 10 are allowed", 2),
     ]
     assert listening.subscriptions.count_of(topic.stream()) == 0
-    _, again = await listening.subscribe(topic, Start.at(sink.marks[-1].offset + 1))
+    _, again = await listening.subscribe(topic, Start.at(sink.control_messages[-1].offset + 1))
     listening.loop.settle()
     assert sink.offsets + again.offsets == list(range(14))
 
@@ -103,15 +103,15 @@ async def test_sink_that_takes_nothing_for_the_broadcast_timeout_is_cut(listenin
     publish(partition, "a")
     listening.loop.settle()
     listening.loop.advance(10 * TIMEOUT_MS)
-    assert sink.marks == [CaughtUp(-1)]  # it is full, but nothing waits for it
+    assert sink.control_messages == [CaughtUp(-1)]  # it is full, but nothing waits for it
     publish(partition, "a")
     listening.loop.settle()
     listening.loop.advance(TIMEOUT_MS // 2 + 100)
-    assert sink.marks[1:] == [Lagging(0, 1)]
+    assert sink.control_messages[1:] == [Lagging(0, 1)]
     listening.loop.advance(TIMEOUT_MS // 2 - 200)
-    assert len(sink.marks) == 2
+    assert len(sink.control_messages) == 2
     listening.loop.advance(200)
-    assert sink.closed == Closed("BroadcastFailed", "nothing was taken for 1000 ms", 0)
+    assert sink.closed == Closed("BroadcastFailed", "the subscriber has not read anything for 1000 ms", 0)
     assert listening.loop.timer_count == 0
 
 
@@ -126,7 +126,7 @@ async def test_nobody_waits_for_who_takes_nothing(listening: Listening) -> None:
     for offset in range(3):
         publish(partition, "a")
         assert listening.loop.turn()
-        # One turn of the loop has served everybody who can be served.
+        # One loop iteration has served every subscriber that can be served.
         assert all(sink.offsets[-1:] == [offset] for sink in others)
     listening.loop.settle()
     assert (stuck.offsets, stuck.closed) == ([], None)
@@ -162,8 +162,8 @@ async def test_time_counts_anew_also_while_a_reader_is_still_behind(listening: L
     for count in (1, *[500] * 6):
         publish_many(partition, count)
         listening.loop.settle()
-    for portions in range(6):
-        assert len(sink.offsets) == 1 + 500 * portions
+    for batches in range(6):
+        assert len(sink.offsets) == 1 + 500 * batches
         listening.loop.advance(TIMEOUT_MS - 200)
         sink.take()
         subscription.resume()
@@ -205,7 +205,7 @@ async def test_reader_beyond_the_head_is_told_of_its_part_of_a_gap(listening: Li
     start, end = next(iter(segment.batches()))
     log_of(partition)._set_quarantined((Quarantine(segment.base_offset, start, end - start, 0, 5, "test"),))
     listening.loop.settle()
-    assert sink.marks == [CaughtUp(2), Gap(3, 4, "damaged")]
+    assert sink.control_messages == [CaughtUp(2), Gap(3, 4, "damaged")]
     assert sink.offsets == [5]
 
 
@@ -233,14 +233,14 @@ async def test_catchup_goes_back_to_history_and_is_caught_up_again(listening: Li
         listening.loop.settle()
     assert not subscription.is_live
     listening.loop.advance(100 * TIMEOUT_MS)
-    assert sink.marks == [CaughtUp(-1), Lagging(0, 5)]
+    assert sink.control_messages == [CaughtUp(-1), Lagging(0, 5)]
     sink.room = 10_000
     subscription.resume()
     listening.loop.settle()
     publish(partition, "a")
     listening.loop.settle()
     assert sink.offsets == list(range(101))
-    assert sink.marks[2:] == [CaughtUp(99)]
+    assert sink.control_messages[2:] == [CaughtUp(99)]
     assert sink.messages.index(CaughtUp(99)) == sink.offsets.index(99) + 3
 
 
@@ -272,14 +272,14 @@ async def test_drop_tells_one_gap_and_goes_on_at_the_head(listening: Listening) 
         publish(partition, "a")
         listening.loop.settle()
     listening.loop.advance(100 * TIMEOUT_MS)
-    assert sink.marks == [CaughtUp(-1), Lagging(0, 5)]
+    assert sink.control_messages == [CaughtUp(-1), Lagging(0, 5)]
     sink.room = 10_000
     subscription.resume()
     listening.loop.settle()
     publish(partition, "a")
     listening.loop.settle()
     assert sink.offsets == [0, 100]
-    assert sink.marks[2:] == [Gap(1, 99, "lagged")]
+    assert sink.control_messages[2:] == [Gap(1, 99, "lagged")]
     assert subscription.is_live
 
 
@@ -290,17 +290,19 @@ async def test_reader_of_history_may_be_as_slow_as_it_likes(listening: Listening
     partition = topic.partitions[0]
     publish_many(partition, 2000)
     subscription, sink = await listening.subscribe(topic, FROM_OLDEST, RecordingSink(1), rule(on_lag))
-    for portions in range(1, 9):
+    for batches in range(1, 9):
         listening.loop.settle()
         listening.loop.advance(10 * TIMEOUT_MS)
-        assert sink.offsets == list(range(500 * portions))
-        if portions <= 4:
+        assert sink.offsets == list(range(500 * batches))
+        if batches <= 4:
             publish_many(partition, 500)
         assert sink.closed is None
         sink.take()
         subscription.resume()
     listening.loop.settle()
-    assert [type(mark) for mark in sink.marks if isinstance(mark, CaughtUp | Lagging | Gap)] == [CaughtUp]
+    assert [type(message) for message in sink.control_messages if isinstance(message, CaughtUp | Lagging | Gap)] == [
+        CaughtUp
+    ]
 
 
 @pytest.mark.parametrize("on_lag", list(OnLag))
@@ -322,7 +324,7 @@ async def test_retention_overtakes_a_slow_reader(listening: Listening, on_lag: O
     else:
         assert sink.messages[0] == Gap(0, 6, "retention")
         assert sink.offsets == [7, 8, 9, 10, 11]
-        assert sink.marks[1:] == [CaughtUp(11)]
+        assert sink.control_messages[1:] == [CaughtUp(11)]
 
 
 @in_loop
@@ -340,7 +342,7 @@ async def test_deleted_events_are_not_served_from_memory(listening: Listening) -
     subscription.resume()
     listening.loop.settle()
     assert sink.offsets == [0, 6, 7, 8, 9]
-    assert sink.marks[1:] == [Gap(1, 5, "retention")]
+    assert sink.control_messages[1:] == [Gap(1, 5, "retention")]
 
 
 @in_loop
@@ -355,7 +357,7 @@ async def test_many_who_come_back_at_once_share_what_was_decoded(listening: List
     sinks = [(await listening.subscribe(topic, FROM_OLDEST))[1] for _ in range(30)]
     listening.loop.settle()
     assert all(sink.offsets == list(range(20)) for sink in sinks)
-    assert all(sink.portions[0] is sinks[0].portions[0] for sink in sinks)
+    assert all(sink.batches[0] is sinks[0].batches[0] for sink in sinks)
 
 
 @in_loop
@@ -373,4 +375,9 @@ async def test_counts_tell_what_was_done(listening: Listening) -> None:
     publish_many(partition, 5)
     listening.loop.settle()
     counts = listening.subscriptions.counts
-    assert (counts.events, counts.lag_notices, counts.lag_cuts, listening.subscriptions.blocked_count) == (8, 1, 1, 0)
+    assert (counts.events, counts.lag_notices, counts.lag_actions, listening.subscriptions.blocked_count) == (
+        8,
+        1,
+        1,
+        0,
+    )

@@ -1,8 +1,8 @@
 """Random lives of subscriptions against a model that knows only what was published.
 
-Publishes, transactions that are open, committed or aborted, slow readers, readers who come back at any place they were
-told, retention, damage, a slow disk, timers, every start and every rule for lag: no gap but a typed one, no duplicate,
-nothing out of order, nothing that is not committed, and nobody is forgotten.
+Publishes, transactions that are open, committed or aborted, slow readers, readers that resume at any reported offset,
+retention, damage, a slow disk, timers, every start and every rule for lag: each gap is reported as a Gap, no duplicate,
+nothing out of order, nothing that is not committed, and no subscriber is forgotten.
 """
 
 import asyncio
@@ -24,15 +24,24 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kwire.broker.events.event import Event
-from kwire.broker.events.reading import EventReader
-from kwire.broker.subscriptions.marks import BROADCAST_FAILED, LAGGED, CaughtUp, Checkpoint, Closed, Gap, Lagging, Mark
-from kwire.broker.subscriptions.portions import Portion
-from kwire.broker.subscriptions.start import Start, StartKind
-from kwire.broker.subscriptions.subscription import OnLag, SubscribeOptions, Subscription
 from kwire.errors import OffsetOutOfRange
+from kwire.streams.events.event import Event
+from kwire.streams.events.reading import EventReader
 from kwire.streams.log import NotReady
-from storage.quarantine import Quarantine
+from kwire.streams.subscriptions.control_messages import (
+    BROADCAST_FAILED,
+    LAGGED,
+    CaughtUp,
+    Checkpoint,
+    Closed,
+    ControlMessage,
+    Gap,
+    Lagging,
+)
+from kwire.streams.subscriptions.event_batches import EventBatch
+from kwire.streams.subscriptions.start import Start, StartKind
+from kwire.streams.subscriptions.subscription import OnLag, SubscribeOptions, Subscription
+from storage.log.quarantine import Quarantine
 from tests.support.effort import examples
 from tests.support.partition_log import log_of
 from tests.support.subscribing import Listening, RecordingSink, publish
@@ -44,16 +53,16 @@ QUEUE_MAX = 12
 TIMEOUT_MS = 1000
 READERS_MAX = 6
 ROOMY = 1_000_000
-MACHINE = "kwire.broker.subscriptions"
+MACHINE = "kwire.streams.subscriptions"
 
 
-# So small that rounds take several turns, and history several portions.
-PORTION_EVENTS = 7
+# So small that rounds take several turns, and history several batches.
+EVENTS_PER_READ = 7
 UNITS_PER_TURN = 8
 
 
 class ColdReader(EventReader):
-    """Reads small portions. Every other read has to wait for the disk while it is cold."""
+    """Reads small batches. Every other read has to wait for the disk while it is cold."""
 
     __slots__ = ("_is_warm",)
     is_cold: ClassVar[bool] = False
@@ -63,7 +72,7 @@ class ColdReader(EventReader):
             self._is_warm = True
             return self._log.in_thread(lambda: None)
         self._is_warm = False
-        return super().read(PORTION_EVENTS)
+        return super().read(EVENTS_PER_READ)
 
 
 class CheckingSink(RecordingSink):
@@ -77,62 +86,62 @@ class CheckingSink(RecordingSink):
         self.caught_up_at_least = 0
         self.is_lag_told = False
         self.is_over = False
-        # Where it may come back: the offsets of events and marks, plus one.
-        self.places: list[int] = []
+        # Where it may come back: the offsets of events and control messages, plus one.
+        self.resume_offsets: list[int] = []
 
     def begin_at(self, subscription: Subscription) -> None:
         self.next = subscription.facts.next_offset
         self.caught_up_at_least = self.machine.partition.last_stable_offset
-        self.places = [self.next]
+        self.resume_offsets = [self.next]
 
-    def send_events(self, subscription: Subscription, portion: Portion) -> None:
-        # What a sink raises ends its subscription and goes no further: the machine has to be told.
+    def send_events(self, subscription: Subscription, batch: EventBatch) -> None:
+        # An exception of a sink ends its subscription and goes no further, so it is recorded for the machine.
         try:
-            self._judge_events(subscription, portion)
+            self._judge_events(subscription, batch)
         except AssertionError as error:
             self.machine.failures.append(error)
             raise
 
-    def send_mark(self, subscription: Subscription, mark: Mark) -> None:
+    def send_control(self, subscription: Subscription, message: ControlMessage) -> None:
         try:
-            self._judge_mark(subscription, mark)
+            self._judge_control(subscription, message)
         except AssertionError as error:
             self.machine.failures.append(error)
             raise
 
-    def _judge_events(self, subscription: Subscription, portion: Portion) -> None:
-        super().send_events(subscription, portion)
+    def _judge_events(self, subscription: Subscription, batch: EventBatch) -> None:
+        super().send_events(subscription, batch)
         assert not self.is_over
-        for event in portion.events:
+        for event in batch.events:
             assert event.offset >= self.next, "a duplicate, or out of order"
             self._pass(event.offset)
             assert event.offset < self.machine.decided_end, "its transaction is open, or one before it"
             assert self.machine.published[event.offset] == event.type
             assert self.options.types is None or event.type in self.options.types
             self.next = event.offset + 1
-            self.places.append(self.next)
+            self.resume_offsets.append(self.next)
 
-    def _judge_mark(self, subscription: Subscription, mark: Mark) -> None:
-        super().send_mark(subscription, mark)
+    def _judge_control(self, subscription: Subscription, message: ControlMessage) -> None:
+        super().send_control(subscription, message)
         assert not self.is_over, "something came after the end"
-        if isinstance(mark, Gap):
-            assert self.is_writable(), "a gap is told to who takes it"
-            self._judge_gap(mark)
+        if isinstance(message, Gap):
+            assert self.is_writable(), "a gap is sent to a writable sink only"
+            self._judge_gap(message)
         else:
-            self._pass(mark.offset + 1)
-            self.next = max(self.next, mark.offset + 1)
-            assert mark.offset == self.next - 1, "a mark lies behind what was delivered"
-        if isinstance(mark, CaughtUp):
-            assert mark.offset + 1 >= self.caught_up_at_least
+            self._pass(message.offset + 1)
+            self.next = max(self.next, message.offset + 1)
+            assert message.offset == self.next - 1, "a message lies behind what was delivered"
+        if isinstance(message, CaughtUp):
+            assert message.offset + 1 >= self.caught_up_at_least
             self.is_lag_told = False
-        elif isinstance(mark, Lagging):
+        elif isinstance(message, Lagging):
             self.is_lag_told = True
-        elif isinstance(mark, Closed):
+        elif isinstance(message, Closed):
             self.is_over = True
-            self._judge_end(mark)
+            self._judge_end(message)
         else:
-            assert isinstance(mark, Gap | Checkpoint)
-        self.places.append(self.next)
+            assert isinstance(message, Gap | Checkpoint)
+        self.resume_offsets.append(self.next)
 
     def _pass(self, upto: int) -> None:
         """Nothing between is left out unless the reader does not want it, or there is no event."""
@@ -204,9 +213,9 @@ class SubscriptionMachine(RuleBasedStateMachine):
         self.failures: list[AssertionError] = []
         ColdReader.is_cold = False
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(f"{MACHINE}.tails.PORTION_EVENTS", PORTION_EVENTS)
-        self.patch.setattr(f"{MACHINE}.turns.LIVE_UNITS_PER_TURN", UNITS_PER_TURN)
-        self.patch.setattr(f"{MACHINE}.turns.HISTORY_UNITS_PER_TURN", UNITS_PER_TURN)
+        self.patch.setattr(f"{MACHINE}.live_feed.EVENTS_PER_READ", EVENTS_PER_READ)
+        self.patch.setattr(f"{MACHINE}.delivery_scheduler.LIVE_UNITS_PER_ITERATION", UNITS_PER_TURN)
+        self.patch.setattr(f"{MACHINE}.delivery_scheduler.HISTORY_UNITS_PER_ITERATION", UNITS_PER_TURN)
 
     @initialize(ring=st.sampled_from([-1, -1, 20]), readers=st.lists(st.tuples(STARTS, OPTIONS, ROOMS), max_size=4))
     def open(self, ring: int, readers: list[tuple[Start, SubscribeOptions, int]]) -> None:
@@ -241,10 +250,10 @@ class SubscriptionMachine(RuleBasedStateMachine):
         self._append(types, lambda now_ms: publish(self.partition, *types, now_ms=now_ms))
 
     def _append(self, kinds: Sequence[str | None], append: Callable[[int], int]) -> None:
-        """`append` gets the time of the batch, and tells its offset."""
+        """`append` gets the time of the batch, and returns its offset."""
         log, start = log_of(self.partition), len(self.published)
         position = log.size_bytes
-        # Those who are handed something at once, in the append, are judged by what it is.
+        # Recorded first: subscribers may receive the batch during the append.
         self.published += kinds
         assert append(1_700_000_000_000 + 1000 * start) == start
         self.batches.append(
@@ -264,7 +273,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
 
     @rule(numbers=st.sets(st.sampled_from(PRODUCERS), min_size=1), is_commit=st.booleans())
     def end_transactions(self, numbers: set[int], is_commit: bool) -> None:
-        """A marker may also come for who has no transaction."""
+        """A marker may also come for a producer without a transaction."""
         for number in sorted(numbers):
             self._end_transaction(number, is_commit)
 
@@ -302,22 +311,22 @@ class SubscriptionMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.readers)
     @rule(data=st.data(), room=ROOMS, begins=st.booleans())
     def reconnect(self, data: st.DataObject, room: int, begins: bool) -> None:
-        """From any place that it was told, not only the last one."""
+        """Resume at any reported offset, not only the last one."""
         subscription, old = self.readers.pop(data.draw(st.integers(0, len(self.readers) - 1)))
         subscription.close()
-        place = data.draw(st.sampled_from(old.places))
-        start = Start.at(place) if place else Start(StartKind.OLDEST)
+        offset = data.draw(st.sampled_from(old.resume_offsets))
+        start = Start.at(offset) if offset else Start(StartKind.OLDEST)
         self._subscribe(start, CheckingSink(self, room, old.options), begins)
 
     @precondition(lambda self: self.readers)
-    @rule(numbers=st.sets(st.integers(0, READERS_MAX - 1), min_size=1), is_told=st.booleans())
-    def take(self, numbers: set[int], is_told: bool) -> None:
-        """Some readers read; or their sockets forget to tell."""
+    @rule(numbers=st.sets(st.integers(0, READERS_MAX - 1), min_size=1), is_notified=st.booleans())
+    def take(self, numbers: set[int], is_notified: bool) -> None:
+        """Some sinks become writable, with or without a call of `resume`."""
         for number, (subscription, sink) in enumerate(self.readers):
             if number in numbers:
                 sink.take()
                 subscription.begin()
-                if is_told:
+                if is_notified:
                     subscription.resume()
 
     @precondition(lambda self: self.readers)
@@ -340,7 +349,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
             if subscription.is_live and not subscription.is_closed and not self.listening.disk.waiting:
                 queue_max = sink.options.queue_events_max or 0
                 behind = self.decided_end - subscription.position
-                # One who drops has nothing to wait for but his sink.
+                # A subscription that drops waits only for its sink.
                 assert subscription._is_dropping or behind <= queue_max, "it is live and further behind than it may be"
 
     @rule(milliseconds=st.sampled_from([10, 200, 600, 1500, 5000]))
@@ -373,13 +382,13 @@ class SubscriptionMachine(RuleBasedStateMachine):
     @precondition(lambda self: len(self.published) > 150)
     @rule()
     def delete(self) -> None:
-        """The room goes, everybody is told, and another one of its name begins."""
+        """The room is deleted, all subscriptions end, and a new room of the same name is created."""
         self.asyncio_loop.run_until_complete(self.listening.node.topics.delete(self.topic))
         self._serve_everybody()
         for subscription, sink in self.readers:
             assert subscription.is_closed
             assert sink.closed is not None
-        assert self.listening.subscriptions.tail_count == 0
+        assert self.listening.subscriptions.feed_count == 0
         self.readers.clear()
         self._make_room(self.ring)
 
@@ -415,7 +424,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
                 self._serve_everybody()
                 for subscription, sink in self.readers:
                     if not subscription.is_closed:
-                        assert subscription.is_live, "somebody was forgotten"
+                        assert subscription.is_live, "a subscriber was forgotten"
                         assert subscription.position >= self.decided_end
                         sink._pass(self.decided_end)
                 for number in tuple(self.undecided):
@@ -427,7 +436,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
                         sink._pass(len(self.published))
                 self.listening.loop.advance(10_000)
                 self.nobody_got_what_he_should_not()
-                assert self.listening.loop.timer_count == 0, "a timer runs for nobody"
+                assert self.listening.loop.timer_count == 0, "a timer runs without need"
         finally:
             self.is_torn_down = True
             self.patch.undo()
@@ -443,7 +452,7 @@ def test_no_life_of_a_subscription_loses_repeats_or_reorders_an_event() -> None:
         max_examples=examples(120),
         stateful_step_count=50,
         deadline=None,
-        # A failure is told with its steps at once; to find fewer of them takes minutes.
+        # A failure is reported with all its steps at once; shrinking them takes minutes.
         phases=[Phase.explicit, Phase.reuse, Phase.generate],
         suppress_health_check=list(HealthCheck),
     )

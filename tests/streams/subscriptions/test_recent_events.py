@@ -2,8 +2,8 @@
 
 import pytest
 
-from kwire.broker.events.event import Event
-from kwire.broker.subscriptions.recent_events import (
+from kwire.streams.events.event import Event
+from kwire.streams.subscriptions.recent_events import (
     EVENT_OVERHEAD_BYTES,
     ROOM_BYTES_MAX,
     RecentBytes,

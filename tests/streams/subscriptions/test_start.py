@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kwire.broker.subscriptions.start import FROM_NEWEST, FROM_OLDEST, Start, StartKind
-from kwire.broker.subscriptions.subscription import SubscribeOptions
 from kwire.errors import OffsetOutOfRange, SubscriptionFailed
+from kwire.streams.subscriptions.start import FROM_NEWEST, FROM_OLDEST, Start, StartKind
+from kwire.streams.subscriptions.subscription import SubscribeOptions
 from tests.support.node import in_loop
 from tests.support.subscribing import Listening, publish, publish_many
 
@@ -132,7 +132,7 @@ async def test_beyond_the_head_is_caught_up_at_once_and_waits_for_its_offset(lis
     subscription, sink = await listening.subscribe(topic, Start.at(5))
     assert subscription.facts.recovered is False
     listening.loop.settle()
-    assert [type(mark).__name__ for mark in sink.marks] == ["CaughtUp"]
+    assert [type(message).__name__ for message in sink.control_messages] == ["CaughtUp"]
     publish_many(partition, 2)
     listening.loop.settle()
     assert sink.offsets == []

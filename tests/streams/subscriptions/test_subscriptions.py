@@ -1,4 +1,4 @@
-"""Subscriptions: history, then live, in order, without a gap or a duplicate; who is counted, and how it ends."""
+"""Subscriptions: history, then live, in order, without a gap or a duplicate; counts and ends of subscriptions."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 from crc32c import crc32c
 
-from kwire.broker.events.event import Event
 from kwire.broker.partition import Partition
-from kwire.broker.subscriptions.marks import CaughtUp, Checkpoint, Closed, Gap
-from kwire.broker.subscriptions.portions import Portion
-from kwire.broker.subscriptions.start import FROM_NEWEST, FROM_OLDEST, Start
-from kwire.broker.subscriptions.subscription import OnLag, SubscribeOptions, Subscription
-from kwire.broker.subscriptions.turns import LIVE_UNITS_PER_TURN
 from kwire.errors import RoomNotFound, SubscriptionFailed, TooManySubscribers
-from storage.batch import check_batch
+from kwire.streams.events.event import Event
+from kwire.streams.subscriptions.control_messages import CaughtUp, Checkpoint, Closed, Gap
+from kwire.streams.subscriptions.delivery_scheduler import LIVE_UNITS_PER_ITERATION
+from kwire.streams.subscriptions.event_batches import EventBatch
+from kwire.streams.subscriptions.start import FROM_NEWEST, FROM_OLDEST, Start
+from kwire.streams.subscriptions.subscription import OnLag, SubscribeOptions, Subscription
+from storage.batch.format import CRC_POSITION, CRC_START, HEADER_BYTES
+from storage.batch.record_batch import check_batch
 from storage.errors import DiskFailure
-from storage.format import CRC_POSITION, CRC_START, HEADER_BYTES
-from storage.quarantine import Quarantine
+from storage.log.quarantine import Quarantine
 from tests.support.batches import make_batch
 from tests.support.node import in_loop
 from tests.support.partition_log import log_of
@@ -59,7 +59,7 @@ async def test_history_comes_in_portions_of_five_hundred(listening: Listening) -
     listening.loop.turn()
     assert len(sink.offsets) == 500
     listening.loop.settle()
-    assert [len(portion.events) for portion in sink.portions] == [500, 500, 200]
+    assert [len(batch.events) for batch in sink.batches] == [500, 500, 200]
     assert sink.offsets == list(range(1200))
 
 
@@ -89,7 +89,7 @@ async def test_caught_up_comes_after_everything_that_was_there_although_the_tail
     await listening.subscribe(topic)
     listening.loop.settle()
     publish_many(partition, 5)
-    # The tail has not seen these five yet.
+    # The feed has not read these five yet.
     _, sink = await listening.subscribe(topic, FROM_OLDEST)
     listening.loop.settle()
     publish_many(partition, 1)
@@ -112,7 +112,7 @@ async def test_everybody_gets_the_same_bytes_encoded_once(listening: Listening) 
     listening.loop.settle()
     publish(topic.partitions[0], "a", "b")
     listening.loop.settle()
-    frames = [sink.portions[0].encoded(encoding) for sink in sinks]
+    frames = [sink.batches[0].encoded(encoding) for sink in sinks]
     assert encoded == [("room", 2)]
     assert all(frame is frames[0] for frame in frames)
     assert all(sink.offsets == [0, 1] for sink in sinks)
@@ -122,13 +122,13 @@ async def test_everybody_gets_the_same_bytes_encoded_once(listening: Listening) 
 async def test_many_subscribers_are_served_over_several_turns_in_order(listening: Listening) -> None:
     topic = await listening.room()
     partition = topic.partitions[0]
-    pairs = [await listening.subscribe(topic) for _ in range(LIVE_UNITS_PER_TURN + 500)]
+    pairs = [await listening.subscribe(topic) for _ in range(LIVE_UNITS_PER_ITERATION + 500)]
     listening.loop.settle()
     publish(partition, "a")
     listening.loop.turn()
     served = [sink for _, sink in pairs if sink.offsets]
-    assert 0 < len(served) <= LIVE_UNITS_PER_TURN
-    # In the middle of a round: one who has it, one who has not, and a new one.
+    assert 0 < len(served) <= LIVE_UNITS_PER_ITERATION
+    # In the middle of a round: a subscriber that has the batch, one that has not, and a new one.
     pairs[0][0].close()
     pairs[-1][0].close()
     _, new = await listening.subscribe(topic, FROM_OLDEST)
@@ -160,7 +160,7 @@ async def test_large_batch_is_delivered_in_portions(listening: Listening) -> Non
     publish_many(topic.partitions[0], 1700)
     listening.loop.settle()
     assert sink.offsets == list(range(1700))
-    assert max(len(portion.events) for portion in sink.portions) == 500
+    assert max(len(batch.events) for batch in sink.batches) == 500
 
 
 @pytest.mark.proves("S0-6", "S0-29", "S0-48")
@@ -187,7 +187,7 @@ async def test_subscribers_are_counted_from_subscribe_to_close(listening: Listen
     listening.loop.settle()
     assert sink.offsets == [0, 1, 2, 3]
     second.close()
-    assert (subscriptions.count_of(topic.stream()), subscriptions.tail_count, len(subscriptions)) == (0, 0, 0)
+    assert (subscriptions.count_of(topic.stream()), subscriptions.feed_count, len(subscriptions)) == (0, 0, 0)
     assert not partition._watchers
     assert listening.subscriptions.recent_bytes == 0
 
@@ -220,7 +220,7 @@ async def test_limit_holds_for_all_names_of_a_partition_together(tmp_path: Path)
     listening.loop.settle()
     publish(topic.partitions[0], "a")
     listening.loop.settle()
-    assert [sink.portions[0].name for sink in sinks] == ["one name", "another"]
+    assert [sink.batches[0].name for sink in sinks] == ["one name", "another"]
     listening.close()
 
 
@@ -237,12 +237,12 @@ async def test_filter_delivers_only_its_types_and_checkpoints_pass_the_rest(list
     publish(partition, "b", "b", "b", "b")
     listening.loop.settle()
     assert subscription.position == 8
-    assert sink.marks == [Checkpoint(3), CaughtUp(3)]  # it is told when it takes something
+    assert sink.control_messages == [Checkpoint(3), CaughtUp(3)]  # sent when the sink is writable again
     sink.room = 100
     publish(partition, "b", "c")
     listening.loop.settle()
     assert sink.offsets == [0, 2, 3, 9]
-    assert sink.marks[2:] == [Checkpoint(9)]
+    assert sink.control_messages[2:] == [Checkpoint(9)]
 
 
 @in_loop
@@ -253,7 +253,7 @@ async def test_checkpoints_come_by_count(listening: Listening) -> None:
     for _ in range(7):
         publish(topic.partitions[0], "a")
         listening.loop.settle()
-    assert sink.marks == [CaughtUp(-1), Checkpoint(2), Checkpoint(5)]
+    assert sink.control_messages == [CaughtUp(-1), Checkpoint(2), Checkpoint(5)]
 
 
 @in_loop
@@ -263,7 +263,7 @@ async def test_checkpoints_come_by_time_only_after_a_move(listening: Listening) 
     _, sink = await listening.subscribe(topic, options=options)
     listening.loop.settle()
     listening.loop.advance(10_000)
-    assert sink.marks == [CaughtUp(-1)]
+    assert sink.control_messages == [CaughtUp(-1)]
     assert listening.loop.timer_count == 0
     publish(topic.partitions[0], "other", "other")
     listening.loop.settle()
@@ -271,8 +271,8 @@ async def test_checkpoints_come_by_time_only_after_a_move(listening: Listening) 
     publish(topic.partitions[0], "other")
     listening.loop.settle()
     listening.loop.advance(10_000)
-    assert sink.marks[-1] == Checkpoint(2)
-    assert len(sink.marks) == 3
+    assert sink.control_messages[-1] == Checkpoint(2)
+    assert len(sink.control_messages) == 3
     assert listening.loop.timer_count == 0
 
 
@@ -369,7 +369,7 @@ async def test_tail_reads_nothing_while_a_thread_is_at_work_for_it(
     monkeypatch.setattr(Partition, "cold_start", lambda self, offset: lambda: None)
     publish(partition, "b")
     listening.loop.settle()
-    # Time passes for the one who is stuck: the tail is looked at.
+    # Time passes for the stalled subscriber: the feed's tick runs.
     listening.loop.advance(300)
     assert len(listening.disk.waiting) == 1
     monkeypatch.undo()
@@ -394,7 +394,7 @@ async def test_damaged_events_are_a_typed_gap_for_history_and_live(listening: Li
     listening.loop.settle()
     for sink in (live, history):
         assert sink.offsets == [0, 3]
-        assert Gap(1, 2, "damaged") in sink.marks
+        assert Gap(1, 2, "damaged") in sink.control_messages
         assert sink.closed is None
 
 
@@ -412,7 +412,7 @@ async def test_records_of_a_batch_that_nobody_can_read_are_a_typed_gap(listening
     publish(partition, "b")
     listening.loop.settle()
     assert sink.offsets == [0, 3]
-    assert sink.marks == [CaughtUp(-1), Gap(1, 2, "damaged")]
+    assert sink.control_messages == [CaughtUp(-1), Gap(1, 2, "damaged")]
 
 
 @pytest.mark.proves("S0-34")
@@ -429,7 +429,7 @@ async def test_deleted_room_ends_its_subscriptions(listening: Listening, start: 
     for sink in (ready, stuck):
         assert sink.closed is not None
         assert sink.closed.code == "RoomNotFound"
-    assert listening.subscriptions.tail_count == 0
+    assert listening.subscriptions.feed_count == 0
     with pytest.raises(RoomNotFound):
         await listening.subscribe(topic)
 
@@ -456,18 +456,18 @@ class BrokenSink(RecordingSink):
         super().__init__()
         self.breaks = breaks
 
-    def send_events(self, subscription: Subscription, portion: Portion) -> None:
+    def send_events(self, subscription: Subscription, batch: EventBatch) -> None:
         if self.breaks == "events":
             raise RuntimeError("broken")
-        super().send_events(subscription, portion)
+        super().send_events(subscription, batch)
 
-    def send_mark(self, subscription: Subscription, mark: object) -> None:
-        if self.breaks == "marks":
+    def send_control(self, subscription: Subscription, message: object) -> None:
+        if self.breaks == "control_messages":
             raise RuntimeError("broken")
-        super().send_mark(subscription, mark)  # type: ignore[arg-type]
+        super().send_control(subscription, message)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("breaks", ["events", "marks"])
+@pytest.mark.parametrize("breaks", ["events", "control_messages"])
 @pytest.mark.parametrize("start", [FROM_NEWEST, FROM_OLDEST])
 @in_loop
 async def test_sink_that_breaks_harms_nobody_else(listening: Listening, breaks: str, start: Start) -> None:
@@ -490,8 +490,8 @@ class LeavingSink(RecordingSink):
 
     neighbour: Subscription
 
-    def send_events(self, subscription: Subscription, portion: Portion) -> None:
-        super().send_events(subscription, portion)
+    def send_events(self, subscription: Subscription, batch: EventBatch) -> None:
+        super().send_events(subscription, batch)
         subscription.close()
         self.neighbour.close()
 

@@ -1,15 +1,15 @@
-"""Subscribers and transactions: only what is committed is told, when it is, and nothing is told of the rest."""
+"""Subscribers and transactions: committed events are delivered once they are committed; nothing else is."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kwire.broker.events import reading
-from kwire.broker.subscriptions.marks import CaughtUp, Checkpoint, Closed, Gap, Lagging
-from kwire.broker.subscriptions.start import FROM_NEWEST, FROM_OLDEST, Start
-from kwire.broker.subscriptions.subscription import OnLag, SubscribeOptions
 from kwire.errors import OffsetOutOfRange
+from kwire.streams.events import reading
+from kwire.streams.subscriptions.control_messages import CaughtUp, Checkpoint, Closed, Gap, Lagging
+from kwire.streams.subscriptions.start import FROM_NEWEST, FROM_OLDEST, Start
+from kwire.streams.subscriptions.subscription import OnLag, SubscribeOptions
 from tests.support.node import in_loop
 from tests.support.partition_log import log_of
 from tests.support.subscribing import Listening, RecordingSink, publish, publish_many
@@ -41,9 +41,9 @@ async def test_live_readers_get_a_transaction_when_it_is_committed(listening: Li
     assert sink.offsets == [0, 1, 2, 3]
     publish(partition, "e")
     listening.loop.settle()
-    # Nothing is told of the marker at 4.
+    # Nothing is sent for the marker at 4.
     assert sink.offsets == [0, 1, 2, 3, 5]
-    assert sink.marks == [CaughtUp(0)]
+    assert sink.control_messages == [CaughtUp(0)]
 
 
 @in_loop
@@ -67,7 +67,11 @@ async def test_nothing_is_told_of_what_was_aborted(listening: Listening) -> None
     listening.loop.settle()
     assert live.offsets == late.offsets == [1, 5]
     assert from_within.offsets == [5]
-    assert (live.marks, late.marks, from_within.marks) == ([CaughtUp(-1)], [CaughtUp(5)], [CaughtUp(5)])
+    assert (live.control_messages, late.control_messages, from_within.control_messages) == (
+        [CaughtUp(-1)],
+        [CaughtUp(5)],
+        [CaughtUp(5)],
+    )
 
 
 @in_loop
@@ -152,7 +156,7 @@ async def test_checkpoints_and_caught_up_name_places_to_come_back_to(listening: 
     _, late = await listening.subscribe(topic, FROM_OLDEST)
     listening.loop.settle()
     assert late.offsets == [4]
-    assert late.marks == [CaughtUp(6)]
+    assert late.control_messages == [CaughtUp(6)]
 
 
 @in_loop

@@ -1,1 +1,1 @@
-"""Webhooks: what they say, how they are signed, and the machine that delivers them."""
+"""Tests of webhooks."""

@@ -1,4 +1,4 @@
-"""What deliveries say, in their three forms."""
+"""The bodies of deliveries, in their three forms."""
 
 import json
 from urllib.parse import unquote
@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.broker.events.event import EMPTY, Event
-from kwire.broker.webhooks.bodies import BODY_FORMS, CLOUD_EVENT_TYPE, METADATA_HEADER_BYTES_MAX, body_of, header_text
+from kwire.streams.events.event import EMPTY, Event
+from kwire.streams.webhooks.delivery.bodies import (
+    BODY_FORMS,
+    CLOUD_EVENT_TYPE,
+    METADATA_HEADER_BYTES_MAX,
+    body_of,
+    header_text,
+)
 
 AT_MS = 1_750_000_000_250
 AT_TEXT = "2025-06-15T15:06:40.250Z"

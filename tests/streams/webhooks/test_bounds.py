@@ -1,14 +1,14 @@
-"""However many webhooks and deliveries there are: what is kept of them and what is under way stays bounded."""
+"""Stored state and requests in flight are bounded, however many webhooks and deliveries there are."""
 
 import asyncio
 
 import pytest
 
-from kwire.broker.catalogue import WEBHOOKS_TOPIC
-from kwire.broker.webhooks.sending import Request, Response
-from kwire.broker.webhooks.webhooks import ATTEMPTS_KEPT
-from storage.settings import LogSettings
-from tests.broker.test_cleaning import cleaning
+from kwire.broker.topics.catalogue import WEBHOOKS_TOPIC
+from kwire.streams.webhooks.delivery.sender import Request, Response
+from kwire.streams.webhooks.webhooks import ATTEMPTS_KEPT
+from storage.log.settings import LogSettings
+from tests.broker.test_log_cleaner import cleaning
 from tests.support.event_store import draft
 from tests.support.hooked_node import event_id_of, hooked, until
 from tests.support.node import QuietNode, in_loop
@@ -45,7 +45,7 @@ async def test_a_thousand_webhooks_of_one_topic_share_few_connections_and_ten_th
                 return Response(200)
             return await one.receiver.send(request)
 
-        one.webhooks._delivering._send = send
+        one.webhooks._workers._send = send
         made = [
             await one.register(url=f"https://{'hanging' if number < HANGING else 'well'}.example/{number}")
             for number in range(WEBHOOKS)
@@ -75,8 +75,8 @@ async def test_what_is_written_down_is_compacted_and_says_the_same_afterwards(no
         for number in range(1, 13):
             await publish(node, ATTEMPTS_KEPT // 2)
             await until(lambda: webhook.cursors["orders"].position == number * ATTEMPTS_KEPT // 2)  # noqa: B023
-            await one.webhooks._settle(webhook)
-        # The log of deliveries is a ring.
+            await one.webhooks._flush_state(webhook)
+        # The delivery log is a ring.
         assert len(one.webhooks.attempts(webhook.webhook_id)) == ATTEMPTS_KEPT
         before, size_bytes = await one.webhooks._state.open(), log.size_bytes
         async with cleaning(node) as cleaner:

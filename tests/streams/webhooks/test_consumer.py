@@ -1,11 +1,11 @@
-"""One webhook, without clock and network: what it writes down, and what it makes of that."""
+"""One webhook without clock and network: the records it stores, and the state restored from them."""
 
-from kwire.broker.events.event import Event
-from kwire.broker.webhooks.consumer import Consumer, ConsumerRules, Outcome
-from kwire.broker.webhooks.definition import Definition, TopicStart
-from kwire.broker.webhooks.schedule import Schedule
-from kwire.broker.webhooks.sending import Response
-from kwire.broker.webhooks.signing import SigningSecrets
+from kwire.streams.events.event import Event
+from kwire.streams.webhooks.consumer import Consumer, ConsumerRules, Outcome
+from kwire.streams.webhooks.definition import Definition, TopicStart
+from kwire.streams.webhooks.delivery.retry_schedule import Schedule
+from kwire.streams.webhooks.delivery.sender import Response
+from kwire.streams.webhooks.delivery.signing import SigningSecrets
 
 NOW_MS = 1_700_000_000_000
 RULES = ConsumerRules(Schedule((1000,), lambda: 0.5), 10, 10**12)
@@ -33,7 +33,7 @@ def test_an_event_beside_the_line_is_not_sent_in_line_as_well_after_a_restart() 
     assert first is not None
     assert second is not None
     assert one.finish("t", second, log[1], Response(500), NOW_MS).outcome is Outcome.RETRY
-    # The first is still under way: the line begins there again.
+    # The first is still in flight: delivery starts there again.
     written = dict(one.take_changes())
     again = Consumer(one.definition, RULES)
     again.restore(written)

@@ -1,4 +1,4 @@
-"""Random lives of a webhook beside a naive twin."""
+"""Random histories of a webhook, compared with a simple model."""
 
 import pytest
 from hypothesis import given, settings

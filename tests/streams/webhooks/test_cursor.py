@@ -1,7 +1,7 @@
-"""The place of a webhook in one topic, step by step."""
+"""The cursor of a webhook in one topic, step by step."""
 
-from kwire.broker.events.event import Event
-from kwire.broker.webhooks.cursor import ASIDE_MAX, WINDOW_OFFSETS, Retry, TopicCursor
+from kwire.streams.events.event import Event
+from kwire.streams.webhooks.cursor import RETRY_QUEUE_MAX, WINDOW_OFFSETS, Retry, TopicCursor
 
 
 def events(first: int, last: int) -> list[Event]:
@@ -22,7 +22,7 @@ def test_an_ordered_failure_holds_the_line_and_is_read_again_when_due() -> None:
     first = one.take(now)
     assert first is not None
     assert one.take(now) is None
-    one.settle(first, Retry(1, 200))
+    one.complete(first, Retry(1, 200))
     assert (one.position, one.read_to) == (0, 0)
     assert not one.wants_events(now)
     assert one.due_ms() == 200
@@ -31,10 +31,10 @@ def test_an_ordered_failure_holds_the_line_and_is_read_again_when_due() -> None:
     again = one.take(lambda due_ms: True)
     assert again is not None
     assert (again.offset, again.attempt) == (0, 2)
-    one.settle(again, None)
+    one.complete(again, None)
     following = one.take(now)
     assert following is not None
-    # What waited behind it has made no attempt.
+    # Events that waited after it have made no attempt.
     assert (following.offset, following.attempt) == (1, 1)
 
 
@@ -43,7 +43,7 @@ def test_attempts_are_forgotten_when_the_event_is_gone() -> None:
     one.add(events(0, 0), 1)
     first = one.take(now)
     assert first is not None
-    one.settle(first, Retry(1, 0))
+    one.complete(first, Retry(1, 0))
     one.add([], 3)
     assert one.head is None
     assert one.position == 3
@@ -58,12 +58,12 @@ def test_the_place_of_a_parallel_webhook_is_the_first_event_under_way() -> None:
     assert second is not None
     assert third is not None
     assert nothing is None
-    one.settle(second, None)
+    one.complete(second, None)
     assert one.position == 0
-    one.settle(first, Retry(1, 500))
+    one.complete(first, Retry(1, 500))
     assert one.position == 2
-    assert one.aside == {0: Retry(1, 500)}
-    one.settle(third, None)
+    assert one.retry_queue == {0: Retry(1, 500)}
+    one.complete(third, None)
     assert one.position == 3
 
 
@@ -77,9 +77,9 @@ def test_a_line_that_ran_far_ahead_waits() -> None:
 
 def test_a_line_waits_when_too_many_have_failed() -> None:
     one = cursor(is_ordered=False, parallel=2)
-    for offset in range(ASIDE_MAX):
+    for offset in range(RETRY_QUEUE_MAX):
         one.send_again(offset, 10**9)
-    one.add(events(ASIDE_MAX, ASIDE_MAX), ASIDE_MAX + 1)
+    one.add(events(RETRY_QUEUE_MAX, RETRY_QUEUE_MAX), RETRY_QUEUE_MAX + 1)
     assert one.take(now) is None
     assert not one.wants_events(now)
     assert one.due_ms() == 10**9
@@ -92,9 +92,9 @@ def test_what_is_under_way_during_a_seek_counts_no_more() -> None:
     assert first is not None
     assert one.seek(3) == []
     one.add(events(3, 4), 5)
-    # Order: the new line begins when the old request has ended.
+    # Order: the new generation starts when the old request has ended.
     assert one.take(now) is None
-    assert not one.settle(first, Retry(1, 0))
+    assert not one.complete(first, Retry(1, 0))
     following = one.take(now)
     assert following is not None
     assert (following.offset, one.position, one.head) == (3, 3, None)
@@ -106,7 +106,7 @@ def test_a_seek_takes_in_what_waited_beside_the_line() -> None:
     one.send_again(2, 0)
     one.send_again(7, 0)
     assert one.seek(5) == [7]
-    assert list(one.aside) == [2]
+    assert list(one.retry_queue) == [2]
 
 
 def test_a_request_that_was_not_made_goes_back_to_its_place() -> None:
@@ -115,8 +115,8 @@ def test_a_request_that_was_not_made_goes_back_to_its_place() -> None:
     first, second = one.take(now), one.take(now)
     assert first is not None
     assert second is not None
-    one.put_back(second)
-    one.put_back(first)
+    one.release(second)
+    one.release(first)
     again = [one.take(now) for _ in range(3)]
     assert [each.offset for each in again if each is not None] == [0, 1, 2]
 
@@ -126,7 +126,7 @@ def test_a_failed_event_goes_on_waiting_when_the_mode_changes() -> None:
     one.add(events(0, 4), 5)
     first = one.take(now)
     assert first is not None
-    one.settle(first, Retry(2, 500))
+    one.complete(first, Retry(2, 500))
     one.change_mode(is_ordered=False, parallel=4)
-    assert one.aside == {0: Retry(2, 500)}
+    assert one.retry_queue == {0: Retry(2, 500)}
     assert (one.position, one.head) == (1, None)

@@ -1,10 +1,11 @@
-"""What a request may say about a webhook."""
+"""Validation of webhook requests."""
 
 from typing import Any
 
 import pytest
 
-from kwire.broker.webhooks.definition import (
+from kwire.errors import InvalidWebhook
+from kwire.streams.webhooks.definition import (
     DESCRIPTION_LENGTH_MAX,
     HEADERS_MAX,
     PARALLEL_DEFAULT,
@@ -15,8 +16,7 @@ from kwire.broker.webhooks.definition import (
     TopicStart,
     parse_webhook,
 )
-from kwire.broker.webhooks.signing import SigningSecrets
-from kwire.errors import InvalidWebhook
+from kwire.streams.webhooks.delivery.signing import SigningSecrets
 
 GOOD: dict[str, Any] = {"url": "https://example.com/hook?key=1", "topics": {"orders": None}}
 
@@ -127,7 +127,7 @@ def test_a_change_says_only_what_is_to_be_another() -> None:
     asked = parse_webhook({"filter": None, "ratePerSecond": None}, is_new=False)
     assert asked.values == {"filter": None, "rate_per_second": None}
     assert asked.topics is None
-    with pytest.raises(InvalidWebhook, match="rotated"):
+    with pytest.raises(InvalidWebhook, match="rotate it"):
         parse_webhook({"secret": SigningSecrets.first().current}, is_new=False)
 
 
@@ -147,7 +147,7 @@ def test_a_definition_survives_the_store() -> None:
         state="disabled",
         reason="gone",
     )
-    assert Definition.of_stored("w", made.stored()) == made
+    assert Definition.from_stored("w", made.stored()) == made
 
 
 def test_no_secret_is_shown() -> None:

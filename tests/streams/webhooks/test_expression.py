@@ -1,4 +1,4 @@
-"""The language of filters: what it says, what it refuses, and that nothing in it can fail."""
+"""The filter language: its meaning, its errors, and that evaluation cannot fail."""
 
 import json
 
@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from kwire.broker.events.event import Event
-from kwire.broker.webhooks.expression import DEPTH_MAX, LENGTH_MAX, LIST_MAX, PARTS_MAX, Expression
 from kwire.errors import InvalidWebhook
+from kwire.streams.events.event import Event
+from kwire.streams.webhooks.expression import DEPTH_MAX, LENGTH_MAX, LIST_MAX, PARTS_MAX, Expression
 from tests.support.effort import examples
 
 DATA = {
@@ -133,7 +133,7 @@ def test_what_makes_no_sense_is_refused_in_words(text: str) -> None:
 
 
 def test_a_refusal_says_where() -> None:
-    with pytest.raises(InvalidWebhook, match=r"character 16: .* is expected, not 'or'"):
+    with pytest.raises(InvalidWebhook, match=r"character 16: expected .*, found 'or'"):
         Expression("type == 'a' or or")
 
 

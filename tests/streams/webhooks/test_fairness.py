@@ -1,12 +1,12 @@
-"""One webhook does not live at the cost of the others, nor all of them at that of the loop."""
+"""One webhook does not slow down the others, and all of them do not block the event loop."""
 
 import asyncio
 
 import pytest
 
-from kwire.broker.webhooks.dispatcher import LANES_PER_TURN
-from kwire.broker.webhooks.sending import Request, Response
-from kwire.broker.webhooks.turns import WorkTurns
+from kwire.streams.webhooks.delivery.dispatcher import LANES_PER_ITERATION
+from kwire.streams.webhooks.delivery.sender import Request, Response
+from kwire.streams.webhooks.delivery.work_budget import WorkBudget
 from tests.support.event_store import draft
 from tests.support.hooked_node import hooked, until
 from tests.support.node import QuietNode, in_loop
@@ -35,14 +35,14 @@ async def test_a_receiver_that_hangs_holds_up_nobody_else(node: QuietNode) -> No
                 well.append(request.headers["webhook-id"])
             return Response(200)
 
-        one.webhooks._delivering._send = send
-        # More of them than there are connections in all: those that wait for that host take no place from others.
+        one.webhooks._workers._send = send
+        # More than the total connections: those that wait for that host do not occupy slots of others.
         stuck = [
             await one.register(*names, url=f"https://hanging.example/{number}", mode="parallel", parallel=5)
             for number in range(10)
         ]
         await one.register(*names)
-        # Publishing waits for nobody either.
+        # Publishing does not wait either.
         await node.event_store.publish([draft(name) for name in names for _ in range(3)])
         await until(lambda: len(well) == 18)
         assert len(one.receiver.requests) == 4
@@ -54,7 +54,7 @@ async def test_a_receiver_that_hangs_holds_up_nobody_else(node: QuietNode) -> No
 async def test_many_webhooks_of_one_topic_all_hear_of_an_event(node: QuietNode) -> None:
     await prepare(node, "orders")
     async with hooked(node, dispatch_interval_ms=3_600_000) as one:
-        count = LANES_PER_TURN + 20
+        count = LANES_PER_ITERATION + 20
         for _ in range(count):
             await one.register()
         await node.event_store.publish([draft("orders")])
@@ -64,10 +64,10 @@ async def test_many_webhooks_of_one_topic_all_hear_of_an_event(node: QuietNode) 
 
 @in_loop
 async def test_work_beyond_what_a_turn_has_waits_for_the_next_in_order() -> None:
-    turns, done = WorkTurns(3), []
+    budget, done = WorkBudget(3), []
 
     async def work(number: int) -> None:
-        await turns.wait(1)
+        await budget.wait(1)
         done.append(number)
 
     tasks = [asyncio.ensure_future(work(number)) for number in range(10)]
@@ -81,7 +81,7 @@ async def test_work_beyond_what_a_turn_has_waits_for_the_next_in_order() -> None
 
 @in_loop
 async def test_work_heavier_than_a_turn_is_a_turn_of_its_own() -> None:
-    turns = WorkTurns(3)
+    budget = WorkBudget(3)
     async with asyncio.timeout(10):
-        await turns.wait(100)
-        await turns.wait(100)
+        await budget.wait(100)
+        await budget.wait(100)

@@ -1,17 +1,17 @@
-"""What survives a stop, a crash and a disk that refuses to write."""
+"""State that survives a stop, a crash and a disk that refuses writes."""
 
 import asyncio
 
 import pytest
 
-from kwire.broker.catalogue import WEBHOOKS_TOPIC
 from kwire.broker.partition import Partition
-from kwire.broker.store.event_ids import EventId
-from kwire.broker.webhooks import state_log
-from kwire.broker.webhooks.definition import parse_webhook
-from kwire.broker.webhooks.sending import Response
+from kwire.broker.topics.catalogue import WEBHOOKS_TOPIC
 from kwire.errors import KafkaError
-from storage.batch import BatchHeader
+from kwire.streams.event_store.event_ids import EventId
+from kwire.streams.webhooks import state_log
+from kwire.streams.webhooks.definition import parse_webhook
+from kwire.streams.webhooks.delivery.sender import Response
+from storage.batch.record_batch import BatchHeader
 from storage.errors import StorageFailed
 from tests.support.event_store import draft
 from tests.support.hooked_node import FakeReceiver, Hooked, event_id_of, hooked, until
@@ -87,7 +87,7 @@ async def test_after_a_crash_nothing_is_missing_and_at_most_the_last_is_sent_twi
     async with hooked(node, receiver) as one:
         await until(lambda: one.webhooks.get(webhook.webhook_id).cursors["orders"].position == 7)
         assert set(receiver.ids) == {f"orders-{number}" for number in range(1, 8)}
-        # Nothing of the first life was written down, so all of it comes again, in order.
+        # Nothing of the first run was stored, so all events are delivered again, in order.
         again = receiver.ids[5:]
         assert again == sorted(again)
 
@@ -180,7 +180,7 @@ async def test_a_topic_added_again_begins_where_it_was_added_even_after_a_crash(
     await publish(node, 3)
     await receiver.has(3)
     await until(lambda: webhook.cursors["orders"].position == 3)
-    await one.webhooks._settle(webhook)
+    await one.webhooks._flush_state(webhook)
     await one.webhooks.change(webhook.webhook_id, parse_webhook({"topics": {"users": None}}, is_new=False))
     await one.webhooks.change(webhook.webhook_id, parse_webhook({"topics": {"orders": None}}, is_new=False))
     one.crash()
@@ -211,7 +211,7 @@ async def test_what_the_disk_refuses_is_written_down_later(node: QuietNode, monk
     receiver = FakeReceiver()
     one = await opened(node, receiver)
     webhook = await one.register()
-    await one.webhooks._settle(webhook)
+    await one.webhooks._flush_state(webhook)
     topic = node.topics.get(WEBHOOKS_TOPIC)
     assert topic is not None
 
@@ -222,8 +222,8 @@ async def test_what_the_disk_refuses_is_written_down_later(node: QuietNode, monk
         patch.setattr(type(log_of(topic.partitions[0])), "append", refuse)
         webhook.send_again("orders", 0, node.clock.now_ms())
         with pytest.raises(KafkaError):
-            await one.webhooks._settle(webhook)
-    await one.webhooks._settle(webhook)
+            await one.webhooks._flush_state(webhook)
+    await one.webhooks._flush_state(webhook)
     records = (await one.webhooks._state.open())[webhook.webhook_id]
     assert ("r", "orders", 0) in records
     await one.close()
@@ -268,7 +268,7 @@ async def test_the_state_topic_is_internal_and_compacted(node: QuietNode) -> Non
 
 @in_loop
 async def test_to_settle_ends_though_others_never_stop_changing(node: QuietNode) -> None:
-    """Somebody waits for an answer, and other webhooks are busy all the time."""
+    """A request waits for its answer while other webhooks are busy all the time."""
     await prepare(node)
     async with hooked(node) as one:
         asking, *busy = [await one.register() for _ in range(3)]
@@ -278,7 +278,7 @@ async def test_to_settle_ends_though_others_never_stop_changing(node: QuietNode)
         while not asked.done():
             for consumer in busy:
                 consumer.send_again("orders", 0, node.clock.now_ms() + 3_600_000)
-                one.webhooks._state.note(consumer)
+                one.webhooks._state.enqueue(consumer)
             await asyncio.sleep(0)
         assert asked.result() == 1
 
@@ -293,7 +293,7 @@ async def test_records_of_a_removed_webhook_go_in_portions(node: QuietNode, monk
         webhook = await one.register()
         await publish(node, 10)
         await until(lambda: len(webhook.dead) == 10)
-        await one.webhooks._settle(webhook)
+        await one.webhooks._flush_state(webhook)
         topic = node.topics.get(WEBHOOKS_TOPIC)
         assert topic is not None
         sizes: list[int] = []
@@ -305,6 +305,6 @@ async def test_records_of_a_removed_webhook_go_in_portions(node: QuietNode, monk
 
         monkeypatch.setattr(type(topic.partitions[0]), "append", counted)
         await one.webhooks.remove(webhook.webhook_id)
-        await one.webhooks._state.settle()
+        await one.webhooks._state.flush()
         assert max(sizes) <= 3
         assert await one.webhooks._state.open() == {}

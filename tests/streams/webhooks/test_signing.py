@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from kwire.broker.webhooks.signing import (
+from kwire.streams.webhooks.delivery.signing import (
     SECRET_PREFIX,
     SECRETS_MAX,
     InvalidSecret,

@@ -1,11 +1,11 @@
-"""When attempts are due, and how many per second."""
+"""Due times of attempts, and the rate limit."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from kwire.broker.webhooks.rate import RateLimit
-from kwire.broker.webhooks.schedule import DEFAULT_SCHEDULE_MS, JITTER, RETRY_AFTER_MS_MAX, Schedule
+from kwire.streams.webhooks.delivery.rate_limit import RateLimit
+from kwire.streams.webhooks.delivery.retry_schedule import DEFAULT_SCHEDULE_MS, JITTER, RETRY_AFTER_MS_MAX, Schedule
 
 NOW_MS = 1_700_000_000_000
 
@@ -32,7 +32,7 @@ def test_a_pause_varies_by_its_jitter_and_is_never_shorter_than_asked(attempts: 
 
 
 def test_a_due_time_that_no_pause_explains_has_come() -> None:
-    """The clock was wrong when it was noted: nobody waits for years."""
+    """The clock was wrong when the due time was set: the delivery does not wait for years."""
     schedule = Schedule((1000,), lambda: 0.5)
     assert schedule.is_due(NOW_MS, NOW_MS)
     assert not schedule.is_due(NOW_MS + 1, NOW_MS)

@@ -1,13 +1,13 @@
-"""What happens while a delivery is under way: its webhook is paused, replayed or deleted, its topic is made again."""
+"""Changes while a delivery is in flight: its webhook is paused, replayed or deleted, its topic is created again."""
 
 import asyncio
 
 import pytest
 
-from kwire.broker.subscriptions.start import FROM_OLDEST
-from kwire.broker.webhooks import delivering
-from kwire.broker.webhooks.definition import parse_webhook
-from kwire.broker.webhooks.sending import Request, Response
+from kwire.streams.subscriptions.start import FROM_OLDEST
+from kwire.streams.webhooks.definition import parse_webhook
+from kwire.streams.webhooks.delivery import delivery
+from kwire.streams.webhooks.delivery.sender import Request, Response
 from tests.support.event_store import draft
 from tests.support.hooked_node import Hooked, event_id_of, hooked, until
 from tests.support.node import QuietNode, in_loop
@@ -62,8 +62,8 @@ async def test_an_attempt_for_a_deleted_topic_moves_no_place_in_the_one_made_aga
         await until(lambda: consumer.cursors["orders"].position == 8)
         came = one.receiver.ids if mode == "ordered" else sorted(one.receiver.ids)
         assert came == [f"orders-{number}" for number in range(1, 9)]
-        assert consumer.cursors["orders"].flying == 0
-        # One more than its share would show: the old attempt is not counted in the new place.
+        assert consumer.cursors["orders"].in_flight_count == 0
+        # More than its share would show: the old attempt does not count for the new position.
         assert one.receiver.under_way_max <= max(consumer.definition.parallel, 1)
 
 
@@ -75,7 +75,7 @@ async def test_an_attempt_for_a_topic_that_was_taken_out_and_added_again_moves_n
         webhook_id = await held(one, node, 4)
         for topics in ({"users": None}, {"orders": None}):
             await one.webhooks.change(webhook_id, parse_webhook({"topics": topics}, is_new=False))
-        # What hangs is the fourth event; it fails, and the same one of the new line does not.
+        # The fourth event hangs and fails; its delivery in the new generation does not.
         answers = iter([Response(500)])
         one.receiver.reply = lambda request: (
             next(answers, Response(200)) if event_id_of(request) == "orders-4" else Response(200)
@@ -143,9 +143,9 @@ async def test_a_webhook_deleted_during_a_delivery_leaves_nothing(node: QuietNod
         await publish(node, 2)
         await one.webhooks.remove(webhook_id)
         one.receiver.gate.set()
-        await until(lambda: not one.webhooks._delivering._tasks)
+        await until(lambda: not one.webhooks._workers._tasks)
         assert len(one.receiver.requests) == 2
-        await one.webhooks._state.settle()
+        await one.webhooks._state.flush()
         assert await one.webhooks._state.open() == {}
 
 
@@ -156,7 +156,7 @@ async def test_to_wait_for_others_at_a_busy_host_is_no_timeout(
 ) -> None:
     """Ten consumers at a host that takes one request at a time, each taking most of the time that one may take: the
     last one waits for many times that, and none is removed."""
-    monkeypatch.setattr(delivering, "TIMEOUT_GRACE_SECONDS", 0.0)
+    monkeypatch.setattr(delivery, "TIMEOUT_GRACE_SECONDS", 0.0)
     await prepare(node)
     async with hooked(node, connections_per_host_max=1, timeout_ms=200) as one:
 
@@ -165,7 +165,7 @@ async def test_to_wait_for_others_at_a_busy_host_is_no_timeout(
             await asyncio.sleep(0.05)
             return Response(200)
 
-        one.webhooks._delivering._send = send
+        one.webhooks._workers._send = send
         consumers = [await one.register(policy="remove") for _ in range(10)]
         await publish(node, 1)
         await until(lambda: all(consumer.delivered_count == 1 for consumer in consumers))

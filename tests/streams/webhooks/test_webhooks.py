@@ -1,4 +1,4 @@
-"""Webhooks on a node: events are published, a receiver that is a function gets them."""
+"""Webhooks on a node: events are published, and a receiver function gets them."""
 
 import asyncio
 import json
@@ -6,10 +6,6 @@ import uuid
 
 import pytest
 
-from kwire.broker.store.event_ids import EventId
-from kwire.broker.subscriptions.start import FROM_OLDEST, Start
-from kwire.broker.webhooks.definition import parse_webhook
-from kwire.broker.webhooks.sending import Request, Response
 from kwire.errors import (
     EventNotFound,
     InvalidWebhook,
@@ -19,6 +15,10 @@ from kwire.errors import (
     WebhookConflict,
     WebhookNotFound,
 )
+from kwire.streams.event_store.event_ids import EventId
+from kwire.streams.subscriptions.start import FROM_OLDEST, Start
+from kwire.streams.webhooks.definition import parse_webhook
+from kwire.streams.webhooks.delivery.sender import Request, Response
 from tests.support.event_store import draft
 from tests.support.hooked_node import Hooked, event_id_of, hooked, until
 from tests.support.node import QuietNode, in_loop
@@ -66,7 +66,7 @@ async def test_every_event_is_posted_to_the_callback_in_order(node: QuietNode) -
         assert (said["type"], said["payload"]) == ("made", {"n": 0})
         assert uuid.UUID(consumer.webhook_id)
         await until_at(one, consumer.webhook_id, 3)
-        assert one.webhooks.places(consumer)["orders"].last_event_id == "orders-3"
+        assert one.webhooks.progress(consumer)["orders"].last_event_id == "orders-3"
 
 
 @pytest.mark.proves("S2-16")
@@ -105,9 +105,9 @@ async def test_each_topic_has_a_dispatcher_of_its_own_that_looks_by_itself(node:
         assert set(one.webhooks.dispatchers) == {"orders", "users"}
         dispatcher = one.webhooks.dispatchers["orders"]
         assert dispatcher.latest is None
-        # Nobody tells it: only the interval is left.
+        # It is not notified: only the interval is left.
         assert dispatcher.log is not None
-        dispatcher.log.unwatch(dispatcher._rose)
+        dispatcher.log.unwatch(dispatcher._on_rise)
         await publish(node, 3)
         await one.receiver.has(6)
         assert dispatcher.latest == "orders-3"
@@ -172,7 +172,7 @@ async def test_a_sender_that_raises_or_hangs_is_a_failure(node: QuietNode) -> No
         assert "no route" in noted["reason"]
 
 
-# --- what may be asked for
+# --- requests
 
 
 @in_loop
@@ -254,7 +254,7 @@ async def test_an_event_that_never_arrives_is_a_dead_letter_and_can_be_sent_agai
         # It fails again, and is still there.
         assert await one.webhooks.resend_dead(consumer.webhook_id) == 1
         await one.receiver.has(8)
-        await until(lambda: not consumer.cursors["orders"].aside)
+        await until(lambda: not consumer.cursors["orders"].retry_queue)
         assert len(one.webhooks.dead_letters(consumer.webhook_id)) == 1
         one.receiver.reply = lambda request: Response(200)
         assert await one.webhooks.resend_dead(consumer.webhook_id, [event_id]) == 1
@@ -291,12 +291,12 @@ async def test_parallel_delivery_passes_a_failed_event(node: QuietNode) -> None:
         await until_at(one, consumer.webhook_id, 10)
         assert one.receiver.under_way_max == 4
         assert sorted(one.receiver.ids) == sorted(f"orders-{number}" for number in range(1, 11))
-        assert one.webhooks.places(consumer)["orders"].retrying == 1
+        assert one.webhooks.progress(consumer)["orders"].retrying == 1
         one.receiver.reply = lambda request: Response(200)
         node.clock.advance(5000)
         await one.receiver.has(11)
         assert one.receiver.ids[-1] == "orders-3"
-        await until(lambda: not consumer.cursors["orders"].aside)
+        await until(lambda: not consumer.cursors["orders"].retry_queue)
 
 
 @in_loop
@@ -310,7 +310,7 @@ async def test_retry_after_holds_back_the_whole_webhook(node: QuietNode) -> None
         one.receiver.reply = lambda request: Response(200)
         node.clock.advance(59_999)
         (attempt,) = one.webhooks.attempts(consumer.webhook_id)
-        # With the chance of the test, some jitter behind what was asked for.
+        # With the random numbers of the test, some jitter after the requested time.
         assert attempt.next_ms == attempt.started_ms + 66_000
         assert len(one.receiver.requests) == 1
         node.clock.advance(1)
@@ -399,7 +399,7 @@ async def test_a_paused_webhook_waits_and_goes_on_where_it_was(node: QuietNode) 
         await publish(node, 1)
         await asyncio.sleep(0)
         assert not one.receiver.requests
-        assert one.webhooks.places(consumer)["orders"].pending == 4
+        assert one.webhooks.progress(consumer)["orders"].pending == 4
         await one.webhooks.resume(consumer.webhook_id)
         await one.receiver.has(4)
         assert one.audited("webhook.paused")
@@ -491,7 +491,7 @@ async def test_a_test_delivery_changes_nothing(node: QuietNode) -> None:
         assert one.webhooks.get(consumer.webhook_id).failed_count == 0
 
 
-# --- what happens to topics
+# --- deleted and recreated topics
 
 
 @in_loop
@@ -540,7 +540,7 @@ async def test_an_event_beside_the_line_that_is_gone_is_a_dead_letter(node: Quie
         one.receiver.reply = failing("orders-1")  # type: ignore[assignment]
         consumer = await one.register(mode="parallel")
         await publish(node, 3)
-        await until(lambda: consumer.cursors["orders"].aside)
+        await until(lambda: consumer.cursors["orders"].retry_queue)
         topic = node.topics.get("orders")
         assert topic is not None
         log_of(topic.partitions[0]).advance_log_start_offset(2)
@@ -582,7 +582,7 @@ async def test_events_of_a_transaction_are_posted_when_it_is_committed(node: Qui
         producer.publish("a", "b")  # 2, 3
         await settled()
         assert one.webhooks.dispatchers["orders"].latest == "orders-2"
-        assert one.webhooks.places(consumer)["orders"].pending == 0
+        assert one.webhooks.progress(consumer)["orders"].pending == 0
         assert one.receiver.ids == []
         producer.commit()  # 4
         await one.receiver.has(2)

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from storage.checkpoint import CHECKPOINT_NAME
-from storage.disk_reserve import RESERVE_NAME
-from storage.folder_list import FOLDERS_NAME
-from storage.mirrored_journal import JOURNAL_NAME, MIRROR_NAME
-from storage.partition_metadata import METADATA_NAME
-from storage.quarantine import QUARANTINE_NAME
-from storage.segment import index_name, segment_name
-from storage.segment_reading import txn_index_name
-from storage.store import CLEAN_NAME, LOCK_NAME
-from storage.written import WRITTEN_NAME
+from storage.data_directory.disk_reserve import RESERVE_NAME
+from storage.data_directory.folder_list import FOLDERS_NAME
+from storage.data_directory.partition_metadata import METADATA_NAME
+from storage.data_directory.store import CLEAN_NAME, LOCK_NAME
+from storage.data_directory.unclean_logs import WRITTEN_NAME
+from storage.disk.mirrored_journal import JOURNAL_NAME, MIRROR_NAME
+from storage.log.quarantine import QUARANTINE_NAME
+from storage.recovery.checkpoint import CHECKPOINT_NAME
+from storage.segment.reading import txn_index_name
+from storage.segment.segment import index_name, segment_name
 from tests.support.damage.faults import Fault
 from tests.support.damage.outcomes import Outcome
 from tests.support.damage.probes import Probe

@@ -18,7 +18,7 @@ from kafka.protocol.metadata import FindCoordinatorRequest
 from kafka.protocol.producer import AddPartitionsToTxnRequest, EndTxnRequest, InitProducerIdRequest, ProduceRequest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from storage.checkpoint import CHECKPOINT_NAME, decode_checkpoint
+from storage.recovery.checkpoint import CHECKPOINT_NAME, decode_checkpoint
 from tests.support.clients_raw import (
     CORRUPT_MESSAGE,
     LATEST,

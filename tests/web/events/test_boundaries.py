@@ -7,12 +7,12 @@ import pytest
 # The parts as the text names them, and what each is here.
 PARTS = {
     "routes": ("kwire.web.routes", "ROUTES"),
-    "topics": ("kwire.broker.store.event_topics", "EventTopics"),
-    "events": ("kwire.broker.store.event_store", "EventStore"),
-    "dispatcher": ("kwire.broker.webhooks.dispatcher", "Dispatcher"),
-    "consumers": ("kwire.broker.webhooks.consumer", "Consumer"),
-    "schema store": ("kwire.broker.store.schemas", "TopicSchemas"),
-    "validation": ("kwire.broker.store.schema_checks", "SchemaChecks"),
+    "topics": ("kwire.streams.event_store.event_topics", "EventTopics"),
+    "events": ("kwire.streams.event_store.event_store", "EventStore"),
+    "dispatcher": ("kwire.streams.webhooks.delivery.dispatcher", "Dispatcher"),
+    "consumers": ("kwire.streams.webhooks.consumer", "Consumer"),
+    "schema store": ("kwire.streams.event_store.schemas.topic_schemas", "TopicSchemas"),
+    "validation": ("kwire.streams.event_store.schemas.payload_checks", "SchemaChecks"),
 }
 
 

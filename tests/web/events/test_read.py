@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
 from kwire.web.events import read as reading
-from storage.batch import Record, build_batch, check_batch
+from storage.batch.record_batch import Record, build_batch, check_batch
 from tests.support.event_doors import event, make_topics, page_of, published, refused
 from tests.support.http import Http, http_node
 from tests.support.node import in_uvloop
@@ -120,7 +120,7 @@ async def test_it_is_read_backwards_and_the_last_event_alone(tmp_path: Path) -> 
 async def test_large_events_end_a_page_early_and_nothing_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kwire.web.large_answers.PART_BYTES", 10_000)
+    monkeypatch.setattr("kwire.web.answers.large_answers.PART_BYTES", 10_000)
     monkeypatch.setattr(reading, "PAGE_BYTES_MAX", 30_000)
     async with http_node(tmp_path) as http:
         await make_topics(http.node, "a")
@@ -155,7 +155,7 @@ async def test_a_date_is_a_day_in_utc_whatever_the_order_of_times(tmp_path: Path
 async def test_to_find_a_day_takes_several_requests_in_a_large_topic(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "LOOKED_AT_MAX", 1000)
+    monkeypatch.setattr(reading, "SCANNED_EVENTS_MAX", 1000)
     async with http_node(tmp_path) as http:
         (topic,) = await make_topics(http.node, "a")
         for _ in range(3):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.topics import EVENTS_TOPIC
+from kwire.broker.topics.topics import EVENTS_TOPIC
 from kwire.node import Node
 from tests.support.event_doors import event, make_topics, published
 from tests.support.http import Http, http_node
@@ -190,7 +190,7 @@ async def test_who_pings_and_takes_nothing_is_not_read_from_any_more(tmp_path: P
         await make_topics(http.node, "a")
         for _ in range(40):
             await published(http, event("a", "x" * 200_000))
-        metrics = http.node.http._take_over.metrics  # type: ignore[union-attr]
+        metrics = http.node.http._stream_connections.metrics  # type: ignore[union-attr]
         pings = client_frame(PING, b"x" * 125) * 1000
         async with raw_socket(http.port, path="/subscribe/all?from=0") as greedy:
             greedy.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -324,7 +324,7 @@ async def test_many_subscribers_share_one_tail_of_the_journal(tmp_path: Path) ->
         try:
             for one in opened:
                 await until_caught_up(one)
-            assert http.node._subscriptions.tail_count == 1
+            assert http.node._subscriptions.feed_count == 1
             assert subscribers(http.node) == 5
             await fill(http, *"aaa")
             for one in opened:

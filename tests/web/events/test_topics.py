@@ -91,7 +91,7 @@ async def test_what_cannot_be_a_topic_is_refused(tmp_path: Path) -> None:
             "/topics", {"name": "a", "schemas": [{**VERIFIED, "properties": {"b": {"type": "text"}}}]}
         )
         assert answer.json["error"]["path"] == "$[0].properties.b.type"
-        assert "'text' is no type of JSON Schema" in answer.json["error"]["message"]
+        assert "'text' is not a type of JSON Schema" in answer.json["error"]["message"]
         assert (await http.get("/topics")).json == ["plain"]
 
 

@@ -12,18 +12,18 @@ import msgspec
 from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
 
-from kwire.broker.events.event import NewEvent
-from kwire.broker.events.publishing import Publisher
-from kwire.broker.subscriptions import Subscriptions
 from kwire.coordinator.web_groups import WebGroups, defaults_of
 from kwire.metrics import StreamMetrics
-from kwire.server.takeover import TakeOvers
-from kwire.web.body_reading import INTAKE, Intake
-from kwire.web.door import door_of
+from kwire.server.stream_connections import StreamConnections
+from kwire.streams.events.event import NewEvent
+from kwire.streams.events.publishing import Publisher
+from kwire.streams.subscriptions import Subscriptions
 from kwire.web.groups import consumer_groups
 from kwire.web.groups import stream as group_stream
-from kwire.web.memory import HttpMemory
-from kwire.web.safety import Guard
+from kwire.web.requests.body_receiver import RECEIVE_SETTINGS, ReceiveSettings
+from kwire.web.requests.memory import HttpMemory
+from kwire.web.requests.middleware import request_middleware
+from kwire.web.requests.origin_policy import OriginPolicy
 from tests.support.node import QuietNode
 
 ROUTES = (*consumer_groups.ROUTES, *group_stream.ROUTES)
@@ -130,7 +130,7 @@ class Port:
         found = self.node.topics.get(topic)
         assert found is not None
         events = [NewEvent("made", msgspec.json.encode(one), key=b"k") for one in data]
-        publisher: Publisher = self.services.publisher
+        publisher = Publisher(self.node.clock, asyncio.get_running_loop().call_soon)
         return (await publisher.publish_and_wait(found.stream(partition), b"/topics/t", events)).offset
 
     async def committed(self, group: str, partition: int) -> int | None:
@@ -152,24 +152,24 @@ async def groups_port(directory: Path, *settings: str) -> AsyncIterator[Port]:
     with QuietNode(directory, *settings) as node:
         loop, metrics = asyncio.get_running_loop(), StreamMetrics()
         defaults = defaults_of(node.config.rest_groups)
+        streams = StreamConnections(metrics, SEND_TIMEOUT_MS, SEND_TIMEOUT_MS)
         services = SimpleNamespace(
+            port=SimpleNamespace(config=node.config, clock=node.clock, serve_stream=streams),
             topics=node.topics,
-            config=node.config,
-            clock=node.clock,
-            publisher=Publisher(node.clock, loop.call_soon),
             subscriptions=Subscriptions(node.clock, loop.call_soon, loop.call_later, node.config.rooms),
             web_groups=WebGroups(node.groups, node.definitions, node.topics, node.clock, defaults),
-            take_over=TakeOvers(metrics, SEND_TIMEOUT_MS, SEND_TIMEOUT_MS),
         )
-        guard = Guard(node.config.web.origins, True)
+        policy = OriginPolicy(node.config.web.origins, True)
         memory = HttpMemory(node.config.web.memory_bytes_max, node.config.web.memory_wait_ms)
-        app = web.Application(client_max_size=node.config.web.body_bytes_max, middlewares=[door_of(guard, memory)])
-        app[INTAKE] = Intake.of(memory, node.config.web)
+        app = web.Application(
+            client_max_size=node.config.web.body_bytes_max, middlewares=[request_middleware(policy, memory)]
+        )
+        app[RECEIVE_SETTINGS] = ReceiveSettings.of(memory, node.config.web)
         for route in ROUTES:
             app.router.add_route(route.method, route.path, partial(route.handle, services))  # type: ignore[arg-type]
         async with TestClient(TestServer(app)) as client:
             try:
                 yield Port(node, services, client)
             finally:
-                await services.take_over.close()
+                await services.port.serve_stream.close()
                 services.subscriptions.close()

@@ -11,9 +11,8 @@ import pytest
 from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 
-from kwire.broker.coordinator_log import CoordinatorLog
-from kwire.broker.lag import Lags
-from kwire.broker.topics import OFFSETS_TOPIC
+from kwire.broker.admin.lag import Lags
+from kwire.broker.topics.topics import OFFSETS_TOPIC
 from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
 from kwire.coordinator.group.records import (
     GroupMetadataValue,
@@ -23,6 +22,7 @@ from kwire.coordinator.group.records import (
     encode_group_metadata,
     encode_offset_commit,
 )
+from kwire.coordinator.internal_topic_log import InternalTopicLog
 from kwire.errors import ErrorCode
 from kwire.node import Node
 from kwire.web.groups import groups
@@ -32,7 +32,7 @@ from kwire.web.groups.metrics import group_text
 from kwire.web.groups.reports import GroupReports
 from kwire.wire.codec import encode_message
 from kwire.wire.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
-from storage.batch import check_batch
+from storage.batch.record_batch import check_batch
 from tests.server.frames import HOST
 from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop, in_uvloop, running_node
@@ -47,7 +47,7 @@ class Services:
 
     def __init__(self, node: QuietNode) -> None:
         self.topics = node.topics
-        self.groups = reports_of(node)
+        self.reports = reports_of(node)
 
 
 def reports_of(node: QuietNode) -> GroupReports:
@@ -71,7 +71,7 @@ async def commit(node: QuietNode, group_id: str, offsets: Mapping[tuple[str, int
         topic = node.topics.get(name)
         assert topic is not None
         asked.append(OffsetToCommit(name, partition, offset, 0, "note", topic.topic_id))
-    node.groups.ask(CommitOffsets(group_id=group_id, offsets=asked), answered.set_result)
+    node.groups.submit(CommitOffsets(group_id=group_id, offsets=asked), answered.set_result)
     assert set(await answered) == {ErrorCode.NONE}
 
 
@@ -87,7 +87,7 @@ async def store_group(node: QuietNode, group_id: str, members: Mapping[str, Mapp
         members=[_member(member_id, assigned) for member_id, assigned in members.items()],
     )
     record = encode_group_metadata(group_id, value)
-    CoordinatorLog(node.topics, OFFSETS_TOPIC).append(node.groups.shard_of(group_id), [record], node.clock.now_ms())
+    InternalTopicLog(node.topics, OFFSETS_TOPIC).append(node.groups.shard_of(group_id), [record], node.clock.now_ms())
 
 
 def _member(member_id: str, assigned: Mapping[str, Sequence[int]]) -> MemberMetadata:
@@ -235,7 +235,7 @@ async def test_an_unknown_group_is_not_found(tmp_path: Path) -> None:
         await load(node)
         status, found = await describe(node, "nobody")
         assert status == 404
-        assert found["error"] == {"code": "GROUP_ID_NOT_FOUND", "message": "there is no group nobody"}
+        assert found["error"] == {"code": "GROUP_ID_NOT_FOUND", "message": "group nobody does not exist"}
 
 
 @in_loop
@@ -285,7 +285,7 @@ async def test_an_answer_has_so_many_offsets_at_most_and_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(groups, "OFFSETS_MAX", 3)
-    monkeypatch.setattr(groups, "ELEMENTS_PER_TURN", 2)
+    monkeypatch.setattr(groups, "ELEMENTS_PER_CHUNK", 2)
     with QuietNode(tmp_path) as node:
         await node.create("t", 5)
         await load(node)
@@ -327,7 +327,7 @@ async def test_a_node_without_groups_has_an_empty_list(tmp_path: Path) -> None:
 
 @in_loop
 async def test_pages_follow_each_other_without_gap_or_overlap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(group_reports, "GROUPS_PER_TURN", 2)
+    monkeypatch.setattr(group_reports, "GROUPS_PER_CHUNK", 2)
     with QuietNode(tmp_path) as node:
         await node.create("t")
         await load(node)
@@ -436,7 +436,7 @@ async def test_groups_beyond_the_bound_are_counted_and_series_stay_with_those_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_metrics, "GROUP_SERIES_MAX", 2)
-    monkeypatch.setattr(group_metrics, "SAMPLES_PER_TURN", 1)
+    monkeypatch.setattr(group_metrics, "SAMPLES_PER_CHUNK", 1)
     with QuietNode(tmp_path) as node:
         await node.create("t", 2)
         await load(node)
@@ -540,7 +540,7 @@ async def test_groups_are_loaded_and_found_by_any_name(tmp_path: Path) -> None:
         topic = await services.topics.get_or_create("t")
         answered: asyncio.Future[list[ErrorCode]] = asyncio.get_running_loop().create_future()
         offset = OffsetToCommit("t", 0, 0, topic_id=topic.topic_id)
-        services.groups.ask(CommitOffsets(group_id="a/b c?é", offsets=[offset]), answered.set_result)
+        services.groups.submit(CommitOffsets(group_id="a/b c?é", offsets=[offset]), answered.set_result)
         assert await answered == [ErrorCode.NONE]
     async with running_node(tmp_path) as node:
         async with asyncio.timeout(LOAD_TIMEOUT_S):

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.record_deletion import Deletion, delete_records
-from kwire.server import takeover
-from kwire.server.takeover import TakenConnection
+from kwire.broker.admin.delete_records import Deletion, delete_records
+from kwire.server import stream_connections
+from kwire.server.stream_connections import StreamConnection
 from kwire.web.groups.stream import GroupStream
 from tests.support.node import in_uvloop
 from tests.support.transactions import TransactionalProducer
@@ -45,7 +45,7 @@ def fire_time_limit(stream: GroupStream, timeout_ms: int) -> None:
     # The loop counts milliseconds, and a sum of floats may be above its exact value.
     assert timer.when() <= asyncio.get_running_loop().time() + (timeout_ms + 1) / 1000
     timer.cancel()
-    stream._time_is_up()
+    stream._timeout_expired()
 
 
 async def commit_rounds(stream: GroupStream, count: int) -> None:
@@ -55,7 +55,7 @@ async def commit_rounds(stream: GroupStream, count: int) -> None:
         return not stream._is_commit_due and stream._worker is None
 
     for _ in range(count):
-        stream._commit_is_due()
+        stream._request_commit()
         await wait_until(is_done)
 
 
@@ -310,7 +310,7 @@ async def test_new_partitions_are_read_too(tmp_path: Path) -> None:
         assert topic is not None
         async with port.stream("g", await port.join("g", session_timeout_secs=1)) as lines:
             await lines.assignment(0)
-            await port.node.topics.widen(topic, 2)
+            await port.node.topics.create_partitions(topic, 2)
             await lines.assignment(0, 1)
             await port.publish("t", 1, "wide")
             assert [one["data"] for one in await lines.events(1)] == ["wide"]
@@ -363,7 +363,7 @@ async def test_a_node_that_stops_says_so_and_commits_what_was_sent(tmp_path: Pat
         await port.publish("t", 0, 1)
         async with port.stream("g", await port.join("g")) as lines:
             await lines.events(1)
-            await port.services.take_over.close()
+            await port.services.port.serve_stream.close()
             assert (await lines.control("closed"))["code"] == "ServerStopping"
         assert await port.committed("g", 0) == 1
 
@@ -441,14 +441,14 @@ async def test_a_partition_that_goes_while_its_reader_takes_nothing_is_read_agai
 def sweeps(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts the sweeps over taken connections, which follow each other quickly."""
     counts: Counter[str] = Counter()
-    tick = TakenConnection.tick
+    tick = StreamConnection.tick
 
-    def counted(connection: TakenConnection, now: float) -> None:
+    def counted(connection: StreamConnection, now: float) -> None:
         tick(connection, now)
         counts["done"] += 1
 
-    monkeypatch.setattr(takeover, "SWEEP_SECONDS", 0.02)
-    monkeypatch.setattr(TakenConnection, "tick", counted)
+    monkeypatch.setattr(stream_connections, "SWEEP_SECONDS", 0.02)
+    monkeypatch.setattr(StreamConnection, "tick", counted)
     return counts
 
 
@@ -525,7 +525,7 @@ async def test_nothing_is_left_of_streams_whose_clients_are_gone(tmp_path: Path)
                 await lines.control("assignment")
 
         async def is_quiet() -> bool:
-            return len(port.services.take_over) == 0
+            return len(port.services.port.serve_stream) == 0
 
         await wait_until(is_quiet)
         assert sum(map(port.services.subscriptions.count_of, topic.streams_in_use)) == 0

@@ -11,7 +11,7 @@ from kwire.errors import ErrorCode, KafkaError
 from kwire.web.proxy import metadata as proxy_metadata
 from kwire.web.proxy import produce as proxy_produce
 from kwire.web.proxy.media import BINARY, JSON_RECORDS, PROXY, TEXT_RECORDS
-from storage.batch import Record, read_records
+from storage.batch.record_batch import Record, read_records
 from tests.support.batches import split_batches
 from tests.support.node import NODE_ID, in_loop
 from tests.web.topics.test_events import java_partition
@@ -273,7 +273,7 @@ async def test_the_media_type_decides_between_producing_and_making_a_topic(tmp_p
 async def test_topics_and_rooms_are_listed_and_internal_ones_are_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(proxy_metadata, "NAMES_PER_TURN", 2)
+    monkeypatch.setattr(proxy_metadata, "NAMES_PER_CHUNK", 2)
     async with topics_port(tmp_path) as port:
         for name in ("orders", "events", "a.b", "order-items"):
             await port.create(name)
@@ -335,8 +335,8 @@ async def test_what_is_not_there_has_its_code(tmp_path: Path) -> None:
 
 @in_loop
 async def test_long_requests_give_the_loop_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxy_produce, "RECORDS_PER_TURN", 3)
-    monkeypatch.setattr(proxy_metadata, "PARTITIONS_PER_TURN", 3)
+    monkeypatch.setattr(proxy_produce, "RECORDS_PER_CHUNK", 3)
+    monkeypatch.setattr(proxy_metadata, "PARTITIONS_PER_CHUNK", 3)
     async with topics_port(tmp_path) as port:
         await port.create("t", num_partitions=8)
         told = await produce(port, "/topics/t", [{"value": number} for number in range(20)])

@@ -5,26 +5,26 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.broker.events.event import Event
-from kwire.broker.subscriptions import SubscriptionFacts
-from kwire.broker.subscriptions.marks import CaughtUp, Checkpoint, Closed, Gap, Lagging, Mark
-from kwire.broker.subscriptions.portions import Portion
+from kwire.streams.events.event import Event
+from kwire.streams.subscriptions import SubscriptionFacts
+from kwire.streams.subscriptions.control_messages import CaughtUp, Checkpoint, Closed, ControlMessage, Gap, Lagging
+from kwire.streams.subscriptions.event_batches import EventBatch
 from kwire.web.rooms.encodings import (
     NDJSON_HEARTBEAT,
     SSE_HEARTBEAT,
+    control_json,
     facts_json,
-    mark_json,
+    ndjson_control,
     ndjson_events,
-    ndjson_mark,
     ndjson_subscribed,
+    socket_control,
     socket_events,
-    socket_mark,
+    sse_control,
     sse_events,
-    sse_mark,
     sse_subscribed,
 )
 
-MARKS: list[tuple[Mark, dict[str, object]]] = [
+MARKS: list[tuple[ControlMessage, dict[str, object]]] = [
     (CaughtUp(5), {"control": "caught_up", "room": "r", "offset": 5}),
     (Checkpoint(6), {"control": "checkpoint", "room": "r", "offset": 6}),
     (Lagging(7, 100), {"control": "lagging", "room": "r", "offset": 7, "behind": 100}),
@@ -100,10 +100,10 @@ def test_frames_chunks_and_lines_hold_the_same_json_and_no_event_breaks_a_line(r
 
 def test_marks_say_what_they_are_about() -> None:
     for mark, shown in MARKS:
-        assert mark_json("r", mark) == shown
-        assert [json.loads(one) for one in unframed(socket_mark("r", mark))] == [shown]
-        assert json.loads(unchunked(ndjson_mark("r", mark))) == shown
-        *fields, empty, end = unchunked(sse_mark("r", mark)).decode().split("\n")
+        assert control_json("r", mark) == shown
+        assert [json.loads(one) for one in unframed(socket_control("r", mark))] == [shown]
+        assert json.loads(unchunked(ndjson_control("r", mark))) == shown
+        *fields, empty, end = unchunked(sse_control("r", mark)).decode().split("\n")
         assert (empty, end) == ("", "")
         named = dict(field.split(": ", 1) for field in fields)
         assert json.loads(named["data"]) == shown
@@ -113,7 +113,7 @@ def test_marks_say_what_they_are_about() -> None:
 
 
 def test_before_any_event_there_is_no_place_to_remember() -> None:
-    assert b"id:" not in sse_mark("r", CaughtUp(-1))
+    assert b"id:" not in sse_control("r", CaughtUp(-1))
 
 
 def test_the_first_thing_says_where_it_begins() -> None:
@@ -129,5 +129,5 @@ def test_heartbeats_are_passed_over_by_readers() -> None:
 
 
 def test_a_portion_is_encoded_once_for_everybody() -> None:
-    portion = Portion("r", [Event(0, "e", "t", b"1", 0, {}, None, 1)], 0, 1)
-    assert portion.encoded(socket_events) is portion.encoded(socket_events)
+    batch = EventBatch("r", [Event(0, "e", "t", b"1", 0, {}, None, 1)], 0, 1)
+    assert batch.encoded(socket_events) is batch.encoded(socket_events)

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 from aiohttp import StreamReader
 
-from kwire.web.body_bounds import STRINGS_MAX, VALUES_MAX
-from kwire.web.decompression import RATIO_MAX, UNIFORM_BYTES_MAX
+from kwire.web.requests.body_limits import STRINGS_MAX, VALUES_MAX
+from kwire.web.requests.decompression import RATIO_MAX, UNIFORM_BYTES_MAX
 from kwire.web.rooms import lines as room_lines
 from kwire.web.rooms.lines import Line, Lines
 from tests.support.http import Answer, Http, http_node
@@ -80,20 +80,20 @@ async def test_empty_lines_take_their_turns(tmp_path: Path, monkeypatch: pytest.
     async with http_node(tmp_path) as http:
         answer = await posted(http, "/rooms/r/events", b"\n" * 2_000_000 + EVENT, NDJSON)
         assert [one["offset"] for one in answer.lines] == [0]
-    assert max(turns) <= room_lines.FED_BYTES
+    assert max(turns) <= room_lines.SPLIT_BYTES_MAX
     assert sum(turns) == 2_000_000 + len(EVENT)
 
 
 @in_loop
 async def test_a_stream_of_refused_lines_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room_lines, "REFUSED_IN_A_ROW_MAX", 2000)
+    monkeypatch.setattr(room_lines, "CONSECUTIVE_REFUSALS_MAX", 2000)
     async with http_node(tmp_path) as http:
         body = b"{}\n" * 1999 + EVENT + b"{}\n" * 5000 + EVENT
         answers = (await http.post("/rooms/r/events", body, Content_Type=NDJSON)).lines
         assert [number for number, one in enumerate(answers) if "offset" in one] == [1999]
         assert answers[-1]["error"]["code"] == "TooManyRefused"
         # Lines are counted by portions.
-        assert 4000 <= answers[-1]["line"] == len(answers) <= 4000 + 2 * room_lines.PORTION_EVENTS
+        assert 4000 <= answers[-1]["line"] == len(answers) <= 4000 + 2 * room_lines.BATCH_EVENTS_MAX
         told = await http.post("/rooms/r/events?answers=errors", b"{}\n" * 5000, Content_Type=NDJSON)
         assert told.lines[-1] == {"stored": 0, "refused": len(told.lines) - 1}
 

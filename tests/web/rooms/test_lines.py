@@ -160,7 +160,7 @@ CHUNKS_MAX = 100
 @in_loop
 async def test_who_does_not_read_answers_is_not_read_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers that nobody takes hold up the lines, and after a while the connection ends; memory does not grow."""
-    monkeypatch.setattr(room_lines, "PORTION_EVENTS", 50)
+    monkeypatch.setattr(room_lines, "BATCH_EVENTS_MAX", 50)
     async with http_node(tmp_path, "kwire.send.timeout.ms=1500") as http:
         reader, writer = await asyncio.open_connection("127.0.0.1", http.port, limit=1024)
         head = (
@@ -252,7 +252,7 @@ def test_lines_hold_no_more_than_one_line() -> None:
     assert lines.feed(b"abc") == []
     assert [(one.number, one.text) for one in lines.feed(b"d\n\n x \ny")] == [(1, b"abcd"), (3, b" x ")]
     assert lines.feed(b"y" * 1000) == []
-    assert len(lines._begun) == 0
+    assert lines.partial_bytes == 0
     found = lines.feed(b"y\nz")
     assert [(one.number, one.text, one.size_bytes) for one in found] == [(4, None, 1002)]
     assert [(one.number, one.text) for one in lines.end()] == [(5, b"z")]

@@ -16,7 +16,7 @@ from kwire.errors import (
     StreamError,
     SubscriptionFailed,
 )
-from kwire.web.errors import error_answer
+from kwire.web.answers.errors import error_answer
 from tests.support.http import http_node
 from tests.support.node import in_loop, in_uvloop
 
@@ -193,7 +193,7 @@ async def test_a_room_may_be_called_anything(tmp_path: Path) -> None:
 async def test_a_topic_of_several_partitions_is_no_room(tmp_path: Path) -> None:
     async with http_node(tmp_path) as http:
         topics = http.node._shared.services.topics
-        await topics.widen(await topics.get_or_create("wide"), 3)
+        await topics.create_partitions(await topics.get_or_create("wide"), 3)
         await topics.get_or_create("plain")
         answer = await http.post("/rooms/wide/events", EVENT)
         assert (answer.status, answer.code) == (409, "TopicHasPartitions")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kwire.web.socket_frames import FRAMES_AT_ONCE, FrameReader, Message
+from kwire.web.streaming.websocket_frames import FRAMES_PER_CHUNK, FrameReader, Message
 from tests.support.node import in_uvloop, running_node
 from tests.support.room_sockets import (
     client_frame,
@@ -119,7 +119,7 @@ async def test_who_breaks_the_protocol_or_closes_is_answered_with_the_right_code
             async with raw_socket(port_of(node), sent + b"\x00" * 50) as socket:
                 assert await socket.close_code() == code, sent
                 assert await socket.is_at_end()
-        await until(lambda: node.http._take_over.metrics.open_count == 0)  # type: ignore[union-attr]
+        await until(lambda: node.http._stream_connections.metrics.open_count == 0)  # type: ignore[union-attr]
 
 
 @in_uvloop
@@ -171,7 +171,7 @@ def test_a_flood_of_small_frames_is_taken_in_portions(
                     break
                 answers += 1
             assert payload == (1000).to_bytes(2, "big")
-            assert max(taken) <= FRAMES_AT_ONCE
+            assert max(taken) <= FRAMES_PER_CHUNK
             # Everything that came before the close was answered before it.
             assert answers == count or kind in ("pings", "empty pieces")
 
@@ -210,7 +210,7 @@ def test_many_floods_share_one_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPa
                     pass
 
     test()
-    assert len(read_on) > 5 * 10_000 / FRAMES_AT_ONCE / 2
+    assert len(read_on) > 5 * 10_000 / FRAMES_PER_CHUNK / 2
     assert max(read_on.values()) == 1
 
 
@@ -237,7 +237,7 @@ async def test_who_asks_and_never_reads_is_not_read_from_any_more(tmp_path: Path
         async with room_socket(port) as socket:
             for _ in range(20):
                 await socket.result("stream.publish", room="r", event_type="t", data="x" * 100_000)
-        metrics = node.http._take_over.metrics  # type: ignore[union-attr]
+        metrics = node.http._stream_connections.metrics  # type: ignore[union-attr]
         ask = text("stream.history", room="r")
         async with raw_socket(port, ask * 200) as greedy:
             greedy.writer.transport.pause_reading()  # type: ignore[attr-defined]

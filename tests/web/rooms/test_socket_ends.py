@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.events.publishing import Publisher
-from kwire.server import takeover
-from kwire.server.takeover import LINGER_SECONDS, SWEEP_SECONDS
+from kwire.server import stream_connections
+from kwire.server.stream_connections import LINGER_SECONDS, SWEEP_SECONDS
+from kwire.streams.events.publishing import Publisher
 from tests.support.node import in_uvloop, running_node
 from tests.support.room_sockets import (
     WAIT_S,
@@ -26,7 +26,7 @@ from tests.support.room_sockets import (
 @pytest.fixture
 def patient_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that stops gives its clients as long as the test waits: none is cut off because the machine is busy."""
-    monkeypatch.setattr(takeover, "GOODBYE_SECONDS", WAIT_S)
+    monkeypatch.setattr(stream_connections, "STOP_TIMEOUT_SECONDS", WAIT_S)
 
 
 @in_uvloop
@@ -100,7 +100,7 @@ async def test_a_slow_reader_is_told_where_it_was_and_misses_nothing_when_it_com
             slow.writer.transport.pause_reading()  # type: ignore[attr-defined]
             for number in range(count):
                 await writer.result("stream.publish", room="r", event_type="t", data=[number, "x" * 50_000])
-            await until(lambda: node._subscriptions.counts.lag_cuts == 1)
+            await until(lambda: node._subscriptions.counts.lag_actions == 1)
             slow.writer.transport.resume_reading()  # type: ignore[attr-defined]
             offsets: list[int] = []
             last: dict[str, Any] = {}
@@ -136,8 +136,8 @@ async def test_a_slow_reader_of_one_room_is_told_too_however_late_it_reads_on(tm
             lines.pause()
             for number in range(400):
                 await writer.result("stream.publish", room="r", event_type="t", data=[number, "x" * 50_000])
-            await until(lambda: node._subscriptions.counts.lag_cuts == 2)
-            connections = node.http._take_over._connections  # type: ignore[union-attr]
+            await until(lambda: node._subscriptions.counts.lag_actions == 2)
+            connections = node.http._stream_connections._connections  # type: ignore[union-attr]
             # Sweeps come when a client that has got everything would be cut off. What the client's machine took before
             # the first gives it more time, so the second is the one that counts.
             for _ in range(2):

@@ -262,7 +262,7 @@ async def test_thousands_of_subscribes_and_unsubscribes_leave_nothing_behind(tmp
         found = await objects(raw, 3 * count)
         assert [one.get("request_id") for one in found] == [1, None, 2] * count
         assert not any("error" in one for one in found)
-        assert len(node._subscriptions) == node._subscriptions.tail_count == 0
+        assert len(node._subscriptions) == node._subscriptions.feed_count == 0
 
 
 @pytest.mark.proves("S0-28")

@@ -9,7 +9,7 @@ from kafka.partitioner.default import murmur2
 from kwire.broker.partition import Partition
 from kwire.errors import ErrorCode, KafkaError
 from kwire.web.topics import events as topic_events
-from storage.batch import Record, build_batch, check_batch
+from storage.batch.record_batch import Record, build_batch, check_batch
 from tests.support.node import in_loop
 from tests.support.transactions import TransactionalProducer
 from tests.web.topics.topics_port import Port, topics_port
@@ -263,7 +263,7 @@ async def test_where_reading_begins(tmp_path: Path) -> None:
 async def test_a_reader_follows_next_offset_to_the_end_without_a_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topic_events, "EVENTS_PER_TURN", 7)
+    monkeypatch.setattr(topic_events, "EVENTS_PER_CHUNK", 7)
     monkeypatch.setattr(topic_events, "CONSUME_BYTES_MAX", 1000)
     async with topics_port(tmp_path) as port:
         await port.create("t", num_partitions=1)

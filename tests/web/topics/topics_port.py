@@ -13,17 +13,18 @@ import msgspec
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from kwire.broker.events.partitioning import Partitioner
-from kwire.broker.events.publishing import Publisher
-from kwire.broker.retention import Retention
+from kwire.broker.maintenance.retention import Retention
+from kwire.streams.events.partitioning import Partitioner
+from kwire.streams.events.publishing import Publisher
 from kwire.streams.local_commands import LocalTopics
-from kwire.web.body_reading import INTAKE, Intake
-from kwire.web.door import door_of
-from kwire.web.memory import HttpMemory
-from kwire.web.page_turns import PageTurns
+from kwire.web.answers.page_scheduler import PageScheduler
 from kwire.web.proxy import metadata as proxy_metadata
 from kwire.web.proxy import produce as proxy_produce
-from kwire.web.safety import Guard
+from kwire.web.requests.body_checks import BodyChecks
+from kwire.web.requests.body_receiver import RECEIVE_SETTINGS, ReceiveSettings
+from kwire.web.requests.memory import HttpMemory
+from kwire.web.requests.middleware import request_middleware
+from kwire.web.requests.origin_policy import OriginPolicy
 from kwire.web.topics import events as topic_events
 from kwire.web.topics import stats as topic_stats
 from kwire.web.topics import topics
@@ -92,20 +93,26 @@ async def topics_port(directory: Path, *settings: str) -> AsyncIterator[Port]:
     with QuietNode(directory, *settings) as node:
         retention = Retention(node.topics, node.clock, run_now, 300_000, node.store, node.files)
         memory = HttpMemory(node.config.web.memory_bytes_max, node.config.web.memory_wait_ms)
-        services = SimpleNamespace(
+        web_port = SimpleNamespace(
             memory=memory,
-            page_turns=PageTurns(),
-            topics=node.topics,
+            page_scheduler=PageScheduler(),
+            body_checks=BodyChecks(),
             config=node.config,
             clock=node.clock,
+        )
+        services = SimpleNamespace(
+            port=web_port,
+            topics=node.topics,
             publisher=Publisher(node.clock, asyncio.get_running_loop().call_soon),
             partitioner=Partitioner(),
-            keepers=SimpleNamespace(retention=retention),
-            commands=SimpleNamespace(topics=LocalTopics(node.topics, node.event_topics)),
+            retention=retention,
+            commands=LocalTopics(node.topics, node.event_topics),
         )
-        guard = Guard(node.config.web.origins, True)
-        app = web.Application(client_max_size=node.config.web.body_bytes_max, middlewares=[door_of(guard, memory)])
-        app[INTAKE] = Intake.of(memory, node.config.web)
+        policy = OriginPolicy(node.config.web.origins, True)
+        app = web.Application(
+            client_max_size=node.config.web.body_bytes_max, middlewares=[request_middleware(policy, memory)]
+        )
+        app[RECEIVE_SETTINGS] = ReceiveSettings.of(memory, node.config.web)
         for route in ROUTES:
             app.router.add_route(route.method, route.path, partial(route.handle, services))  # type: ignore[arg-type]
         async with TestClient(TestServer(app)) as client:

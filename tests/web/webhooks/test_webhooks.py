@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.webhooks.signing import new_secret
+from kwire.streams.webhooks.delivery.signing import new_secret
 from tests.support.http import http_node
 from tests.support.node import in_loop
 from tests.support.webhook_node import Hooks, hooks_node

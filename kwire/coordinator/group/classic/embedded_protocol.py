@@ -1,7 +1,8 @@
-"""What consumers of a classic group tell each other, read and written by the server.
+"""Kafka's embedded consumer protocol: the subscriptions and assignments that members of a classic group exchange.
 
-A classic group does not need to understand it; whoever looks at a group, or moves it between the protocols, does. It is
-a 16-bit version and a body. Later versions may only add to the end, so they are read as the last one known.
+A classic group stores subscriptions and assignments as bytes. They are decoded only to describe a group or to migrate
+it between protocols. The format is a 16-bit version and a body. Later versions only append fields, so data of a version
+above VERSION_MAX is decoded as VERSION_MAX.
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,7 +12,7 @@ from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription, TopicPartition
 from kwire.wire.errors import WireError
 
-# The protocol type of consumers; what groups of other types tell each other is not written like this.
+# The protocol type of consumers. Groups of other types (such as Kafka Connect) use other formats.
 CONSUMERS = "consumer"
 VERSION_MAX = 3
 _VERSION_BYTES = 2
@@ -20,20 +21,20 @@ M = TypeVar("M")
 
 
 def version_of(data: bytes) -> int:
-    """The version of a subscription or an assignment, of those known here. Raises WireError."""
+    """Return the version of a subscription or an assignment, or VERSION_MAX if it is higher. Raises WireError."""
     version = int.from_bytes(data[:_VERSION_BYTES], "big", signed=True)
     if len(data) < _VERSION_BYTES or version < 0:
-        raise WireError("what a consumer says begins with a version")
+        raise WireError("a consumer subscription or assignment must begin with a 16-bit version")
     return min(version, VERSION_MAX)
 
 
 def read_subscription(data: bytes) -> ConsumerProtocolSubscription:
-    """Raises WireError."""
+    """Decode a subscription. Raises WireError."""
     return _read(ConsumerProtocolSubscription, data)
 
 
 def read_assignment(data: bytes) -> ConsumerProtocolAssignment:
-    """Raises WireError."""
+    """Decode an assignment. Raises WireError."""
     return _read(ConsumerProtocolAssignment, data)
 
 
@@ -42,7 +43,7 @@ def _read(cls: type[M], data: bytes) -> M:
 
 
 def write_assignment(partitions: Mapping[str, Iterable[int]], version: int) -> bytes:
-    """Partitions by the name of the topic."""
+    """Encode an assignment, given as partitions by topic name."""
     assignment = ConsumerProtocolAssignment(
         assigned_partitions=[
             TopicPartition(topic=topic, partitions=sorted(indexes)) for topic, indexes in sorted(partitions.items())

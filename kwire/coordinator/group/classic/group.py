@@ -1,22 +1,23 @@
-"""A classic group: the rebalance protocol in which one member, the leader, computes everybody's assignment.
+"""A classic group: the rebalance protocol in which one member, the leader, computes the assignment.
 
-    Empty -- join --> PreparingRebalance -- all joined, or time is up --> CompletingRebalance
+    Empty -- join --> PreparingRebalance -- all joined, or timeout --> CompletingRebalance
     CompletingRebalance -- the leader's sync is stored --> Stable -- join, leave, expiry --> PreparingRebalance
-    PreparingRebalance -- nobody left --> Empty -- deleted, or no offsets left at a round --> Dead
+    PreparingRebalance -- no members left --> Empty -- deleted, or no offsets left at cleanup --> Dead
 
-What survives a restart is `stored`, the last group record of the log, and it changes only in `apply`. All else here is
-the rebalance under way: after a restart the group stands where it last was Stable or Empty, and the generation check
-makes members of a lost rebalance join again. A failed append needs no undoing: waiting members get an error and retry.
+Only `stored`, the last group record in the log, survives a restart. It changes only in `apply`. After a restart, the
+group is in its last Stable or Empty state. Members of an interrupted rebalance have another generation, so they get an
+error and rejoin. A failed append needs no rollback: waiting members get an error and retry.
 
-Deadlines are plain numbers in the state. `wake_ms` is never later than the earliest of them; it may be earlier, so a
-heartbeat costs one assignment and no timer.
+`wake_ms` is at or before the earliest deadline. A heartbeat moves a deadline to a later time, so it sets no timer.
 """
 
 from collections.abc import Iterator
 from enum import Enum
 
-from kwire.broker.internal_records import KeyValue
 from kwire.coordinator.decisions import Moment, Result
+from kwire.coordinator.group.classic.embedded_protocol import CONSUMERS
+from kwire.coordinator.group.classic.members import Member, common_protocols, selected_protocol
+from kwire.coordinator.group.classic.subscriptions import subscribed_topics
 from kwire.coordinator.group.commands import (
     UNKNOWN_MEMBER,
     CommitOffsets,
@@ -31,22 +32,20 @@ from kwire.coordinator.group.commands import (
     SyncAnswer,
     SyncGroup,
 )
-from kwire.coordinator.group.embedded import CONSUMERS
-from kwire.coordinator.group.kinds import CLASSIC
-from kwire.coordinator.group.members import Member, common_protocols, selected_protocol
+from kwire.coordinator.group.group_interface import CLASSIC
 from kwire.coordinator.group.records import GroupMetadataValue, encode_group_metadata
 from kwire.coordinator.group.settings import GroupSettings
-from kwire.coordinator.group.subscriptions import subscribed_topics
+from kwire.coordinator.log_records import KeyValue
 from kwire.errors import ErrorCode
 
-# A new member cannot send heartbeats while its join waits; this is how long it may wait before it must ask again.
+# A new member cannot send heartbeats while its JoinGroup waits. If it waits longer than this, the member is removed.
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
-# How soon a rebalance that could not end (nobody to lead it, no room on disk) is looked at again, at the earliest.
+# The minimum time until a rebalance that could not complete is retried: no member could lead it, or an append failed.
 RETRY_MS = 1_000
 
 
 class Phase(Enum):
-    """Kafka's names, as its tools print them."""
+    """The group's state. The values are Kafka's names, as Kafka's tools print them."""
 
     EMPTY = "Empty"
     PREPARING = "PreparingRebalance"
@@ -56,7 +55,7 @@ class Phase(Enum):
 
 
 class ClassicGroup:
-    """One group. Owned by a shard, which calls one decision at a time and applies its records before the next."""
+    """One classic group. Its shard makes one decision at a time, and applies the records before the next decision."""
 
     __slots__ = (
         "armed_ms",
@@ -96,26 +95,26 @@ class ClassicGroup:
         self.members: dict[str, Member] = {}
         self.static_members: dict[str, str] = {}
 
-        # Ids that were handed out and have not joined yet, with the time at which they lapse.
+        # Member ids that were issued to clients that have not joined yet, with the time at which the ids expire.
         self.pending_members: dict[str, int] = {}
-        # Members that joined this generation and have not synced yet; when time is up they are dropped.
+        # Ids of members that joined this generation and have not sent SyncGroup. They are removed at the sync deadline.
         self.pending_sync: set[str] = set()
         self.sync_deadline_ms: int | None = None
         self.join_deadline_ms: int | None = None
-        # The first rebalance of an empty group waits a while for more members, longer while they keep coming.
+        # The first rebalance of an empty group waits for more members. The wait is extended while new members join.
         self.is_initial_rebalance = False
         self.has_new_member = False
         self.initial_delay_ms = 0
         self.initial_remaining_ms = 0
-        # The topics of one generation's members, once somebody has asked for them.
+        # The subscribed topics of a generation, computed on first use.
         self.subscribed: frozenset[str] | None = None
         self.subscribed_generation_id: int | None = None
 
         self.wake_ms: int | None = None
-        # What the shard has noted down for this group; not read here.
+        # The time at which the shard will wake this group. Only the shard uses it.
         self.armed_ms: int | None = None
 
-    # Facts
+    # State queries
 
     @property
     def rebalance_timeout_ms(self) -> int:
@@ -127,21 +126,21 @@ class ClassicGroup:
 
     @property
     def is_leaderless(self) -> bool:
-        """It was a consumer group until now: its members have to join once, to have one that leads them."""
+        """Whether the group has members but no leader, after a downgrade. The members must rejoin to elect a leader."""
         return self.leader_id is None and bool(self.members)
 
     @property
-    def is_settled(self) -> bool:
-        """Everybody has what the leader gave them, and nobody has to join."""
+    def needs_no_rebalance(self) -> bool:
+        """Whether all members have their assignment and no member has to rejoin."""
         return self.phase is Phase.STABLE and not self.is_leaderless
 
     @property
-    def is_kept(self) -> bool:
+    def is_retained_when_empty(self) -> bool:
         return False
 
     @property
-    def is_forgettable(self) -> bool:
-        """Nothing here is worth a record: the group came to be by a request that led nowhere."""
+    def is_discardable(self) -> bool:
+        """Whether the group can be removed from memory: it has no record, no members and no pending member ids."""
         return self.phase is Phase.EMPTY and self.stored is None and not self.pending_members
 
     @property
@@ -167,7 +166,7 @@ class ClassicGroup:
         return protocol_type == self.protocol_type and any(name in common for name, _ in protocols)
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Whether this is a member; a static one must also be the newest process of its instance id."""
+        """Return NONE if this is a member. A static member must also be the last one to join with its instance id."""
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is None:
@@ -177,12 +176,12 @@ class ClassicGroup:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def joined_members(self) -> list[JoinedMember]:
-        """What the leader needs to know of everyone to compute the assignment."""
+        """Return the members with their metadata. The leader computes the assignment from these."""
         name = self.protocol_name
         return [JoinedMember(m.member_id, m.group_instance_id, m.metadata_for(name)) for m in self.members.values()]
 
     def joined_answer(self, member_id: str) -> JoinAnswer:
-        """The current generation, as this member sees it."""
+        """Return the JoinGroup answer for this member in the current generation."""
         is_leader = member_id == self.leader_id
         return JoinAnswer(
             error=ErrorCode.NONE,
@@ -195,7 +194,7 @@ class ClassicGroup:
         )
 
     def described(self) -> DescribeAnswer:
-        """What an administrator sees: protocol, subscriptions and assignments only while they stand."""
+        """Return the DescribeGroups answer. Only a Stable group has a protocol, subscriptions and assignments in it."""
         is_stable = self.phase is Phase.STABLE
         return DescribeAnswer(
             error=ErrorCode.NONE,
@@ -218,13 +217,13 @@ class ClassicGroup:
             ],
         )
 
-    # How long it and its offsets are kept
+    # Deletion, and expiration of offsets
 
     def check_delete(self) -> ErrorCode:
         return ErrorCode.NONE if self.phase is Phase.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
     def check_offset_delete(self) -> ErrorCode:
-        """Only of consumers it is known which topics they are done with."""
+        """Return NONE if the group is empty or has consumers. Only then its subscriptions are known."""
         if self.phase is Phase.EMPTY or self.protocol_type == CONSUMERS:
             return ErrorCode.NONE
         return ErrorCode.NON_EMPTY_GROUP
@@ -233,12 +232,12 @@ class ClassicGroup:
         return [encode_group_metadata(self.group_id, None)]
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether a member reads this topic; if that cannot be known, a group of consumers may read any."""
+        """Return whether a member subscribes to this topic. True if a consumer's subscription cannot be decoded."""
         topics = self._subscribed_topics()
         return self.protocol_type == CONSUMERS if topics is None else topic in topics
 
     def unused_since_ms(self, committed: CommittedOffset) -> int | None:
-        """A group that lost its members leaves its offsets all at once; members may leave single topics."""
+        """Return when the group became empty, or the commit time if Stable; None if the offset may be in use."""
         if self.protocol_type is None:
             return committed.commit_timestamp_ms
         if self.phase is Phase.EMPTY:
@@ -258,10 +257,10 @@ class ClassicGroup:
             self.subscribed_generation_id = self.generation_id
         return self.subscribed
 
-    # What the log says
+    # Replay
 
     def apply(self, value: GroupMetadataValue) -> None:
-        """Take over a group record: with members the group is Stable, without it is Empty."""
+        """Apply a group record. The group becomes Stable if the record has members, else Empty."""
         self.stored = value
         self.generation_id = value.generation
         self.protocol_type = value.protocol_type or None
@@ -275,7 +274,7 @@ class ClassicGroup:
             if member is None:
                 member = Member.stored(stored, value.protocol)
             else:
-                member.adopt(stored, value.protocol)
+                member.apply_record(stored, value.protocol)
             self.members[member.member_id] = member
             if member.group_instance_id is not None:
                 self.static_members[member.group_instance_id] = member.member_id
@@ -284,14 +283,14 @@ class ClassicGroup:
         self.is_initial_rebalance = False
 
     def loaded(self, moment: Moment) -> None:
-        """Replay is over: everyone gets a whole session to find this coordinator."""
+        """Start a new session for every member. Called when the replay has finished."""
         for member in self.members.values():
             self.renew_session(member, moment)
         self._plan_next_wake()
         if self.is_leaderless:
             self.wake_by(moment.steady_ms)
 
-    # SyncGroup, Heartbeat, LeaveGroup, OffsetCommit; JoinGroup has its own file
+    # SyncGroup, Heartbeat, LeaveGroup, OffsetCommit; JoinGroup is in join_group.py
 
     def sync(self, command: SyncGroup, moment: Moment, result: Result) -> None:
         error = self._check_sync(command)
@@ -310,7 +309,7 @@ class ClassicGroup:
         if member.member_id == self.leader_id:
             self._store_assignments(command.assignments, moment, result)
         else:
-            command.assignments.clear()  # only the leader's count; others would be held while their member waits
+            command.assignments.clear()  # frees memory while the member waits: only the leader's assignments are used
 
     def _check_sync(self, command: SyncGroup) -> ErrorCode:
         error = self.check_member(command.member_id, command.group_instance_id)
@@ -334,7 +333,7 @@ class ClassicGroup:
         )
 
     def _store_assignments(self, assignments: dict[str, bytes], moment: Moment, result: Result) -> None:
-        """The leader has decided. The group is Stable once the record is applied; whom it left out gets nothing."""
+        """Write a record with the leader's assignments. When the record is applied, the group becomes Stable."""
         result.records.append(encode_group_metadata(self.group_id, self.to_record(moment, assignments)))
         for member in self.members.values():
             if member.waiting_sync is not None:
@@ -353,7 +352,7 @@ class ClassicGroup:
         result.reply(command, error)
 
     def leave(self, command: LeaveGroup, moment: Moment, result: Result) -> None:
-        """Members leave together, so that there is one rebalance for all of them."""
+        """Remove all members that the request names. This causes at most one rebalance."""
         member_count = len(self.members)
         errors = [self._leave_one(leaving, result) for leaving in command.members]
         result.reply(command, LeaveAnswer(ErrorCode.NONE, errors))
@@ -377,9 +376,9 @@ class ClassicGroup:
         return error
 
     def check_commit(self, command: CommitOffsets, moment: Moment) -> ErrorCode:
-        """Who may commit: a member of this generation, or anybody at all while the group is empty.
+        """Return NONE if the client may commit: a member of this generation, or any client while the group is empty.
 
-        In a transaction anybody may at any time who does not say who he is: before TxnOffsetCommit 3 nobody could.
+        In a transaction, a client may also commit without a member id: TxnOffsetCommit before version 3 has none.
         """
         if command.generation_id < 0 and self.phase is Phase.EMPTY:
             return ErrorCode.NONE
@@ -387,22 +386,22 @@ class ClassicGroup:
         if command.generation_id < 0 and is_anonymous:
             return ErrorCode.UNKNOWN_MEMBER_ID if command.transaction is None else ErrorCode.NONE
         error = self.check_member(command.member_id, command.group_instance_id)
-        if error is not ErrorCode.NONE:
+        if error:
             return error
         if command.generation_id != self.generation_id:
             return ErrorCode.ILLEGAL_GENERATION
         if command.transaction is not None:
-            return ErrorCode.NONE
+            return error
         if self.phase is Phase.COMPLETING:
-            # The member knows the new generation but not yet its new assignment: it may not speak for the old one.
+            # The member has the new generation but not its new assignment. It may no longer own the partitions.
             return ErrorCode.REBALANCE_IN_PROGRESS
         self.renew_session(self.members[command.member_id], moment)
-        return ErrorCode.NONE
+        return error
 
     # Rebalancing
 
     def rebalance(self, moment: Moment, result: Result) -> None:
-        """Membership or metadata changed: start a rebalance, or see whether the one under way can end."""
+        """Start a rebalance, because members or metadata have changed. Complete the rebalance if all have joined."""
         if self.phase is Phase.PREPARING:
             self.complete_if_all_joined(moment, result)
             return
@@ -434,7 +433,7 @@ class ClassicGroup:
 
     def _join_deadline_passed(self, moment: Moment, result: Result) -> None:
         if self.is_initial_rebalance and self.has_new_member and self.initial_remaining_ms > 0:
-            # Members are still arriving: wait on, within the rebalance timeout.
+            # A new member has joined during the delay: wait again, but in total no longer than the rebalance timeout.
             self.has_new_member = False
             delay_ms = min(self.settings.initial_rebalance_delay_ms, self.initial_remaining_ms)
             self.initial_remaining_ms = max(self.initial_remaining_ms - self.initial_delay_ms, 0)
@@ -444,7 +443,7 @@ class ClassicGroup:
             self._complete_join(moment, result)
 
     def _complete_join(self, moment: Moment, result: Result) -> None:
-        """Begin the next generation with those who joined. Static members stay until their session ends."""
+        """Begin the next generation with the members that joined, and static members whose session has not expired."""
         for member in list(self.members.values()):
             if member.waiting_join is None and not member.is_static:
                 self.remove(member, result)
@@ -452,7 +451,7 @@ class ClassicGroup:
             self._become_empty(moment, result)
             return
         if not self._elect_joined_leader():
-            # Only absent static members are left: wait for one to come back or for their sessions to end.
+            # Only static members that have not rejoined are left: wait until one rejoins or their sessions expire.
             self._set_join_deadline(moment.steady_ms + max(self.rebalance_timeout_ms, RETRY_MS))
             return
         self.generation_id += 1
@@ -471,7 +470,7 @@ class ClassicGroup:
         self.wake_by(self.sync_deadline_ms)
 
     def _become_empty(self, moment: Moment, result: Result) -> None:
-        """The generation moves on, so that nobody of the last one is mistaken for a member. Empty once applied."""
+        """Write the record that makes the group Empty. It has the next generation, so former members are fenced."""
         self._set_join_deadline(moment.steady_ms + RETRY_MS)
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
@@ -484,7 +483,7 @@ class ClassicGroup:
         result.records.append(encode_group_metadata(self.group_id, value))
 
     def _elect_joined_leader(self) -> bool:
-        """Keep the leader if it has joined, else take the first who has."""
+        """Keep the leader if it has joined, else elect the first member that has joined. Return False if none has."""
         leader = self.members.get(self.leader_id or UNKNOWN_MEMBER)
         if leader is not None and leader.waiting_join is not None:
             return True
@@ -509,25 +508,25 @@ class ClassicGroup:
             self.static_members[member.group_instance_id] = member.member_id
 
     def remove(self, member: Member, result: Result) -> None:
-        """Forget a member. If it still waits for an answer, the answer is that it is unknown, so that it joins anew."""
+        """Remove a member. Answer its waiting requests with UNKNOWN_MEMBER_ID, so that the client joins again."""
         del self.members[member.member_id]
         self.pending_sync.discard(member.member_id)
         if member.group_instance_id is not None:
             self.static_members.pop(member.group_instance_id, None)
         if self.leader_id == member.member_id:
             self.leader_id = next(iter(self.members), None)
-        self.dismiss(member, ErrorCode.UNKNOWN_MEMBER_ID, result)
+        self.refuse_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID, result)
 
-    def dismiss(self, member: Member, error: ErrorCode, result: Result) -> None:
-        """Answer whatever the member waits for with an error."""
+    def refuse_waiting(self, member: Member, error: ErrorCode, result: Result) -> None:
+        """Answer the waiting requests of a member with an error."""
         for waiting in (member.waiting_join, member.waiting_sync):
             if waiting is not None:
                 result.refuse(waiting, error)
         member.waiting_join = member.waiting_sync = None
 
     def replace_static(self, old: Member, new_id: str, result: Result) -> None:
-        """A static member came back as a new process: it takes the old one's place, and the old one is fenced."""
-        self.dismiss(old, ErrorCode.FENCED_INSTANCE_ID, result)
+        """Give a static member the member id of its new process. The old process is fenced."""
+        self.refuse_waiting(old, ErrorCode.FENCED_INSTANCE_ID, result)
         old_id, old.member_id = old.member_id, new_id
         self.members = {member.member_id: member for member in self.members.values()}
         assert old.group_instance_id is not None
@@ -552,10 +551,10 @@ class ClassicGroup:
         self.join_deadline_ms = steady_ms
         self.wake_by(steady_ms)
 
-    def pass_time(self, moment: Moment, result: Result) -> None:
-        """Act on every deadline that has passed."""
+    def check_deadlines(self, moment: Moment, result: Result) -> None:
+        """Handle all deadlines of the group that have passed."""
         now_ms = moment.steady_ms
-        self._drop_late_members(moment, result)
+        self._expire_members(moment, result)
         if self.phase is Phase.STABLE and self.is_leaderless:
             self.rebalance(moment, result)
         if self.phase is Phase.PREPARING and self.join_deadline_ms is not None and self.join_deadline_ms <= now_ms:
@@ -564,12 +563,12 @@ class ClassicGroup:
             self._sync_deadline_passed(moment, result)
         self._plan_next_wake()
 
-    def _drop_late_members(self, moment: Moment, result: Result) -> None:
+    def _expire_members(self, moment: Moment, result: Result) -> None:
         now_ms = moment.steady_ms
         late_pending = [member_id for member_id, deadline_ms in self.pending_members.items() if deadline_ms <= now_ms]
         for member_id in late_pending:
             del self.pending_members[member_id]
-        late = [m for m in self.members.values() if m.deadline_ms <= now_ms and not m.is_excused]
+        late = [m for m in self.members.values() if m.deadline_ms <= now_ms and not m.is_exempt_from_expiry]
         for member in late:
             self.remove(member, result)
         if late:
@@ -578,7 +577,7 @@ class ClassicGroup:
             self.complete_if_all_joined(moment, result)
 
     def _sync_deadline_passed(self, moment: Moment, result: Result) -> None:
-        """Whoever joined and never synced is gone; the others need a generation without them."""
+        """Remove the members that joined but did not send SyncGroup. Start a rebalance of the other members."""
         self.sync_deadline_ms = None
         silent = [self.members[member_id] for member_id in sorted(self.pending_sync)]
         for member in silent:
@@ -592,7 +591,7 @@ class ClassicGroup:
     def _deadlines(self) -> Iterator[int]:
         yield from self.pending_members.values()
         for member in self.members.values():
-            if not member.is_excused:
+            if not member.is_exempt_from_expiry:
                 yield member.deadline_ms
         if self.phase is Phase.PREPARING and self.join_deadline_ms is not None:
             yield self.join_deadline_ms

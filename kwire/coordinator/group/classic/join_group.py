@@ -1,27 +1,27 @@
-"""JoinGroup of a classic group: who is let in, under which id, and whether that takes a rebalance."""
+"""JoinGroup of a classic group: accepts or refuses the member, chooses its id, and starts a rebalance if needed."""
 
 from msgspec.structs import replace
 
 from kwire.coordinator.decisions import Moment, Result
-from kwire.coordinator.group.classic import NEW_MEMBER_JOIN_TIMEOUT_MS, ClassicGroup, Phase
+from kwire.coordinator.group.classic.group import NEW_MEMBER_JOIN_TIMEOUT_MS, ClassicGroup, Phase
+from kwire.coordinator.group.classic.members import Member, selected_protocol
+from kwire.coordinator.group.classic.metadata_budget import GROUP_METADATA_BYTES_MAX, metadata_bytes
 from kwire.coordinator.group.commands import UNKNOWN_MEMBER, JoinAnswer, JoinGroup
-from kwire.coordinator.group.members import Member, selected_protocol
-from kwire.coordinator.group.metadata_budget import GROUP_METADATA_BYTES_MAX, metadata_bytes
 from kwire.coordinator.group.records import encode_group_metadata
 from kwire.errors import ErrorCode
 
-# Member ids of one group that were handed out and not used yet.
+# The maximum number of member ids of one group that were issued to clients that have not joined yet.
 PENDING_MEMBERS_MAX = 10_000
-# What a client calls itself begins its member's id; so much of it tells members apart and keeps ids short.
+# A member id begins with the client id (or the instance id), of which at most this many characters are used.
 STEM_LENGTH_MAX = 255
 
 
 def join(group: ClassicGroup, command: JoinGroup, moment: Moment, result: Result) -> None:
     if not _has_room(group, command.member_id):
         group.pending_members.pop(command.member_id, None)
-        unlucky = group.members.get(command.member_id)
-        if unlucky is not None:
-            group.remove(unlucky, result)
+        excess = group.members.get(command.member_id)
+        if excess is not None:
+            group.remove(excess, result)
             group.rebalance(moment, result)
         result.reply(command, JoinAnswer(error=ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=UNKNOWN_MEMBER))
     elif not _has_metadata_room(group, command):
@@ -37,7 +37,11 @@ def join(group: ClassicGroup, command: JoinGroup, moment: Moment, result: Result
 
 
 def _has_room(group: ClassicGroup, member_id: str) -> bool:
-    """group.max.size. During a rebalance only those count who have joined it: the last to come are the ones to go."""
+    """Return whether the member may join according to group.max.size.
+
+    While a rebalance waits for joins, only members that have rejoined are counted. So the last members to rejoin are
+    refused.
+    """
     max_size = group.settings.max_size
     member = group.members.get(member_id)
     if group.phase is Phase.PREPARING:
@@ -55,7 +59,7 @@ def _has_metadata_room(group: ClassicGroup, command: JoinGroup) -> bool:
 
 
 def new_member_id(command: JoinGroup) -> str:
-    """What a member that comes without an id is called."""
+    """Return the member id for a member that joins without one."""
     stem = command.client_id if command.group_instance_id is None else command.group_instance_id
     return f"{stem[:STEM_LENGTH_MAX]}-{command.fresh_id}"
 
@@ -65,7 +69,7 @@ def _join_new(group: ClassicGroup, command: JoinGroup, moment: Moment, result: R
     if command.group_instance_id is not None:
         old_id = group.static_members.get(command.group_instance_id)
         if old_id is not None:
-            _return_static(group, group.members[old_id], new_id, command, moment, result)
+            _rejoin_static(group, group.members[old_id], new_id, command, moment, result)
         else:
             _add(group, new_id, command, moment, result)
     elif not command.requires_member_id:
@@ -73,7 +77,8 @@ def _join_new(group: ClassicGroup, command: JoinGroup, moment: Moment, result: R
     elif len(group.pending_members) >= PENDING_MEMBERS_MAX:
         result.reply(command, JoinAnswer(error=ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=UNKNOWN_MEMBER))
     else:
-        # A client that gives up now leaves no member behind, only an id that lapses (KIP-394).
+        # The client must join again with this id. If it does not, the group has no unused member, only a member id that
+        # expires (KIP-394).
         deadline_ms = moment.steady_ms + command.session_timeout_ms
         group.pending_members[new_id] = deadline_ms
         group.wake_by(deadline_ms)
@@ -88,15 +93,16 @@ def _rejoin(group: ClassicGroup, command: JoinGroup, moment: Moment, result: Res
     member = group.members[command.member_id]
     is_unchanged = member.protocols == command.protocols
     if group.phase is Phase.COMPLETING and is_unchanged:
-        # Most likely the first answer was lost: give it again.
+        # The client probably did not receive the first answer, so send it again.
         group.renew_session(member, moment)
         result.reply(command, group.joined_answer(member.member_id))
-    elif group.is_settled and is_unchanged and member.member_id != group.leader_id:
-        # A follower with nothing new. The leader's join is always a wish to rebalance: it watches topic metadata.
+    elif group.needs_no_rebalance and is_unchanged and member.member_id != group.leader_id:
+        # A follower without changes needs no rebalance. A leader that rejoins does: it rejoins because topics have
+        # changed.
         group.renew_session(member, moment)
         result.reply(command, group.joined_answer(member.member_id))
     else:
-        _await_join(member, command, result)
+        _hold_join(member, command, result)
         group.rebalance(moment, result)
 
 
@@ -110,10 +116,10 @@ def _add(group: ClassicGroup, member_id: str, command: JoinGroup, moment: Moment
     group.rebalance(moment, result)
 
 
-def _await_join(member: Member, command: JoinGroup, result: Result) -> None:
-    """Take over what the member now says of itself, and hold its request until the generation begins."""
+def _hold_join(member: Member, command: JoinGroup, result: Result) -> None:
+    """Store the member's new protocols and timeouts. Its JoinGroup waits until the next generation begins."""
     if member.waiting_join is not None:
-        # The client asked again, on another connection: the older request is only waiting for nobody.
+        # The client has sent JoinGroup again on another connection, so it does not read the answer to the old request.
         result.refuse(member.waiting_join, ErrorCode.REBALANCE_IN_PROGRESS)
     member.protocols = command.protocols
     member.rebalance_timeout_ms = command.rebalance_timeout_ms
@@ -121,16 +127,19 @@ def _await_join(member: Member, command: JoinGroup, result: Result) -> None:
     member.waiting_join = command
 
 
-def _return_static(
+def _rejoin_static(
     group: ClassicGroup, member: Member, new_id: str, command: JoinGroup, moment: Moment, result: Result
 ) -> None:
-    """A static member restarted. If the chosen protocol stands, it gets its old assignment and nobody else notices."""
+    """Handle the JoinGroup of a restarted static member.
+
+    In a stable group whose protocol stays the same, the member keeps its assignment and there is no rebalance.
+    """
     old_leader = group.leader_id
     group.replace_static(member, new_id, result)
-    _await_join(member, command, result)
+    _hold_join(member, command, result)
     member.client_id, member.client_host = command.client_id, command.client_host
     group.renew_session(member, moment)
-    if not group.is_settled or selected_protocol(group.members.values()) != group.protocol_name:
+    if not group.needs_no_rebalance or selected_protocol(group.members.values()) != group.protocol_name:
         group.rebalance(moment, result)
         return
     member.waiting_join = None
@@ -140,6 +149,7 @@ def _return_static(
     if command.can_skip_assignment:
         answer = replace(answer, skip_assignment=new_id == group.leader_id)
     else:
-        # An old client that hears it leads would compute an assignment: name the id that is gone as the leader.
+        # An old client does not support `skip_assignment`. As leader it would compute an assignment. So the answer
+        # names the leader before this join. If this member was the leader, that is its old member id.
         answer = replace(answer, leader=old_leader or UNKNOWN_MEMBER, members=())
     result.reply(command, answer)

@@ -1,4 +1,4 @@
-"""A member of a classic group, and the vote by which members choose their protocol."""
+"""A member of a classic group, and the selection of the group's protocol."""
 
 from collections import Counter
 from collections.abc import Collection
@@ -10,7 +10,7 @@ Protocols = tuple[tuple[str, bytes], ...]
 
 
 class Member:
-    """One consumer process. At most one join and one sync of it wait at any time."""
+    """One member of a classic group. At any time, at most one JoinGroup and one SyncGroup of the member wait."""
 
     __slots__ = (
         "assignment",
@@ -45,11 +45,11 @@ class Member:
         self.session_timeout_ms = session_timeout_ms
         self.protocols = protocols
         self.assignment = b""
-        # Has not yet been told its id by a JoinGroup answer, so it cannot send heartbeats.
+        # Whether the member's first JoinGroup has not been answered yet. Until then it cannot send heartbeats.
         self.is_new = False
         self.waiting_join: JoinGroup | None = None
         self.waiting_sync: SyncGroup | None = None
-        # When the session ends, on the steady clock.
+        # The time on the steady clock at which the session expires.
         self.deadline_ms = 0
 
     @classmethod
@@ -66,7 +66,7 @@ class Member:
 
     @classmethod
     def stored(cls, stored: MemberMetadata, protocol: str | None) -> "Member":
-        """A member as the log remembers it: of its protocols only the chosen one is known."""
+        """Create a member from its record. The record contains only the group's selected protocol."""
         member = cls(
             stored.member_id,
             stored.group_instance_id,
@@ -76,11 +76,11 @@ class Member:
             stored.session_timeout,
             (),
         )
-        member.adopt(stored, protocol)
+        member.apply_record(stored, protocol)
         return member
 
-    def adopt(self, stored: MemberMetadata, protocol: str | None) -> None:
-        """Take over what a record says. For a live member nothing is new but the assignment; in a replay all may be."""
+    def apply_record(self, stored: MemberMetadata, protocol: str | None) -> None:
+        """Apply a record. In a replay, all fields may change. Otherwise only the assignment changes."""
         self.assignment = stored.assignment
         self.client_id = stored.client_id
         self.client_host = stored.client_host
@@ -95,8 +95,12 @@ class Member:
         return self.group_instance_id is not None
 
     @property
-    def is_excused(self) -> bool:
-        """A member whose request is held back here cannot be late; a new one can, or dead ones would pile up."""
+    def is_exempt_from_expiry(self) -> bool:
+        """Whether the session cannot expire, because a JoinGroup or SyncGroup of the member waits for its answer.
+
+        The session of a new member can expire even then. Otherwise new members whose clients have disconnected would
+        accumulate.
+        """
         return not self.is_new and (self.waiting_join is not None or self.waiting_sync is not None)
 
     def metadata_for(self, protocol: str | None) -> bytes:
@@ -129,13 +133,16 @@ class Member:
 
 
 def common_protocols(members: Collection[Member]) -> set[str]:
-    """The protocols that every member knows."""
+    """Return the protocols that every member supports."""
     sets = [{name for name, _ in member.protocols} for member in members]
     return set.intersection(*sets) if sets else set()
 
 
 def selected_protocol(members: Collection[Member]) -> str | None:
-    """Each member votes for the first of its protocols that all know; most votes win, earlier voters break a tie."""
+    """Return the protocol with the most votes. Each member votes for its first protocol that all members support.
+
+    If several protocols have the most votes, the one that was voted for first is selected.
+    """
     candidates = common_protocols(members)
     votes = Counter(
         next(name for name, _ in member.protocols if name in candidates) for member in members if candidates

@@ -1,9 +1,12 @@
-"""The memory that metadata of members takes: what a JoinGroup says of each protocol is held as long as its member.
+"""Limits the memory for member metadata: the protocols of a JoinGroup, which are stored as long as the member exists.
 
-Three bounds hold. A member has at most MEMBER_METADATA_BYTES_MAX, the default size of Kafka's record of a whole group;
-real members have a few kilobytes. A group has at most GROUP_METADATA_BYTES_MAX: what is chosen of it has to fit in one
-record of the offsets topic, so a group with more could never become stable. All groups of a node together have at most
-COORDINATOR_METADATA_BYTES_MAX. The bytes are counted by the life of the tuple that holds them.
+There are three limits:
+- MEMBER_METADATA_BYTES_MAX limits the metadata of one member. It is the default maximum size of Kafka's record of a
+  whole group. Real members use a few kilobytes.
+- GROUP_METADATA_BYTES_MAX limits the metadata of one group. The metadata of all members for the selected protocol must
+  fit into one record of the offsets topic, so a larger group could never become stable.
+- COORDINATOR_METADATA_BYTES_MAX limits the metadata of all groups of a node. The bytes of a tuple of protocols are
+  included until the tuple is freed.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,7 +23,7 @@ def metadata_bytes(protocols: Iterable[tuple[str, bytes]]) -> int:
 
 
 class MetadataBudget:
-    """The bytes of metadata that the members of all classic groups hold."""
+    """Counts the bytes of metadata of the members of all classic groups."""
 
     __slots__ = ("limit_bytes", "used_bytes")
 
@@ -28,8 +31,11 @@ class MetadataBudget:
         self.limit_bytes = limit_bytes
         self.used_bytes = 0
 
-    def hold(self, protocols: Sequence[tuple[str, bytes]]) -> Protocols | None:
-        """The protocols, counted until nobody refers to them; None if that would pass the bound."""
+    def reserve(self, protocols: Sequence[tuple[str, bytes]]) -> Protocols | None:
+        """Return the protocols as a tuple, or None if their bytes would exceed the limit.
+
+        The bytes are included in `used_bytes` until the tuple is freed.
+        """
         size_bytes = metadata_bytes(protocols)
         if self.used_bytes + size_bytes > self.limit_bytes:
             return None
@@ -37,7 +43,7 @@ class MetadataBudget:
 
 
 class _HeldProtocols(tuple[tuple[str, bytes], ...]):
-    """A tuple of protocols whose bytes are counted while it exists."""
+    """A tuple of protocols. Its bytes are included in the budget's `used_bytes` while the tuple exists."""
 
     _budget: MetadataBudget
     _size_bytes: int

@@ -1,7 +1,7 @@
-"""Which topics the members of a classic group want, read out of what they tell their leader.
+"""Reads the subscribed topics from the member metadata of a classic group.
 
-To the server these are opaque bytes, but whether an offset is still in use depends on them. Every version of a
-subscription begins like the first: a version, then the names of the topics; more is not read here.
+The expiration of offsets uses this to find the topics that are still in use. Every version of a subscription begins
+with the version and the topic names. The other fields are not read here.
 """
 
 import struct
@@ -12,7 +12,7 @@ _LENGTH = struct.Struct(">h")
 
 
 def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """The topics of all members together; None if one of them does not speak the consumers' language."""
+    """Return the topics of all members; None if the metadata of any member is not a consumer subscription."""
     topics: set[str] = set()
     try:
         for data in subscriptions:

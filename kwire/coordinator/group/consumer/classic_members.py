@@ -1,10 +1,11 @@
-"""Classic members of a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup while a group changes protocols.
+"""Classic members of a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup during a protocol migration.
 
-Such a member does not know that it is in a consumer group. Its epoch is its generation, nobody leads, and what it is
-assigned comes from the group's target. It moves only by joining: whenever it has to give something up, or could have
-more, its heartbeat says REBALANCE_IN_PROGRESS, and it joins again. One that gives up everything before it joins (the
-eager protocols) has its new share after one round; one that keeps what it may (the cooperative protocol) says what it
-owns, is told what it may keep, and joins again without the rest.
+Such a member uses the classic protocol unchanged. The member epoch is sent to it as the generation. There is no leader:
+the member's assignment is taken from the group's target assignment. It changes only when the member joins. If the
+member has to revoke partitions or can get more, its heartbeat is answered with REBALANCE_IN_PROGRESS, and the member
+rejoins. With an eager protocol, the member revokes all partitions before it joins, so one join is enough to get the new
+assignment. With the cooperative protocol, the member reports its partitions when it joins. SyncGroup returns those that
+it may keep. The member revokes the other partitions and joins again.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from kwire.coordinator.decisions import Moment, Result
+from kwire.coordinator.group.classic.embedded_protocol import CONSUMERS, read_subscription, version_of, write_assignment
 from kwire.coordinator.group.commands import (
     UNKNOWN_MEMBER,
     Heartbeat,
@@ -24,7 +26,7 @@ from kwire.coordinator.group.commands import (
     SyncGroup,
 )
 from kwire.coordinator.group.consumer.group import ConsumerGroup
-from kwire.coordinator.group.consumer.heartbeat import Plan, Who, check_room
+from kwire.coordinator.group.consumer.heartbeat import Plan, Sender, check_room
 from kwire.coordinator.group.consumer.members import (
     NEW_ASSIGNMENT,
     NEW_SUBSCRIPTION,
@@ -34,7 +36,6 @@ from kwire.coordinator.group.consumer.members import (
     Subscription,
 )
 from kwire.coordinator.group.consumer.target import metadata_hash
-from kwire.coordinator.group.embedded import CONSUMERS, read_subscription, version_of, write_assignment
 from kwire.coordinator.group.topics_view import TopicsView
 from kwire.errors import ErrorCode, KafkaError
 from kwire.wire.consumer_protocol import ConsumerProtocolSubscription
@@ -44,21 +45,21 @@ from kwire.wire.records.consumer_group import ClassicMemberMetadata, ClassicProt
 # JoinGroup
 
 
-class Joining(Struct, frozen=True):
-    """A join that may be: who joins, and what it says of itself."""
+class CheckedJoin(Struct, frozen=True):
+    """A JoinGroup that passed the checks: the member, its new subscription and the partitions that it owns."""
 
     command: JoinGroup
-    who: Who
-    said: Subscription
+    sender: Sender
+    subscription: Subscription
     owned: Mapping[bytes, list[int]]
 
     @property
     def member_id(self) -> str:
-        return self.who.member_id
+        return self.sender.member_id
 
 
-def check_join(group: ConsumerGroup, command: JoinGroup, fresh_id: str) -> Joining:
-    """Raises KafkaError. `fresh_id` is the id that a new member gets."""
+def check_join(group: ConsumerGroup, command: JoinGroup, fresh_id: str) -> CheckedJoin:
+    """Check a JoinGroup. `fresh_id` is used as member id if the member is new. Raises KafkaError."""
     if group.settings.migration_policy.is_disabled:
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -71,17 +72,25 @@ def check_join(group: ConsumerGroup, command: JoinGroup, fresh_id: str) -> Joini
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"Member {command.member_id}'s protocols are not supported."
         )
     try:
-        subscription = read_subscription(command.protocols[0][1])
+        consumer_subscription = read_subscription(command.protocols[0][1])
     except WireError as error:
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The embedded consumer protocol is malformed."
         ) from error
-    who = _find(group, command, fresh_id)
-    return Joining(command, who, _said(who.said, command, subscription), _owned(subscription, group.topics))
+    sender = _find_sender(group, command, fresh_id)
+    return CheckedJoin(
+        command,
+        sender,
+        _new_subscription(sender.subscription, command, consumer_subscription),
+        _owned(consumer_subscription, group.topics),
+    )
 
 
 def _supports(group: ConsumerGroup, command: JoinGroup) -> bool:
-    """The classic members have to have a protocol in common, because they may be all that is left one day."""
+    """Return whether the new member and all classic members have a protocol in common.
+
+    They must have one, because these members form the classic group if the group is downgraded.
+    """
     common = {name for name, _ in command.protocols}
     for member in group.members.values():
         if member.subscription.classic is not None:
@@ -89,7 +98,7 @@ def _supports(group: ConsumerGroup, command: JoinGroup) -> bool:
     return command.protocol_type == CONSUMERS and bool(common)
 
 
-def _find(group: ConsumerGroup, command: JoinGroup, fresh_id: str) -> Who:
+def _find_sender(group: ConsumerGroup, command: JoinGroup, fresh_id: str) -> Sender:
     is_new = command.member_id == UNKNOWN_MEMBER
     member_id = fresh_id if is_new else command.member_id
     member = group.members.get(member_id)
@@ -99,21 +108,23 @@ def _find(group: ConsumerGroup, command: JoinGroup, fresh_id: str) -> Who:
         elif (old_id := group.static_members.get(command.group_instance_id)) is not None:
             old = group.members[old_id]
             current = replace(old.current, member_epoch=0, previous_member_epoch=0)
-            return Who(member_id, old.subscription, current, replaces=old)
+            return Sender(member_id, old.subscription, current, replaces=old)
     if member is None:
-        # Also with an id of its own: it may have got it just before the group became a consumer group.
-        return Who(member_id, NEW_SUBSCRIPTION, NEW_ASSIGNMENT)
-    return Who(member_id, member.subscription, member.current)
+        # The member id is not necessarily new: it may have been issued just before the group was upgraded.
+        return Sender(member_id, NEW_SUBSCRIPTION, NEW_ASSIGNMENT)
+    return Sender(member_id, member.subscription, member.current)
 
 
-def _said(before: Subscription, command: JoinGroup, subscription: ConsumerProtocolSubscription) -> Subscription:
+def _new_subscription(
+    before: Subscription, command: JoinGroup, consumer_subscription: ConsumerProtocolSubscription
+) -> Subscription:
     timeout_ms = command.rebalance_timeout_ms
     return Subscription(
         instance_id=before.instance_id if command.group_instance_id is None else command.group_instance_id,
-        rack_id=subscription.rack_id or before.rack_id,
+        rack_id=consumer_subscription.rack_id or before.rack_id,
         client_id=command.client_id,
         client_host=command.client_host,
-        topic_names=frozenset(subscription.topics),
+        topic_names=frozenset(consumer_subscription.topics),
         server_assignor=before.server_assignor,
         rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms < 0 else timeout_ms,
         classic=ClassicMemberMetadata(
@@ -123,30 +134,30 @@ def _said(before: Subscription, command: JoinGroup, subscription: ConsumerProtoc
     )
 
 
-def _owned(subscription: ConsumerProtocolSubscription, topics: TopicsView) -> dict[bytes, list[int]]:
-    """Nothing, if the member does not say: then it has given up everything before it joined."""
+def _owned(consumer_subscription: ConsumerProtocolSubscription, topics: TopicsView) -> dict[bytes, list[int]]:
+    """Return the partitions that the member owns. A member that reports none has revoked all before it joined."""
     owned: dict[bytes, list[int]] = {}
-    for one in subscription.owned_partitions:
+    for one in consumer_subscription.owned_partitions:
         shape = topics.find(one.topic)
         if shape is not None:
             owned.setdefault(shape.topic_id, []).extend(one.partitions)
     return owned
 
 
-def join(group: ConsumerGroup, joining: Joining, moment: Moment, result: Result) -> None:
-    """Nobody waits for others here: the member is told at once how far it has come."""
-    command, who, said = joining.command, joining.who, joining.said
+def join(group: ConsumerGroup, joining: CheckedJoin, moment: Moment, result: Result) -> None:
+    """Answer a JoinGroup with the member's new epoch. The answer does not wait for other members."""
+    command, sender, subscription = joining.command, joining.sender, joining.subscription
     if command.member_id == UNKNOWN_MEMBER and command.group_instance_id is None and command.requires_member_id:
-        result.reply(command, JoinAnswer(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=who.member_id))
+        result.reply(command, JoinAnswer(error=ErrorCode.MEMBER_ID_REQUIRED, member_id=sender.member_id))
         return
-    plan = Plan(group, who, said)
+    plan = Plan(group, sender, subscription)
     plan.subscribe()
     plan.search_topics(moment)
     plan.assign(moment)
     current = plan.reconcile(joining.owned)
-    group.rebalance_deadlines_ms.pop(who.member_id, None)
-    group.renew_session(who.member_id, moment, command.session_timeout_ms)
-    group.await_sync(who.member_id, said.rebalance_timeout_ms, moment)
+    group.rebalance_deadlines_ms.pop(sender.member_id, None)
+    group.renew_session(sender.member_id, moment, command.session_timeout_ms)
+    group.await_sync(sender.member_id, subscription.rebalance_timeout_ms, moment)
     result.records += plan.records
     result.reply(
         command,
@@ -155,7 +166,7 @@ def join(group: ConsumerGroup, joining: Joining, moment: Moment, result: Result)
             generation_id=current.member_epoch,
             protocol_type=CONSUMERS,
             protocol_name=command.protocols[0][0],
-            member_id=who.member_id,
+            member_id=sender.member_id,
         ),
     )
 
@@ -164,16 +175,17 @@ def join(group: ConsumerGroup, joining: Joining, moment: Moment, result: Result)
 
 
 def sync(group: ConsumerGroup, command: SyncGroup, moment: Moment, result: Result) -> None:
-    """Raises KafkaError."""
+    """Answer a SyncGroup with the member's current assignment. Raises KafkaError."""
     member, classic = _classic_member(group, command)
     name = classic.supported_protocols[0].name if classic.supported_protocols else None
     if command.protocol_type not in (None, CONSUMERS) or command.protocol_name not in (None, name):
-        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The protocol is not the one of the JoinGroup answer.")
+        raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The protocol differs from the JoinGroup answer.")
     current = member.current
-    # One that is to give up partitions has joined for the new target already, and is told what it may keep.
+    # A member with unrevoked partitions has already joined for the new target assignment, although its epoch is old.
+    # It gets the partitions that it may keep.
     if group.target_epoch > current.member_epoch and current.state is not MemberState.UNREVOKED_PARTITIONS:
         group.await_join(member.member_id, member.subscription.rebalance_timeout_ms, moment)
-        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "The member has to join again to catch up.")
+        raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS, "The member must rejoin to get its new assignment.")
     group.sync_deadlines_ms.pop(member.member_id, None)
     group.renew_session(member.member_id, moment, classic.session_timeout_ms)
     metadata = classic.supported_protocols[0].metadata if classic.supported_protocols else b""
@@ -187,7 +199,7 @@ def sync(group: ConsumerGroup, command: SyncGroup, moment: Moment, result: Resul
 
 
 def heartbeat(group: ConsumerGroup, command: Heartbeat, moment: Moment, result: Result) -> None:
-    """Raises KafkaError."""
+    """Answer a Heartbeat of a classic member. Raises KafkaError."""
     member, classic = _classic_member(group, command)
     group.renew_session(member.member_id, moment, classic.session_timeout_ms)
     error = ErrorCode.NONE
@@ -210,7 +222,7 @@ def _classic_member(
     if command.generation_id != member.current.member_epoch:
         raise KafkaError(
             ErrorCode.ILLEGAL_GENERATION,
-            f"The generation {command.generation_id} is not the epoch {member.current.member_epoch} of the member.",
+            f"Generation {command.generation_id} does not match the member epoch {member.current.member_epoch}.",
         )
     return member, classic
 
@@ -221,12 +233,12 @@ def _has_to_join(group: ConsumerGroup, member: ConsumerMember, moment: Moment) -
         return True
     if current.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member):
         return True
-    # In a group of classic members only, it takes one of them to have a new target computed.
+    # In a group with only classic members, one of them must rejoin so that a new target assignment is computed.
     return (group.group_epoch > group.target_epoch and group.may_assign(moment)) or _have_topics_changed(group)
 
 
 def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
-    """Whether somebody still has a partition that this one shall have."""
+    """Return whether another member still owns a partition of this member's target assignment."""
     own_ids = (member.member_id,)
     return any(
         not group.is_free(topic_id, index, own_ids)
@@ -236,7 +248,11 @@ def _waits_for_others(group: ConsumerGroup, member: ConsumerMember) -> bool:
 
 
 def _have_topics_changed(group: ConsumerGroup) -> bool:
-    """If a member speaks the consumer protocol, its heartbeat notices; classic ones rely on a leader, and have none."""
+    """Return whether subscribed topics have changed. Returns False if the group has consumer-protocol members.
+
+    Heartbeats of consumer-protocol members detect such changes themselves. In a classic group the leader would do this,
+    but classic members of a consumer group have no leader.
+    """
     revision = group.topics.revision
     if group.seen_revision == revision or any(not one.is_classic for one in group.members.values()):
         return False
@@ -247,7 +263,7 @@ def _have_topics_changed(group: ConsumerGroup) -> bool:
 
 
 def encoded_assignment(partitions: Mapping[bytes, Iterable[int]], metadata: bytes, topics: TopicsView) -> bytes:
-    """Partitions as a classic member reads them, in the version of what it says itself."""
+    """Encode an assignment for a classic member, in the version of the member's own metadata."""
     by_name = {
         name: indexes for topic_id, indexes in partitions.items() if (name := topics.name_of(topic_id)) is not None
     }
@@ -261,8 +277,11 @@ def encoded_assignment(partitions: Mapping[bytes, Iterable[int]], metadata: byte
 # LeaveGroup
 
 
-def leaving(group: ConsumerGroup, command: LeaveGroup) -> tuple[dict[str, ConsumerMember], list[ErrorCode]]:
-    """Those who go, and one error for each that was named. Members of the consumer protocol can be sent away too."""
+def members_to_remove(group: ConsumerGroup, command: LeaveGroup) -> tuple[dict[str, ConsumerMember], list[ErrorCode]]:
+    """Return the members to remove, and one error per member of the request.
+
+    The members may also be consumer-protocol members.
+    """
     gone: dict[str, ConsumerMember] = {}
     errors = []
     for one in command.members:

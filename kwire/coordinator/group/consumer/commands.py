@@ -1,4 +1,4 @@
-"""What can be asked of a consumer group, and what it answers: plain values, as in `group/commands.py`."""
+"""The commands of consumer groups and their answers. They are plain values, as in `group/commands.py`."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,7 +11,7 @@ NO_TIMEOUT = -1
 
 
 class ConsumerHeartbeatAnswer(Struct, frozen=True, kw_only=True):
-    """`assignment` is None where the member is to go on with what it has; partitions are ascending."""
+    """The answer to a heartbeat. `assignment` has ascending partitions by topic id; None if it is unchanged."""
 
     error: ErrorCode
     message: str | None = None
@@ -22,7 +22,10 @@ class ConsumerHeartbeatAnswer(Struct, frozen=True, kw_only=True):
 
 
 class ConsumerHeartbeat(Struct, frozen=True, eq=False, kw_only=True):
-    """A member joins (epoch 0), goes on, or leaves (-1, or -2 for a static one). None means unchanged."""
+    """A heartbeat of a consumer-protocol member. A field that is None has not changed since the last heartbeat.
+
+    A member joins with epoch 0 and leaves with epoch -1. A static member leaves temporarily with epoch -2.
+    """
 
     group_id: str
     member_id: str
@@ -36,8 +39,8 @@ class ConsumerHeartbeat(Struct, frozen=True, eq=False, kw_only=True):
     owned: Owned = None
     client_id: str = ""
     client_host: str = ""
-    # Since version 1 a member makes its own id (KIP-1082); the id that one of version 0 gets comes with the command,
-    # because a decision has no dice.
+    # Whether the member generates its own id, as it does since version 1 (KIP-1082). In version 0, `fresh_id` is the id
+    # of a new member. It is part of the command, because decisions must be deterministic.
     brings_member_id: bool = True
     fresh_id: str = ""
 
@@ -76,8 +79,11 @@ class DescribeConsumerGroup(Struct, frozen=True, eq=False, kw_only=True):
         return DescribeConsumerAnswer(error=error)
 
 
-class CheckInAnswer(Struct, frozen=True, kw_only=True):
-    """`assigned` is by topic id, ascending. `is_rebalancing`: there is more to come, or to give up."""
+class WebHeartbeatAnswer(Struct, frozen=True, kw_only=True):
+    """The answer to a heartbeat of an HTTP member. `assigned` has ascending partitions by topic id.
+
+    `is_rebalancing` is True while some partitions have yet to be assigned or revoked.
+    """
 
     error: ErrorCode
     message: str | None = None
@@ -87,22 +93,22 @@ class CheckInAnswer(Struct, frozen=True, kw_only=True):
     session_timeout_ms: int = 0
 
 
-class CheckIn(Struct, frozen=True, eq=False, kw_only=True):
-    """A member is there. `owned` is what it still reads of what it may have to give up."""
+class WebHeartbeat(Struct, frozen=True, eq=False, kw_only=True):
+    """A heartbeat of an HTTP member. `owned` has the partitions that the member still reads."""
 
     group_id: str
     member_id: str
     owned: Owned = field(default_factory=dict)
 
-    def refused(self, error: ErrorCode) -> CheckInAnswer:
-        return CheckInAnswer(error=error)
+    def refused(self, error: ErrorCode) -> WebHeartbeatAnswer:
+        return WebHeartbeatAnswer(error=error)
 
 
-class CheckOut(Struct, frozen=True, eq=False, kw_only=True):
-    """A member leaves. Answered like a check-in."""
+class WebLeave(Struct, frozen=True, eq=False, kw_only=True):
+    """Remove an HTTP member that leaves the group."""
 
     group_id: str
     member_id: str
 
-    def refused(self, error: ErrorCode) -> CheckInAnswer:
-        return CheckInAnswer(error=error)
+    def refused(self, error: ErrorCode) -> WebHeartbeatAnswer:
+        return WebHeartbeatAnswer(error=error)

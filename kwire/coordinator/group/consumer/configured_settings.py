@@ -1,11 +1,14 @@
-"""The settings of consumer groups as they are configured: for all groups, and for one by IncrementalAlterConfigs."""
+"""The configured settings of consumer groups.
+
+The server's configuration has settings for all groups. IncrementalAlterConfigs can override them for a group.
+"""
 
 from collections.abc import Mapping
 
-from kwire import group_config
-from kwire.broker.dynamic_configs import DynamicConfigs
+from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.config import Config
 from kwire.config.description import ResourceType
+from kwire.config.resources import group as group_config
 from kwire.coordinator.group.settings import ConsumerSettings, MigrationPolicy
 
 SESSION_TIMEOUT = "consumer.session.timeout.ms"
@@ -13,8 +16,8 @@ HEARTBEAT_INTERVAL = "consumer.heartbeat.interval.ms"
 ASSIGNMENT_INTERVAL = "consumer.assignment.interval.ms"
 
 
-class ConfiguredGroups:
-    """What counts for a group at this moment. Most groups have nothing of their own and share one object."""
+class ConfiguredGroupSettings:
+    """Returns the current settings of a group. It returns the same object for all groups without group configs."""
 
     def __init__(self, configs: DynamicConfigs) -> None:
         self._configs = configs

@@ -1,16 +1,15 @@
-"""A consumer group: its members, what each shall have and has, and the deadlines of all of it.
+"""A consumer group: its members, their target and current assignments, and all deadlines.
 
-    Empty -- join --> Assigning -- target computed --> Reconciling -- every member has reached it --> Stable
-    any of them -- join, leave, expiry, topics or subscriptions change --> Assigning
+    Empty -- join --> Assigning -- target computed --> Reconciling -- every member has its target --> Stable
+    any state -- join, leave, expiry, change of topics or subscriptions --> Assigning
 
-The state is the sum of the group's records and changes only in `apply`, one record at a time; a compacted log may give
-them in another order than they were decided, and the sum is the same. A restart forgets the deadlines, which begin
-anew, and a search for topics under way, which the next heartbeat begins again.
+The state is built from the group's records and changes only in `apply`, one record at a time. A compacted log may
+contain the records in another order, but the resulting state is the same. A restart resets the deadlines. It also stops
+a topic search, and the next heartbeat starts a new search.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from kwire.broker.internal_records import KeyValue
 from kwire.coordinator.decisions import Moment
 from kwire.coordinator.group.commands import CommitOffsets, CommittedOffset, FetchOffsets
 from kwire.coordinator.group.consumer import records
@@ -30,19 +29,20 @@ from kwire.coordinator.group.consumer.target import preferred_assignor, subscrib
 from kwire.coordinator.group.consumer.web_sessions import web_session_ms
 from kwire.coordinator.group.settings import ConsumerSettings
 from kwire.coordinator.group.topics_view import TopicsView
+from kwire.coordinator.log_records import KeyValue
 from kwire.errors import ErrorCode, KafkaError
 from kwire.wire.types import ZERO_UUID
 
 CONSUMER = "consumer"
-# Who has been put out is looked at again so much later, for the case that it could not be written down.
+# The time after which the removal of an expired member is retried if the append of its records has failed.
 RETRY_MS = 1_000
-# Members that are put out by one decision: what takes them out of the log has to fit into one batch.
-LATE_MEMBERS_MAX = 1_000
+# The maximum number of members that one decision removes. Their tombstones must fit into one batch.
+EXPIRED_MEMBERS_MAX = 1_000
 NO_INDEXES: Mapping[int, int] = {}
 
 
 class ConsumerGroup:
-    """One group. Owned by a shard, which calls one decision at a time and applies its records before the next."""
+    """One consumer group. Its shard makes one decision at a time, and applies the records before the next decision."""
 
     __slots__ = (
         "_settings_of",
@@ -91,39 +91,42 @@ class ConsumerGroup:
         self.group_epoch = 0
         self.metadata_hash = 0
         self.target_epoch = 0
-        # The time of day of the newest target; 0 if that was never written down.
+        # The wall-clock time at which the newest target assignment was computed; 0 if it is unknown.
         self.target_wall_ms = 0
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, Target] = {}
-        # The topics of each subscribed expression, once they have been found.
+        # The matching topics of each subscribed expression whose topic search has finished.
         self.resolved: dict[str, frozenset[str]] = {}
-        # Brokers before 4.1 wrote the topics themselves instead of a hash.
+        # Whether the log has a partition metadata record of this group. Kafka before 4.1 wrote the subscribed topics
+        # into such a record; newer versions store only a hash.
         self.has_partition_metadata = False
 
-        # Derived from the records: who has which partition, and which process each static member is.
+        # The owner of each partition and the member id of each instance id, derived from the records.
         self.owners: dict[tuple[bytes, int], str] = {}
         self.static_members: dict[str, str] = {}
         self._subscribed: frozenset[str] | None = None
 
-        # The revision of the catalogue at which `metadata_hash` was last found to be right.
+        # The revision of the topic list at which `metadata_hash` was last verified.
         self.seen_revision: int | None = None
-        # The same of `resolved`; when that was; and a search under way.
+        # The revision of the topic list at which `resolved` was last verified, the time of the last topic search, and
+        # the topic search in progress.
         self.regexes_revision: int | None = None
         self.regexes_searched_ms: int | None = None
         self.resolution: Resolution | None = None
-        # When the target was computed last, and for how many partitions and members.
+        # The time at which the target assignment was last computed, and its size: the number of partitions plus the
+        # number of members.
         self.target_ms: int | None = None
         self.target_size = 0
         self.session_deadlines_ms: dict[str, int] = {}
-        # Until when a member has to have given up its partitions.
+        # The deadlines for members to revoke partitions.
         self.rebalance_deadlines_ms: dict[str, int] = {}
-        # Until when a classic member that was told to has to join again, and one that joined has to sync.
+        # The deadlines for classic members to rejoin, and to send SyncGroup after a join.
         self.join_deadlines_ms: dict[str, int] = {}
         self.sync_deadlines_ms: dict[str, int] = {}
         self.wake_ms: int | None = None
         self.armed_ms: int | None = None
 
-    # Facts
+    # State queries
 
     @property
     def kind(self) -> str:
@@ -147,20 +150,23 @@ class ConsumerGroup:
         return not self.members
 
     @property
-    def is_forgettable(self) -> bool:
-        """Without a record, and nobody's is on its way: a member that is let in gets its session at once."""
+    def is_discardable(self) -> bool:
+        """Whether the group can be removed from memory: it has no records, and no member is joining.
+
+        A joining member has a session deadline even before its records are applied.
+        """
         return self.group_epoch == 0 and not self.members and not self.session_deadlines_ms
 
     @property
-    def is_kept(self) -> bool:
-        return self._settings_of(self.group_id).is_kept
+    def is_retained_when_empty(self) -> bool:
+        return self._settings_of(self.group_id).is_retained_when_empty
 
     @property
     def subscribed(self) -> frozenset[str]:
-        """All topics that any member reads."""
+        """All topics that any member subscribes to."""
         if self._subscribed is None:
-            everybody = (one.subscription for one in self.members.values())
-            self._subscribed = subscribed_by_any(everybody, self.resolved)
+            subscriptions = (one.subscription for one in self.members.values())
+            self._subscribed = subscribed_by_any(subscriptions, self.resolved)
         return self._subscribed
 
     @property
@@ -171,7 +177,11 @@ class ConsumerGroup:
         return topic in self.subscribed
 
     def may_assign(self, moment: Moment) -> bool:
-        """Not too often if it takes long. Who joins meanwhile is in, and is given partitions by a later heartbeat."""
+        """Return whether a new target assignment may be computed now.
+
+        In large groups it is computed at most once per `assignment_interval_ms`. Until then, new members have no
+        partitions. The first heartbeat after this interval computes the target assignment.
+        """
         return (
             self.target_epoch == 0
             or self.target_ms is None
@@ -180,7 +190,7 @@ class ConsumerGroup:
         )
 
     def is_free(self, topic_id: bytes, index: int, member_ids: Collection[str]) -> bool:
-        """Whether one of these may have a partition: because it has it, or because nobody has."""
+        """Return whether a partition has no owner or is owned by one of these members."""
         owner = self.owners.get((topic_id, index))
         return owner is None or owner in member_ids
 
@@ -193,7 +203,7 @@ class ConsumerGroup:
         return member
 
     def static_member(self, instance_id: str, member_id: str) -> ConsumerMember:
-        """The newest process of an instance id, if that is who it says."""
+        """Return the static member. Raises KafkaError if another member id has joined with this instance id since."""
         current_id = self.static_members.get(instance_id)
         if current_id is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -218,16 +228,16 @@ class ConsumerGroup:
         )
 
     def _described_member(self, member: ConsumerMember) -> DescribedConsumer:
-        said, current = member.subscription, member.current
+        subscription, current = member.subscription, member.current
         return DescribedConsumer(
             member_id=member.member_id,
             member_epoch=current.member_epoch,
-            instance_id=said.instance_id,
-            rack_id=said.rack_id,
-            client_id=said.client_id,
-            client_host=said.client_host,
-            subscribed_topic_names=sorted(said.topic_names),
-            subscribed_topic_regex=said.topic_regex,
+            instance_id=subscription.instance_id,
+            rack_id=subscription.rack_id,
+            client_id=subscription.client_id,
+            client_host=subscription.client_host,
+            subscribed_topic_names=sorted(subscription.topic_names),
+            subscribed_topic_regex=subscription.topic_regex,
             assigned=ascending(current.assigned),
             target=ascending(self.targets.get(member.member_id, NO_TARGET)),
             is_classic=member.is_classic,
@@ -245,15 +255,16 @@ class ConsumerGroup:
         return committed.commit_timestamp_ms
 
     def check_commit(self, command: CommitOffsets) -> list[ErrorCode]:
-        """Who may commit: a member at its epoch, or anybody at all while the group is empty. One error per offset.
+        """Return one error per offset.
 
-        A member that has not heard of its newest epoch yet may still commit what it was given before (KIP-1251). To a
-        classic member its epoch is the generation.
+        Members may commit with their epoch. While the group is empty, any client may commit. A member that has not
+        received its newest epoch yet may commit with an older epoch, for partitions that were assigned at or before
+        that epoch (KIP-1251). A classic member sends its epoch as the generation.
         """
         epoch, member = command.generation_id, self.members.get(command.member_id)
         error = ErrorCode.NONE
         if command.is_by_web and epoch < 0:
-            # An administrator names no member; a member need not know its epoch.
+            # An administrator sends no member id. An HTTP member may omit its epoch.
             if command.member_id and member is None:
                 error = ErrorCode.UNKNOWN_MEMBER_ID
         elif command.is_by_web and not command.member_id:
@@ -263,34 +274,34 @@ class ConsumerGroup:
         elif member is None:
             error = ErrorCode.UNKNOWN_MEMBER_ID
         elif not (member.is_classic or command.knows_group_id_not_found or command.transaction is not None):
-            # A request that old takes the epoch for a generation; both came with OffsetCommit 9.
+            # OffsetCommit has a member epoch since version 9. Older versions have a generation.
             error = ErrorCode.UNSUPPORTED_VERSION
         elif epoch > member.current.member_epoch:
             error = _wrong_epoch(member)
         elif epoch < member.current.member_epoch:
             return [
                 ErrorCode.NONE
-                if self._given_at(member.current, one.topic, one.topic_id, one.partition) <= epoch
+                if self._assigned_epoch(member.current, one.topic, one.topic_id, one.partition) <= epoch
                 else _wrong_epoch(member)
                 for one in command.offsets
             ]
         return [error] * len(command.offsets)
 
-    def _given_at(self, current: CurrentAssignment, topic: str, topic_id: bytes, index: int) -> float:
-        """The epoch at which the member got a partition, also one that it is to give up; never, if it has not got it.
+    def _assigned_epoch(self, current: CurrentAssignment, topic: str, topic_id: bytes, index: int) -> float:
+        """Return the epoch at which a partition was assigned to the member; infinity if it is not assigned.
 
-        Who is to give up a partition commits before it does.
+        Partitions that the member has to revoke are included, because a member commits before it releases them.
         """
         if topic_id == ZERO_UUID:
             shape = self.topics.find(topic)
             topic_id = ZERO_UUID if shape is None else shape.topic_id
-        given_at = current.assigned.get(topic_id, NO_INDEXES).get(index)
-        if given_at is None:
-            given_at = current.revoking.get(topic_id, NO_INDEXES).get(index)
-        return float("inf") if given_at is None else given_at
+        assigned_epoch = current.assigned.get(topic_id, NO_INDEXES).get(index)
+        if assigned_epoch is None:
+            assigned_epoch = current.revoking.get(topic_id, NO_INDEXES).get(index)
+        return float("inf") if assigned_epoch is None else assigned_epoch
 
     def check_fetch(self, command: FetchOffsets) -> ErrorCode:
-        """An administrator names no member; a member is only told offsets if it knows where it stands."""
+        """Check an OffsetFetch. A member must send its current epoch. An administrator sends no member id."""
         if command.member_id is None and command.member_epoch < 0:
             return ErrorCode.NONE
         member = self.members.get(command.member_id or "")
@@ -300,7 +311,7 @@ class ConsumerGroup:
             return ErrorCode.NONE
         return _wrong_epoch(member)
 
-    # What the log says
+    # Records
 
     def apply(self, record: ConsumerGroupRecord) -> None:
         kind, subject, value = record.kind, record.subject, record.value
@@ -323,9 +334,9 @@ class ConsumerGroup:
                 self.targets[subject] = records.target_of(value)
         elif kind == records.MEMBER_ASSIGNMENT:
             if value is not None:
-                self._hold(self._known(subject), records.current_assignment_of(value))
+                self._set_current(self._member_for_record(subject), records.current_assignment_of(value))
             elif subject in self.members:
-                self._hold(self.members[subject], CurrentAssignment(member_epoch=LEAVING_EPOCH))
+                self._set_current(self.members[subject], CurrentAssignment(member_epoch=LEAVING_EPOCH))
         elif kind == records.REGULAR_EXPRESSION:
             self._subscribed = None
             if value is None:
@@ -335,47 +346,47 @@ class ConsumerGroup:
         else:
             self.has_partition_metadata = value is not None
 
-    def _known(self, member_id: str) -> ConsumerMember:
+    def _member_for_record(self, member_id: str) -> ConsumerMember:
         member = self.members.get(member_id)
         if member is None:
             member = self.members[member_id] = ConsumerMember(member_id)
         return member
 
-    def _apply_subscription(self, member_id: str, said: Subscription) -> None:
-        member = self._known(member_id)
+    def _apply_subscription(self, member_id: str, subscription: Subscription) -> None:
+        member = self._member_for_record(member_id)
         self._forget_instance(member)
-        member.subscription = said
-        if said.classic is None:
+        member.subscription = subscription
+        if subscription.classic is None:
             self.join_deadlines_ms.pop(member_id, None)
             self.sync_deadlines_ms.pop(member_id, None)
-        if said.instance_id is not None:
-            self.static_members[said.instance_id] = member_id
+        if subscription.instance_id is not None:
+            self.static_members[subscription.instance_id] = member_id
 
     def _forget_instance(self, member: ConsumerMember) -> None:
         instance_id = member.subscription.instance_id
         if instance_id is not None and self.static_members.get(instance_id) == member.member_id:
             del self.static_members[instance_id]
 
-    def _hold(self, member: ConsumerMember, current: CurrentAssignment) -> None:
-        for place in _places(member.current):
-            if self.owners.get(place) == member.member_id:
-                del self.owners[place]
+    def _set_current(self, member: ConsumerMember, current: CurrentAssignment) -> None:
+        for partition in _owned_partitions(member.current):
+            if self.owners.get(partition) == member.member_id:
+                del self.owners[partition]
         member.current = current
-        for place in _places(current):
-            self.owners[place] = member.member_id
+        for partition in _owned_partitions(current):
+            self.owners[partition] = member.member_id
 
     def _remove(self, member_id: str) -> None:
         member = self.members.get(member_id)
         if member is None:
             return
-        self._hold(member, CurrentAssignment(member_epoch=LEAVING_EPOCH))
+        self._set_current(member, CurrentAssignment(member_epoch=LEAVING_EPOCH))
         del self.members[member_id]
         self._forget_instance(member)
         for deadlines_ms in self._all_deadlines_ms():
             deadlines_ms.pop(member_id, None)
 
     def tombstones(self) -> list[KeyValue]:
-        """What takes the group out of the log; the group itself goes last."""
+        """Return the records that delete the group from the log. The tombstone of the group epoch is the last one."""
         group_id = self.group_id
         gone = [one for member_id in self.members for one in records.member_tombstones(group_id, member_id)]
         gone += [records.regex_tombstone(group_id, regex) for regex in self.resolved]
@@ -388,14 +399,14 @@ class ConsumerGroup:
     # Time
 
     def loaded(self, moment: Moment) -> None:
-        """Replay is over: everyone gets a whole session, and all the time there is to give up partitions."""
-        self.take_settings()
+        """Start all session and revocation deadlines, with the full timeouts. Called when the replay has finished."""
+        self.refresh_settings()
         for member in self.members.values():
             self.renew_session(member.member_id, moment, _own_session_ms(member))
             self.watch_revocation(member.member_id, member.subscription, member.current, moment)
 
-    def take_settings(self) -> None:
-        """Look at what is configured now; a decision sees one state of it."""
+    def refresh_settings(self) -> None:
+        """Read the current settings. Called once per decision, so that the settings do not change during a decision."""
         self.settings = self._settings_of(self.group_id)
 
     def renew_session(self, member_id: str, moment: Moment, timeout_ms: int | None = None) -> None:
@@ -403,31 +414,33 @@ class ConsumerGroup:
         self.session_deadlines_ms[member_id] = deadline_ms
         self.wake_by(deadline_ms)
 
-    def watch_revocation(self, member_id: str, said: Subscription, current: CurrentAssignment, moment: Moment) -> None:
-        """A member that has to give up partitions gets its rebalance timeout for it, from now on."""
-        if current.state is MemberState.UNREVOKED_PARTITIONS and said.classic is None:
-            deadline_ms = moment.steady_ms + max(said.rebalance_timeout_ms, 0)
+    def watch_revocation(
+        self, member_id: str, subscription: Subscription, current: CurrentAssignment, moment: Moment
+    ) -> None:
+        """Start the rebalance timeout of a member that has to revoke partitions, else remove the member's timeout."""
+        if current.state is MemberState.UNREVOKED_PARTITIONS and subscription.classic is None:
+            deadline_ms = moment.steady_ms + max(subscription.rebalance_timeout_ms, 0)
             self.rebalance_deadlines_ms[member_id] = deadline_ms
             self.wake_by(deadline_ms)
         else:
             self.rebalance_deadlines_ms.pop(member_id, None)
 
     def await_join(self, member_id: str, timeout_ms: int, moment: Moment) -> None:
-        """A classic member has been told to join again; it may be told more than once, and has the time of once."""
+        """Set the deadline for a classic member to rejoin, unless it is already set."""
         if member_id not in self.join_deadlines_ms:
             deadline_ms = self.join_deadlines_ms[member_id] = moment.steady_ms + max(timeout_ms, 0)
             self.wake_by(deadline_ms)
 
     def await_sync(self, member_id: str, timeout_ms: int, moment: Moment) -> None:
-        """A classic member has joined; it has to come for its assignment."""
+        """Set the deadline for a classic member that has joined to send SyncGroup."""
         self.join_deadlines_ms.pop(member_id, None)
         deadline_ms = self.sync_deadlines_ms[member_id] = moment.steady_ms + max(timeout_ms, 0)
         self.wake_by(deadline_ms)
 
-    def late_members(self, moment: Moment) -> list[ConsumerMember]:
-        """Those whose time is over; they are given a little more, for the case that putting them out fails.
+    def expired_members(self, moment: Moment) -> list[ConsumerMember]:
+        """Return up to EXPIRED_MEMBERS_MAX members whose deadline has passed. The next call returns the others.
 
-        After a restart the time of all is over at once: who is one too many is late still, and comes next.
+        The deadlines of the returned members are set to RETRY_MS from now, because their removal may fail.
         """
         now_ms = moment.steady_ms
         late: dict[str, ConsumerMember] = {}
@@ -435,7 +448,7 @@ class ConsumerGroup:
             for member_id in [one for one, deadline_ms in deadlines_ms.items() if deadline_ms <= now_ms]:
                 if member_id not in self.members:
                     del deadlines_ms[member_id]
-                elif member_id in late or len(late) < LATE_MEMBERS_MAX:
+                elif member_id in late or len(late) < EXPIRED_MEMBERS_MAX:
                     late[member_id] = self.members[member_id]
                     deadlines_ms[member_id] = now_ms + RETRY_MS
         return list(late.values())
@@ -457,11 +470,11 @@ def ascending(partitions: Mapping[bytes, Iterable[int]]) -> dict[bytes, list[int
 
 
 def _wrong_epoch(member: ConsumerMember) -> ErrorCode:
-    """In the words of the member's own protocol."""
+    """Return the error code that the member's protocol has for a wrong epoch."""
     return ErrorCode.ILLEGAL_GENERATION if member.is_classic else ErrorCode.STALE_MEMBER_EPOCH
 
 
-def _places(current: CurrentAssignment) -> Iterable[tuple[bytes, int]]:
+def _owned_partitions(current: CurrentAssignment) -> Iterable[tuple[bytes, int]]:
     for partitions in (current.assigned, current.revoking):
         for topic_id, indexes in partitions.items():
             for index in indexes:
@@ -469,6 +482,6 @@ def _places(current: CurrentAssignment) -> Iterable[tuple[bytes, int]]:
 
 
 def _own_session_ms(member: ConsumerMember) -> int | None:
-    """Members of the consumer protocol have the group's."""
-    said = member.subscription
-    return said.classic.session_timeout_ms if said.classic is not None else web_session_ms(said)
+    """Return the session timeout of a classic or HTTP member; None for other members, which use the group's."""
+    subscription = member.subscription
+    return subscription.classic.session_timeout_ms if subscription.classic is not None else web_session_ms(subscription)

@@ -1,8 +1,11 @@
-"""ConsumerGroupHeartbeat: what a heartbeat changes, and what the member is told.
+"""ConsumerGroupHeartbeat: joins and heartbeats of members, and the answers to them.
 
-Three steps, each of which may write records: the member (who is it, what does it say of itself), the group (does that,
-or a change of topics, need a new group epoch, and with it a new target), and the member's own way to the target. Most
-heartbeats change nothing; they are answered after a few comparisons.
+A heartbeat is handled in three steps. Each step may write records:
+1. Update the member's subscription.
+2. If the subscription or topics have changed, increase the group epoch and compute a new target assignment.
+3. Reconcile the member with its target assignment.
+
+Most heartbeats change nothing and are answered after a few comparisons.
 """
 
 from collections.abc import Mapping
@@ -10,7 +13,6 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
-from kwire.broker.internal_records import KeyValue
 from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.consumer import records
 from kwire.coordinator.group.consumer.commands import NO_TIMEOUT, ConsumerHeartbeat, ConsumerHeartbeatAnswer
@@ -29,7 +31,7 @@ from kwire.coordinator.group.consumer.members import (
     Target,
 )
 from kwire.coordinator.group.consumer.patterns import check_pattern
-from kwire.coordinator.group.consumer.reconciliation import Owned, Surroundings, reconciled
+from kwire.coordinator.group.consumer.reconciliation import Owned, ReconciliationInput, reconciled
 from kwire.coordinator.group.consumer.regexes import Resolution
 from kwire.coordinator.group.consumer.target import (
     metadata_hash,
@@ -40,16 +42,17 @@ from kwire.coordinator.group.consumer.target import (
 )
 from kwire.coordinator.group.consumer.web_sessions import web_session_ms
 from kwire.coordinator.group.settings import ConsumerSettings
+from kwire.coordinator.log_records import KeyValue
 from kwire.errors import ErrorCode, KafkaError
 
-# New topics are looked for no more often than this while a catalogue keeps changing.
+# The minimum time between two topic searches of a group, even if the topics change more often.
 REGEX_REFRESH_MIN_MS = 1_000
-# The pause between two turns of a search among many topics.
+# The pause between two chunks of a topic search.
 SEARCH_PAUSE_MS = 5
 
 
 def check_heartbeat(command: ConsumerHeartbeat, settings: ConsumerSettings) -> None:
-    """What can be said of a request alone. Raises KafkaError."""
+    """Check the fields of a request that can be checked without the group. Raises KafkaError."""
     if not command.group_id.strip():
         raise _invalid("GroupId can't be empty.")
     if not command.member_id.strip() and (command.brings_member_id or command.member_epoch != JOINING_EPOCH):
@@ -83,83 +86,84 @@ def _invalid(reason: str) -> KafkaError:
 
 
 def heartbeat(group: ConsumerGroup, command: ConsumerHeartbeat, moment: Moment, result: Result) -> None:
-    """A member joins or goes on. Raises KafkaError before anything is decided."""
-    who = _find(group, command)
-    said = _said(who.said, command)
-    if (said is who.said or said == who.said) and is_settled(group, who):
-        group.renew_session(who.member_id, moment, web_session_ms(said))
-        result.reply(command, _answer(group, command, who, who.current))
+    """Handle a heartbeat of a member that joins or stays. If this raises KafkaError, `result` is unchanged."""
+    sender = _find_sender(group, command)
+    subscription = _new_subscription(sender.subscription, command)
+    if (subscription is sender.subscription or subscription == sender.subscription) and is_up_to_date(group, sender):
+        group.renew_session(sender.member_id, moment, web_session_ms(subscription))
+        result.reply(command, _answer(group, command, sender, sender.current))
         return
-    plan = Plan(group, who, said)
+    plan = Plan(group, sender, subscription)
     plan.subscribe()
     plan.search_topics(moment)
     plan.assign(moment)
     current = plan.reconcile(command.owned)
-    if current is not who.current:
-        group.watch_revocation(who.member_id, said, current, moment)
-    group.renew_session(who.member_id, moment, web_session_ms(said))
+    if current is not sender.current:
+        group.watch_revocation(sender.member_id, subscription, current, moment)
+    group.renew_session(sender.member_id, moment, web_session_ms(subscription))
     result.records += plan.records
-    result.reply(command, _answer(group, command, who, current))
+    result.reply(command, _answer(group, command, sender, current))
 
 
-def go_on_searching(group: ConsumerGroup, moment: Moment, result: Result) -> None:
-    """The next turn of a search for topics; when it is over, the group learns what was found."""
+def continue_topic_search(group: ConsumerGroup, moment: Moment, result: Result) -> None:
+    """Run the next chunk of the group's topic search. After the last chunk, write the result as records."""
     resolution = group.resolution
     if resolution is None:
         return
     if not resolution.advance():
         group.wake_by(moment.steady_ms + SEARCH_PAUSE_MS)
         return
-    everybody = {one.member_id: one.subscription for one in group.members.values()}
-    wanted = {said.topic_regex for said in everybody.values() if said.topic_regex}
-    found = _take_found(group, resolution, wanted, moment, result.records)
+    subscriptions = {one.member_id: one.subscription for one in group.members.values()}
+    wanted = {subscription.topic_regex for subscription in subscriptions.values() if subscription.topic_regex}
+    found = _finish_search(group, resolution, wanted, moment, result.records)
     if found:
-        names = subscribed_by_any(everybody.values(), {**group.resolved, **found})
+        names = subscribed_by_any(subscriptions.values(), {**group.resolved, **found})
         raise_epoch(group, metadata_hash(names, group.topics), result.records)
 
 
 # The member
 
 
-class Who(Struct, frozen=True):
-    """The member that asks: what is known of it, and of the process it takes the place of."""
+class Sender(Struct, frozen=True):
+    """The member that sent the request: its state before the request, and the static member that it replaces."""
 
     member_id: str
-    said: Subscription
+    subscription: Subscription
     current: CurrentAssignment
     replaces: ConsumerMember | None = None
 
 
-def _find(group: ConsumerGroup, command: ConsumerHeartbeat) -> Who:
+def _find_sender(group: ConsumerGroup, command: ConsumerHeartbeat) -> Sender:
     member_id = command.member_id or command.fresh_id
     check_room(group, member_id)
     member = group.members.get(member_id)
     if command.member_epoch == JOINING_EPOCH:
         if command.instance_id is None or (static_id := group.static_members.get(command.instance_id)) is None:
             if member is None:
-                return Who(member_id, NEW_SUBSCRIPTION, NEW_ASSIGNMENT)
-            return Who(member_id, member.subscription, member.current)
+                return Sender(member_id, NEW_SUBSCRIPTION, NEW_ASSIGNMENT)
+            return Sender(member_id, member.subscription, member.current)
         return _rejoining_static(group.members[static_id], member_id, command.instance_id)
     if command.instance_id is not None:
         member = group.static_member(command.instance_id, member_id)
     else:
         member = group.member(member_id)
     _check_epoch(member.current, command.member_epoch, command.owned)
-    return Who(member_id, member.subscription, member.current)
+    return Sender(member_id, member.subscription, member.current)
 
 
-def _rejoining_static(old: ConsumerMember, member_id: str, instance_id: str) -> Who:
+def _rejoining_static(old: ConsumerMember, member_id: str, instance_id: str) -> Sender:
     if old.current.member_epoch != LEAVING_STATIC_EPOCH and not old.is_classic:
-        # Its place is taken until it leaves or its session ends. The same process may begin again.
+        # The instance id is in use until its member leaves or the member's session expires. The member itself may
+        # rejoin.
         if old.member_id == member_id:
-            return Who(member_id, old.subscription, old.current)
+            return Sender(member_id, old.subscription, old.current)
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} cannot join the group because the instance id "
             f"is owned by {old.member_id} member.",
         )
     current = replace(old.current, member_epoch=0, previous_member_epoch=0)
-    return Who(member_id, old.subscription, current, replaces=old)
+    return Sender(member_id, old.subscription, current, replaces=old)
 
 
 def check_room(group: ConsumerGroup, member_id: str) -> None:
@@ -175,8 +179,8 @@ def _check_epoch(current: CurrentAssignment, epoch: int, owned: Owned) -> None:
     known = current.member_epoch
     if epoch == known:
         return
-    if epoch == current.previous_member_epoch and epoch < known and _has_no_more_than(owned, current.assigned):
-        # The answer with the new epoch may have been lost.
+    if epoch == current.previous_member_epoch and epoch < known and _is_subset(owned, current.assigned):
+        # The member may not have received the answer with its new epoch.
         return
     raise KafkaError(
         ErrorCode.FENCED_MEMBER_EPOCH,
@@ -185,14 +189,14 @@ def _check_epoch(current: CurrentAssignment, epoch: int, owned: Owned) -> None:
     )
 
 
-def _has_no_more_than(owned: Owned, assigned: Partitions) -> bool:
+def _is_subset(owned: Owned, assigned: Partitions) -> bool:
     return owned is not None and all(
         topic_id in assigned and assigned[topic_id].keys() >= set(indexes) for topic_id, indexes in owned.items()
     )
 
 
-def _said(before: Subscription, command: ConsumerHeartbeat) -> Subscription:
-    """What the member says of itself now: what it leaves out is as before."""
+def _new_subscription(before: Subscription, command: ConsumerHeartbeat) -> Subscription:
+    """Return the member's new subscription. Fields that the heartbeat omits keep their values."""
     names, regex = command.subscribed_topic_names, command.subscribed_topic_regex
     if (
         names is None
@@ -205,7 +209,7 @@ def _said(before: Subscription, command: ConsumerHeartbeat) -> Subscription:
         and command.client_id == before.client_id
         and command.client_host == before.client_host
     ):
-        # Nearly every heartbeat.
+        # This is a fast path: nearly every heartbeat leaves the subscription unchanged.
         return before
     return Subscription(
         instance_id=before.instance_id if command.instance_id is None else command.instance_id,
@@ -221,37 +225,43 @@ def _said(before: Subscription, command: ConsumerHeartbeat) -> Subscription:
     )
 
 
-def is_settled(group: ConsumerGroup, who: Who) -> bool:
+def is_up_to_date(group: ConsumerGroup, sender: Sender) -> bool:
+    """Return whether the heartbeat changes nothing: the member has its target assignment and no topic has changed."""
     return (
-        who.replaces is None
+        sender.replaces is None
         and group.seen_revision == group.topics.revision
         and group.group_epoch == group.target_epoch != 0
-        and who.current.is_reconciled_to(group.target_epoch)
-        and who.member_id in group.members
+        and sender.current.is_reconciled_to(group.target_epoch)
+        and sender.member_id in group.members
     )
 
 
 def _answer(
-    group: ConsumerGroup, command: ConsumerHeartbeat, who: Who, current: CurrentAssignment
+    group: ConsumerGroup, command: ConsumerHeartbeat, sender: Sender, current: CurrentAssignment
 ) -> ConsumerHeartbeatAnswer:
-    """A member that says all of itself may have lost what it was told: it is told its assignment again."""
+    """Return the answer, with the assignment if it changes or if the member joins or sends all fields.
+
+    A member that sends all fields may not have received the previous answer.
+    """
     is_full = (
         command.rebalance_timeout_ms != NO_TIMEOUT
         and (command.subscribed_topic_names is not None or command.subscribed_topic_regex is not None)
         and command.owned is not None
     )
-    is_told = command.member_epoch == JOINING_EPOCH or is_full or not _is_same(current.assigned, who.current.assigned)
+    sends_assignment = (
+        command.member_epoch == JOINING_EPOCH or is_full or not _is_same(current.assigned, sender.current.assigned)
+    )
     return ConsumerHeartbeatAnswer(
         error=ErrorCode.NONE,
-        member_id=who.member_id,
+        member_id=sender.member_id,
         member_epoch=current.member_epoch,
         heartbeat_interval_ms=group.settings.heartbeat_interval_ms,
-        assignment=ascending(current.assigned) if is_told else None,
+        assignment=ascending(current.assigned) if sends_assignment else None,
     )
 
 
 def _is_same(one: Partitions, other: Partitions) -> bool:
-    """Whether these are the same partitions, whenever they were given."""
+    """Return whether the partitions are the same. The epochs at which they were assigned may differ."""
     return one is other or (
         one.keys() == other.keys() and all(one[topic_id].keys() == other[topic_id].keys() for topic_id in one)
     )
@@ -261,52 +271,62 @@ def _is_same(one: Partitions, other: Partitions) -> bool:
 
 
 class Plan:
-    """What one heartbeat, or join, wants to change. Nothing of the group changes before the records are applied."""
+    """Collects the records of one heartbeat or join. The group changes when the records are applied."""
 
-    def __init__(self, group: ConsumerGroup, who: Who, said: Subscription) -> None:
+    def __init__(self, group: ConsumerGroup, sender: Sender, subscription: Subscription) -> None:
         self.records: list[KeyValue] = []
         self._group = group
-        self._who = who
-        self._said = said
-        self._has_new_names = said.topic_names != who.said.topic_names
-        self._has_new_regex = said.topic_regex != who.said.topic_regex
+        self._sender = sender
+        self._subscription = subscription
+        self._has_new_names = subscription.topic_names != sender.subscription.topic_names
+        self._has_new_regex = subscription.topic_regex != sender.subscription.topic_regex
         self.target_epoch = group.target_epoch
-        # Whether this plan ends with a target for the newest epoch of the group.
+        # Whether the target assignment was computed for the newest group epoch.
         self.is_target_current = True
-        before_id = who.member_id if who.replaces is None else who.replaces.member_id
+        before_id = sender.member_id if sender.replaces is None else sender.replaces.member_id
         self._target: Target = group.targets.get(before_id, NO_TARGET)
         self._resolved: Mapping[str, frozenset[str]] = group.resolved
-        # Expressions of which this heartbeat found other topics than before, and whether a search has to wait.
+        # The expressions whose topics have changed, with their new topics.
         self._found: Mapping[str, frozenset[str]] = {}
+        # Whether topics have changed since the last topic search and no new search has finished.
         self._is_search_due = False
-        # Everybody's words once this heartbeat is applied.
-        self._everybody = {one.member_id: one.subscription for one in group.members.values()}
-        self._everybody.pop(before_id, None)
-        self._everybody[who.member_id] = said
+        # The subscriptions of all members after this heartbeat's records are applied.
+        self._all_subscriptions = {one.member_id: one.subscription for one in group.members.values()}
+        self._all_subscriptions.pop(before_id, None)
+        self._all_subscriptions[sender.member_id] = subscription
 
     def subscribe(self) -> None:
-        group, who = self._group, self._who
-        if who.replaces is not None:
-            # The new process takes over all that the old one had, at epoch 0. The same process may come back: it stays.
-            if who.replaces.member_id != who.member_id:
-                self.records += records.member_tombstones(group.group_id, who.replaces.member_id)
-            self.records.append(records.subscription_record(group.group_id, who.member_id, who.said))
-            self.records.append(records.target_record(group.group_id, who.member_id, self._target))
-            self.records.append(records.assignment_record(group.group_id, who.member_id, who.current))
-        if self._said != who.said or (who.member_id not in group.members and who.replaces is None):
-            self.records.append(records.subscription_record(group.group_id, who.member_id, self._said))
+        group, sender = self._group, self._sender
+        if sender.replaces is not None:
+            # The new process gets the state of the old process, with epoch 0. If the member id is the same, the old
+            # records are overwritten and need no tombstones.
+            if sender.replaces.member_id != sender.member_id:
+                self.records += records.member_tombstones(group.group_id, sender.replaces.member_id)
+            self.records.append(records.subscription_record(group.group_id, sender.member_id, sender.subscription))
+            self.records.append(records.target_record(group.group_id, sender.member_id, self._target))
+            self.records.append(records.assignment_record(group.group_id, sender.member_id, sender.current))
+        if self._subscription != sender.subscription or (
+            sender.member_id not in group.members and sender.replaces is None
+        ):
+            self.records.append(records.subscription_record(group.group_id, sender.member_id, self._subscription))
         if self._has_new_regex:
-            if self._said.topic_regex and not group.regex_members(self._said.topic_regex):
-                check_pattern(self._said.topic_regex)
-            old = who.said.topic_regex
-            if old in group.resolved and all(one.topic_regex != old for one in self._everybody.values()):
+            if self._subscription.topic_regex and not group.regex_members(self._subscription.topic_regex):
+                check_pattern(self._subscription.topic_regex)
+            old = sender.subscription.topic_regex
+            if old in group.resolved and all(one.topic_regex != old for one in self._all_subscriptions.values()):
                 self.records.append(records.regex_tombstone(group.group_id, old))
                 self._resolved = {regex: topics for regex, topics in self._resolved.items() if regex != old}
 
     def search_topics(self, moment: Moment) -> None:
-        """Find out what expressions mean, if that is not known or topics have changed; at once if there are few."""
+        """Search for the topics that match the members' expressions, if that is necessary.
+
+        A search is necessary if an expression has no result yet, or if topics have changed since the last search. This
+        runs the first chunk of the search. `continue_topic_search` runs further chunks if there are many topics.
+        """
         group = self._group
-        wanted = {said.topic_regex for said in self._everybody.values() if said.topic_regex}
+        wanted = {
+            subscription.topic_regex for subscription in self._all_subscriptions.values() if subscription.topic_regex
+        }
         if not wanted:
             group.resolution = None
             return
@@ -323,23 +343,25 @@ class Plan:
         if not resolution.advance():
             group.wake_by(moment.steady_ms + SEARCH_PAUSE_MS)
             return
-        self._found = _take_found(group, resolution, wanted, moment, self.records)
+        self._found = _finish_search(group, resolution, wanted, moment, self.records)
         self._resolved = {**self._resolved, **self._found}
         self._is_search_due = False
 
     def assign(self, moment: Moment) -> None:
         group = self._group
-        is_regex_known = not self._said.topic_regex or self._said.topic_regex in self._resolved
+        is_regex_known = not self._subscription.topic_regex or self._subscription.topic_regex in self._resolved
         has_change = (
             group.group_epoch == 0
             or self._has_new_names
-            # An expression that is not resolved yet brings its own change when it is.
+            # For an expression without a result, the epoch is increased when the topic search has finished.
             or (self._has_new_regex and is_regex_known)
             or bool(self._found)
         )
         epoch = group.group_epoch
         if has_change or group.seen_revision != group.topics.revision:
-            found_hash = metadata_hash(subscribed_by_any(self._everybody.values(), self._resolved), group.topics)
+            found_hash = metadata_hash(
+                subscribed_by_any(self._all_subscriptions.values(), self._resolved), group.topics
+            )
             if has_change or found_hash != group.metadata_hash:
                 epoch = raise_epoch(group, found_hash, self.records)
             elif not self._is_search_due and group.resolution is None:
@@ -349,13 +371,13 @@ class Plan:
         self.is_target_current = epoch == self.target_epoch
 
     def _compute_target(self, epoch: int, moment: Moment) -> None:
-        group, who = self._group, self._who
+        group, sender = self._group, self._sender
         before = dict(group.targets)
-        if who.replaces is not None:
-            before.pop(who.replaces.member_id, None)
-            before[who.member_id] = self._target
-        assignor = preferred_assignor(self._everybody.values(), group.settings.assignors)
-        after = target_assignment(self._everybody, before, self._resolved, group.topics, assignor)
+        if sender.replaces is not None:
+            before.pop(sender.replaces.member_id, None)
+            before[sender.member_id] = self._target
+        assignor = preferred_assignor(self._all_subscriptions.values(), group.settings.assignors)
+        after = target_assignment(self._all_subscriptions, before, self._resolved, group.topics, assignor)
         for member_id, target in after.items():
             if target != before.get(member_id):
                 self.records.append(records.target_record(group.group_id, member_id, target))
@@ -364,20 +386,20 @@ class Plan:
         partition_count = sum(len(indexes) for target in after.values() for indexes in target.values())
         group.target_size = partition_count + len(after)
         self.target_epoch = epoch
-        self._target = after[who.member_id]
+        self._target = after[sender.member_id]
 
     def reconcile(self, owned: Owned) -> CurrentAssignment:
-        group, who = self._group, self._who
+        group, sender = self._group, self._sender
         has_changed = self._has_new_names or self._has_new_regex
-        if not has_changed and who.current.is_reconciled_to(self.target_epoch):
-            return who.current
+        if not has_changed and sender.current.is_reconciled_to(self.target_epoch):
+            return sender.current
         ids = {
             shape.topic_id
-            for name in subscribed_names(self._said, self._resolved)
+            for name in subscribed_names(self._subscription, self._resolved)
             if (shape := group.topics.find(name)) is not None
         }
-        own_ids = (who.member_id,) if who.replaces is None else (who.member_id, who.replaces.member_id)
-        around = Surroundings(
+        own_ids = (sender.member_id,) if sender.replaces is None else (sender.member_id, sender.replaces.member_id)
+        inputs = ReconciliationInput(
             target_epoch=self.target_epoch,
             target=self._target,
             subscribed_ids=ids,
@@ -385,14 +407,14 @@ class Plan:
             owned=owned,
             is_free=lambda topic_id, index: group.is_free(topic_id, index, own_ids),
         )
-        current = reconciled(who.current, around)
-        if current is not who.current:
-            self.records.append(records.assignment_record(group.group_id, who.member_id, current))
+        current = reconciled(sender.current, inputs)
+        if current is not sender.current:
+            self.records.append(records.assignment_record(group.group_id, sender.member_id, current))
         return current
 
 
 def raise_epoch(group: ConsumerGroup, found_hash: int, into: list[KeyValue]) -> int:
-    """The next group epoch: everybody's target is computed anew, at the latest with the next heartbeat of anybody."""
+    """Increase the group epoch. The caller or a later heartbeat of any member computes the new target assignment."""
     epoch = group.group_epoch + 1
     into.append(records.group_epoch_record(group.group_id, epoch, found_hash))
     if group.has_partition_metadata:
@@ -400,11 +422,11 @@ def raise_epoch(group: ConsumerGroup, found_hash: int, into: list[KeyValue]) -> 
     return epoch
 
 
-def _take_found(
+def _finish_search(
     group: ConsumerGroup, resolution: Resolution, wanted: set[str], moment: Moment, into: list[KeyValue]
 ) -> dict[str, frozenset[str]]:
-    """A search is over: write down what is new in it, and return that."""
-    group.resolver.keep(resolution)
+    """End a topic search. Write records for the expressions whose topics have changed, and return these expressions."""
+    group.resolver.cache_result(resolution)
     group.resolution = None
     group.regexes_searched_ms = moment.steady_ms
     new = {
@@ -415,6 +437,7 @@ def _take_found(
     for regex, topics in new.items():
         into.append(records.regex_record(group.group_id, regex, topics, resolution.revision, moment.wall_ms))
     if not new:
-        # What is new counts as found only when it has been applied, that is, when the next search finds the same.
+        # If there are changes, the revision is not stored yet, because the append of the records may fail. The next
+        # search that finds no change stores it.
         group.regexes_revision = resolution.revision
     return new

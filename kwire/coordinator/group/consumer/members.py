@@ -1,4 +1,4 @@
-"""A member of a consumer group: what it said of itself, and what it has."""
+"""A member of a consumer group: its subscription and its current assignment."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -10,27 +10,27 @@ from kwire.wire.records.consumer_group import ClassicMemberMetadata
 
 JOINING_EPOCH = 0
 LEAVING_EPOCH = -1
-# A static member that leaves and means to be back: it keeps its partitions until its session ends.
+# The epoch of a static member that leaves temporarily. The member keeps its partitions until its session expires.
 LEAVING_STATIC_EPOCH = -2
 
-# Partitions by topic id; the number is the epoch at which the member was given the partition (KIP-1251).
+# Topic id -> partition -> the epoch at which the partition was assigned to the member (KIP-1251).
 Partitions = Mapping[bytes, Mapping[int, int]]
-# What a member shall have, by topic id.
+# A member's target assignment, by topic id.
 Target = Mapping[bytes, frozenset[int]]
 
-NOTHING: Partitions = MappingProxyType({})
+NO_PARTITIONS: Partitions = MappingProxyType({})
 NO_TARGET: Target = MappingProxyType({})
 
 
 class MemberState(IntEnum):
-    """By Kafka's codes."""
+    """The state of a member's reconciliation, with Kafka's codes."""
 
     STABLE = 0
-    # Has been told to give partitions up and has not said that it did.
+    # The member has to revoke partitions and has not confirmed the revocation.
     UNREVOKED_PARTITIONS = 1
-    # Is as far as it can get, but waits for partitions that others still have.
+    # The member waits for partitions that other members still own.
     UNRELEASED_PARTITIONS = 2
-    # Written by some later version.
+    # A state that this version does not support. A later version has written it.
     UNKNOWN = 127
 
     @classmethod
@@ -39,7 +39,7 @@ class MemberState(IntEnum):
 
 
 class Subscription(Struct, frozen=True, kw_only=True):
-    """What a member says of itself. `classic` is what it said by the classic protocol, if it came that way."""
+    """The metadata that a member sends. `classic` is set if the member joined with the classic protocol."""
 
     instance_id: str | None = None
     rack_id: str | None = None
@@ -53,10 +53,11 @@ class Subscription(Struct, frozen=True, kw_only=True):
 
 
 class CurrentAssignment(Struct, frozen=True, kw_only=True):
-    """What a member has, and has to give up, at its epoch."""
+    """A member's epoch, the partitions that are assigned to it, and the partitions that it has to revoke."""
 
     member_epoch: int = 0
-    # The epoch before: it is accepted once more, because the answer with the new one may have been lost.
+    # Heartbeats with the previous epoch are accepted, because the member may not have received the answer with the new
+    # epoch.
     previous_member_epoch: int = 0
     state: MemberState = MemberState.STABLE
     assigned: Partitions = field(default_factory=dict)
@@ -71,7 +72,7 @@ NEW_ASSIGNMENT = CurrentAssignment()
 
 
 class ConsumerMember:
-    """One consumer process. Both halves are replaced as a whole, each by its own record."""
+    """One member. One kind of record replaces the whole subscription, another kind the whole current assignment."""
 
     __slots__ = ("current", "member_id", "subscription")
 

@@ -1,11 +1,11 @@
-"""The language of regular expressions that members subscribe with, as RE2/J has it, matched in bounded time.
+"""Parser for the regular expressions of topic subscriptions, in the syntax of RE2/J. Matching takes linear time.
 
-Python's own `re` backtracks: a member could stop the server with one expression. Here an expression becomes an
-automaton that reads each character of a name once. Back references and look-around are not part of the language, as in
-RE2/J. Topic names are ASCII, so a set of characters is a number of 128 bits, and one beyond them matches nothing.
+Python's `re` backtracks, so one expression could block the server. This parser builds a finite automaton (NFA) that
+reads each character of a name once. Back references and look-around are not supported, as in RE2/J. Topic names are
+ASCII, so a set of characters is a 128-bit mask. A character that is not ASCII matches nothing.
 
-    expression   alternatives by |, of pieces one after the other
-    piece        an atom, perhaps repeated: * + ? {n} {n,} {n,m}; a further ? (fewest first) changes no match of a whole
+    expression   alternatives separated by |, each a sequence of pieces
+    piece        an atom, optionally repeated: * + ? {n} {n,} {n,m}; a further ? (non-greedy) has no effect
     atom         a character, ., [set], \\escape, (group), ^, $
 """
 
@@ -15,8 +15,9 @@ from typing import NamedTuple
 
 from kwire.errors import ErrorCode, KafkaError
 
-# RE2's bound on a counted repetition, and ours on the expression and on what becomes of it.
+# RE2's limit for the counts in {n,m}.
 REPEAT_MAX = 1_000
+# kwire's limits for the length of an expression, the number of NFA states and the depth of nested groups.
 PATTERN_LENGTH_MAX = 4_096
 PROGRAM_STATES_MAX = 2_000
 NESTING_MAX = 64
@@ -53,13 +54,13 @@ _POSIX = {
     "word": WORD,
     "xdigit": _mask("0123456789abcdefABCDEF"),
 }
-# Scripts whose characters can stand in a topic's name; every letter of other scripts lies beyond ASCII.
+# The supported Unicode scripts: those with ASCII characters, and some frequent ones without.
 _SCRIPTS = {"Latin": _LOWER | _UPPER, "Common": _ALL & ~(_LOWER | _UPPER), "Greek": 0, "Cyrillic": 0, "Han": 0}
 _CATEGORIES = "C Cc Cf Co Cs L Ll Lm Lo Lt Lu M Mc Me Mn N Nd Nl No P Pc Pd Pe Pf Pi Po Ps S Sc Sk Sm So Z Zl Zp Zs"
 
 
 class At(NamedTuple):
-    """Where in a name an assertion is looked at."""
+    """The position in a name at which an assertion is evaluated."""
 
     is_start: bool
     is_end: bool
@@ -78,12 +79,15 @@ _ASSERTIONS: dict[str, Callable[[At], bool]] = {
 
 
 class InvalidPattern(ValueError):
-    """What is wrong with an expression, in words for whoever wrote it."""
+    """The expression is not valid. The message is sent to the client."""
 
 
 class State:
-    """One place in the automaton: it passes characters of `mask` on to `follows`, or, without a mask, nothing but
-    itself, and that only where its assertion holds."""
+    """A state of the automaton (NFA).
+
+    A state with a `mask` consumes one character of the mask, and `follows` are the next states. A state without a mask
+    consumes no character, and `follows` are the next states if its assertion is true or None.
+    """
 
     __slots__ = ("assertion", "follows", "mask")
 
@@ -99,14 +103,14 @@ class Program(NamedTuple):
 
 
 def parse(pattern: str) -> Program:
-    """Make the automaton of an expression. Raises InvalidPattern."""
+    """Build the automaton of an expression. Raises InvalidPattern."""
     if len(pattern) > PATTERN_LENGTH_MAX:
         raise InvalidPattern(f"longer than {PATTERN_LENGTH_MAX} characters")
     return _Parser(_unquoted(pattern)).program()
 
 
 def check_pattern(pattern: str) -> None:
-    """Raise INVALID_REGULAR_EXPRESSION for what is none."""
+    """Raise KafkaError INVALID_REGULAR_EXPRESSION if the expression is not valid."""
     try:
         parse(pattern)
     except InvalidPattern as error:
@@ -117,7 +121,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def _unquoted(pattern: str) -> str:
-    """The expression with everything between \\Q and \\E escaped character by character."""
+    """Return the expression without \\Q and \\E: each character between them is escaped instead."""
     parts, position = [], 0
     while (stroke := pattern.find("\\", position)) >= 0:
         if not pattern.startswith("\\Q", stroke):
@@ -131,12 +135,13 @@ def _unquoted(pattern: str) -> str:
     return "".join(parts) + pattern[position:]
 
 
-# What an expression says, before it becomes states: a repetition needs its piece more than once.
+# A parsed expression: a function that builds its states. It is a function because a repetition builds the states of its
+# piece several times.
 _Node = Callable[["_Parser"], Program]
 
 
 class _Parser:
-    """Reads an expression left to right. `flags` are those in force at this place: i and s change what matches."""
+    """A recursive-descent parser. `_flags` are the flags at the current position. Only i and s have an effect."""
 
     def __init__(self, pattern: str) -> None:
         self._text = pattern
@@ -197,7 +202,7 @@ class _Parser:
             piece = self._piece()
             if piece is not None:
                 pieces.append(piece)
-        return lambda parser: _one_after_other(parser, pieces)
+        return lambda parser: _sequence_of(parser, pieces)
 
     def _piece(self) -> _Node | None:
         atom = self._atom()
@@ -228,7 +233,7 @@ class _Parser:
         return bounds
 
     def _counted(self) -> tuple[int, int | None] | None:
-        """{n}, {n,} or {n,m}; a brace that begins nothing of the kind is a character."""
+        """Parse {n}, {n,} or {n,m}. Returns None for any other text: there, a brace is an ordinary character."""
         end = self._text.find("}", self._at)
         if self._peek() != "{" or end < 0:
             return None
@@ -277,7 +282,10 @@ class _Parser:
         self._at += len(name) + 1
 
     def _opens_group(self) -> bool:
-        """(?flags:...) opens a group, (?flags) changes the flags from here to the end of the group it stands in."""
+        """Parse the flags after `(?`. Returns whether a group follows.
+
+        (?flags:...) is a group with these flags. (?flags) sets the flags for the rest of the enclosing group.
+        """
         flags, is_setting, has_any = set(self._flags), True, False
         while (character := self._next("missing closing )")) not in ":)":
             if character in "imsU":
@@ -286,7 +294,7 @@ class _Parser:
             elif character == "-" and is_setting:
                 is_setting, has_any = False, False
             else:
-                # Look-around, back references and whatever else RE2 does not have.
+                # RE2 does not support look-around, back references and some other syntax.
                 raise InvalidPattern("invalid or unsupported Perl syntax")
         if not has_any and (character == ")" or not is_setting):
             raise InvalidPattern("missing argument to repetition operator: `?`")
@@ -319,7 +327,7 @@ class _Parser:
         return mask_of_lower if character.islower() else _ALL & ~mask_of_lower
 
     def _character_escape(self, character: str) -> int:
-        """One character, as a mask: \\n, \\x41, \\101, or a sign that would mean something else without the stroke."""
+        """Return the mask of one escaped character: \\n, \\x41, \\101, or a metacharacter."""
         if character in _CHARACTER_ESCAPES:
             return 1 << _CHARACTER_ESCAPES[character]
         if character == "x":
@@ -381,11 +389,12 @@ class _Parser:
         last = self._character_escape(self._next("missing closing ]")) if character == "\\" else _mask_of(character)
         if first and last and first > last:
             raise InvalidPattern("invalid character class range")
-        # From one bit up to the other; a range that ends beyond ASCII takes all that is left.
+        # The result has all bits from `first` to `last`. If the last character is not ASCII, it has all bits from
+        # `first` on.
         return (((last << 1) if last else _ALL + 1) - first) if first else 0
 
     def _folded(self, mask: int) -> int:
-        """With the flag i, a letter stands for both of its cases; what is negated is folded before."""
+        """Return the mask with both cases of every letter if the flag i is set. Call this before negating a set."""
         if "i" not in self._flags:
             return mask
         return mask | (mask & _LOWER) >> 32 | (mask & _UPPER) << 32
@@ -425,7 +434,7 @@ def _asserting(kind: str) -> _Node:
     return build
 
 
-def _one_after_other(parser: _Parser, nodes: list[_Node]) -> Program:
+def _sequence_of(parser: _Parser, nodes: list[_Node]) -> Program:
     program = parser._empty()
     for node in nodes:
         piece = node(parser)

@@ -1,7 +1,6 @@
-"""A consumer group in `__consumer_offsets`, types 3 to 8 and 16; `kwire.wire.records.consumer_group` has the formats.
+"""Encodes and decodes the records of consumer groups: types 3 to 8 and 16 of `__consumer_offsets`.
 
-A record of a group says one thing of it, and a tombstone takes that back. What a record means for the state is in
-`group.py`; here it only becomes bytes and back.
+`kwire.wire.records.consumer_group` has the formats. `ConsumerGroup.apply` applies the records.
 """
 
 import struct
@@ -10,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from kwire.broker.internal_records import KeyValue
 from kwire.coordinator.group.consumer.members import CurrentAssignment, MemberState, Partitions, Subscription, Target
+from kwire.coordinator.log_records import KeyValue
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.records import consumer_group as formats
 
@@ -51,14 +50,14 @@ _NAMES = {
     REGULAR_EXPRESSION: "consumer-regex",
 }
 VALUE_VERSION = 0
-# What a member has that was given to it before Kafka wrote down when: it had it from the beginning.
+# Older Kafka versions did not store the epoch at which a partition was assigned. Then this epoch is used.
 UNKNOWN_ASSIGNMENT_EPOCH = 0
 
 _PREFIX = struct.Struct(">h")
 
 
 class ConsumerGroupRecord(Struct, frozen=True):
-    """`subject` is the member or the expression that it is about; empty if it is the group."""
+    """A decoded record. `subject` is the member id or the regular expression; empty in records of a whole group."""
 
     kind: int
     group_id: str
@@ -71,7 +70,7 @@ class ConsumerGroupRecord(Struct, frozen=True):
 
 
 def decode_consumer_record(kind: int, key: memoryview, value: bytes | None) -> ConsumerGroupRecord | None:
-    """The record, or None if its type is none of a consumer group. Raises WireError."""
+    """Decode a record. Returns None if its type does not belong to consumer groups. Raises WireError."""
     if kind not in _KEYS:
         return None
     decoded = decode_message(_KEYS[kind], 0, key)
@@ -92,7 +91,7 @@ def _record(kind: int, key: Any, value: Any) -> KeyValue:
     return head, None if value is None else _PREFIX.pack(VALUE_VERSION) + encode_message(value, VALUE_VERSION)
 
 
-# What is written
+# Encoding
 
 
 def group_epoch_record(group_id: str, epoch: int, metadata_hash: int) -> KeyValue:
@@ -100,17 +99,17 @@ def group_epoch_record(group_id: str, epoch: int, metadata_hash: int) -> KeyValu
     return _record(GROUP_EPOCH, formats.ConsumerGroupMetadataKey(group_id=group_id), value)
 
 
-def subscription_record(group_id: str, member_id: str, said: Subscription) -> KeyValue:
+def subscription_record(group_id: str, member_id: str, subscription: Subscription) -> KeyValue:
     value = formats.ConsumerGroupMemberMetadataValue(
-        instance_id=said.instance_id,
-        rack_id=said.rack_id,
-        client_id=said.client_id,
-        client_host=said.client_host,
-        subscribed_topic_names=sorted(said.topic_names),
-        subscribed_topic_regex=said.topic_regex,
-        rebalance_timeout_ms=said.rebalance_timeout_ms,
-        server_assignor=said.server_assignor,
-        classic_member_metadata=said.classic,
+        instance_id=subscription.instance_id,
+        rack_id=subscription.rack_id,
+        client_id=subscription.client_id,
+        client_host=subscription.client_host,
+        subscribed_topic_names=sorted(subscription.topic_names),
+        subscribed_topic_regex=subscription.topic_regex,
+        rebalance_timeout_ms=subscription.rebalance_timeout_ms,
+        server_assignor=subscription.server_assignor,
+        classic_member_metadata=subscription.classic,
     )
     return _record(MEMBER_SUBSCRIPTION, _member_key(MEMBER_SUBSCRIPTION, group_id, member_id), value)
 
@@ -147,11 +146,11 @@ def regex_record(group_id: str, regex: str, topics: Iterable[str], revision: int
     return _record(REGULAR_EXPRESSION, key, value)
 
 
-# What takes it back
+# Tombstones
 
 
 def member_tombstones(group_id: str, member_id: str) -> list[KeyValue]:
-    """In Kafka's order, which its replay relies on: first what the member has, last that it is there."""
+    """Return the tombstones of a member, in the order that Kafka's replay needs: assignment, target, subscription."""
     return [
         _record(kind, _member_key(kind, group_id, member_id), None)
         for kind in (MEMBER_ASSIGNMENT, MEMBER_TARGET, MEMBER_SUBSCRIPTION)
@@ -164,11 +163,11 @@ def regex_tombstone(group_id: str, regex: str) -> KeyValue:
 
 
 def group_tombstone(kind: int, group_id: str) -> KeyValue:
-    """Of one of the records that are about the group as a whole."""
+    """Return the tombstone of a record of the whole group: one whose key has only the group id."""
     return _record(kind, _KEYS[kind](group_id=group_id), None)
 
 
-# What is read
+# Decoding
 
 
 def subscription_of(value: formats.ConsumerGroupMemberMetadataValue) -> Subscription:

@@ -1,7 +1,8 @@
-"""Which topics an expression means. Names are looked at in turns, so that many topics do not hold up the loop.
+"""Finds the topics that match a regular expression. Works in chunks, so that many topics do not block the event loop.
 
-An automaton's steps are remembered as they are found: most characters of most names cost one look into a table. What
-was found for a revision of the catalogue is kept for the next group that asks the same.
+The expression's automaton is an NFA. The matcher computes DFA transitions when they are first needed, and caches them
+(a lazy DFA). So most characters of most names need one dictionary lookup. The results of a search are cached until the
+topics change, for other groups with the same expression.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -9,18 +10,23 @@ from collections.abc import Collection, Mapping, Sequence
 from kwire.coordinator.group.consumer.patterns import WORD, At, InvalidPattern, Program, State, parse
 from kwire.coordinator.group.topics_view import TopicsView
 
-# Remembered steps of one automaton; when there are more, it begins again with none.
-REMEMBERED_STATES_MAX = 256
-# How much one turn does, in states of an automaton that are looked at: some five milliseconds.
-WORK_PER_TURN = 20_000
-# What reading a name costs besides, in the same coin.
+# The maximum number of cached DFA states of one expression. When there are more, the cache is cleared.
+CACHED_STATES_MAX = 256
+# The work of one chunk, in visited NFA states. It takes about five milliseconds (chunks of `concurrency/chunking.py`
+# take about half a millisecond).
+WORK_PER_CHUNK = 20_000
+# The fixed cost of matching one name, in visited NFA states.
 WORK_PER_NAME = 10
-# Results that are kept for others who ask the same.
+# The maximum number of expressions with a cached result.
 RESULTS_MAX = 16
 
 
-class _Place:
-    """Where an automaton can be after some characters: states not yet followed, and what the last character was."""
+class _DfaState:
+    """A DFA state: the NFA states that are reached after the characters read so far.
+
+    `states` does not include NFA states that are reached from these without reading a character. `is_word` is whether
+    the last character is a word character, for the assertions \\b and \\B.
+    """
 
     __slots__ = ("following", "is_accepting", "is_start", "is_word", "states")
 
@@ -28,69 +34,69 @@ class _Place:
         self.states = states
         self.is_start = is_start
         self.is_word = is_word
-        self.following: dict[str, _Place] = {}
+        self.following: dict[str, _DfaState] = {}
         self.is_accepting: bool | None = None
 
 
-_NOWHERE = _Place(frozenset(), is_start=False, is_word=False)
-_NOWHERE.is_accepting = False
+_DEAD_STATE = _DfaState(frozenset(), is_start=False, is_word=False)
+_DEAD_STATE.is_accepting = False
 
 
 class Matcher:
-    """One expression. `work` counts what matching has cost."""
+    """Matches names against one expression. `work` is the cost so far, in visited NFA states."""
 
     def __init__(self, pattern: str) -> None:
         self._program: Program = parse(pattern)
         self.work = 0
-        self._forget()
+        self._clear_cache()
 
     def matches(self, name: str) -> bool:
-        """Whether the whole name matches."""
+        """Return whether the whole name matches."""
         self.work += WORK_PER_NAME
-        place = self._start
+        current = self._start
         for character in name:
-            following = place.following.get(character)
+            following = current.following.get(character)
             if following is None:
-                following = self._step(place, character)
-            if following is _NOWHERE:
+                following = self._step(current, character)
+            if following is _DEAD_STATE:
                 return False
-            place = following
-        if place.is_accepting is None:
-            at = At(place.is_start, True, place.is_word, False)
-            place.is_accepting = self._program.end in self._closure(place, at)
-        return place.is_accepting
+            current = following
+        if current.is_accepting is None:
+            at = At(current.is_start, True, current.is_word, False)
+            current.is_accepting = self._program.end in self._closure(current, at)
+        return current.is_accepting
 
-    def _forget(self) -> None:
-        self._places: dict[tuple[frozenset[State], bool], _Place] = {}
-        self._start = _Place(frozenset({self._program.start}), is_start=True, is_word=False)
+    def _clear_cache(self) -> None:
+        self._dfa_states: dict[tuple[frozenset[State], bool], _DfaState] = {}
+        self._start = _DfaState(frozenset({self._program.start}), is_start=True, is_word=False)
 
-    def _step(self, place: _Place, character: str) -> _Place:
+    def _step(self, current: _DfaState, character: str) -> _DfaState:
         code = ord(character)
         if code >= 128:
-            return _NOWHERE
+            return _DEAD_STATE
         is_word = bool(WORD >> code & 1)
-        at = At(place.is_start, False, place.is_word, is_word)
+        at = At(current.is_start, False, current.is_word, is_word)
         reached = frozenset(
             following
-            for state in self._closure(place, at)
+            for state in self._closure(current, at)
             if state.mask is not None and state.mask >> code & 1
             for following in state.follows
         )
         if not reached:
-            place.following[character] = _NOWHERE
-            return _NOWHERE
+            current.following[character] = _DEAD_STATE
+            return _DEAD_STATE
         key = reached, is_word
-        known = self._places.get(key)
+        known = self._dfa_states.get(key)
         if known is None:
-            if len(self._places) >= REMEMBERED_STATES_MAX:
-                self._forget()
-            known = self._places[key] = _Place(reached, is_start=False, is_word=is_word)
-        place.following[character] = known
+            if len(self._dfa_states) >= CACHED_STATES_MAX:
+                self._clear_cache()
+            known = self._dfa_states[key] = _DfaState(reached, is_start=False, is_word=is_word)
+        current.following[character] = known
         return known
 
-    def _closure(self, place: _Place, at: At) -> set[State]:
-        """All states that can be come to without another character."""
-        found = set(place.states)
+    def _closure(self, current: _DfaState, at: At) -> set[State]:
+        """Return all NFA states that can be reached from `current` without reading another character."""
+        found = set(current.states)
         open_states = list(found)
         while open_states:
             state = open_states.pop()
@@ -105,7 +111,7 @@ class Matcher:
 
 
 class Resolution:
-    """The topics of some expressions at one revision of the catalogue, found turn by turn."""
+    """A search for the topics that match some expressions, at one revision of the topic list. It is done in chunks."""
 
     def __init__(
         self, revision: int, names: Sequence[str], known: Mapping[str, frozenset[str]], wanted: Collection[str]
@@ -114,26 +120,27 @@ class Resolution:
         self.wanted = frozenset(wanted)
         self.topics: dict[str, frozenset[str]] = {one: known[one] for one in wanted if one in known}
         self._names = names
-        self._open = [one for one in wanted if one not in known]
+        self._unresolved = [one for one in wanted if one not in known]
         self._matcher: Matcher | None = None
         self._position = 0
         self._matched: list[str] = []
 
     @property
     def is_done(self) -> bool:
-        return not self._open
+        return not self._unresolved
 
     def advance(self) -> bool:
-        """Do one turn's work; whether all is found."""
-        work_left = WORK_PER_TURN
-        while self._open and work_left > 0:
+        """Run one chunk of the search. Return True if the search is complete."""
+        work_left = WORK_PER_CHUNK
+        while self._unresolved and work_left > 0:
             matcher = self._matcher
             if matcher is None:
                 try:
-                    matcher = self._matcher = Matcher(self._open[0])
+                    matcher = self._matcher = Matcher(self._unresolved[0])
                 except InvalidPattern:
-                    # A member was let in with it, perhaps by another server: it means no topic here.
-                    self.topics[self._open.pop(0)] = frozenset()
+                    # A member's record contains this invalid expression. Another server may have written the record.
+                    # The expression matches no topic.
+                    self.topics[self._unresolved.pop(0)] = frozenset()
                     continue
                 self._position, self._matched = 0, []
             work_end = matcher.work + work_left
@@ -145,13 +152,13 @@ class Resolution:
             self._position = position
             work_left = work_end - matcher.work
             if position == len(names):
-                self.topics[self._open.pop(0)] = frozenset(self._matched)
+                self.topics[self._unresolved.pop(0)] = frozenset(self._matched)
                 self._matcher = None
-        return not self._open
+        return not self._unresolved
 
 
 class RegexResolver:
-    """Finds topics for every group of a coordinator."""
+    """Starts the topic searches of all groups of a coordinator, and caches the results."""
 
     def __init__(self, topics: TopicsView) -> None:
         self._topics = topics
@@ -167,8 +174,8 @@ class RegexResolver:
             self._revision = revision
         return Resolution(revision, self._names, self._results, wanted)
 
-    def keep(self, resolution: Resolution) -> None:
-        """Let others have what was found."""
+    def cache_result(self, resolution: Resolution) -> None:
+        """Cache the result of a search, so that other groups can use it. Ignored if topics have changed since then."""
         if resolution.revision == self._revision:
             for pattern, topics in resolution.topics.items():
                 if len(self._results) >= RESULTS_MAX:

@@ -1,18 +1,18 @@
-"""The consumer groups of one shard: which group a command is for, and whether it may come to be or to change its kind.
+"""Routes commands to the consumer groups of a shard, and decides when groups are created or change their protocol.
 
-A shard keeps groups of both kinds in one table, because a group id stands for one group. A group without members is
-nobody's: whoever comes first makes it a group of its own protocol, and the records of the other kind are taken back.
-One with members may change its kind while it works; `migration.py` says how, and here it is decided when.
+A shard has the groups of both protocols in one table, because a group id belongs to only one group. The first member
+that joins an empty group determines the group's protocol. If the group has records of the other protocol, they are
+deleted. A group with members may be migrated online. This module decides when, and `migration.py` does the migration.
 """
 
 from collections.abc import Callable, Collection
 
 from msgspec.structs import replace
 
-from kwire.broker.internal_records import KeyValue
 from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group import migration
-from kwire.coordinator.group.classic import ClassicGroup, Phase
+from kwire.coordinator.group.classic.group import ClassicGroup, Phase
+from kwire.coordinator.group.classic.join_group import join, new_member_id
 from kwire.coordinator.group.commands import (
     CommitOffsets,
     Heartbeat,
@@ -22,15 +22,15 @@ from kwire.coordinator.group.commands import (
     LeaveGroup,
     SyncGroup,
 )
-from kwire.coordinator.group.consumer import classic_members, leaving, web_members
+from kwire.coordinator.group.consumer import classic_members, member_removal, web_members
 from kwire.coordinator.group.consumer.commands import (
-    CheckIn,
-    CheckInAnswer,
-    CheckOut,
     ConsumerHeartbeat,
     ConsumerHeartbeatAnswer,
     DescribeConsumerAnswer,
     DescribeConsumerGroup,
+    WebHeartbeat,
+    WebHeartbeatAnswer,
+    WebLeave,
 )
 from kwire.coordinator.group.consumer.group import ConsumerGroup
 from kwire.coordinator.group.consumer.heartbeat import check_heartbeat, heartbeat, raise_epoch
@@ -38,34 +38,37 @@ from kwire.coordinator.group.consumer.members import JOINING_EPOCH, ConsumerMemb
 from kwire.coordinator.group.consumer.records import GROUP_EPOCH, MEMBER_ASSIGNMENT, TARGET_EPOCH, ConsumerGroupRecord
 from kwire.coordinator.group.consumer.regexes import RegexResolver
 from kwire.coordinator.group.consumer.target import NO_TOPICS_HASH
-from kwire.coordinator.group.defined import DefineAnswer, DefineGroup
-from kwire.coordinator.group.joining import join, new_member_id
-from kwire.coordinator.group.offsets import CommittedOffsets
+from kwire.coordinator.group.offsets.committed import CommittedOffsets
+from kwire.coordinator.group.replacement import AnyGroup, GroupReplacement
 from kwire.coordinator.group.settings import DEFAULT_CONSUMER_SETTINGS, ConsumerSettings, GroupSettings
-from kwire.coordinator.group.succession import AnyGroup, Succession
 from kwire.coordinator.group.topics_view import NoTopics, TopicsView
+from kwire.coordinator.group.web_group_commands import DefineAnswer, DefineGroup
+from kwire.coordinator.log_records import KeyValue
 from kwire.errors import ErrorCode, KafkaError
 
 SettingsOf = Callable[[str], ConsumerSettings]
-# Records after which a member may have partitions to take or to give up.
-_MOVES = frozenset({GROUP_EPOCH, TARGET_EPOCH, MEMBER_ASSIGNMENT})
+# The kinds of records that may change the assignment of a member.
+_ASSIGNMENT_RECORDS = frozenset({GROUP_EPOCH, TARGET_EPOCH, MEMBER_ASSIGNMENT})
 
 
 class ConsumerGroups:
-    """What all consumer groups of a coordinator share: topics, the search for them, settings."""
+    """State shared by all consumer groups of a coordinator: topics, topic search, settings and watchers."""
 
     def __init__(self, topics: TopicsView | None = None, settings_of: SettingsOf | None = None) -> None:
         self._topics = topics or NoTopics()
         self._resolver = RegexResolver(self._topics)
         self.settings_of = settings_of or (lambda group_id: DEFAULT_CONSUMER_SETTINGS)
-        # Who reads on behalf of members, by group; bounded by the connections there may be.
+        # Callbacks of the streams that read for HTTP members, by group id. Bounded by the number of connections.
         self._watchers: dict[str, set[Callable[[], None]]] = {}
 
     def new(self, group_id: str) -> ConsumerGroup:
         return ConsumerGroup(group_id, self._topics, self._resolver, self.settings_of)
 
     def watch(self, group_id: str, watcher: Callable[[], None]) -> None:
-        """Call whenever partitions of the group may move. That is amid a decision: be quick, and ask nothing."""
+        """Call `watcher` when assignments of the group may have changed.
+
+        `watcher` is called while records are applied, so it must return quickly and must not submit commands.
+        """
         self._watchers.setdefault(group_id, set()).add(watcher)
 
     def unwatch(self, group_id: str, watcher: Callable[[], None]) -> None:
@@ -82,18 +85,18 @@ class ConsumerGroups:
 
 
 class ConsumerRouting:
-    """The part of a shard that knows the consumer protocol. `groups` is the shard's own table."""
+    """The part of a shard that handles consumer groups. `groups` is the shard's table of groups."""
 
     def __init__(
         self,
         groups: dict[str, AnyGroup],
-        succession: Succession,
+        replacement: GroupReplacement,
         shared: ConsumerGroups,
         settings: GroupSettings,
         group_count_max: int,
     ) -> None:
         self._groups = groups
-        self._succession = succession
+        self._replacement = replacement
         self._shared = shared
         self._settings = settings
         self._group_count_max = group_count_max
@@ -107,9 +110,9 @@ class ConsumerRouting:
             if not isinstance(group, ConsumerGroup):
                 self._first_heartbeat(group, command, moment, result)
                 return
-            group.take_settings()
+            group.refresh_settings()
             if command.member_epoch < JOINING_EPOCH:
-                leaving.leave(group, command, moment, result, self._put_out)
+                member_removal.leave(group, command, moment, result, self._remove_members)
             else:
                 heartbeat(group, command, moment, result)
         except KafkaError as error:
@@ -118,7 +121,7 @@ class ConsumerRouting:
     def _first_heartbeat(
         self, before: ClassicGroup | None, command: ConsumerHeartbeat, moment: Moment, result: Result
     ) -> None:
-        """A member makes a group, or makes a classic one a consumer group. Raises KafkaError."""
+        """Create a group for its first member, or upgrade a classic group. Raises KafkaError."""
         group_id = command.group_id
         is_joining = command.member_epoch == JOINING_EPOCH
         if before is None and not is_joining:
@@ -126,7 +129,7 @@ class ConsumerRouting:
         if not is_joining:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a consumer group.")
         if before is None and len(self._groups) >= self._group_count_max:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "This coordinator has all the groups it can have.")
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator has the maximum number of groups.")
         group = self._shared.new(group_id)
         conversion: list[KeyValue] = []
         if before is not None:
@@ -136,35 +139,35 @@ class ConsumerRouting:
         heartbeat(group, command, moment, result)
         result.records[:0] = conversion
         if before is not None:
-            migration.send_off(before, result)
-        self._succession.announce(group)
+            migration.refuse_waiting_members(before, result)
+        self._replacement.stage(group)
 
-    # Members that speak HTTP, and groups that are defined for them
+    # HTTP members and their groups
 
-    def check_in(self, command: CheckIn, moment: Moment, result: Result) -> None:
+    def web_heartbeat(self, command: WebHeartbeat, moment: Moment, result: Result) -> None:
         try:
-            group = self._known(command.group_id)
-            group.take_settings()
-            web_members.check_in(group, command, moment, result)
+            group = self._consumer_group(command.group_id)
+            group.refresh_settings()
+            web_members.web_heartbeat(group, command, moment, result)
         except KafkaError as error:
-            result.reply(command, CheckInAnswer(error=error.code, message=error.message))
+            result.reply(command, WebHeartbeatAnswer(error=error.code, message=error.message))
 
-    def check_out(self, command: CheckOut, moment: Moment, result: Result) -> None:
+    def web_leave(self, command: WebLeave, moment: Moment, result: Result) -> None:
         try:
-            group = self._known(command.group_id)
+            group = self._consumer_group(command.group_id)
             member = web_members.web_member(group, command.member_id)
-            group.take_settings()
-            self._put_out(group, [member], moment, result)
-            result.reply(command, CheckInAnswer(error=ErrorCode.NONE))
+            group.refresh_settings()
+            self._remove_members(group, [member], moment, result)
+            result.reply(command, WebHeartbeatAnswer(error=ErrorCode.NONE))
         except KafkaError as error:
-            result.reply(command, CheckInAnswer(error=error.code, message=error.message))
+            result.reply(command, WebHeartbeatAnswer(error=error.code, message=error.message))
 
     def define(self, command: DefineGroup, moment: Moment, result: Result) -> None:
-        """A group without members becomes a consumer group, if it is none; one with members is somebody's already."""
+        """Create an empty consumer group. An empty classic group is replaced. A group with members is an error."""
         group_id = command.group_id
         before = self._groups.get(group_id)
         if before is not None and not before.is_empty:
-            reason = f"Group {group_id} has members already; it is a {before.kind} group."
+            reason = f"Group {group_id} exists as a {before.kind} group with members."
             result.reply(command, DefineAnswer(ErrorCode.NON_EMPTY_GROUP, reason))
             return
         if not isinstance(before, ConsumerGroup):
@@ -175,70 +178,72 @@ class ConsumerRouting:
             if before is not None:
                 result.records += before.tombstones()
             raise_epoch(group, NO_TOPICS_HASH, result.records)
-            self._succession.announce(group)
+            self._replacement.stage(group)
         result.reply(command, DefineAnswer(ErrorCode.NONE))
 
-    def _known(self, group_id: str) -> ConsumerGroup:
+    def _consumer_group(self, group_id: str) -> ConsumerGroup:
         group = self._groups.get(group_id)
         if not isinstance(group, ConsumerGroup):
             reason = "not found" if group is None else "not a consumer group"
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} is {reason}, so it has no such member.")
         return group
 
-    # Going
+    # Removal of members
 
-    def _put_out(self, group: ConsumerGroup, gone: Collection[ConsumerMember], moment: Moment, result: Result) -> None:
+    def _remove_members(
+        self, group: ConsumerGroup, gone: Collection[ConsumerMember], moment: Moment, result: Result
+    ) -> None:
         gone_ids = {one.member_id for one in gone}
         if migration.may_downgrade(group, self._settings, gone_ids):
             downgrade = migration.downgrade(group, self._settings, gone_ids, moment)
-            if migration.fits(downgrade.records):
-                self._take_over(downgrade, result)
+            if migration.fits_in_one_batch(downgrade.records):
+                self._stage_downgrade(downgrade, result)
                 return
-        leaving.remove(group, gone, result.records)
+        member_removal.remove(group, gone, result.records)
 
-    def _take_over(self, downgrade: migration.Downgrade, result: Result) -> None:
+    def _stage_downgrade(self, downgrade: migration.Downgrade, result: Result) -> None:
         result.records += downgrade.records
-        self._succession.announce(downgrade.group)
+        self._replacement.stage(downgrade.group)
 
-    def pass_time(self, group: ConsumerGroup, moment: Moment, result: Result) -> None:
-        leaving.pass_time(group, moment, result, self._put_out)
+    def check_deadlines(self, group: ConsumerGroup, moment: Moment, result: Result) -> None:
+        member_removal.check_deadlines(group, moment, result, self._remove_members)
 
     # Members of the classic protocol
 
     def join(self, command: JoinGroup, moment: Moment, result: Result) -> bool:
-        """Whether it is a consumer group that the member joins, or is refused by, or that gives way to it."""
+        """Handle a JoinGroup if the group is a consumer group. Otherwise return False."""
         group = self._groups.get(command.group_id)
         if not isinstance(group, ConsumerGroup):
             return False
         if group.is_empty:
-            self._give_way(group, command, moment, result)
+            self._replace_with_classic(group, command, moment, result)
             return True
-        group.take_settings()
+        group.refresh_settings()
         try:
             joining = classic_members.check_join(group, command, new_member_id(command))
         except KafkaError as error:
             result.reply(command, JoinAnswer(error=error.code, member_id=command.member_id))
             return True
-        replaced = joining.who.replaces
+        replaced = joining.sender.replaces
         if replaced is not None and self._is_last_consumer(group, replaced):
             downgrade = migration.downgrade_for(group, self._settings, joining, replaced, moment)
-            if migration.fits(downgrade.records):
-                self._take_over(downgrade, result)
-                result.reply(command, migration.returned_answer(downgrade.group, command, joining.member_id))
+            if migration.fits_in_one_batch(downgrade.records):
+                self._stage_downgrade(downgrade, result)
+                result.reply(command, migration.rejoin_answer(downgrade.group, command, joining.member_id))
                 return True
         classic_members.join(group, joining, moment, result)
         return True
 
-    def _give_way(self, group: ConsumerGroup, command: JoinGroup, moment: Moment, result: Result) -> None:
-        """A group without members becomes a classic one, unless nothing comes of the join."""
+    def _replace_with_classic(self, group: ConsumerGroup, command: JoinGroup, moment: Moment, result: Result) -> None:
+        """Replace an empty consumer group by a classic group, unless the join is refused."""
         classic = ClassicGroup(group.group_id, self._settings)
         join(classic, command, moment, result)
-        if not classic.is_forgettable:
+        if not classic.is_discardable:
             result.records[:0] = group.tombstones()
-            self._succession.announce(classic)
+            self._replacement.stage(classic)
 
     def _is_last_consumer(self, group: ConsumerGroup, replaced: ConsumerMember) -> bool:
-        """Whether the group becomes classic when a static member comes back as a classic one."""
+        """Return whether the group is to be downgraded if this static member rejoins with the classic protocol."""
         return (
             not replaced.is_classic
             and group.settings.migration_policy.has_downgrades
@@ -259,13 +264,13 @@ class ConsumerRouting:
             result.refuse(command, error.code)
 
     def leave(self, group: ConsumerGroup, command: LeaveGroup, moment: Moment, result: Result) -> None:
-        group.take_settings()
-        gone, errors = classic_members.leaving(group, command)
+        group.refresh_settings()
+        gone, errors = classic_members.members_to_remove(group, command)
         if gone:
-            self._put_out(group, gone.values(), moment, result)
+            self._remove_members(group, gone.values(), moment, result)
         result.reply(command, LeaveAnswer(ErrorCode.NONE, errors))
 
-    # All of them
+    # All members
 
     def describe(self, command: DescribeConsumerGroup, result: Result) -> None:
         group_id = command.group_id
@@ -280,24 +285,24 @@ class ConsumerRouting:
         group = self._groups.get(record.group_id)
         if not isinstance(group, ConsumerGroup):
             if record.value is None:
-                # Of a group that is gone already, or has become a classic one.
+                # This is a tombstone of a group that was already deleted or downgraded.
                 return
-            group = self._succession.install(record.group_id, ConsumerGroup, lambda: self._shared.new(record.group_id))
+            group = self._replacement.install(record.group_id, ConsumerGroup, lambda: self._shared.new(record.group_id))
         group.apply(record)
-        if record.kind in _MOVES:
+        if record.kind in _ASSIGNMENT_RECORDS:
             self._shared.notify(record.group_id)
         if record.kind == GROUP_EPOCH and record.value is None:
             del self._groups[record.group_id]
-            self._succession.follow(record.group_id)
+            self._replacement.install_successor(record.group_id)
 
 
 def commit(
     group: ConsumerGroup, offsets: CommittedOffsets, command: CommitOffsets, moment: Moment, result: Result
 ) -> None:
-    """Store what this member may commit; each offset is judged on its own."""
+    """Check each offset separately, and commit those that this member may commit."""
     errors = group.check_commit(command)
     if command.transaction is not None and not command.knows_group_id_not_found:
-        # To a producer that old, members have generations.
+        # A producer that uses this version does not support STALE_MEMBER_EPOCH.
         errors = [ErrorCode.ILLEGAL_GENERATION if one is ErrorCode.STALE_MEMBER_EPOCH else one for one in errors]
     allowed = [one for one, error in zip(command.offsets, errors, strict=True) if error is ErrorCode.NONE]
     if len(allowed) == len(errors):

@@ -1,4 +1,4 @@
-"""What everybody in a group shall have: the target assignment, and the fingerprint of the topics it depends on."""
+"""Computes the target assignment of a consumer group, and the hash of the topics on which it depends."""
 
 import hashlib
 from collections import Counter
@@ -13,10 +13,10 @@ NO_TOPICS_HASH = 0
 
 
 def metadata_hash(names: Iterable[str], topics: TopicsView) -> int:
-    """A number that changes when a subscribed topic comes, goes or gets more partitions.
+    """Return a hash that changes when a subscribed topic is created, deleted or gets more partitions.
 
-    Kafka computes another number from the same facts. One that takes over a log of ours finds the hash different, and
-    assigns once more.
+    Kafka computes a different hash from the same data. So a Kafka broker that reads kwire's log computes the assignment
+    once again.
     """
     digest = hashlib.blake2b(digest_size=FINGERPRINT_BYTES)
     is_any = False
@@ -28,19 +28,24 @@ def metadata_hash(names: Iterable[str], topics: TopicsView) -> int:
     return int.from_bytes(digest.digest(), "big", signed=True) if is_any else NO_TOPICS_HASH
 
 
-def subscribed_names(said: Subscription, resolved: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """The topics a member named, and those that its expression means as far as that is known."""
-    matched = resolved.get(said.topic_regex) if said.topic_regex else None
-    return said.topic_names if not matched else said.topic_names | matched
+def subscribed_names(subscription: Subscription, resolved: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    """Return the topics that a member subscribes to by name or by its regular expression.
+
+    `resolved` has the matching topics of each expression whose topic search has finished.
+    """
+    matched = resolved.get(subscription.topic_regex) if subscription.topic_regex else None
+    return subscription.topic_names if not matched else subscription.topic_names | matched
 
 
-def subscribed_by_any(everybody: Iterable[Subscription], resolved: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    return frozenset().union(*{subscribed_names(said, resolved) for said in everybody})
+def subscribed_by_any(subscriptions: Iterable[Subscription], resolved: Mapping[str, frozenset[str]]) -> frozenset[str]:
+    return frozenset().union(*{subscribed_names(subscription, resolved) for subscription in subscriptions})
 
 
 def preferred_assignor(subscriptions: Iterable[Subscription], assignors: Sequence[str]) -> str:
-    """What most members ask for, of those there are; if none asks, the first."""
-    votes = Counter(said.server_assignor for said in subscriptions if said.server_assignor in assignors)
+    """Return the supported assignor that most members request; the first one if no member requests any."""
+    votes = Counter(
+        subscription.server_assignor for subscription in subscriptions if subscription.server_assignor in assignors
+    )
     chosen = votes.most_common(1)[0][0] if votes else None
     return chosen or assignors[0]
 
@@ -52,13 +57,13 @@ def target_assignment(
     topics: TopicsView,
     assignor: str,
 ) -> dict[str, Target]:
-    """By member. `before` is the target so far, from which as little as possible is moved."""
+    """Return the target assignment of each member. `before` is the previous target assignment of each member."""
     shapes: dict[bytes, int] = {}
     subscribed: dict[str, frozenset[bytes]] = {}
-    # Members of a group mostly subscribe to the very same topics.
+    # The topic ids of each distinct subscription, computed once: most members of a group subscribe to the same topics.
     ids_of: dict[frozenset[str], frozenset[bytes]] = {}
-    for member_id, said in subscriptions.items():
-        names = subscribed_names(said, resolved)
+    for member_id, subscription in subscriptions.items():
+        names = subscribed_names(subscription, resolved)
         if names not in ids_of:
             found = [shape for name in names if (shape := topics.find(name)) is not None]
             shapes.update(found)
@@ -67,9 +72,11 @@ def target_assignment(
     assigned = STRATEGIES[assignor](
         {
             member_id: MemberSubscription(
-                topics=subscribed[member_id], owned=before.get(member_id, NO_TARGET), instance_id=said.instance_id
+                topics=subscribed[member_id],
+                owned=before.get(member_id, NO_TARGET),
+                instance_id=subscription.instance_id,
             )
-            for member_id, said in subscriptions.items()
+            for member_id, subscription in subscriptions.items()
         },
         shapes,
     )

@@ -1,24 +1,25 @@
-"""Members that speak HTTP: they join by the consumer protocol like all others, and then only check in.
+"""HTTP members of consumer groups. They join like other members, and then send simplified heartbeats.
 
-Such a member knows neither epochs nor what it has to give up. It says that it is there, and is told its partitions;
-that is its word that it has let go of everything else. Who reads on its behalf (a group's stream) says what it still
-reads instead, and so lets go of a partition only when it has stopped reading it.
+An HTTP member handles neither epochs nor revocations. The answer to its heartbeat has its partitions. The heartbeat
+itself confirms that the member has released all other partitions. If a stream reads for the member, the stream's
+heartbeat names the partitions that it still reads. So a partition is released only after the stream has stopped reading
+it.
 
-The length of a member's session has no place in Kafka's records, and neither has the door it came by. They are in its
-client id and host, where Kafka's tools show them and a restart finds them.
+Kafka's records have no fields for a member's own session timeout and for the use of HTTP. So both are stored in the
+client id and the client host. Kafka's tools show these fields, and they are still known after a restart.
 """
 
 from kwire.coordinator.decisions import Moment, Result
-from kwire.coordinator.group.consumer.commands import CheckIn, CheckInAnswer
+from kwire.coordinator.group.consumer.commands import WebHeartbeat, WebHeartbeatAnswer
 from kwire.coordinator.group.consumer.group import ConsumerGroup
-from kwire.coordinator.group.consumer.heartbeat import Plan, Who, is_settled
+from kwire.coordinator.group.consumer.heartbeat import Plan, Sender, is_up_to_date
 from kwire.coordinator.group.consumer.members import ConsumerMember
 from kwire.coordinator.group.consumer.web_sessions import web_session_ms
 from kwire.errors import ErrorCode, KafkaError
 
 
 def web_member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
-    """Raises KafkaError, also for members of other protocols: they speak for themselves."""
+    """Return the HTTP member with this id. Raises KafkaError if there is no such member or it does not use HTTP."""
     member = group.member(member_id)
     if web_session_ms(member.subscription) is None:
         raise KafkaError(
@@ -27,24 +28,24 @@ def web_member(group: ConsumerGroup, member_id: str) -> ConsumerMember:
     return member
 
 
-def check_in(group: ConsumerGroup, command: CheckIn, moment: Moment, result: Result) -> None:
-    """Raises KafkaError before anything is decided."""
+def web_heartbeat(group: ConsumerGroup, command: WebHeartbeat, moment: Moment, result: Result) -> None:
+    """Handle a heartbeat of an HTTP member. If this raises KafkaError, `result` is unchanged."""
     member = web_member(group, command.member_id)
-    said, current = member.subscription, member.current
-    who = Who(member.member_id, said, current)
+    subscription, current = member.subscription, member.current
+    sender = Sender(member.member_id, subscription, current)
     is_rebalancing = False
-    if not is_settled(group, who):
-        plan = Plan(group, who, said)
+    if not is_up_to_date(group, sender):
+        plan = Plan(group, sender, subscription)
         plan.search_topics(moment)
         plan.assign(moment)
         current = plan.reconcile(command.owned)
-        if current is not who.current:
-            group.watch_revocation(who.member_id, said, current, moment)
+        if current is not sender.current:
+            group.watch_revocation(sender.member_id, subscription, current, moment)
         result.records += plan.records
         is_rebalancing = not (plan.is_target_current and current.is_reconciled_to(plan.target_epoch))
-    session_ms = web_session_ms(said)
-    group.renew_session(who.member_id, moment, session_ms)
-    answer = CheckInAnswer(
+    session_ms = web_session_ms(subscription)
+    group.renew_session(sender.member_id, moment, session_ms)
+    answer = WebHeartbeatAnswer(
         error=ErrorCode.NONE,
         member_epoch=current.member_epoch,
         assigned={topic_id: sorted(indexes) for topic_id, indexes in current.assigned.items()},

@@ -1,46 +1,46 @@
-"""Offsets that were committed in transactions which have not ended yet.
+"""Pending offsets: offsets that were committed in transactions that have not ended yet.
 
-They lie in the log like any other, and count from where they lie: when their transaction is committed, one that a later
-commit to the same partition has overtaken is dropped, as if it had counted from the beginning. So it makes no
-difference which of two transactions ends first, and a compacted log, which keeps the later one, tells the same.
+The committed offset of a partition comes from its last effective commit record in the log, even if the transaction of
+an earlier record ends later. So when a transaction is committed, its offset is dropped if a later record for the same
+partition has already taken effect. A compacted log, which contains only the later record, gives the same result.
 """
 
 from collections.abc import Iterator, KeysView
 from typing import NamedTuple
 
 from kwire.coordinator.group.commands import CommittedOffset
-from kwire.coordinator.group.topic_use import TopicUse
+from kwire.coordinator.group.offsets.topic_index import TopicIndex
 
 
-class Place(NamedTuple):
+class OffsetKey(NamedTuple):
     group_id: str
     topic: str
     partition: int
 
 
 class PendingOffset:
-    __slots__ = ("committed", "is_overtaken")
+    __slots__ = ("committed", "is_superseded")
 
     def __init__(self, committed: CommittedOffset) -> None:
         self.committed = committed
-        # A commit that lies behind it in the log counts already.
-        self.is_overtaken = False
+        # Whether a later record for the same partition has taken effect.
+        self.is_superseded = False
 
 
-# Of one place, by producer, in the order of the log.
+# The pending offsets of one partition, by producer id, in log order.
 ByProducer = dict[int, PendingOffset]
 
 
 class PendingOffsets:
-    """All of one shard. Changes only when a record is applied."""
+    """The pending offsets of one shard. They change only when a record is applied."""
 
-    __slots__ = ("_by_group", "_places", "_use")
+    __slots__ = ("_by_group", "_keys", "_topic_index")
 
-    def __init__(self, use: TopicUse) -> None:
+    def __init__(self, topic_index: TopicIndex) -> None:
         self._by_group: dict[str, dict[str, dict[int, ByProducer]]] = {}
-        # Where each producer has any, in the order in which it came there.
-        self._places: dict[int, dict[Place, None]] = {}
-        self._use = use
+        # The keys of each producer's pending offsets, in log order.
+        self._keys: dict[int, dict[OffsetKey, None]] = {}
+        self._topic_index = topic_index
 
     def __bool__(self) -> bool:
         return bool(self._by_group)
@@ -58,66 +58,72 @@ class PendingOffsets:
         return self._by_group.get(group_id, {}).keys()
 
     def of_topic(self, group_id: str, topic: str) -> Iterator[tuple[int, list[CommittedOffset]]]:
-        """Each partition, and what is pending for it, the latest last."""
+        """Yield each partition with its pending offsets, in log order."""
         for partition, by_producer in self._by_group.get(group_id, {}).get(topic, {}).items():
             yield partition, [one.committed for one in by_producer.values()]
 
-    def of_producer(self, producer_id: int) -> list[Place]:
-        return list(self._places.get(producer_id, ()))
+    def of_producer(self, producer_id: int) -> list[OffsetKey]:
+        return list(self._keys.get(producer_id, ()))
 
     def producer_ids(self) -> list[int]:
-        return list(self._places)
+        return list(self._keys)
 
-    def put(self, producer_id: int, place: Place, committed: CommittedOffset) -> None:
-        self._take(producer_id, place)
-        topics = self._by_group.setdefault(place.group_id, {})
-        by_producer = topics.setdefault(place.topic, {}).setdefault(place.partition, {})
+    def put(self, producer_id: int, key: OffsetKey, committed: CommittedOffset) -> None:
+        self._remove(producer_id, key)
+        topics = self._by_group.setdefault(key.group_id, {})
+        by_producer = topics.setdefault(key.topic, {}).setdefault(key.partition, {})
         by_producer[producer_id] = PendingOffset(committed)
-        self._places.setdefault(producer_id, {})[place] = None
-        self._use.add(place.topic, place.group_id, committed.topic_id)
+        self._keys.setdefault(producer_id, {})[key] = None
+        self._topic_index.add(key.topic, key.group_id, committed.topic_id)
 
-    def overtake(self, group_id: str, topic: str, partition: int) -> None:
-        """Something was committed behind all that is pending here. It stays pending, but will not count."""
+    def supersede(self, group_id: str, topic: str, partition: int) -> None:
+        """Mark the pending offsets of a partition as superseded, because a later record has taken effect.
+
+        They will be dropped when their transactions end.
+        """
         for one in self._at(group_id, topic, partition).values():
-            one.is_overtaken = True
+            one.is_superseded = True
 
     def drop(self, group_id: str, topic: str, partition: int) -> None:
-        """What was committed here has been deleted, and so is what would have been."""
-        place = Place(group_id, topic, partition)
-        for producer_id in list(self._at(*place)):
-            self._take(producer_id, place)
+        """Remove the pending offsets of a partition, because its committed offset was deleted."""
+        key = OffsetKey(group_id, topic, partition)
+        for producer_id in list(self._at(*key)):
+            self._remove(producer_id, key)
 
-    def end(self, producer_id: int, is_commit: bool) -> list[tuple[Place, CommittedOffset]]:
-        """The transaction is over: what counts of it, if it was committed."""
-        counting = []
-        for place in self.of_producer(producer_id):
+    def end(self, producer_id: int, is_commit: bool) -> list[tuple[OffsetKey, CommittedOffset]]:
+        """Remove a producer's pending offsets, because its transaction has ended. Returns those that take effect.
+
+        After an abort, no offset takes effect.
+        """
+        effective = []
+        for key in self.of_producer(producer_id):
             if is_commit:
-                by_producer = self._at(*place)
+                by_producer = self._at(*key)
                 ended = by_producer[producer_id]
-                if not ended.is_overtaken:
-                    counting.append((place, ended.committed))
+                if not ended.is_superseded:
+                    effective.append((key, ended.committed))
                     for other_id, other in by_producer.items():
                         if other_id == producer_id:
                             break
-                        other.is_overtaken = True
-            self._take(producer_id, place)
-        return counting
+                        other.is_superseded = True
+            self._remove(producer_id, key)
+        return effective
 
     def _at(self, group_id: str, topic: str, partition: int) -> ByProducer:
         return self._by_group.get(group_id, {}).get(topic, {}).get(partition, {})
 
-    def _take(self, producer_id: int, place: Place) -> None:
-        """Forget what the producer has pending here, if anything, and all that is empty without it."""
-        group_id, topic, partition = place
-        by_producer = self._at(*place)
+    def _remove(self, producer_id: int, key: OffsetKey) -> None:
+        """Remove the producer's pending offset, if there is one, and the containers that become empty."""
+        group_id, topic, partition = key
+        by_producer = self._at(*key)
         taken = by_producer.pop(producer_id, None)
         if taken is None:
             return
-        self._use.remove(topic, group_id, taken.committed.topic_id)
-        places = self._places[producer_id]
-        del places[place]
-        if not places:
-            del self._places[producer_id]
+        self._topic_index.remove(topic, group_id, taken.committed.topic_id)
+        keys = self._keys[producer_id]
+        del keys[key]
+        if not keys:
+            del self._keys[producer_id]
         if not by_producer:
             topics = self._by_group[group_id]
             del topics[topic][partition]

@@ -1,4 +1,4 @@
-"""Which topics the offsets of a shard are of, so that the end of a topic is no reason to look at every group."""
+"""Index of the topics that have offsets in a shard. It finds the groups of a topic without a scan of all groups."""
 
 from collections.abc import Hashable
 from typing import TypeVar
@@ -6,10 +6,11 @@ from typing import TypeVar
 K = TypeVar("K", bound=Hashable)
 
 
-class TopicUse:
-    """Counts offsets, committed or pending, by topic: those of each group, and those of each topic id.
+class TopicIndex:
+    """Counts the committed and pending offsets of each topic name, by group and by topic id.
 
-    A name may have belonged to several topics, and offsets committed for each of them may be there at once.
+    When a topic is deleted and created again, offsets with the old topic id and with the new one may exist at the same
+    time.
     """
 
     __slots__ = ("_groups", "_ids")
@@ -37,11 +38,11 @@ class TopicUse:
         ids[topic_id] = ids.get(topic_id, 0) + 1
 
     def remove(self, topic: str, group_id: str, topic_id: bytes) -> None:
-        _take_one(self._groups, topic, group_id)
-        _take_one(self._ids, topic, topic_id)
+        _decrement(self._groups, topic, group_id)
+        _decrement(self._ids, topic, topic_id)
 
 
-def _take_one(counts_by_topic: dict[str, dict[K, int]], topic: str, key: K) -> None:
+def _decrement(counts_by_topic: dict[str, dict[K, int]], topic: str, key: K) -> None:
     counts = counts_by_topic[topic]
     counts[key] -= 1
     if not counts[key]:

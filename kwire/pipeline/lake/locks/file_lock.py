@@ -1,7 +1,8 @@
-"""Locks on files, held by the Java process: it is the one that commits, and it may outlive a Python process that was
-killed by a moment in which it still can. The kernel frees a lock when its process ends, however it ends.
+"""File locks held by the Java process of Spark.
 
-File locks are known to this machine only.
+The Java process holds the locks because it makes the commits, and because it may run for some seconds after the Python
+process was killed. The kernel releases a lock when the process that holds it ends. File locks work only between
+processes of one machine.
 """
 
 import threading
@@ -19,27 +20,30 @@ if TYPE_CHECKING:
 DELAY_S_MAX = 0.5
 FILE_SCHEME = "file://"
 
-# What this process holds. The kernel does not say: a process may lock a file again, and loses the lock when it closes
-# the file once.
+# The locks of this process. They are tracked here because the kernel allows a process to lock a file twice, and then
+# releases the lock as soon as the process closes the file once.
 _held: set[Path] = set()
 _registry = threading.Lock()
 
 
 class TableInUse(ValueError):
-    """Another job is at work on the table."""
+    """Another job is using the table."""
 
 
 def local_path(uri: str) -> Path | None:
-    """The place of a file: URI on this machine; None for every other file system."""
+    """Return the path of a file: URI, or None if the URI belongs to another file system."""
     return Path(uri.removeprefix(FILE_SCHEME)) if uri.startswith(FILE_SCHEME) else None
 
 
 @contextmanager
 def java_lock(spark: "SparkSession", path: Path, wait_s: float) -> Iterator[None]:
-    """Hold the lock of this file; TableInUse if somebody else keeps it for so long, or this process has it already."""
+    """Hold the lock of this file in this block, after a wait of at most `wait_s`.
+
+    Raises TableInUse if another process does not release the lock in this time, or if this process already holds it.
+    """
     with _registry:
         if path in _held:
-            raise TableInUse(f"this process holds {path} already")
+            raise TableInUse(f"{path} is already locked by this process")
         _held.add(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -56,10 +60,10 @@ def java_lock(spark: "SparkSession", path: Path, wait_s: float) -> Iterator[None
 
 
 def _lock(channel: Any, path: Path, wait_s: float) -> None:
-    # Nobody tells when a file lock is free: it has to be tried.
+    # The kernel does not notify processes when a file lock is released, so the lock is polled.
     backoff, deadline = Backoff(delay_s_max=DELAY_S_MAX), time.monotonic() + wait_s
     while channel.tryLock() is None:
         delay_s = backoff.next_delay_s()
         if time.monotonic() + delay_s > deadline:
-            raise TableInUse(f"another job holds {path}")
+            raise TableInUse(f"{path} is locked by another job: wait for it to end, or stop it")
         time.sleep(delay_s)

@@ -1,25 +1,26 @@
-"""One writer for each table: two drivers at once would both find that a batch is not there yet.
+"""A lock for the writer of a table. Without it, two concurrent drivers could write the same batch twice.
 
-Where the warehouse is on another file system than this machine's, it is up to whoever starts the job to start it once.
+The lock works only for a warehouse on this machine. On other file systems, the operator must ensure that only one job
+writes to a table.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from kwire.pipeline.lake.file_lock import TableInUse as TableInUse
-from kwire.pipeline.lake.file_lock import java_lock, local_path
+from kwire.pipeline.lake.locks.file_lock import TableInUse as TableInUse
+from kwire.pipeline.lake.locks.file_lock import java_lock, local_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# A Java process whose Python process was killed ends within seconds.
+# The maximum wait for the lock. If a Python process was killed, its Java process still holds the lock for some seconds.
 WAIT_S = 60.0
 
 
 @contextmanager
 def sole_writer(spark: "SparkSession", uri: str) -> Iterator[None]:
-    """Be the one who writes what this URI stands for; TableInUse if another process is. The lock stands beside it."""
+    """Hold the writer lock of this URI, which is a file next to it. Raises TableInUse if another process holds it."""
     path = local_path(uri)
     if path is None:
         yield

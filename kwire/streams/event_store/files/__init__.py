@@ -1,1 +1,1 @@
-"""Events as files, one each, for people who want to look at them with ordinary tools; the log stays the truth."""
+"""Event files: a copy of each event as a JSON file, to be read with ordinary tools. The log remains authoritative."""

@@ -1,10 +1,10 @@
-"""An event as JSON tells it, decoded in one go; the payload stays the bytes it is."""
+"""A decoder for an event in JSON. The payload is not decoded."""
 
 import msgspec
 
 
-class ToldEvent(msgspec.Struct):
-    """What its file says, or a page of events. Fields of other names are passed over."""
+class EventJson(msgspec.Struct):
+    """The JSON form of an event in a file or in a page of events. Unknown fields are ignored."""
 
     id: str
     timestamp: str
@@ -15,4 +15,4 @@ class ToldEvent(msgspec.Struct):
 
 
 DecodeError = msgspec.MsgspecError
-decode = msgspec.json.Decoder(ToldEvent).decode
+decode = msgspec.json.Decoder(EventJson).decode

@@ -1,11 +1,12 @@
-"""Where the file of an event is and what it says. Pure: nothing here touches a disk.
+"""Paths and contents of event files. The functions of this module do not access a disk.
 
     data/<topic>/<date>/<group>/<topic>-<sequence>.json
-    data/<topic>/<date>/<group>.ndjson.gz       a group that was packed, one event per line
+    data/<topic>/<date>/<group>.ndjson.gz       a packed group, one event per line
     config/<topic>.json
-    .kwire/                                     whose folder it is, and how far each topic has got
+    .kwire/                                     the owner of the directory, and the position of each topic
 
-A group is a thousand numbers of the topic's sequence, whatever the date; the date is that of the event, in UTC.
+A group has the events with a thousand consecutive numbers. These may have different dates, so a group may have several
+folders. The date of an event is the date of its timestamp in UTC.
 """
 
 import json
@@ -15,9 +16,9 @@ from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kwire.broker.events.json_text import checked_json
-from kwire.broker.store.event_ids import EventId
 from kwire.errors import InvalidEvent
+from kwire.streams.event_store.event_ids import EventId
+from kwire.streams.events.json_text import checked_json
 
 DATA = "data"
 CONFIG = "config"
@@ -27,13 +28,13 @@ OWNER = f"{OWN}/owner.json"
 LOCK = f"{OWN}/lock"
 
 GROUP_EVENTS = 1000
-# A file's name may have 255 bytes: the topic, a dash, up to 19 digits and what it ends with.
+# A file name may have at most 255 bytes. It consists of the topic, a dash, up to 19 digits and the suffix.
 TOPIC_LENGTH_MAX = 255 - 1 - 19 - len(".json")
 PACKED_END = ".ndjson.gz"
-# Of files that are being written; no topic, date or group can be called so.
+# Suffix of the temporary names of files and folders that are being written. No final name of them has this suffix.
 UNFINISHED_END = ".new"
-# Between the name of a topic that is gone and its id: no topic has it in its name.
-GONE_MARK = "~"
+# Separates the name of a deleted topic from its id. Topic names cannot contain this character.
+DELETED_SEPARATOR = "~"
 
 ID_SHOWN_MAX = 300
 
@@ -44,9 +45,10 @@ _GROUP = re.compile(r"\d{4,16}", re.ASCII)
 
 
 class FileEvent(NamedTuple):
-    """An event as its file says it. `timestamp` is in UTC, ISO 8601; `payload` is JSON without line breaks.
+    """The content of an event file.
 
-    `key` is what Kafka clients see as the key of the record.
+    `sequence` is the number of the event in its topic, from 1. `timestamp` is in UTC and has the format ISO 8601.
+    `payload` is JSON without line breaks. `key` is the key of the Kafka record.
     """
 
     sequence: int
@@ -58,7 +60,7 @@ class FileEvent(NamedTuple):
 
 
 class NotAnEventFile(ValueError):
-    """What the file holds is no event, or not the one that belongs there."""
+    """The content of a file is not a valid event, or not the event that its path names."""
 
 
 def event_id(topic: str, sequence: int) -> str:
@@ -66,7 +68,7 @@ def event_id(topic: str, sequence: int) -> str:
 
 
 def group_of(sequence: int) -> str:
-    """Event 1000 is the last of 0000, event 1001 the first of 0001."""
+    """Return the group of an event. Event 1000 is the last of group 0000, event 1001 is the first of group 0001."""
     return f"{(sequence - 1) // GROUP_EVENTS:04d}"
 
 
@@ -94,9 +96,9 @@ def position_path(topic: str) -> str:
     return f"{POSITIONS}/{topic}.json"
 
 
-def gone_name(topic: str, topic_id: str) -> str:
-    """What the folder of a topic is called from its deletion until it is empty."""
-    return f"{topic}{GONE_MARK}{topic_id[:8]}"
+def deleted_name(topic: str, topic_id: str) -> str:
+    """Return the name that the folder of a deleted topic has until all its files are removed."""
+    return f"{topic}{DELETED_SEPARATOR}{topic_id[:8]}"
 
 
 def is_date(name: str) -> bool:
@@ -104,12 +106,12 @@ def is_date(name: str) -> bool:
 
 
 def is_group(name: str) -> bool:
-    """Whether it is the name that `group_of` gives to some events."""
+    """Whether `name` has the form that `group_of` returns."""
     return _GROUP.fullmatch(name) is not None and name == f"{int(name):04d}"
 
 
 def sequence_in(topic: str, file_name: str) -> int | None:
-    """The number of the event that a file of this name holds; None if it is no event's name."""
+    """Return the event number in a file name; None if an event file of this topic cannot have this name."""
     stem, end = os.path.splitext(file_name)
     if end != ".json":
         return None
@@ -121,10 +123,10 @@ def sequence_in(topic: str, file_name: str) -> int | None:
 
 
 def event_text(topic: str, event: FileEvent) -> bytes:
-    """One line, so that what `grep` finds is an event. Metadata and key are there if it has any."""
+    """Encode an event as one line, so that `grep` prints whole events. Metadata and key are omitted if absent."""
     metadata = b',"metadata":' + _text(dict(event.metadata)) if event.metadata else b""
     key = b',"key":' + _text(_shown_key(event.key)) if event.key is not None else b""
-    # Names of topics and times have nothing that JSON would write otherwise.
+    # Topic names and timestamps contain no characters that JSON would escape.
     return b'{"id":"%b-%d","timestamp":"%b","type":%b,"payload":%b%b%b}\n' % (
         topic.encode(),
         event.sequence,
@@ -137,54 +139,60 @@ def event_text(topic: str, event: FileEvent) -> bytes:
 
 
 def schemas_text(schemas: Sequence[Any]) -> bytes:
-    """The part of `config_text` that seldom changes, and may be long."""
+    """Return the part of `config_text` that rarely changes and may be long."""
     text = json.dumps({"schemas": list(schemas)}, ensure_ascii=False, indent=2)
     return text.removeprefix("{\n").encode(errors="backslashreplace") + b"\n"
 
 
 def config_text(topic: str, sequence: int, schemas: bytes) -> bytes:
-    """`sequence` is the number of the last event, 0 if there is none: the next one gets one more."""
+    """Return the content of a topic's configuration file.
+
+    `sequence` is the number of the last event; 0 if there is none. `schemas` is the result of `schemas_text`.
+    """
     return b'{\n  "name": %b,\n  "sequence": %d,\n%b' % (_text(topic), sequence, schemas)
 
 
 def parse_config(topic: str, raw: bytes) -> tuple[int, list[Any]]:
-    """Sequence and schemas of a topic; raises NotAnEventFile."""
+    """Parse a configuration file and return the topic's sequence and schemas; raises NotAnEventFile."""
     try:
         facts = json.loads(raw)
         sequence, schemas = facts["sequence"], facts["schemas"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise NotAnEventFile(f"it is no configuration of a topic: {error!r}") from None
+        raise NotAnEventFile(f"the file is not a topic configuration: {error!r}") from None
     if facts.get("name") != topic or type(sequence) is not int or not isinstance(schemas, list):
-        raise NotAnEventFile("it is no configuration of this topic")
+        raise NotAnEventFile("the file is not the configuration of this topic")
     return sequence, schemas
 
 
 def parse_event(topic: str, raw: bytes) -> FileEvent:
-    """What a file or a line of a packed group says; raises NotAnEventFile."""
-    # Taken when events are read back, which the server never does.
-    from kwire.broker.store.files.told_event import DecodeError, decode
+    """Parse an event file or a line of a packed group; raises NotAnEventFile."""
+    # Imported here, because the server itself never reads event files.
+    from kwire.streams.event_store.files.event_json import DecodeError, decode
 
     try:
-        told = decode(raw)
-        payload = bytes(told.payload)
+        decoded = decode(raw)
+        payload = bytes(decoded.payload)
         tight = checked_json(payload)
-        key = None if told.key is None else _key_of(told.key)
-        found = EventId.parse(told.id)
+        key = None if decoded.key is None else _key_of(decoded.key)
+        found = EventId.parse(decoded.id)
     except (DecodeError, InvalidEvent, ValueError, RecursionError) as error:
         raise NotAnEventFile(str(error)) from None
     if b"\n" in payload or b"\r" in payload:
         payload = tight
     if found.topic != topic:
-        raise NotAnEventFile(f"it says it is {told.id[:ID_SHOWN_MAX]}")
-    return checked(FileEvent(found.offset + 1, told.timestamp, told.type, payload, told.metadata, key))
+        raise NotAnEventFile(f"the event's id is {decoded.id[:ID_SHOWN_MAX]}, which is of another topic")
+    return checked(FileEvent(found.offset + 1, decoded.timestamp, decoded.type, payload, decoded.metadata, key))
 
 
 def checked(event: FileEvent) -> FileEvent:
-    """The same; raises NotAnEventFile if it has no place: what comes from elsewhere must not choose any path."""
+    """Return the event; raises NotAnEventFile if its timestamp or number is invalid.
+
+    The path of a file is derived from these fields, so they must not have arbitrary values.
+    """
     if not _TIMESTAMP.fullmatch(event.timestamp):
-        raise NotAnEventFile(f"{event.timestamp[:100]!r} is no time in UTC")
+        raise NotAnEventFile(f"the timestamp {event.timestamp[:100]!r} is not an ISO 8601 time in UTC")
     if event.sequence < 1:
-        raise NotAnEventFile(f"{event.sequence} is no number of an event: they begin with 1")
+        raise NotAnEventFile(f"the event number is {event.sequence}, but numbers start at 1")
     return event
 
 
@@ -201,7 +209,7 @@ def _key_of(shown: object) -> bytes:
             return shown.encode()
         case {"base64": str(text)}:
             return b64decode(text, validate=True)
-    raise ValueError("its key is neither a text nor bytes in base64")
+    raise ValueError("the key is neither a string nor an object with base64")
 
 
 def _text(value: object) -> bytes:

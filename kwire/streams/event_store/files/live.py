@@ -1,19 +1,22 @@
-"""The live files of a server, with the process that writes them."""
+"""The live event files of a server, together with the process that writes them."""
 
 from collections.abc import Sequence
 from typing import Any, Self
 
-from kwire.broker.catalogue import SCHEMAS_PREFIX
-from kwire.broker.store.event_topics import EventTopics
-from kwire.broker.store.files.sink import EventFiles
-from kwire.broker.topics import Topics
-from kwire.broker.worker_process import WorkerProcess
+from kwire.broker.topics.catalogue import SCHEMAS_PREFIX
+from kwire.broker.topics.topics import Topics
+from kwire.concurrency.worker_process import WorkerProcess
 from kwire.metastore import MetaStore
-from storage.files import Files
+from kwire.streams.event_store.event_topics import EventTopics
+from kwire.streams.event_store.files.sink import EventFiles
+from storage.disk.files import Files
 
 
 class LiveFiles:
-    """Made by `open`, ended by `close`; before that no more events may come, for all to have files."""
+    """The live event files and their worker process. `open` starts both, and `close` ends both.
+
+    Events that are published after `close` was called may have no files until the next start.
+    """
 
     def __init__(self, sink: EventFiles, worker: WorkerProcess, event_topics: EventTopics) -> None:
         self.sink = sink
@@ -29,7 +32,7 @@ class LiveFiles:
         metastore: MetaStore,
         event_topics: EventTopics,
     ) -> Self:
-        """Raises WrongOwner if the directory is another server's, OSError if it cannot be used."""
+        """Start writing. Raises WrongOwner if the directory has another owner, OSError if it cannot be used."""
         worker = WorkerProcess()
 
         def schemas_of(topic_id: bytes) -> Sequence[Any]:

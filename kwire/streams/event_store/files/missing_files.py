@@ -1,35 +1,38 @@
-"""Which files of a topic are not there though they should be: somebody removed them, or a folder of them."""
+"""Finds event files that should exist but do not, because files or folders were removed."""
 
 from typing import NamedTuple
 
-from kwire.broker.store.files.layout import GROUP_EVENTS, PACKED_END, FileEvent, sequence_in
-from kwire.broker.store.files.reading import names_in, packed_events, places_of_groups
-from storage.files import Files
+from kwire.streams.event_store.files.layout import GROUP_EVENTS, PACKED_END, FileEvent, sequence_in
+from kwire.streams.event_store.files.reader import group_sources, names_in, packed_events
+from storage.disk.files import Files
 
-# Looked for at one start; what is behind them is found by the next one.
+# The maximum number of missing ranges that are looked for after a start. Further ranges are found after the next start.
 RANGES_MAX = 1000
 
 
 class Missing(NamedTuple):
-    """Events from one number to another, both included."""
+    """A range of event numbers, both ends included."""
 
     first: int
     last: int
 
 
 def missing_events(files: Files, root: str, topic: str, first: int, last: int) -> list[Missing]:
-    """Of the events from `first` to `last` those without a file, in order. Only names are looked at."""
-    places = places_of_groups(files, root, topic)
+    """Return the ranges of events from `first` to `last` that have no file, in order.
+
+    The files of single events are not opened; packed files may be.
+    """
+    sources = group_sources(files, root, topic)
     found: list[Missing] = []
     next_number = first
     while next_number <= last and len(found) < RANGES_MAX:
         group = (next_number - 1) // GROUP_EVENTS
         group_last = min(last, (group + 1) * GROUP_EVENTS)
-        here = places.get(group)
+        here = sources.get(group)
         if here is None:
-            # All up to the next group that has anything.
-            behind = min((number for number in places if number > group), default=None)
-            group_last = last if behind is None else min(last, behind * GROUP_EVENTS)
+            # All events up to the next group that exists are missing.
+            next_group = min((number for number in sources if number > group), default=None)
+            group_last = last if next_group is None else min(last, next_group * GROUP_EVENTS)
             missing = [Missing(next_number, group_last)]
         else:
             missing = _gaps(_numbers(files, root, topic, here, next_number, group_last), next_number, group_last)
@@ -42,18 +45,18 @@ def missing_events(files: Files, root: str, topic: str, first: int, last: int) -
     return found
 
 
-def _numbers(files: Files, root: str, topic: str, places: list[str], first: int, last: int) -> set[int]:
-    loose = [place for place in places if not place.endswith(PACKED_END)]
+def _numbers(files: Files, root: str, topic: str, sources: list[str], first: int, last: int) -> set[int]:
+    loose = [source for source in sources if not source.endswith(PACKED_END)]
     numbers = {
         number
-        for place in loose
-        for name in names_in(files, f"{root}/{place}")
+        for source in loose
+        for name in names_in(files, f"{root}/{source}")
         if (number := sequence_in(topic, name)) is not None and first <= number <= last
     }
     if len(numbers) <= last - first:
-        for place in places:
-            if place.endswith(PACKED_END):
-                unpacked = packed_events(files, root, topic, place)
+        for source in sources:
+            if source.endswith(PACKED_END):
+                unpacked = packed_events(files, root, topic, source)
                 numbers |= {one.sequence for one in unpacked if isinstance(one, FileEvent)}
     return numbers
 

@@ -1,7 +1,7 @@
-"""Packing old events: the thousand files of a group become one compressed file in their folder's place.
+"""Packing of old event files: the thousand files of a group are replaced by one compressed file.
 
-Only groups that are complete: nothing is ever written to them again. The packed file is durable before the others go,
-so a crash leaves some events in both, which is the same; packing again finishes it.
+Only complete groups are packed, because no events are added to them. The packed file is durable before the single files
+are removed, so after a crash, events may be in both. If the group is packed again, the removal is completed.
 """
 
 import os
@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from kwire.broker.store.files.layout import (
+from kwire.streams.event_store.files.layout import (
     DATA,
     PACKED_END,
     UNFINISHED_END,
@@ -20,15 +20,15 @@ from kwire.broker.store.files.layout import (
     is_group,
     sequence_in,
 )
-from kwire.broker.store.files.reading import Problem, group_events
-from kwire.broker.store.files.writing import read_position
-from storage.files import Files
+from kwire.streams.event_store.files.reader import Problem, group_events
+from kwire.streams.event_store.files.writer import read_position
+from storage.disk.files import Files
 
 LEVEL = 6
 
 
 class Packed(NamedTuple):
-    """A group that was packed: how many files went, and what its events take now."""
+    """A packed group. `file_count` is the number of removed files, `size_bytes` the size of the packed file."""
 
     path: str
     file_count: int
@@ -36,7 +36,7 @@ class Packed(NamedTuple):
 
 
 def groups_to_pack(files: Files, root: str, topic: str, before_date: str) -> list[str]:
-    """The folders, below `root`, of complete groups of days before this one."""
+    """Return the folders, relative to `root`, of complete groups with dates before `before_date`."""
     position = read_position(files, root, topic)
     if position is None:
         return []
@@ -52,7 +52,7 @@ def groups_to_pack(files: Files, root: str, topic: str, before_date: str) -> lis
 
 
 def pack_group(files: Files, root: str, topic: str, folder: str) -> Packed | Problem:
-    """Pack one of them; if something in it is no event, nothing is done."""
+    """Pack one group. If a file in it is not a valid event, nothing is changed and the problem is returned."""
     path = folder + PACKED_END
     unfinished = os.path.join(root, os.path.dirname(folder), f".{os.path.basename(path)}{UNFINISHED_END}")
     fd = files.create(unfinished)
@@ -75,22 +75,22 @@ def pack_group(files: Files, root: str, topic: str, folder: str) -> Packed | Pro
 
 
 def _pack_into(files: Files, fd: int, topic: str, events: Iterable[FileEvent | Problem]) -> int | Problem:
-    """How many bytes it takes."""
-    squeeze, size_bytes = zlib.compressobj(LEVEL, wbits=31), 0
+    """Write the compressed events. Returns the compressed size, or the first problem."""
+    compressor, size_bytes = zlib.compressobj(LEVEL, wbits=31), 0
     for one in events:
         if isinstance(one, Problem):
             return one
-        data = squeeze.compress(event_text(topic, one))
+        data = compressor.compress(event_text(topic, one))
         files.write_all(fd, data, size_bytes)
         size_bytes += len(data)
-    data = squeeze.flush()
+    data = compressor.flush()
     files.write_all(fd, data, size_bytes)
     return size_bytes + len(data)
 
 
 def _loose_names(files: Files, root: str, topic: str, folder: str) -> Iterator[str]:
     for name in files.listdir(os.path.join(root, folder)):
-        # What a crash left unfinished in a complete group was written again since then.
+        # Temporary files that a crash left are not needed: in a complete group, all events have their final files.
         if sequence_in(topic, name) is not None or name.startswith("."):
             yield name
 

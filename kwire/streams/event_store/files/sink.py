@@ -1,8 +1,9 @@
-"""The live files: a cursor on each topic of the event store, woken when it grows, that has its events written.
+"""Live event files: the events of all event topics are read with a cursor per topic and written to files.
 
-What is new of all topics goes into a round; one round at a time is written, beside the server, and what comes meanwhile
-is in the next. A topic's position is durable with its files, so after a kill the cursor goes on where the files end.
-Topics are followed by their ids: the files of one that was deleted go, and one made anew under its name begins anew.
+New events of all topics are collected into a round. Another process writes one round at a time. Events that arrive
+meanwhile are written in the next round. The position of a topic is stored after its files, so after a kill the cursor
+continues where the files end. Topics are identified by their ids. The files of a deleted topic are removed, and a topic
+that is created again under the same name is written from its beginning.
 """
 
 import asyncio
@@ -14,55 +15,55 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
-from kwire.broker.catalogue import EVENTS_CONFIG, TopicFacts
-from kwire.broker.events.event import Event, time_text
-from kwire.broker.events.reading import PORTION_BYTES, PORTION_EVENTS, EventReader
-from kwire.broker.store.files.layout import TOPIC_LENGTH_MAX, FileEvent, config_text, position_path, schemas_text
-from kwire.broker.store.files.missing import Missing, missing_events
-from kwire.broker.store.files.writing import (
-    FolderTaken,
-    Portions,
+from kwire.broker.topics.catalogue import EVENTS_CONFIG, TopicFacts
+from kwire.broker.topics.topics import Topic, Topics
+from kwire.concurrency.worker_process import WorkerDied
+from kwire.errors import KafkaError, OffsetOutOfRange
+from kwire.streams.event_store.files.layout import TOPIC_LENGTH_MAX, FileEvent, config_text, position_path, schemas_text
+from kwire.streams.event_store.files.missing_files import Missing, missing_events
+from kwire.streams.event_store.files.writer import (
+    FolderConflict,
+    PickledEvents,
     Position,
     TopicPart,
-    alone,
     begin_topic,
-    open_root_alone,
+    open_root_locked,
     remove_some,
     remove_topic,
+    with_lock,
     write_round,
 )
-from kwire.broker.topics import Topic, Topics
-from kwire.broker.worker_process import WorkerDied
-from kwire.errors import KafkaError, OffsetOutOfRange
+from kwire.streams.events.event import Event, time_text
+from kwire.streams.events.reading import BYTES_PER_READ, EVENTS_PER_READ, EventReader
 from kwire.streams.log import NotReady, StreamLog, Unreadable
+from storage.disk.files import Files
 from storage.errors import StorageError
-from storage.files import Files
 
 log = logging.getLogger("kwire.broker")
 
-# What goes into one round; a portion more at most.
+# Limits of a round. The last batch of events that is added may exceed them.
 ROUND_EVENTS = 10_000
 ROUND_BYTES = 8 * 1024 * 1024
-# Topics of which only the description is looked at, and written if it has changed.
+# Configuration files that are compared in one round. A file is written if its content has changed.
 ROUND_CONFIGS = 200
-# So often somebody looks for new topics.
-LOOK_SECONDS = 0.5
+# Interval between checks for new topics.
+TOPICS_CHECK_SECONDS = 0.5
 NAMES_PER_TURN = 500
-# After a failure; doubled each time.
+# Pause after a failure. It is doubled after each further failure, up to the maximum.
 RETRY_SECONDS = 0.5
 RETRY_SECONDS_MAX = 30.0
-# At the stop: how long what is left is worked on.
+# Longest time for which `close` continues to write the remaining events.
 CLOSE_SECONDS = 10.0
-REFUSALS_TOLD_MAX = 1000
+REFUSALS_LOGGED_MAX = 1000
 
-# Runs a function of a module, with these arguments, where it holds up nobody: `WorkerProcess.run`.
+# Runs a module-level function in another process (`WorkerProcess.run`).
 Run = Callable[..., Awaitable[Any]]
-# The schemas of the topic with this id, as they were registered; none if it is gone.
+# Returns the registered schemas of the topic with this id; an empty sequence if the topic is deleted.
 SchemasOf = Callable[[bytes], Sequence[Any]]
 
 
 class _Cursor:
-    """One topic. `next_offset` is where its files end, the reader may be ahead of it."""
+    """The cursor on one topic. Its files end before `next_offset`. `reader` may be ahead of `next_offset`."""
 
     __slots__ = ("config", "log", "next_offset", "reader", "schemas_text", "topic", "topic_id")
 
@@ -72,7 +73,7 @@ class _Cursor:
         self.log = topic.stream()
         self.next_offset = next_offset
         self.reader = EventReader(self.log, next_offset)
-        # Of the file that describes it: what it was made of, None before it was looked at in this run.
+        # The sequence and the schemas in the configuration file, as this process last compared or wrote them.
         self.config: tuple[int, bytes] | None = None
         self.schemas_text = b""
 
@@ -80,15 +81,17 @@ class _Cursor:
     def name(self) -> str:
         return self.topic.name
 
-    def go_back(self) -> None:
+    def rewind(self) -> None:
+        """Read again from where the files end."""
         self.reader = EventReader(self.log, self.next_offset)
 
 
 class EventFiles:
-    """Used from the event loop.
+    """The live event files of a server. Use it only in the event loop's thread.
 
-    `written_count` counts events, `skipped_count` those that could not be read, `failure_count` what is tried again
-    because of it. `refused_count` is how many topics get no files at present.
+    `written_count` is the number of events written, `skipped_count` the number of events that could not be read, and
+    `failure_count` the number of failed attempts, which are retried. `refused_count` is the number of topics that have
+    no cursor at present.
     """
 
     def __init__(
@@ -100,35 +103,35 @@ class EventFiles:
         files: Files,
         run: Run,
     ) -> None:
-        """`owner` names this server for ever: a directory belongs to one."""
+        """`owner` is the permanent id of this server. Each directory belongs to one owner."""
         self.directory = directory
         self.written_count = 0
         self.skipped_count = 0
         self.failure_count = 0
         self.refused_count = 0
-        # The time of the oldest event that is known to wait for its file.
+        # The timestamp of the oldest event in the current round; None if no events wait.
         self.oldest_waiting_ms: int | None = None
         self._owner = owner
         self._topics = topics
         self._schemas_of = schemas_of
         self._files = files
         self._run = run
-        # By name, as the directory has them; of topics that have no cursor yet.
+        # The positions stored in the directory, by topic name. Topics without a cursor are included.
         self._positions: dict[str, Position | None] = {}
         self._cursors: dict[str, _Cursor] = {}
         self._by_log: dict[StreamLog, _Cursor] = {}
         self._dirty: dict[_Cursor, None] = {}
-        # Those whose descriptions are looked at next; and who could not be read, for a while.
-        self._unlooked: dict[_Cursor, None] = {}
+        # Cursors whose configuration files have to be compared, and cursors that cannot be read at present.
+        self._configs_to_check: dict[_Cursor, None] = {}
         self._stalled: dict[_Cursor, None] = {}
-        # Those whose files are being written.
+        # Cursors whose files are being written.
         self._in_round: dict[_Cursor, None] = {}
-        # Those of an earlier run whose files have not been counted yet; and what was found to be missing.
-        self._uncounted: dict[_Cursor, None] = {}
+        # Cursors whose existing files have not been checked yet, and the ranges of events whose files are missing.
+        self._unverified: dict[_Cursor, None] = {}
         self._missing: deque[tuple[_Cursor, Missing]] = deque()
         self._refused: dict[str, bytes] = {}
         self._known_revision = -1
-        # When those that were refused are tried again.
+        # The time at which refused topics are tried again.
         self._refused_until = 0.0
         self._has_leftovers = True
         self._wake = asyncio.Event()
@@ -137,18 +140,18 @@ class EventFiles:
         self._idle: list[asyncio.Future[None]] = []
 
     @property
-    def behind_count(self) -> int:
-        """How many events wait for their files."""
+    def pending_count(self) -> int:
+        """The number of events that wait for their files."""
         waiting = self._dirty | self._stalled | self._in_round
         return sum(max(0, one.log.committed_end - one.next_offset) for one in waiting)
 
     async def open(self) -> None:
-        """Begin. Raises WrongOwner if the directory is not this server's, OSError if it cannot be used."""
-        self._positions = await self._run(open_root_alone, self._files, self.directory, self._owner)
+        """Start writing. Raises WrongOwner if the directory has another owner, OSError if it cannot be used."""
+        self._positions = await self._run(open_root_locked, self._files, self.directory, self._owner)
         self._task = asyncio.ensure_future(self._work())
 
     async def close(self) -> None:
-        """Write what is left, if that does not take long; the next start goes on with the rest."""
+        """Write the remaining events, for at most CLOSE_SECONDS. The next start continues where the files end."""
         if self._task is None:
             return
         self._ending.set()
@@ -159,22 +162,22 @@ class EventFiles:
             with suppress(asyncio.CancelledError):
                 await self._task
         for cursor in self._cursors.values():
-            cursor.log.unwatch(self._rose)
+            cursor.log.unwatch(self._on_new_events)
 
     async def caught_up(self) -> None:
-        """Wait until everything that can be read now has its files, and what is gone has none."""
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._idle.append(told)
+        """Wait until all events that can be read now have files, and files of deleted topics are removed."""
+        idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._idle.append(idle)
         self._known_revision = -1
         self._wake.set()
-        await told
+        await idle
 
     def schemas_changed(self, topic_id: bytes) -> None:
-        """Its description is to be written anew."""
+        """Schedule a new configuration file for a topic."""
         topic = self._topics.get_by_id(topic_id)
         cursor = self._cursors.get(topic.name) if topic is not None else None
         if cursor is not None and cursor.topic_id == topic_id:
-            self._unlooked[cursor] = None
+            self._configs_to_check[cursor] = None
             self._wake.set()
 
     # --- the work
@@ -184,60 +187,64 @@ class EventFiles:
         while True:
             waiting, self._idle = self._idle, []
             try:
-                is_rest = await self._step()
+                has_more = await self._step()
             except (OSError, StorageError, KafkaError, WorkerDied) as error:
                 self._idle = waiting + self._idle
                 self.failure_count += 1
-                log.error("events cannot be written to %s: %s; it is tried again", self.directory, error)
+                log.error("events cannot be written to %s: %s; the write is retried", self.directory, error)
                 self._start_over()
                 if self._ending.is_set():
                     return
-                # New events are no reason to try sooner.
+                # New events do not shorten the pause.
                 await _wait(self._ending, retry_seconds)
                 retry_seconds = min(2 * retry_seconds, RETRY_SECONDS_MAX)
                 continue
             retry_seconds = RETRY_SECONDS
-            if is_rest:
+            if has_more:
                 self._idle = waiting + self._idle
                 continue
             self.oldest_waiting_ms = None
-            for told in waiting:
-                if not told.done():
-                    told.set_result(None)
+            for idle in waiting:
+                if not idle.done():
+                    idle.set_result(None)
             if self._ending.is_set():
                 return
-            await _wait(self._wake, LOOK_SECONDS)
+            await _wait(self._wake, TOPICS_CHECK_SECONDS)
             self._dirty |= self._stalled
             self._stalled = {}
 
     async def _step(self) -> bool:
-        """Whether there is more to do."""
+        """Write one round or do one unit of low-priority work. Returns whether there is more work."""
         self._wake.clear()
         await self._follow_topics()
         parts = await self._next_parts()
         if parts:
             await self._write(parts)
         elif not self._ending.is_set():
-            # What can wait: the next start finds it again.
+            # Low-priority work. If it is not finished before the server stops, the next start finds it again.
             if self._missing:
                 await self._replace_missing(*self._missing[0])
-            elif self._uncounted:
-                await self._find_missing(next(iter(self._uncounted)))
+            elif self._unverified:
+                await self._find_missing(next(iter(self._unverified)))
             elif self._has_leftovers:
-                self._has_leftovers = await self._run(alone, remove_some, self._files, self.directory)
-        is_rest = bool(self._has_leftovers or self._missing or self._uncounted) and not self._ending.is_set()
-        return is_rest or bool(self._dirty or self._unlooked) or self._known_revision != self._topics.catalogue.revision
+                self._has_leftovers = await self._run(with_lock, remove_some, self._files, self.directory)
+        has_more = bool(self._has_leftovers or self._missing or self._unverified) and not self._ending.is_set()
+        return (
+            has_more
+            or bool(self._dirty or self._configs_to_check)
+            or self._known_revision != self._topics.catalogue.revision
+        )
 
     def _start_over(self) -> None:
-        """Read again from where the files end, and describe anew."""
+        """Read all topics again from where their files end, and compare their configuration files again."""
         for cursor in self._cursors.values():
             if cursor.reader.next_offset != cursor.next_offset:
-                cursor.go_back()
+                cursor.rewind()
                 self._dirty[cursor] = None
             if cursor.config != (cursor.next_offset, cursor.schemas_text):
-                self._unlooked[cursor] = None
+                self._configs_to_check[cursor] = None
 
-    # --- which topics there are
+    # --- topics
 
     async def _follow_topics(self) -> None:
         catalogue, now = self._topics.catalogue, asyncio.get_running_loop().time()
@@ -248,23 +255,23 @@ class EventFiles:
         found = await self._event_topics()
         for name, cursor in list(self._cursors.items()):
             if found.get(name) != cursor.topic_id and catalogue.name_of(cursor.topic_id) is None:
-                self._drop(cursor)
-                await self._remove(name, cursor.topic_id.hex())
+                self._drop_cursor(cursor)
+                await self._remove_files(name, cursor.topic_id.hex())
         for name, position in list(self._positions.items()):
             if name in self._cursors or position is None:
                 continue
             topic_id = bytes.fromhex(position.topic_id)
             if found.get(name) != topic_id and catalogue.name_of(topic_id) is None:
-                await self._remove(name, position.topic_id)
+                await self._remove_files(name, position.topic_id)
         for name, topic_id in found.items():
             if name not in self._cursors:
-                await self._take(name, topic_id)
+                await self._add_cursor(name, topic_id)
         self.refused_count = sum(name not in self._cursors for name in found)
         self._refused_until = now + RETRY_SECONDS_MAX
         self._known_revision = revision
 
     async def _event_topics(self) -> dict[str, bytes]:
-        """Names and ids; others get their turn meanwhile."""
+        """Return the names and ids of all event topics. Yields to the event loop between pages of names."""
         catalogue = self._topics.catalogue
         found: dict[str, bytes] = {}
         first = ""
@@ -277,57 +284,59 @@ class EventFiles:
             await asyncio.sleep(0)
         return found
 
-    async def _take(self, name: str, topic_id: bytes) -> None:
+    async def _add_cursor(self, name: str, topic_id: bytes) -> None:
         topic = self._topics.get(name)
         if topic is None or topic.topic_id != topic_id:
-            return  # gone again: the catalogue has another revision
+            return  # the topic was deleted meanwhile, and the new revision of the catalogue causes another pass
         try:
             position = await self._position_of(topic)
-        except (KafkaError, StorageError, FolderTaken) as error:
+        except (KafkaError, StorageError, FolderConflict) as error:
             self._refuse(name, topic_id, str(error))
             return
         cursor = self._cursors[name] = self._by_log[topic.stream()] = _Cursor(topic, position.next_offset)
-        self._uncounted[cursor] = None
-        cursor.log.watch(self._rose)
-        self._dirty[cursor] = self._unlooked[cursor] = None
+        self._unverified[cursor] = None
+        cursor.log.watch(self._on_new_events)
+        self._dirty[cursor] = self._configs_to_check[cursor] = None
 
     async def _position_of(self, topic: Topic) -> Position:
         name, topic_id = topic.name, topic.topic_id.hex()
         if len(name) > TOPIC_LENGTH_MAX:
-            raise FolderTaken(f"its name is longer than {TOPIC_LENGTH_MAX} characters")
+            raise FolderConflict(f"the topic's name is longer than {TOPIC_LENGTH_MAX} characters")
         bounds = topic.stream().bounds()
         if name not in self._positions:
             position = Position(topic_id, bounds.start)
-            await self._run(alone, begin_topic, self._files, self.directory, name, position)
+            await self._run(with_lock, begin_topic, self._files, self.directory, name, position)
             self._positions[name] = position
             return position
         known = self._positions[name]
         if known is None or known.topic_id != topic_id or known.next_offset > bounds.end:
-            raise FolderTaken(f"its files are not those of its log: move them and {position_path(name)} away")
+            raise FolderConflict(
+                f"the files do not belong to this topic: move them and {position_path(name)} elsewhere"
+            )
         return known
 
     def _refuse(self, name: str, topic_id: bytes, reason: str) -> None:
-        """Say it once for each topic."""
+        """Log why a topic gets no files. The reason is logged only once for each topic."""
         if self._refused.get(name) == topic_id:
             return
-        if len(self._refused) >= REFUSALS_TOLD_MAX:
+        if len(self._refused) >= REFUSALS_LOGGED_MAX:
             self._refused.clear()
         self._refused[name] = topic_id
-        log.error("events of %s get no files in %s: %s", name, self.directory, reason)
+        log.error("topic %s gets no event files in %s: %s", name, self.directory, reason)
 
-    def _drop(self, cursor: _Cursor) -> None:
-        cursor.log.unwatch(self._rose)
+    def _drop_cursor(self, cursor: _Cursor) -> None:
+        cursor.log.unwatch(self._on_new_events)
         del self._cursors[cursor.name]
         del self._by_log[cursor.log]
-        for those in (self._dirty, self._unlooked, self._stalled, self._in_round, self._uncounted):
+        for those in (self._dirty, self._configs_to_check, self._stalled, self._in_round, self._unverified):
             those.pop(cursor, None)
 
-    async def _remove(self, name: str, topic_id: str) -> None:
-        await self._run(alone, remove_topic, self._files, self.directory, name, topic_id)
+    async def _remove_files(self, name: str, topic_id: str) -> None:
+        await self._run(with_lock, remove_topic, self._files, self.directory, name, topic_id)
         self._positions.pop(name, None)
         self._has_leftovers = True
 
-    def _rose(self, risen: StreamLog) -> None:
+    def _on_new_events(self, risen: StreamLog) -> None:
         cursor = self._by_log.get(risen)
         if cursor is not None:
             self._dirty[cursor] = None
@@ -336,105 +345,113 @@ class EventFiles:
     # --- rounds
 
     async def _next_parts(self) -> list[tuple[_Cursor, TopicPart]]:
-        """What the next round writes: a portion of each topic in turn, until there is enough."""
-        events: dict[_Cursor, Portions] = {}
+        """Return the content of the next round. It takes one batch of each topic in turn, until the round is full."""
+        events: dict[_Cursor, PickledEvents] = {}
         event_count = size_bytes = 0
         oldest_ms = sys.maxsize
         self._in_round = {}
         while self._dirty and event_count < ROUND_EVENTS and size_bytes < ROUND_BYTES:
             cursor = next(iter(self._dirty))
             del self._dirty[cursor]
-            portion = await self._portion(cursor)
-            if portion is None:
+            batch = await self._read_batch(cursor)
+            if batch is None:
                 self._stalled[cursor] = None
-            elif portion:
-                self._dirty[cursor] = self._in_round[cursor] = None  # behind the others
-                oldest_ms = min(oldest_ms, portion[0].timestamp_ms)
-                events.setdefault(cursor, Portions()).add(file_events(portion))
-                event_count += len(portion)
-                size_bytes += sum(event.size_bytes for event in portion)
+            elif batch:
+                self._dirty[cursor] = self._in_round[cursor] = None  # the cursor is now the last of `_dirty`
+                oldest_ms = min(oldest_ms, batch[0].timestamp_ms)
+                events.setdefault(cursor, PickledEvents()).add(file_events(batch))
+                event_count += len(batch)
+                size_bytes += sum(event.size_bytes for event in batch)
             await asyncio.sleep(0)
         if event_count:
             self.oldest_waiting_ms = oldest_ms
-        looked = list(islice(self._unlooked, ROUND_CONFIGS))
-        for cursor in looked:
-            del self._unlooked[cursor]
+        compared = list(islice(self._configs_to_check, ROUND_CONFIGS))
+        for cursor in compared:
+            del self._configs_to_check[cursor]
             cursor.schemas_text = schemas_text(self._schemas_of(cursor.topic_id))
-        parts = [self._part(cursor, events.get(cursor, Portions())) for cursor in {**events, **dict.fromkeys(looked)}]
+        parts = [
+            self._part(cursor, events.get(cursor, PickledEvents())) for cursor in {**events, **dict.fromkeys(compared)}
+        ]
         return [part for part in parts if part is not None]
 
-    def _part(self, cursor: _Cursor, events: Portions) -> tuple[_Cursor, TopicPart] | None:
-        # Where something could not be read the reader is further than the last event.
+    def _part(self, cursor: _Cursor, events: PickledEvents) -> tuple[_Cursor, TopicPart] | None:
+        # Use the reader's offset, because events that could not be read may follow the last event of the round.
         position = Position(cursor.topic_id.hex(), cursor.reader.next_offset)
         config = None
         if cursor.config != (position.next_offset, cursor.schemas_text):
             config = config_text(cursor.name, position.next_offset, cursor.schemas_text)
         return (cursor, TopicPart(cursor.name, position, events, config)) if len(events) or config is not None else None
 
-    async def _portion(self, cursor: _Cursor) -> list[Event] | None:
-        """The next events of a topic; none if that is all, None if nothing can be read just now."""
+    async def _read_batch(self, cursor: _Cursor) -> list[Event] | None:
+        """Return the next events of a topic. Events that are damaged or no longer retained are skipped.
+
+        Returns an empty list at the end of the topic, and None if the topic cannot be read at present.
+        """
         while True:
             try:
-                portion = cursor.reader.read(PORTION_EVENTS, PORTION_BYTES)
-                if isinstance(portion, NotReady):
-                    await portion.wait()
+                batch = cursor.reader.read(EVENTS_PER_READ, BYTES_PER_READ)
+                if isinstance(batch, NotReady):
+                    await batch.wait()
                     continue
-                return portion
+                return batch
             except OffsetOutOfRange as error:
-                self._skip(cursor, error.oldest, "are older than what the topic keeps")
+                self._skip(cursor, error.oldest, "are no longer retained")
             except Unreadable as error:
                 self._skip(cursor, error.to_offset, "cannot be read")
             except KafkaError as error:
                 if cursor.log.is_gone:
                     return []
-                self._refuse(cursor.name, cursor.topic_id, f"{error}; it is tried again")
+                self._refuse(cursor.name, cursor.topic_id, f"{error}; reading is retried")
                 return None
 
     def _skip(self, cursor: _Cursor, to_offset: int, why: str) -> None:
         first = cursor.reader.next_offset
         self.skipped_count += to_offset - first
-        log.warning("events %d to %d of %s %s: they get no files", first + 1, to_offset, cursor.name, why)
+        log.warning("events %d to %d of topic %s %s and get no files", first + 1, to_offset, cursor.name, why)
         cursor.reader = EventReader(cursor.log, to_offset)
 
-    # --- files that somebody removed
+    # --- missing files
 
     async def _find_missing(self, cursor: _Cursor) -> None:
         try:
             first, last = cursor.log.bounds().start + 1, cursor.next_offset
         except KafkaError:
-            del self._uncounted[cursor]  # nothing could be made anew from it
+            del self._unverified[cursor]  # the topic cannot be read, so missing files cannot be written again
             return
         found: list[Missing] = await self._run(
-            alone, missing_events, self._files, self.directory, cursor.name, first, last
+            with_lock, missing_events, self._files, self.directory, cursor.name, first, last
         )
         if found:
             count = sum(one.last - one.first + 1 for one in found)
             log.warning(
-                "files of %d events of %s are gone from %s: they are made anew", count, cursor.name, self.directory
+                "files of %d events of topic %s are missing in %s and are written again",
+                count,
+                cursor.name,
+                self.directory,
             )
         self._missing.extend((cursor, one) for one in found)
-        self._uncounted.pop(cursor, None)
+        self._unverified.pop(cursor, None)
 
     async def _replace_missing(self, cursor: _Cursor, missing: Missing) -> None:
-        """Write the next portion of them; the position stays where it is."""
-        again = _Cursor(cursor.topic, missing.first - 1)
-        portion = await self._portion(again) if self._cursors.get(cursor.name) is cursor else None
-        events = file_events([event for event in portion or () if event.offset < missing.last])
+        """Write the next batch of missing files. The stored position of the topic does not change."""
+        rereader = _Cursor(cursor.topic, missing.first - 1)
+        batch = await self._read_batch(rereader) if self._cursors.get(cursor.name) is cursor else None
+        events = file_events([event for event in batch or () if event.offset < missing.last])
         if events:
             position = Position(cursor.topic_id.hex(), cursor.next_offset)
             part = TopicPart(cursor.name, position, events)
-            await self._run(alone, write_round, self._files, self.directory, [part])
+            await self._run(with_lock, write_round, self._files, self.directory, [part])
             self.written_count += len(events)
         self._missing.popleft()
-        if portion and again.reader.next_offset < missing.last:
-            self._missing.appendleft((cursor, Missing(again.reader.next_offset + 1, missing.last)))
+        if batch and rereader.reader.next_offset < missing.last:
+            self._missing.appendleft((cursor, Missing(rereader.reader.next_offset + 1, missing.last)))
 
     async def _write(self, parts: list[tuple[_Cursor, TopicPart]]) -> None:
         live = [one for one in parts if not one[0].log.is_gone]
         if not live:
             return
         written = [part for _, part in live]
-        await self._run(alone, write_round, self._files, self.directory, written)
+        await self._run(with_lock, write_round, self._files, self.directory, written)
         for cursor, part in live:
             cursor.next_offset = part.position.next_offset
             if part.config is not None:
@@ -445,13 +462,13 @@ class EventFiles:
 
 
 async def _wait(event: asyncio.Event, seconds: float) -> None:
-    """Until it is set, or for so long."""
-    # Not `wait_for`, which can lose a cancellation that comes with the end of its time.
-    told = asyncio.ensure_future(event.wait())
+    """Wait until `event` is set, for at most this many seconds."""
+    # `asyncio.wait_for` is not used, because it can lose a cancellation that arrives together with the timeout.
+    waiting = asyncio.ensure_future(event.wait())
     try:
-        await asyncio.wait([told], timeout=seconds)
+        await asyncio.wait([waiting], timeout=seconds)
     finally:
-        told.cancel()
+        waiting.cancel()
 
 
 def _is_event_topic(facts: TopicFacts) -> bool:
@@ -459,7 +476,7 @@ def _is_event_topic(facts: TopicFacts) -> bool:
 
 
 def file_events(events: Sequence[Event]) -> list[FileEvent]:
-    """Events of a topic as their files say them."""
+    """Convert events of a topic to `FileEvent`s."""
     found = []
     known_ms, timestamp = -1, time_text(-1)
     for event in events:

@@ -1,19 +1,23 @@
-"""Whether the files of a topic are all there, each in its place and in order."""
+"""Verification of a topic's event files: no event is missing, and each file contains the event that its path names."""
 
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kwire.broker.store.files.layout import DATA, NotAnEventFile, config_path, parse_config
-from kwire.broker.store.files.reading import Problem, events_in
-from storage.files import Files
+from kwire.streams.event_store.files.layout import DATA, NotAnEventFile, config_path, parse_config
+from kwire.streams.event_store.files.reader import Problem, events_in
+from storage.disk.files import Files
 
 PROBLEMS_KEPT_MAX = 100
 
 
 @dataclass(slots=True)
 class Tally:
-    """What was found of one topic. `first` and `last` are the numbers of its events, 0 if there is none."""
+    """The result of verifying one topic.
+
+    `events` is the number of valid events. `first` and `last` are the first and the last event number, or 0 if there
+    are no events. `problems` has the first PROBLEMS_KEPT_MAX problems.
+    """
 
     topic: str
     events: int = 0
@@ -28,8 +32,8 @@ class Tally:
             self.problems.append(problem)
 
 
-def counted_events(files: Files, root: str, topic: str) -> int:
-    """How many events its description says there are; 0 if there is none."""
+def configured_count(files: Files, root: str, topic: str) -> int:
+    """Return the sequence that the topic's configuration file states; 0 if the file is missing or invalid."""
     try:
         return parse_config(topic, files.read_file(os.path.join(root, config_path(topic))) or b"")[0]
     except NotAnEventFile:
@@ -37,7 +41,7 @@ def counted_events(files: Files, root: str, topic: str) -> int:
 
 
 def check_topic(files: Files, root: str, topic: str, on_event: Callable[[], None] = lambda: None) -> Tally:
-    """`on_event` is called for each one."""
+    """Verify the files of a topic. `on_event` is called for each event."""
     tally = Tally(topic)
     for one in events_in(files, root, topic):
         if isinstance(one, Problem):
@@ -53,8 +57,8 @@ def check_topic(files: Files, root: str, topic: str, on_event: Callable[[], None
     try:
         sequence, _ = parse_config(topic, raw or b"")
     except NotAnEventFile as error:
-        tally.add(Problem(config_path(topic), "it is missing" if raw is None else str(error)))
+        tally.add(Problem(config_path(topic), "the file is missing" if raw is None else str(error)))
     else:
         if sequence != tally.last:
-            tally.add(Problem(config_path(topic), f"it counts {sequence} events, the last one has number {tally.last}"))
+            tally.add(Problem(config_path(topic), f"its sequence is {sequence}, but the last event is {tally.last}"))
     return tally

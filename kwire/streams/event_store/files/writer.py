@@ -1,14 +1,21 @@
-"""Writing the files, so that a crash at any moment leaves whole files and a position that is true.
+"""Crash-safe writing of event files: a crash at any moment leaves complete files and a correct position.
 
-A round writes the events of some topics: all files where nobody finds them, made durable, then given their names, then
-the names made durable, and only then the position of each topic. So below its position everything is there; above it
-there may be files already, which are whole and the same as those that the next round puts in their place.
+A round writes the events of some topics in these steps:
 
-A group that is new is written as a folder with another name, and gets its own by one rename for up to a thousand files.
-Many files are made durable by one sync of their file system, a few one by one.
+1. Write all files under temporary names.
+2. Sync the files.
+3. Rename the files to their final names.
+4. Sync the directories.
+5. Write the position of each topic.
 
-All of it waits for the disk and runs Python for each event: it is done beside the server, in a process of its own. One
-process at a time: after a kill the old one may live for as long as a call to the disk takes.
+So every readable event below a topic's position has a file. After a crash, events above the position may have files
+too. These files are complete and equal to those that the next round writes.
+
+The folder of a new group is written under a temporary name, so one rename publishes up to a thousand files. If a round
+has more than SYNCED_EACH_MAX files, each file system in use is synced as a whole. Fewer files are synced one by one.
+
+Writing waits for the disk and runs Python code for each event, so another process does it. A lock on the directory
+ensures that only one process writes: a process that was killed may still be alive until its system call returns.
 """
 
 import errno
@@ -22,10 +29,10 @@ from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 from crc32c import crc32c
 
-from kwire.broker.store.files.layout import (
+from kwire.streams.event_store.files.layout import (
     CONFIG,
     DATA,
-    GONE_MARK,
+    DELETED_SEPARATOR,
     LOCK,
     OWN,
     OWNER,
@@ -33,74 +40,74 @@ from kwire.broker.store.files.layout import (
     UNFINISHED_END,
     FileEvent,
     config_path,
+    deleted_name,
     event_folder,
     event_name,
     event_text,
-    gone_name,
     position_path,
 )
-from storage.files import Files
+from storage.disk.files import Files
 
-# So many files are synced one by one; more by one sync of their file system.
+# Up to this many files are synced one by one. More files are synced with one sync of their file system.
 SYNCED_EACH_MAX = 16
-# Removed in one call; then others get their turn.
+# Files removed in one call. The limit prevents long delays of other work.
 REMOVALS_PER_CALL = 5000
 
 
-# How long somebody who works in the directory is waited for, and how often it is looked.
+# The longest wait for another process that has locked the directory, and the interval between two attempts to lock it.
 LOCK_SECONDS = 10.0
-LOCK_LOOK_SECONDS = 0.01
+LOCK_RETRY_SECONDS = 0.01
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class WrongOwner(ValueError):
-    """The directory is kept by somebody else."""
+    """The directory belongs to another server or to an export."""
 
 
-class FolderTaken(ValueError):
-    """There are files of a topic that were not written from it."""
+class FolderConflict(ValueError):
+    """A topic cannot have files: its name is too long, or files under its name were not written from this topic."""
 
 
 class Position(NamedTuple):
-    """All events below `next_offset` of the topic with this id (in hexadecimal digits) have their files."""
+    """The position of a topic: all readable events below `next_offset` have files. `topic_id` is in hexadecimal."""
 
     topic_id: str
     next_offset: int
 
 
-class Portions:
-    """Events that are soon handed to another process: each portion was turned into bytes when it came.
+class PickledEvents:
+    """Events that are sent to another process. Each batch is pickled when it is added.
 
-    All at once would hold up every thread of the server for as long as it takes.
+    Pickling all batches at once would hold the interpreter lock for too long.
     """
 
-    __slots__ = ("_count", "_folded")
+    __slots__ = ("_count", "_pickled")
 
     def __init__(self) -> None:
-        self._folded: list[bytes] = []
+        self._pickled: list[bytes] = []
         self._count = 0
 
     def add(self, events: Sequence[FileEvent]) -> None:
-        self._folded.append(pickle.dumps([tuple(event) for event in events]))
+        self._pickled.append(pickle.dumps([tuple(event) for event in events]))
         self._count += len(events)
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[FileEvent]:
-        for folded in self._folded:
-            for fields in pickle.loads(folded):
+        for pickled in self._pickled:
+            for fields in pickle.loads(pickled):
                 yield FileEvent._make(fields)
 
 
 class TopicPart(NamedTuple):
-    """What a round adds to one topic. `config`: the file that describes it, None if that stays as it is."""
+    """The events that a round adds to one topic. `config` is the new configuration file, or None if it is unchanged."""
 
     topic: str
     position: Position
-    events: Portions | Sequence[FileEvent]
+    events: PickledEvents | Sequence[FileEvent]
     config: bytes | None = None
 
 
@@ -109,21 +116,21 @@ class TopicPart(NamedTuple):
 
 @contextmanager
 def locked(files: Files, root: str, *, is_waiting: bool = True) -> Iterator[None]:
-    """Alone in the directory; raises OSError if somebody else stays in it."""
+    """Hold the lock of the directory. Raises OSError if another process holds it for too long."""
     path = os.path.join(root, LOCK)
     deadline = time.monotonic() + (LOCK_SECONDS if is_waiting else 0)
     while (fd := files.lock(path)) is None:
         if time.monotonic() >= deadline:
-            raise OSError(errno.EBUSY, "another process writes there", root)
-        time.sleep(LOCK_LOOK_SECONDS)
+            raise OSError(errno.EBUSY, "another process writes to the directory", root)
+        time.sleep(LOCK_RETRY_SECONDS)
     try:
         yield
     finally:
         files.close(fd)
 
 
-def alone(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call one of the functions below, alone in the directory; its first arguments are `files` and `root`."""
+def with_lock(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function while holding the lock of the directory. Its first two arguments must be `files` and `root`."""
     files, root = args[:2]
     assert isinstance(files, Files)
     assert isinstance(root, str)
@@ -137,22 +144,23 @@ def make_root(files: Files, root: str) -> None:
 
 
 def open_root(files: Files, root: str, owner: str) -> dict[str, Position | None]:
-    """Make it the directory of this `owner`, or see to it that it is; raises WrongOwner.
+    """Create the directory for `owner`, or check that an existing directory belongs to `owner`; raises WrongOwner.
 
-    How far each topic has got; None: it cannot be told.
+    Returns the position of each topic. The position is None if its file cannot be read.
     """
     make_root(files, root)
     raw = files.read_file(os.path.join(root, OWNER))
     if raw is None:
-        # Once the owner is noted, all folders up to here are there after a power cut too.
+        # Sync all parent folders before the owner file is written. If the owner file exists after a power failure, all
+        # these folders exist too.
         for folder in (os.path.join(root, OWN), *_upwards(root)):
             with suppress(PermissionError):
                 files.fsync_dir(folder)
         files.replace_file(os.path.join(root, OWNER), _json({"owner": owner}), sync=True)
     elif _object(raw).get("owner") != owner:
         raise WrongOwner(
-            f"{root} is kept by another server, or by an export: choose another directory, or remove its {OWN} folder "
-            "and the files it is about"
+            f"{root} belongs to another server or to an export: choose another directory, or remove its {OWN} folder "
+            "and its event files"
         )
     for folder in (CONFIG, POSITIONS):
         for name in files.listdir(os.path.join(root, folder)):
@@ -161,17 +169,20 @@ def open_root(files: Files, root: str, owner: str) -> dict[str, Position | None]
     return dict(_positions(files, root))
 
 
-def open_root_alone(files: Files, root: str, owner: str) -> dict[str, Position | None]:
-    """The same, while nobody else is in it."""
+def open_root_locked(files: Files, root: str, owner: str) -> dict[str, Position | None]:
+    """Call `open_root` while holding the lock of the directory."""
     make_root(files, root)
     with locked(files, root):
         return open_root(files, root, owner)
 
 
-def _check_there(files: Files, root: str) -> None:
-    """A disk that was taken away must not be replaced by a folder in the place where it was."""
+def _check_exists(files: Files, root: str) -> None:
+    """Raise FileNotFoundError if the directory is gone.
+
+    If its disk is unmounted, nothing must be written to the folder at the mount point.
+    """
     if not files.exists(os.path.join(root, OWNER)):
-        raise FileNotFoundError(errno.ENOENT, "the directory is gone, or not the one it was", root)
+        raise FileNotFoundError(errno.ENOENT, "the directory was removed, unmounted or replaced", root)
 
 
 def _upwards(path: str) -> Iterator[str]:
@@ -189,8 +200,11 @@ def _positions(files: Files, root: str) -> Iterator[tuple[str, Position | None]]
 
 
 def read_position(files: Files, root: str, topic: str) -> Position | None:
-    """None: it is missing or damaged. Files are removed on the strength of a topic id, so it has a CRC; one that an
-    older release wrote has none."""
+    """Return the stored position of a topic; None if it is missing or damaged.
+
+    The position has a CRC, because its topic id decides whether files are removed. Positions that older releases wrote
+    have no CRC and are accepted.
+    """
     facts = _object(files.read_file(os.path.join(root, position_path(topic))) or b"")
     topic_id, next_offset = facts.get("topicId"), facts.get("next")
     if not isinstance(topic_id, str) or type(next_offset) is not int or next_offset < 0:
@@ -203,26 +217,29 @@ def read_position(files: Files, root: str, topic: str) -> Position | None:
 
 
 def begin_topic(files: Files, root: str, topic: str, position: Position) -> None:
-    """Note whose files they will be, before there are any. Raises FolderTaken."""
-    _check_there(files, root)
+    """Store the first position of a topic. Raises FolderConflict if the topic's folder already exists."""
+    _check_exists(files, root)
     if files.exists(os.path.join(root, DATA, topic)):
-        raise FolderTaken(f"{DATA}/{topic} was not written from this topic: move it away")
+        raise FolderConflict(f"the folder {DATA}/{topic} was not written from this topic: move it elsewhere")
     files.replace_file(os.path.join(root, position_path(topic)), _encode(position), sync=True)
 
 
 def remove_topic(files: Files, root: str, topic: str, topic_id: str) -> None:
-    """Let the files of a deleted topic go: at once out of the way, then little by little (`remove_some`)."""
-    _check_there(files, root)
+    """Rename the folder of a deleted topic, and remove its configuration file and its position.
+
+    `remove_some` removes the files in the renamed folder later.
+    """
+    _check_exists(files, root)
     data = os.path.join(root, DATA)
-    folder, gone = os.path.join(data, topic), os.path.join(data, gone_name(topic, topic_id))
+    folder, gone = os.path.join(data, topic), os.path.join(data, deleted_name(topic, topic_id))
     number = 0
     while files.exists(gone):
         number += 1
-        gone = os.path.join(data, f"{gone_name(topic, topic_id)}.{number}")
+        gone = os.path.join(data, f"{deleted_name(topic, topic_id)}.{number}")
     if files.exists(folder):
         files.rename(folder, gone)
     files.fsync_dir(data)
-    # The position is the last: as long as it is there, all this is done again after a crash.
+    # The position is removed last. As long as it exists, the removal is repeated after a crash.
     unfinished = [_unfinished(path, topic) for path in (config_path(topic), position_path(topic))]
     for path in (*unfinished, config_path(topic), position_path(topic)):
         with suppress(FileNotFoundError):
@@ -231,11 +248,11 @@ def remove_topic(files: Files, root: str, topic: str, topic_id: str) -> None:
 
 
 def remove_some(files: Files, root: str) -> bool:
-    """Remove some files of topics that are gone; whether there are more."""
+    """Remove up to REMOVALS_PER_CALL files of deleted topics. Returns whether there may be more."""
     data = os.path.join(root, DATA)
     left = REMOVALS_PER_CALL
     for name in files.listdir(data):
-        if GONE_MARK in name:
+        if DELETED_SEPARATOR in name:
             left = _remove(files, os.path.join(data, name), left)
             if left <= 0:
                 return True
@@ -249,7 +266,10 @@ def _remove_all(files: Files, path: str) -> None:
 
 
 def _remove(files: Files, path: str, left: int) -> int:
-    """Remove a folder with all that is in it, or a file; how many more may be removed. The depth is that of a topic."""
+    """Remove a file, or a folder with its content, but at most `left` files. Returns `left` minus the removed files.
+
+    The depth of the recursion is bounded by the depth of a topic's folder.
+    """
     try:
         names = files.listdir(path)
     except (NotADirectoryError, FileNotFoundError):
@@ -269,56 +289,57 @@ def _remove(files: Files, path: str, left: int) -> int:
 
 
 def write_round(files: Files, root: str, parts: Sequence[TopicPart]) -> None:
-    """Write the files of these events, then the positions. Done again after a failure, it comes to the same."""
-    _check_there(files, root)
-    writing = _Writing(files, root)
-    with writing.ended():
+    """Write the files of these events, and then the positions. After a failure, the call can be repeated."""
+    _check_exists(files, root)
+    batch = _FileBatch(files, root)
+    with batch.closing():
         for part in parts:
             topic = part.topic
             for event in part.events:
-                writing.put(
+                batch.put(
                     event_folder(topic, event),
                     event_name(topic, event.sequence),
                     str(event.sequence),
                     event_text(topic, event),
                 )
             if part.config is not None:
-                writing.replace(config_path(topic), topic, part.config)
-        writing.finish()
-    moved = _Writing(files, root)
-    with moved.ended():
+                batch.replace(config_path(topic), topic, part.config)
+        batch.finish()
+    positions = _FileBatch(files, root)
+    with positions.closing():
         for part in parts:
-            moved.replace(position_path(part.topic), part.topic, _encode(part.position))
-        # Should the name be lost, the old position is there, and the round is written again.
-        moved.finish(sync_names=False)
+            positions.replace(position_path(part.topic), part.topic, _encode(part.position))
+        # The renames of positions are not synced. If a power failure undoes a rename, the old position is still there,
+        # and the events are written again.
+        positions.finish(sync_names=False)
 
 
-class _Writing:
-    """Files that get their names together. Before that none of them can be found.
+class _FileBatch:
+    """A set of files that are written under temporary names and renamed together.
 
-    What a crash leaves has the same name the next time: it is written over, or removed.
+    The temporary names are the same each time, so files that a crash has left are overwritten or removed.
     """
 
     def __init__(self, files: Files, root: str) -> None:
         self._files = files
         self._root = root
-        # By folder: the one that its files are written to, which is another one as long as it is new.
-        self._places: dict[str, str] = {}
+        # By final folder: the folder that files are written to. It is a temporary one if the final folder is new.
+        self._target_folders: dict[str, str] = {}
         self._renames: list[tuple[str, str]] = []
-        # The first ones stay open: if there are no others, they are synced one by one.
+        # The first SYNCED_EACH_MAX files stay open, because they are synced one by one if no more files follow.
         self._open: list[int] = []
         self._count = 0
-        # A path on each file system there is: somebody may have put a topic on another disk.
+        # By device number: a path on that file system. The folder of a topic may be on another disk.
         self._disks: dict[int, str] = {}
 
     def put(self, folder: str, name: str, short_name: str, data: bytes) -> None:
-        """`short_name` is what it is called meanwhile, in a folder that is there already."""
-        place = self._places.get(folder) or self._place(folder)
-        if place == folder:
+        """Write a file. If the folder already exists, the file gets a temporary name that contains `short_name`."""
+        written_to = self._target_folders.get(folder) or self._target_folder(folder)
+        if written_to == folder:
             path = f"{self._root}/{folder}/.{short_name}{UNFINISHED_END}"
             self._renames.append((path, f"{self._root}/{folder}/{name}"))
         else:
-            path = f"{self._root}/{place}/{name}"
+            path = f"{self._root}/{written_to}/{name}"
         files = self._files
         fd = files.create(path)
         self._open.append(fd)
@@ -329,25 +350,26 @@ class _Writing:
             files.close(self._open.pop())
 
     def replace(self, path: str, short_name: str, data: bytes) -> None:
-        """One that may be there already, with this content or another."""
+        """Write a file that may exist. If it already has this content, nothing is written."""
         if self._files.read_file(os.path.join(self._root, path)) != data:
             self.put(os.path.dirname(path), os.path.basename(path), short_name, data)
 
     def finish(self, *, sync_names: bool = True) -> None:
+        """Sync all files, rename them, and sync the directories (unless `sync_names` is False)."""
         if not self._count:
             return
-        files, is_whole = self._files, self._count > SYNCED_EACH_MAX
-        if is_whole:
+        files, uses_syncfs = self._files, self._count > SYNCED_EACH_MAX
+        if uses_syncfs:
             self._sync_disks()
         else:
             for fd in self._open:
                 files.fsync(fd)
         for source, target in self._renames:
             files.rename(source, target)
-        if sync_names and is_whole:
+        if sync_names and uses_syncfs:
             self._sync_disks()
         elif sync_names:
-            for folder in _with_parents(self._places):
+            for folder in _with_parents(self._target_folders):
                 files.fsync_dir(os.path.join(self._root, folder))
 
     def _sync_disks(self) -> None:
@@ -355,27 +377,27 @@ class _Writing:
             self._files.syncfs(path)
 
     @contextmanager
-    def ended(self) -> Iterator[None]:
-        """Give the descriptors back, whatever happens."""
+    def closing(self) -> Iterator[None]:
+        """Close the open files when the context ends, even after an error."""
         try:
             yield
         finally:
             while self._open:
                 self._files.close(self._open.pop())
 
-    def _place(self, folder: str) -> str:
-        """Where its files are written to."""
-        files, path, place = self._files, os.path.join(self._root, folder), folder
+    def _target_folder(self, folder: str) -> str:
+        """Return the folder that the files of `folder` are written to. If `folder` is new, create a temporary one."""
+        files, path, written_to = self._files, os.path.join(self._root, folder), folder
         if not files.exists(path):
-            place = _unfinished(folder, os.path.basename(folder))
-            new = os.path.join(self._root, place)
-            # From a round that was interrupted: this one may have fewer events.
+            written_to = _unfinished(folder, os.path.basename(folder))
+            new = os.path.join(self._root, written_to)
+            # An interrupted round may have left files that this round does not write.
             _remove_all(files, new)
             files.makedirs(new)
             self._renames.append((new, path))
-        self._places[folder] = place
-        self._disks.setdefault(files.device_of(os.path.join(self._root, place)), os.path.dirname(path))
-        return place
+        self._target_folders[folder] = written_to
+        self._disks.setdefault(files.device_of(os.path.join(self._root, written_to)), os.path.dirname(path))
+        return written_to
 
 
 def _unfinished(path: str, short_name: str) -> str:
@@ -383,7 +405,7 @@ def _unfinished(path: str, short_name: str) -> str:
 
 
 def _with_parents(folders: Iterable[str]) -> list[str]:
-    """Also the folders that they are in: the names of new ones are there. The root itself comes last."""
+    """Return the folders and all their parents, children first. The parents contain the names of new folders."""
     found: dict[str, None] = {}
     for folder in folders:
         while folder:

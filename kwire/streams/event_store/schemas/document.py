@@ -1,6 +1,6 @@
-"""One schema as a document: the schemas inside it, where they stand, the names they have and what refers to what.
+"""A schema as a document: its subschemas by JSON pointer and by anchor, its patterns and its references.
 
-References stay inside the document, so it is complete in itself; nothing is ever loaded from elsewhere.
+References must refer to parts of the same document. Other documents are never loaded.
 """
 
 from collections.abc import Iterator
@@ -10,60 +10,63 @@ from kwire.errors import InvalidSchema
 
 Schema = dict[str, Any]
 
-# Of a topic; each is a document of its own.
+# Schemas of one topic. Each schema is a document.
 SCHEMAS_MAX = 100
 
-# Where schemas stand inside a schema. These apply to the same place of a payload as the schema around them ...
-SAME = ("not", "if", "then", "else")
-SAME_LISTS = ("allOf", "anyOf", "oneOf")
-SAME_MAPS = ("dependentSchemas",)
+# The following constants are the keywords that contain schemas.
+# These inner schemas apply to the same location of a payload as the enclosing schema.
+IN_PLACE = ("not", "if", "then", "else")
+IN_PLACE_LISTS = ("allOf", "anyOf", "oneOf")
+IN_PLACE_MAPS = ("dependentSchemas",)
 REFERENCES = ("$ref", "$dynamicRef")
-# ... these to any of the places inside it ...
-ANY = ("additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems", "contains", "propertyNames")
-ANY_MAPS = ("patternProperties",)
-# ... these to one of them, and these to none.
-ONE_LISTS = ("prefixItems",)
-ONE_MAPS = ("properties",)
-_NOWHERE = ("contentSchema",)
-_NOWHERE_MAPS = ("$defs", "definitions")
+# These inner schemas apply to any location directly inside that location.
+ANY_CHILD = ("additionalProperties", "unevaluatedProperties", "items", "unevaluatedItems", "contains", "propertyNames")
+ANY_CHILD_MAPS = ("patternProperties",)
+# Each of these inner schemas applies to one location directly inside that location.
+ONE_CHILD_LISTS = ("prefixItems",)
+ONE_CHILD_MAPS = ("properties",)
+# These inner schemas apply to no location by themselves.
+_NOT_APPLIED = ("contentSchema",)
+_NOT_APPLIED_MAPS = ("$defs", "definitions")
 
-_SINGLES = (*SAME, *ANY, *_NOWHERE)
-_LISTS = (*SAME_LISTS, *ONE_LISTS)
-_MAPS = (*SAME_MAPS, *ANY_MAPS, *ONE_MAPS, *_NOWHERE_MAPS)
+_SINGLES = (*IN_PLACE, *ANY_CHILD, *_NOT_APPLIED)
+_LISTS = (*IN_PLACE_LISTS, *ONE_CHILD_LISTS)
+_MAPS = (*IN_PLACE_MAPS, *ANY_CHILD_MAPS, *ONE_CHILD_MAPS, *_NOT_APPLIED_MAPS)
 
 
 class Pattern(NamedTuple):
+    """A regular expression of a schema, and its path for error messages."""
+
     text: str
-    # The place that a refusal names.
     where: str
 
 
 class Document:
-    """A schema whose every place was looked at. References are resolved by `target`."""
+    """A schema whose subschemas have been checked and indexed. `target` resolves references."""
 
     def __init__(self, root: Schema, path: str) -> None:
         self.root = root
         self.path = path
-        # Every schema inside it by its JSON pointer, and those that have a name.
+        # All subschemas by JSON pointer, and those with an anchor by anchor.
         self._by_pointer: dict[str, Any] = {}
         self._by_anchor: dict[str, Any] = {}
         self.patterns: list[Pattern] = []
         for pointer, where, schema in _subschemas(root, "", path):
             self._by_pointer[pointer] = schema
             if isinstance(schema, dict):
-                self._check_place(schema, where, is_root=schema is root)
+                self._check_subschema(schema, where, is_root=schema is root)
                 self.patterns += _patterns(schema, where)
 
-    def _check_place(self, schema: Schema, where: str, *, is_root: bool) -> None:
+    def _check_subschema(self, schema: Schema, where: str, *, is_root: bool) -> None:
         if not is_root:
             for name in ("$id", "$schema"):
                 if name in schema:
-                    raise InvalidSchema(f"{name} may stand only at the top", f"{where}.{name}")
+                    raise InvalidSchema(f"{name} is allowed only at the top level", f"{where}.{name}")
         for name in REFERENCES:
             reference = schema.get(name)
             if reference is not None and not reference.startswith("#"):
                 raise InvalidSchema(
-                    f"{name} has to stay inside the schema (#/$defs/…); nothing is loaded from elsewhere",
+                    f"{name} must refer to a part of the same schema (#/$defs/…); nothing is loaded from elsewhere",
                     f"{where}.{name}",
                 )
         for name in ("$anchor", "$dynamicAnchor"):
@@ -71,14 +74,14 @@ class Document:
             if anchor is None:
                 continue
             if self._by_anchor.get(anchor, schema) is not schema:
-                raise InvalidSchema(f"there are two places named {anchor!r}", f"{where}.{name}")
+                raise InvalidSchema(f"the anchor {anchor!r} is defined twice", f"{where}.{name}")
             self._by_anchor[anchor] = schema
 
     def target(self, reference: str) -> Any:
         fragment = _unescaped(reference[1:])
         found = self._by_pointer if not fragment or fragment.startswith("/") else self._by_anchor
         if fragment not in found:
-            raise InvalidSchema(f"{reference!r} is no schema of this document", self.path)
+            raise InvalidSchema(f"{reference!r} does not refer to a schema of this document", self.path)
         return found[fragment]
 
 
@@ -91,7 +94,10 @@ def _unescaped(fragment: str) -> str:
 
 
 def _subschemas(schema: Any, pointer: str, where: str) -> Iterator[tuple[str, str, Any]]:
-    """(JSON pointer, path to show, schema) of this one and all inside it. Its shape has been checked, and its depth."""
+    """Yield (JSON pointer, path for messages, schema) for a schema and for all schemas inside it.
+
+    The types of the keywords and the depth were checked before.
+    """
     yield pointer, where, schema
     if not isinstance(schema, dict):
         return

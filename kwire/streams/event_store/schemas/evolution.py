@@ -1,31 +1,32 @@
-"""How the schemas of a topic may change: by additions only, so that what was right before stays right for its readers.
+"""How the schemas of a topic may change: by additions only, so that readers of older events keep working.
 
-New event types, new optional properties of objects, new definitions, and whatever is only a note (titles, examples).
-Everything else has to stay as it is: a type that is no longer taken, a property that is gone, another limit.
+A change may add event types, optional properties of objects, and definitions. It may change annotations (titles,
+examples). All other changes are refused: for example, event types and properties cannot be removed, and limits cannot
+change.
 """
 
 from collections.abc import Mapping, Sequence
 
-from kwire.broker.store.schema_document import Schema
-from kwire.broker.store.schema_rules import TypedSchema, canonical
 from kwire.errors import IncompatibleSchema
+from kwire.streams.event_store.schemas.document import Schema
+from kwire.streams.event_store.schemas.rules import TypedSchema, canonical
 
-# They say something to people and nothing about what is taken.
-NOTES = frozenset(
+# Annotations: they do not affect which payloads are valid.
+ANNOTATIONS = frozenset(
     {"$comment", "$schema", "default", "deprecated", "description", "examples", "readOnly", "title", "writeOnly"}
 )
-# Schemas inside a schema that may have additions of their own.
+# Keywords that contain schemas. Additions to these inner schemas are allowed too.
 _INNER = ("items", "additionalProperties")
 _INNER_MAPS = ("$defs", "definitions")
 
 
 def check_addition(old: Sequence[TypedSchema], new: Sequence[TypedSchema]) -> None:
-    """Raise IncompatibleSchema unless `new` is `old` and more."""
+    """Raise IncompatibleSchema unless `new` is `old` plus additions."""
     by_type: Mapping[str, TypedSchema] = {one.event_type: one for one in new}
     for one in old:
         now = by_type.get(one.event_type)
         if now is None:
-            raise IncompatibleSchema(one.event_type, "an event type cannot be taken away", "$")
+            raise IncompatibleSchema(one.event_type, "an event type cannot be removed", "$")
         _Comparison(one.event_type).check(one.schema, now.schema, "$")
 
 
@@ -34,12 +35,12 @@ class _Comparison:
         self._event_type = event_type
 
     def check(self, old: object, new: object, path: str) -> None:
-        """Both are schemas, as deep as the rules allow."""
+        """Raise IncompatibleSchema unless `new` is `old` plus additions. The depth of both was checked before."""
         if canonical(old) == canonical(new):
             return
         if not isinstance(old, dict) or not isinstance(new, dict):
-            raise self._refusal("it would take something else", path)
-        for name in sorted((old.keys() | new.keys()) - NOTES):
+            raise self._refusal("a schema cannot be replaced by another one here", path)
+        for name in sorted((old.keys() | new.keys()) - ANNOTATIONS):
             where = f"{path}.{name}"
             if name == "properties":
                 self._check_properties(old, new, where)
@@ -49,25 +50,25 @@ class _Comparison:
                 self.check(old[name], new[name], where)
             elif name == "required" and name in old and name in new:
                 if set(old[name]) != set(new[name]):
-                    raise self._refusal("what is required cannot change: a new property has to be optional", where)
+                    raise self._refusal("the required properties cannot change: a new property must be optional", where)
             elif name not in old:
-                raise self._refusal("this is a new rule: only optional properties and event types can be added", where)
+                raise self._refusal("a constraint cannot be added: only optional properties and event types can", where)
             elif name not in new:
-                raise self._refusal("this rule cannot be taken away", where)
+                raise self._refusal("this constraint cannot be removed", where)
             elif canonical(old[name]) != canonical(new[name]):
-                raise self._refusal("this rule cannot change", where)
+                raise self._refusal("this constraint cannot change", where)
 
     def _check_properties(self, old: Schema, new: Schema, where: str) -> None:
         before, now = old.get("properties", {}), new.get("properties", {})
         self._check_map(before, now, where)
         for name in now.keys() - before.keys():
             if name in new.get("required", ()):
-                raise self._refusal("a new property has to be optional", f"{where}.{name}")
+                raise self._refusal("a new property must be optional", f"{where}.{name}")
 
     def _check_map(self, old: Schema, new: Schema, where: str) -> None:
         for name, schema in old.items():
             if name not in new:
-                raise self._refusal("it cannot be taken away", f"{where}.{name}")
+                raise self._refusal("it cannot be removed", f"{where}.{name}")
             self.check(schema, new[name], f"{where}.{name}")
 
     def _refusal(self, problem: str, path: str) -> IncompatibleSchema:

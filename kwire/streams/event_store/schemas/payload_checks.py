@@ -1,20 +1,16 @@
-"""Events against the schemas of their topic, at every door, without holding up the loop.
+"""Checks events against the schemas of their topic, for every API, without blocking the event loop.
 
-Small ones are checked at once. Many of them are checked in portions, others get their turn in between. A payload
-that may take longer than some milliseconds goes to a worker: because it is large, or its schema is slow, or because to
-say what is wrong with it takes long.
+Small payloads are checked on the event loop. If there are many, there are yields to the event loop between them. A
+payload whose check may take longer than some milliseconds is checked in a worker process. The reason may be that the
+payload is large, that its schema is slow, or that describing a violation takes long.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from kwire.broker.events.event import checked_json
 from kwire.broker.partition import WAIT_MS_MAX
-from kwire.broker.store.event_store import EventDraft
-from kwire.broker.store.schema_worker import Run, TookTooLong, Violation, violations
-from kwire.broker.store.typed_records import TypedRecord, typed_records
-from kwire.broker.topics import Topic
+from kwire.broker.topics.topics import Topic
 from kwire.errors import (
     ErrorCode,
     InvalidEvent,
@@ -22,37 +18,44 @@ from kwire.errors import (
     SchemaViolation,
     StreamError,
     TopicNotFound,
-    UnwordedViolation,
+    UndescribedViolation,
 )
-from storage.batch import BatchHeader
+from kwire.streams.event_store.event_store import EventDraft
+from kwire.streams.event_store.schemas.typed_records import TypedRecord, typed_records
+from kwire.streams.event_store.schemas.worker import Run, Violation, WorkerTimeout, violations
+from kwire.streams.events.event import checked_json
+from storage.batch.format import HEADER_BYTES
+from storage.batch.record_batch import BatchHeader
 from storage.errors import RecordProblem, StorageError
-from storage.format import HEADER_BYTES
 
 if TYPE_CHECKING:
-    from kwire.broker.store.schemas import TopicSchemas
+    from kwire.streams.event_store.schemas.topic_schemas import TopicSchemas
 
-# In the units of `schema_costs.py`: so much takes about three milliseconds at the worst.
-WORK_HERE_MAX = 128 * 1024
-# Then others get their turn: a millisecond or two, as a rule far less.
-PORTION_WORK = 128 * 1024
-# What one record takes besides.
+# The most work for one payload on the event loop, in the units of `costs.py`. It takes at worst about three
+# milliseconds.
+INLINE_WORK_MAX = 128 * 1024
+# Work between two yields to the event loop. It takes at worst a millisecond or two, and usually far less.
+CHUNK_WORK = 128 * 1024
+# Work per record in addition to the work for its payload.
 RECORD_WORK = 150
-# Records of a batch that are given to the worker at once; one that is larger goes alone.
+# Limits of the records that are sent to the worker process in one call. A record that exceeds a limit is sent alone.
 CALL_BYTES_MAX = 1024 * 1024
 CALL_WORK_MAX = 50_000_000
-# What may be spent on one batch, whoever looks at it; by then its producer has been told that the time is over.
+# Time limit for checking one batch, on the event loop or in the worker process. The producer's request has timed out
+# by then.
 BATCH_SECONDS_MAX = WAIT_MS_MAX / 1000
-# A compressed batch is unfolded on the loop if it is small; else by a thread.
-FOLDED_HERE_BYTES = 64 * 1024
-UNFOLDED_HERE_BYTES = 256 * 1024
-# What a batch may unfold to: as readers of events have it.
-UNFOLDED_BYTES_MAX = 64 * 1024 * 1024
-# Problems that are looked for in one batch, and what is said about one.
+# A compressed batch up to these sizes is decompressed on the event loop, a larger one in a thread.
+INLINE_COMPRESSED_BYTES_MAX = 64 * 1024
+INLINE_DECOMPRESSED_BYTES_MAX = 256 * 1024
+# Largest decompressed batch: the same limit as for readers of events.
+DECOMPRESSED_BYTES_MAX = 64 * 1024 * 1024
+# The number of problems that are reported for one batch, and the length of the message of each.
 PROBLEMS_MAX = 1000
 PROBLEM_LENGTH_MAX = 300
-# Events of publishers that wait for the worker; batches of producers are bounded by what may wait for its commit.
-ELSEWHERE_MAX = 100
-# JSON with fewer bytes cannot be nested so deep that readers could not show it.
+# Published events that may wait for the worker process. Batches of producers are not included: the queue of the commit
+# pipeline limits them.
+WORKER_EVENTS_MAX = 100
+# JSON of at most this many bytes cannot be nested too deep for readers.
 SHALLOW_BYTES_MAX = 500
 
 _NULL_PAYLOAD = b"null"
@@ -61,55 +64,58 @@ SchemasOf = Callable[[Topic], "tuple[TopicSchemas, int]"]
 
 
 class SchemaChecks:
-    """`schemas_of` gives the schemas of a topic and their revision; raises a StreamError if there are none."""
+    """Checks events and batches. `schemas_of` returns a topic's schemas and their revision, or raises a StreamError."""
 
     def __init__(self, schemas_of: SchemasOf, run: Run) -> None:
         self._schemas_of = schemas_of
         self._run = run
-        # Done since others had their turn.
+        # Work done since the last yield to the event loop.
         self._work = 0
-        self._elsewhere = 0
-        # The loop alone does not keep them alive.
+        self._in_worker = 0
+        # References that keep the tasks alive.
         self._checking: set[asyncio.Task[Sequence[RecordProblem]]] = set()
 
     # --- events
 
     def check_draft(self, topic: Topic, draft: EventDraft) -> Awaitable[object] | None:
-        """Raise SchemaViolation, now or when the answer is awaited."""
+        """Raise SchemaViolation if the event is refused.
+
+        If an awaitable is returned, the check is complete only after it has been awaited, and that may raise the error.
+        """
         schemas, revision = self._schemas_of(topic)
         work = schemas.work(draft.type, draft.payload)
-        if work > WORK_HERE_MAX:
+        if work > INLINE_WORK_MAX:
             return self._check_large_draft(topic, schemas, revision, draft)
         try:
-            schemas.check_here(draft.type, draft.payload, WORK_HERE_MAX)
-        except UnwordedViolation:
+            schemas.check_inline(draft.type, draft.payload, INLINE_WORK_MAX)
+        except UndescribedViolation:
             return self._check_large_draft(topic, schemas, revision, draft)
         self._work += work + RECORD_WORK
-        if self._work > PORTION_WORK:
+        if self._work > CHUNK_WORK:
             self._work = 0
             return asyncio.sleep(0)
         return None
 
     async def _check_large_draft(self, topic: Topic, schemas: "TopicSchemas", revision: int, draft: EventDraft) -> None:
-        if self._elsewhere >= ELSEWHERE_MAX:
+        if self._in_worker >= WORKER_EVENTS_MAX:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too many large events wait to be checked, try again")
-        self._elsewhere += 1
+        self._in_worker += 1
         try:
             (found,) = await self._violations(topic, schemas, revision, [(draft.type, draft.payload)])
         finally:
-            self._elsewhere -= 1
+            self._in_worker -= 1
         if found is not None:
             raise SchemaViolation(draft.type, *found)
 
     async def _violations(
         self, topic: Topic, schemas: "TopicSchemas", revision: int, events: Sequence[tuple[str, bytes]]
     ) -> Sequence[Violation | None]:
-        """What a worker finds wrong with each of them."""
+        """Check events in the worker process. Returns the violation of each event, or None if the event is valid."""
         try:
             found: Sequence[Violation | None] = await self._run(
                 violations, (topic.topic_id.hex(), revision), schemas.value(), events
             )
-        except TookTooLong as error:
+        except WorkerTimeout as error:
             return [Violation("$", str(error))] * len(events)
         return found
 
@@ -118,22 +124,22 @@ class SchemaChecks:
     def check_batch(
         self, topic: Topic, batch: memoryview, header: BatchHeader
     ) -> "Sequence[RecordProblem] | asyncio.Future[Sequence[RecordProblem]]":
-        """What is wrong with the records of a producer's batch, now or later.
+        """Return the problems of the records of a producer's batch, or a future of them.
 
-        Raises StorageError if they are none, KafkaError if the server cannot look at them.
+        Raises StorageError if the records are malformed, KafkaError if the server cannot check them.
         """
         payload = batch[HEADER_BYTES:]
         if not header.compression:
             body = bytes(payload)
             schemas, revision = self._schemas_for_batch(topic)
-            if schemas.cost_max.work(body) + header.record_count * RECORD_WORK <= PORTION_WORK:
+            if schemas.cost_max.work(body) + header.record_count * RECORD_WORK <= CHUNK_WORK:
                 problems = _problems(schemas, body, header)
                 if problems is not None:
                     return problems
-            checking = self._check_in_portions(topic, schemas, revision, body, header)
+            checking = self._check_in_chunks(topic, schemas, revision, body, header)
         else:
-            checking = self._unfold_and_check(topic, bytes(payload), header)
-        task = asyncio.get_running_loop().create_task(_told(checking))
+            checking = self._decompress_and_check(topic, bytes(payload), header)
+        task = asyncio.get_running_loop().create_task(_bounded_check(checking))
         self._checking.add(task)
         task.add_done_callback(self._checking.discard)
         return task
@@ -146,12 +152,12 @@ class SchemaChecks:
         except StreamError as error:
             raise KafkaError(ErrorCode.INVALID_RECORD, error.message) from error
 
-    async def _unfold_and_check(self, topic: Topic, payload: bytes, header: BatchHeader) -> Sequence[RecordProblem]:
-        body = await _unfolded(payload, header)
+    async def _decompress_and_check(self, topic: Topic, payload: bytes, header: BatchHeader) -> Sequence[RecordProblem]:
+        body = await _decompressed(payload, header)
         schemas, revision = self._schemas_for_batch(topic)
-        return await self._check_in_portions(topic, schemas, revision, body, header)
+        return await self._check_in_chunks(topic, schemas, revision, body, header)
 
-    async def _check_in_portions(
+    async def _check_in_chunks(
         self, topic: Topic, schemas: "TopicSchemas", revision: int, body: bytes, header: BatchHeader
     ) -> Sequence[RecordProblem]:
         problems: list[RecordProblem] = []
@@ -160,30 +166,30 @@ class SchemaChecks:
         for record in typed_records(body, header):
             payload = _payload(record)
             work = schemas.work(record.type, payload)
-            is_large = work > WORK_HERE_MAX
+            is_large = work > INLINE_WORK_MAX
             if not is_large:
                 done += work + RECORD_WORK
                 try:
                     problem = _problem(schemas, record.type, payload)
-                except UnwordedViolation:
+                except UndescribedViolation:
                     is_large = True
                 else:
                     if problem is not None:
                         problems.append(RecordProblem(record.number, problem))
             if is_large:
                 if large.is_full_with(work, payload):
-                    problems += await self._problems_elsewhere(topic, schemas, revision, large)
+                    problems += await self._problems_from_worker(topic, schemas, revision, large)
                     large = _LargeRecords()
                 large.add(record, work, payload)
             if len(problems) >= PROBLEMS_MAX:
                 break
-            if done > PORTION_WORK:
+            if done > CHUNK_WORK:
                 done = 0
                 await asyncio.sleep(0)
-        problems += await self._problems_elsewhere(topic, schemas, revision, large)
+        problems += await self._problems_from_worker(topic, schemas, revision, large)
         return sorted(problems)[:PROBLEMS_MAX]
 
-    async def _problems_elsewhere(
+    async def _problems_from_worker(
         self, topic: Topic, schemas: "TopicSchemas", revision: int, large: "_LargeRecords"
     ) -> list[RecordProblem]:
         if not large.records:
@@ -198,7 +204,7 @@ class SchemaChecks:
 
 
 class _LargeRecords:
-    """Records of one batch for one call of the worker."""
+    """Records of one batch that are sent to the worker in one call."""
 
     def __init__(self) -> None:
         self.records: list[TypedRecord] = []
@@ -216,8 +222,11 @@ class _LargeRecords:
         self._size_bytes += len(payload)
 
 
-async def _told(checking: Awaitable[Sequence[RecordProblem]]) -> Sequence[RecordProblem]:
-    """What cannot be read is a problem too; of whoever sent it. A server that cannot look (KafkaError) is none."""
+async def _bounded_check(checking: Awaitable[Sequence[RecordProblem]]) -> Sequence[RecordProblem]:
+    """Await a check for at most BATCH_SECONDS_MAX, and return the problems that it found.
+
+    If the records cannot be decoded, that is returned as a problem. Raises KafkaError if the server cannot check them.
+    """
     try:
         async with asyncio.timeout(BATCH_SECONDS_MAX):
             return await checking
@@ -228,14 +237,14 @@ async def _told(checking: Awaitable[Sequence[RecordProblem]]) -> Sequence[Record
 
 
 def _problems(schemas: "TopicSchemas", body: bytes, header: BatchHeader) -> Sequence[RecordProblem] | None:
-    """Of a small batch; None if it takes longer to say than to see."""
+    """Return the problems of a small batch; None if describing a violation would take too long on the event loop."""
     problems: list[RecordProblem] = []
     try:
         for record in typed_records(body, header):
             problem = _problem(schemas, record.type, _payload(record))
             if problem is not None:
                 problems.append(RecordProblem(record.number, problem))
-    except UnwordedViolation:
+    except UndescribedViolation:
         return None
     return problems
 
@@ -245,27 +254,27 @@ def _payload(record: TypedRecord) -> bytes:
 
 
 def _problem(schemas: "TopicSchemas", event_type: str, payload: bytes) -> str | None:
-    """Raises UnwordedViolation."""
+    """Return what is wrong with a payload, or None. Raises UndescribedViolation."""
     try:
-        schemas.check_here(event_type, payload, WORK_HERE_MAX)
+        schemas.check_inline(event_type, payload, INLINE_WORK_MAX)
         if len(payload) > SHALLOW_BYTES_MAX:
             checked_json(payload)
-    except UnwordedViolation:
+    except UndescribedViolation:
         raise
     except (SchemaViolation, InvalidEvent) as error:
         return error.message[:PROBLEM_LENGTH_MAX]
     return None
 
 
-async def _unfolded(payload: bytes, header: BatchHeader) -> bytes:
-    """The records of a compressed batch."""
-    from storage.compression import decompress
+async def _decompressed(payload: bytes, header: BatchHeader) -> bytes:
+    """Return the decompressed records of a batch. Large batches are decompressed in a thread."""
+    from storage.batch.compression import decompress
     from storage.errors import BudgetExceeded
 
-    if len(payload) <= FOLDED_HERE_BYTES:
+    if len(payload) <= INLINE_COMPRESSED_BYTES_MAX:
         try:
-            return decompress(header.compression, payload, UNFOLDED_HERE_BYTES)
+            return decompress(header.compression, payload, INLINE_DECOMPRESSED_BYTES_MAX)
         except BudgetExceeded:
             pass
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(None, decompress, header.compression, payload, UNFOLDED_BYTES_MAX)
+    return await loop.run_in_executor(None, decompress, header.compression, payload, DECOMPRESSED_BYTES_MAX)

@@ -1,6 +1,6 @@
-"""What a worker is asked when schemas are given to a topic: whether they may be its schemas, and what checking takes.
+"""Validation of the schemas for a topic, in a worker process. The result includes the cost of checking a payload.
 
-Whoever asks is in another process, and exceptions with arguments of their own do not travel: refusals are plain values.
+Exceptions that have their own constructor arguments cannot be pickled, so a refusal is returned as plain values.
 """
 
 from collections.abc import Mapping
@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from kwire.broker.store.schema_costs import Cost
-from kwire.broker.store.schema_evolution import check_addition
-from kwire.broker.store.schema_rules import costs_of, typed_schemas
 from kwire.errors import IncompatibleSchema, InvalidSchema
+from kwire.streams.event_store.schemas.costs import Cost
+from kwire.streams.event_store.schemas.evolution import check_addition
+from kwire.streams.event_store.schemas.rules import costs_of, typed_schemas
 
 
 class Refusal(NamedTuple):
-    """`event_type` is that of a schema that cannot take the place of the one before; None for what is no schema."""
+    """Why schemas are refused. `event_type` is the type of the incompatible schema, or None if a schema is invalid."""
 
     event_type: str | None
     problem: str
@@ -27,21 +27,21 @@ class Refusal(NamedTuple):
         return IncompatibleSchema(self.event_type, self.problem, self.path)
 
 
-class Judged(NamedTuple):
-    """What checking takes, by event type; or why they are refused."""
+class ValidationResult(NamedTuple):
+    """The costs of checking payloads, by event type. If the schemas are refused, `costs` is empty."""
 
     costs: Mapping[str, Cost]
     refusal: Refusal | None = None
 
 
-def judge(raw: bytes, before: bytes | None = None) -> Judged:
-    """Judge an array of schemas, as JSON; `before` are those that the topic has."""
+def validate_schemas(raw: bytes, before: bytes | None = None) -> ValidationResult:
+    """Validate an array of schemas in JSON. `before` has the present schemas of the topic; None for a new topic."""
     try:
         typed = typed_schemas(msgspec.json.decode(raw))
         if before is not None:
             check_addition(typed_schemas(msgspec.json.decode(before)), typed)
-        return Judged(costs_of(typed))
+        return ValidationResult(costs_of(typed))
     except InvalidSchema as error:
-        return Judged({}, Refusal(None, error.problem, error.path))
+        return ValidationResult({}, Refusal(None, error.problem, error.path))
     except IncompatibleSchema as error:
-        return Judged({}, Refusal(error.event_type, error.problem, error.path))
+        return ValidationResult({}, Refusal(error.event_type, error.problem, error.path))

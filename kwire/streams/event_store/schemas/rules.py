@@ -1,9 +1,9 @@
-"""What a schema may be: JSON Schema 2020-12 within bounds, complete in itself, and never slow to check with.
+"""The rules for schemas: JSON Schema 2020-12, self-contained, of bounded size and with bounded checking cost.
 
-`jsonschema` says what is wrong with it, in words. On top of that: references stay inside the document, patterns have to
-suit an engine that matches in linear time, and what checking a payload takes has a bound (`schema_costs.py`).
+`jsonschema` finds invalid keywords. In addition, references must refer to parts of the same document, patterns must be
+valid for an engine that matches in linear time, and the cost of checking a payload is limited (`costs.py`).
 
-All of it takes milliseconds for small schemas and seconds for the largest, so the server has it done by a worker.
+Validation takes milliseconds for small schemas and seconds for the largest, so the server runs it in a worker process.
 """
 
 import json
@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import jsonschema_rs
 import msgspec
 
-from kwire.broker.store.schema_costs import Cost, cost_of
-from kwire.broker.store.schema_document import SCHEMAS_MAX, Document, Pattern, Schema
 from kwire.errors import InvalidSchema
+from kwire.streams.event_store.schemas.costs import Cost, cost_of
+from kwire.streams.event_store.schemas.document import SCHEMAS_MAX, Document, Pattern, Schema
 
 SCHEMA_BYTES_MAX = 64 * 1024
 SCHEMAS_BYTES_MAX = 128 * 1024
@@ -22,7 +22,8 @@ DEPTH_MAX = 40
 EVENT_TYPE_BYTES_MAX = 256
 PATTERN_LENGTH_MAX = 500
 PATTERNS_MAX = 200
-# Of one compiled pattern, of all that a topic has, and of what the engine remembers while it matches one.
+# Limits for one compiled pattern, for all compiled patterns of a topic, and for the cache of the engine that matches a
+# pattern.
 PATTERN_BYTES_MAX = 256 * 1024
 PATTERNS_BYTES_MAX = 512 * 1024
 PATTERN_MEMORY_BYTES = 256 * 1024
@@ -34,34 +35,37 @@ _JSON_TYPES = ("array", "boolean", "integer", "null", "number", "object", "strin
 
 
 class TypedSchema(NamedTuple):
-    """A schema as it was given, the event type it is for, and what is left of it for JSON Schema."""
+    """A schema with its event type.
+
+    `given` is the schema as the client sent it. `schema` is the same without the field that names the event type.
+    """
 
     event_type: str
     given: Schema
     schema: Schema
 
 
-# --- which type a schema is for
+# --- the event type of a schema
 
 
 def typed_schemas(raw: object) -> list[TypedSchema]:
-    """Quick and without a look inside, but for its size; raises InvalidSchema."""
+    """Parse an array of schemas; raises InvalidSchema. It checks only event types, sizes and depth, which is quick."""
     if not isinstance(raw, list) or not raw:
-        raise InvalidSchema("one or more schemas are needed, as an array", "$")
+        raise InvalidSchema("the schemas must be an array of one or more schemas", "$")
     if len(raw) > SCHEMAS_MAX:
-        raise InvalidSchema(f"{len(raw)} schemas are given, {SCHEMAS_MAX} are allowed", "$")
+        raise InvalidSchema(f"there are {len(raw)} schemas, at most {SCHEMAS_MAX} are allowed", "$")
     found: list[TypedSchema] = []
     known: set[str] = set()
     bytes_left = SCHEMAS_BYTES_MAX
     for number, given in enumerate(raw):
         path = f"$[{number}]"
         if not isinstance(given, dict):
-            raise InvalidSchema("a schema is an object that names the event type it is for", path)
+            raise InvalidSchema("a schema must be an object that names its event type", path)
         size_bytes = _size_bytes(given, path)
         bytes_left -= size_bytes
         if size_bytes > SCHEMA_BYTES_MAX or bytes_left < 0:
             raise InvalidSchema(
-                f"the schemas are too large: {SCHEMA_BYTES_MAX} bytes each, {SCHEMAS_BYTES_MAX} in all are allowed",
+                f"the schemas are too large: at most {SCHEMA_BYTES_MAX} bytes each and {SCHEMAS_BYTES_MAX} in total",
                 path,
             )
         _check_depth(given, path)
@@ -74,13 +78,16 @@ def typed_schemas(raw: object) -> list[TypedSchema]:
 
 
 def _typed(given: Schema, path: str) -> TypedSchema:
-    """`eventType` names the type if it is there. Without it `type` does, and is no keyword of JSON Schema then."""
+    """Return a schema with its event type, which is in the field `eventType` or, if that is absent, in `type`.
+
+    If `type` is the event type, it is not used as the JSON Schema keyword.
+    """
     name = "eventType" if "eventType" in given else "type"
     event_type = given.get(name)
     if event_type is None:
-        raise InvalidSchema("a schema names the event type it is for: `eventType`, or else `type`", path)
+        raise InvalidSchema("a schema must name its event type in `eventType` or `type`", path)
     if not isinstance(event_type, str) or not 0 < len(event_type.encode()) <= EVENT_TYPE_BYTES_MAX:
-        raise InvalidSchema(f"an event type is a text of 1 to {EVENT_TYPE_BYTES_MAX} bytes", f"{path}.{name}")
+        raise InvalidSchema(f"an event type must be a string of 1 to {EVENT_TYPE_BYTES_MAX} bytes", f"{path}.{name}")
     return TypedSchema(event_type, given, {key: value for key, value in given.items() if key != name})
 
 
@@ -88,7 +95,7 @@ def _size_bytes(given: Schema, path: str) -> int:
     try:
         return len(msgspec.json.encode(given))
     except (RecursionError, UnicodeEncodeError):
-        raise InvalidSchema("the schema is nested too deep, or has text that is none", path) from None
+        raise InvalidSchema("the schema is nested too deep, or contains text that is not valid Unicode", path) from None
 
 
 def _check_depth(given: Schema, path: str) -> None:
@@ -101,26 +108,29 @@ def _check_depth(given: Schema, path: str) -> None:
 
 
 def inner_values(value: object) -> list[Any]:
-    """Those that an array or an object holds."""
+    """Return the values inside an array or an object."""
     if isinstance(value, dict):
         return list(value.values())
     return value if isinstance(value, list) else []
 
 
-# --- whether it is a schema, and one to work with
+# --- validity and cost of a schema
 
 
 def costs_of(schemas: list[TypedSchema]) -> dict[str, Cost]:
-    """By event type, what checking takes; raises InvalidSchema. It imports `jsonschema` and takes its time."""
+    """Validate schemas and return the costs of checking payloads, by event type. Raises InvalidSchema.
+
+    This may take seconds, and it imports `jsonschema`.
+    """
     patterns = _Patterns()
     return {one.event_type: _cost(one.schema, patterns, f"$[{number}]") for number, one in enumerate(schemas)}
 
 
 def _cost(schema: Schema, patterns: "_Patterns", path: str) -> Cost:
-    _check_words(schema, path)
+    _check_keywords(schema, path)
     document = Document(schema, path)
     if len(document.patterns) > PATTERNS_MAX:
-        raise InvalidSchema(f"{len(document.patterns)} patterns are given, {PATTERNS_MAX} are allowed", path)
+        raise InvalidSchema(f"the schema has {len(document.patterns)} patterns, at most {PATTERNS_MAX} allowed", path)
     for pattern in document.patterns:
         patterns.add(pattern)
     cost = cost_of(document, patterns.sizes_bytes)
@@ -132,25 +142,25 @@ def _cost(schema: Schema, patterns: "_Patterns", path: str) -> Cost:
 
 
 def compiled(schema: Schema, pattern_bytes_max: int = PATTERN_BYTES_MAX) -> jsonschema_rs.Validator:
-    """Formats are notes, as 2020-12 has it; nothing is ever loaded from elsewhere."""
+    """Compile a schema. As in 2020-12, `format` is only an annotation. Other documents are never loaded."""
     options = jsonschema_rs.RegexOptions(size_limit=pattern_bytes_max, dfa_size_limit=PATTERN_MEMORY_BYTES)
     return jsonschema_rs.Draft202012Validator(schema, pattern_options=options, validate_formats=False, offline=True)
 
 
-def _check_words(schema: Schema, path: str) -> None:
+def _check_keywords(schema: Schema, path: str) -> None:
     from jsonschema import FormatChecker, SchemaError
     from jsonschema.validators import Draft202012Validator
 
     dialect = schema.get("$schema", DIALECT)
     if not isinstance(dialect, str) or dialect.removesuffix("#") != DIALECT:
-        raise InvalidSchema(f"only {DIALECT} is served", f"{path}.$schema")
+        raise InvalidSchema(f"only {DIALECT} is supported", f"{path}.$schema")
     try:
-        # Patterns are for the engine that will match them, so nobody judges formats here.
+        # Formats are not checked here, because the engine that will match the patterns also checks their syntax.
         Draft202012Validator.check_schema(schema, format_checker=FormatChecker(formats=()))
     except SchemaError as error:
         problem = error.message
         if list(error.absolute_path)[-1:] == ["type"] and isinstance(error.instance, str):
-            problem = f"{error.instance!r} is no type of JSON Schema; it has {', '.join(_JSON_TYPES)}"
+            problem = f"{error.instance!r} is not a type of JSON Schema; use one of {', '.join(_JSON_TYPES)}"
         raise InvalidSchema(problem, path + error.json_path.removeprefix("$")) from None
 
 
@@ -159,7 +169,10 @@ def _first_line(error: Exception) -> str:
 
 
 class _Patterns:
-    """All patterns of a topic: such as an engine of linear time takes, each within its bound and all within theirs."""
+    """The compiled sizes of all patterns of a topic.
+
+    `add` refuses a pattern that a linear-time engine cannot match, and a pattern that exceeds a size limit.
+    """
 
     def __init__(self) -> None:
         self.sizes_bytes: dict[str, int] = {}
@@ -172,15 +185,18 @@ class _Patterns:
         self._bytes_left -= size_bytes
         if self._bytes_left < 0:
             raise InvalidSchema(
-                f"all patterns of a topic may take {PATTERNS_BYTES_MAX} bytes when they are compiled", pattern.where
+                f"the compiled patterns of a topic exceed {PATTERNS_BYTES_MAX} bytes in total", pattern.where
             )
 
 
 def _pattern_bytes(pattern: Pattern) -> int:
-    """What it takes when it is compiled, rounded up to a power of two. The engine only says whether a limit holds."""
+    """Return the compiled size of a pattern, rounded up to a power of two.
+
+    The engine reports only whether a pattern exceeds a given limit, so larger and larger limits are tried.
+    """
     if len(pattern.text) > PATTERN_LENGTH_MAX:
         raise InvalidSchema(
-            f"the pattern has {len(pattern.text)} characters, {PATTERN_LENGTH_MAX} are allowed", pattern.where
+            f"the pattern has {len(pattern.text)} characters, at most {PATTERN_LENGTH_MAX} are allowed", pattern.where
         )
     size_bytes = _PATTERN_BYTES_MIN
     while size_bytes <= PATTERN_BYTES_MAX:
@@ -190,12 +206,12 @@ def _pattern_bytes(pattern: Pattern) -> int:
         except ValueError:
             size_bytes *= 2
     raise InvalidSchema(
-        f"the pattern {pattern.text!r} cannot be used: it is none, or too large, or looks around or back, which cannot "
-        "be done in linear time",
+        f"the pattern {pattern.text!r} cannot be used: it is invalid, too large, or uses lookaround or backreferences, "
+        "which cannot be matched in linear time",
         pattern.where,
     )
 
 
 def canonical(value: object) -> str:
-    """The same text for the same JSON."""
+    """Return the JSON text of a value. It is the same for equal values."""
     return json.dumps(value, sort_keys=True)

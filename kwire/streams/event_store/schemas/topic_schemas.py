@@ -1,7 +1,7 @@
-"""The schemas of one topic: which event types it takes, and what their payloads have to be.
+"""The schemas of one topic: the event types it accepts and the JSON Schemas of their payloads.
 
-An object of this kind never changes. Schemas are checked thoroughly when they are registered (`schema_judging.py`); one
-that was stored is only compiled.
+`TopicSchemas` is immutable. Schemas are validated when they are registered (`registration.py`). Stored schemas are not
+validated again.
 """
 
 import json
@@ -12,21 +12,22 @@ from typing import Any, NamedTuple, Self
 import jsonschema_rs
 import msgspec
 
-from kwire.broker.store.schema_costs import NO_COST, Cost
-from kwire.broker.store.schema_document import Schema
-from kwire.broker.store.schema_rules import TypedSchema, compiled, costs_of, inner_values, typed_schemas
-from kwire.errors import SchemaViolation, UnwordedViolation
+from kwire.errors import SchemaViolation, UndescribedViolation
+from kwire.streams.event_store.schemas.costs import NO_COST, Cost
+from kwire.streams.event_store.schemas.document import Schema
+from kwire.streams.event_store.schemas.rules import TypedSchema, compiled, costs_of, inner_values, typed_schemas
 
-# Names that a refusal tells.
+# Event types that an error message lists.
 TYPES_SHOWN_MAX = 20
 _PROBLEM_LENGTH_MAX = 200
 _NAME_LENGTH_SHOWN = 100
-# To say what is wrong takes more than to see that something is: all that was tried is kept, at each level of the
-# payload, with a copy of the value. Nobody says it if that is more than so much work, or so many bytes.
-WORDS_FACTOR = 5
-WORDS_WORK_MAX = 100_000_000
-WORDS_BYTES_MAX = 64 * 1024 * 1024
-# `jsonschema-rs` tells nothing of what is nested deeper.
+# Describing a violation takes longer than detecting it. At each level of the payload, the library keeps every
+# alternative that it tried, with a copy of the value. If the work or the memory may exceed these limits, the violation
+# is not described.
+DESCRIPTION_FACTOR = 5
+DESCRIPTION_WORK_MAX = 100_000_000
+DESCRIPTION_BYTES_MAX = 64 * 1024 * 1024
+# `jsonschema-rs` does not describe violations in payloads that are nested deeper.
 _LEVELS_MAX = 255
 
 _decode = msgspec.json.Decoder().decode
@@ -34,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Check:
-    """Compiled with the first event of its type: large schemas take some milliseconds, and a topic may have many."""
+    """The validator of one event type. It is compiled for the first event, because that may take some milliseconds."""
 
     __slots__ = ("_schema", "_validator", "cost")
 
@@ -51,45 +52,48 @@ class _Check:
 
 
 class _Refused(NamedTuple):
-    """What refused a payload, and the payload."""
+    """An invalid payload and the check that it failed."""
 
     check: _Check
     instance: object
 
 
 class TopicSchemas:
-    """By event type."""
+    """The compiled schemas of a topic by event type."""
 
     __slots__ = ("_checks", "_typed", "cost_max", "size_bytes")
 
     def __init__(self, typed: Sequence[TypedSchema], costs: Mapping[str, Cost]) -> None:
-        """Of schemas that were judged before; `costs` is what came of it."""
+        """`costs` has the cost of checking a payload, by event type."""
         self._typed = tuple(typed)
         self._checks = {one.event_type: _Check(one.schema, costs[one.event_type]) for one in typed}
         self.size_bytes = len(msgspec.json.encode(self.as_json()))
-        self.cost_max = reduce(Cost.with_most_of, costs.values())
+        self.cost_max = reduce(Cost.maximum, costs.values())
 
     @classmethod
     def parse(cls, raw: object) -> Self:
-        """Schemas as somebody gives them; raises InvalidSchema. It may take long: a server has a worker do that."""
+        """Validate schemas and return them; raises InvalidSchema.
+
+        This may take seconds, so the server validates schemas in a worker process and then calls `validated`.
+        """
         typed = typed_schemas(raw)
         return cls(typed, costs_of(typed))
 
     @classmethod
-    def judged(cls, raw: object, costs: Mapping[str, Cost]) -> Self:
-        """The same, of what a worker has judged; quick."""
+    def validated(cls, raw: object, costs: Mapping[str, Cost]) -> Self:
+        """Create an instance from schemas that a worker process has validated. This is quick."""
         return cls(typed_schemas(raw), costs)
 
     @classmethod
     def stored(cls, value: Mapping[str, Any]) -> Self:
-        return cls.judged(value["schemas"], {name: Cost(*cost) for name, cost in value["costs"].items()})
+        return cls.validated(value["schemas"], {name: Cost(*cost) for name, cost in value["costs"].items()})
 
     def value(self) -> dict[str, Any]:
-        """What is stored of them."""
+        """Return the value for the metadata store."""
         return {"schemas": self.as_json(), "costs": {name: list(check.cost) for name, check in self._checks.items()}}
 
     def as_json(self) -> list[dict[str, Any]]:
-        """As they were given."""
+        """Return the schemas as the client sent them."""
         return [one.given for one in self._typed]
 
     @property
@@ -99,7 +103,10 @@ class TopicSchemas:
     # --- changes
 
     def with_added(self, raw: object) -> list[dict[str, Any]]:
-        """All of these as JSON, those of `raw` in the place of their predecessors or behind them."""
+        """Return all schemas as JSON, with those of `raw` added.
+
+        A schema of `raw` replaces the schema of the same event type. If there is none, it is added at the end.
+        """
         given = {one.event_type: one.given for one in self._typed}
         given |= {one.event_type: one.given for one in typed_schemas(raw)}
         return list(given.values())
@@ -107,25 +114,28 @@ class TopicSchemas:
     # --- events
 
     def work(self, event_type: str, payload: bytes) -> int:
-        """How much there is to do for a payload, at the worst."""
+        """Return an upper bound of the work of checking a payload."""
         check = self._checks.get(event_type)
         return (NO_COST if check is None else check.cost).work(payload)
 
     def check(self, event_type: str, payload: bytes) -> None:
-        """Raise SchemaViolation if the topic does not take this event."""
+        """Raise SchemaViolation if the event is invalid."""
         found = self._refused(event_type, payload)
         if found is not None:
-            raise _violation(event_type, found, payload, _levels(found.instance), WORDS_WORK_MAX)
+            raise _violation(event_type, found, payload, _levels(found.instance), DESCRIPTION_WORK_MAX)
 
-    def check_here(self, event_type: str, payload: bytes, words_work_max: int) -> None:
-        """The same on the loop: raises UnwordedViolation where to say what is wrong may be more work than that."""
+    def check_inline(self, event_type: str, payload: bytes, description_work_max: int) -> None:
+        """Raise SchemaViolation if the event is invalid. Use this on the event loop.
+
+        Raises UndescribedViolation if describing the violation may take more work than `description_work_max`.
+        """
         found = self._refused(event_type, payload)
         if found is not None:
             levels_max = 1 + payload.count(b"[") + payload.count(b"{")
-            raise _violation(event_type, found, payload, levels_max, words_work_max)
+            raise _violation(event_type, found, payload, levels_max, description_work_max)
 
     def _refused(self, event_type: str, payload: bytes) -> _Refused | None:
-        """By what an event is refused, and its payload; None if it is taken."""
+        """Return the failed check and the payload; None if the event is valid."""
         check = self._checks.get(event_type)
         if check is None:
             raise SchemaViolation(event_type, "$", f"the topic has no schema for this type; it has {self._shown()}")
@@ -133,7 +143,8 @@ class TopicSchemas:
             instance = _decode(payload)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise SchemaViolation(event_type, "$", f"the payload is not JSON: {error}") from None
-        # Of a name that stands twice one library sees the first, another the last: then nobody knows what was checked.
+        # If an object has a name twice, some JSON libraries use the first value and some the last. A reader might
+        # therefore use a value that was not checked.
         if _encode(instance) != payload and (name := _repeated_name(payload, instance)) is not None:
             raise SchemaViolation(event_type, "$", f"an object has the name {name[:_NAME_LENGTH_SHOWN]!r} twice")
         return None if check.validator.is_valid(instance) else _Refused(check, instance)
@@ -144,25 +155,29 @@ class TopicSchemas:
 
 
 def _violation(
-    event_type: str, refused: _Refused, payload: bytes, levels_max: int, words_work_max: int
+    event_type: str, refused: _Refused, payload: bytes, levels_max: int, description_work_max: int
 ) -> SchemaViolation:
-    work = levels_max * (WORDS_FACTOR * refused.check.cost.work(payload) + len(payload))
-    if levels_max <= _LEVELS_MAX and work <= words_work_max and levels_max * len(payload) <= WORDS_BYTES_MAX:
+    work = levels_max * (DESCRIPTION_FACTOR * refused.check.cost.work(payload) + len(payload))
+    if (
+        levels_max <= _LEVELS_MAX
+        and work <= description_work_max
+        and levels_max * len(payload) <= DESCRIPTION_BYTES_MAX
+    ):
         try:
             refused.check.validator.validate(refused.instance)
         except jsonschema_rs.ValidationError as error:
             return SchemaViolation(event_type, path_text(error.instance_path), _shortened(error.message))
-    return UnwordedViolation(event_type, "$", "it does not fit the schema; it is too large or too deep to say where")
+    return UndescribedViolation(event_type, "$", "the payload violates the schema; it is too large to locate where")
 
 
 class _Repeated(Exception):
-    """An object has a name twice."""
+    """A JSON object contains a name twice."""
 
 
 def _repeated_name(payload: bytes, instance: object) -> str | None:
-    """A name that an object has twice; `instance` is the payload as `msgspec` reads it, which keeps the last."""
+    """Return a name that an object contains twice, or None. `instance` is the payload as decoded by `msgspec`."""
     if _encode(instance) == msgspec.json.format(payload, indent=-1):
-        return None  # it only has spaces
+        return None  # the payload and its encoding differ only in white space
     try:
         json.loads(payload.decode(), object_pairs_hook=_check_names)
     except _Repeated as error:
@@ -177,7 +192,7 @@ def _check_names(pairs: list[tuple[str, object]]) -> None:
 
 
 def _levels(instance: object) -> int:
-    """How deep a value is nested."""
+    """Return the nesting depth of a value."""
     levels, level = 0, [instance]
     while level:
         levels += 1
@@ -186,7 +201,7 @@ def _levels(instance: object) -> int:
 
 
 def _shortened(message: str) -> str:
-    """It quotes the value, in front as a rule, and behind it says what is wrong."""
+    """Remove the middle of a long message. Messages usually begin with the value and end with the problem."""
     half = _PROBLEM_LENGTH_MAX // 2
     return message if len(message) <= _PROBLEM_LENGTH_MAX else f"{message[:half]} … {message[-half:]}"
 

@@ -1,20 +1,21 @@
-"""The event type and the value of each record of a batch, and nothing else of it: what schemas judge.
+"""A decoder of the event type and the value of each record of a batch. Schemas apply to these two parts of a record.
 
-The type is what readers will see, so it is found as `events/decoding.py` finds it: the last `ce_type` header that says
-something, or else `message`.
+The event type must be the one that readers see, so the rule is the same as in `events/decoding.py`: the type is the
+last non-empty `ce_type` header, or `message` if there is none.
 """
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from kwire.broker.events.event import DEFAULT_TYPE, header_text
-from storage.batch import BatchHeader
+from kwire.streams.events.event import DEFAULT_TYPE, header_text
+from storage.batch.record_batch import BatchHeader
+from storage.batch.records import NULL, read_nullable, read_number, record_heads
 from storage.errors import CorruptBatch
-from storage.records import NULL, read_nullable, read_number, record_heads
 
 _TYPE_NAME = b"ce_type"
-_TYPE_NAME_BYTES = 2 * len(_TYPE_NAME)  # as it is written
-# Headers that were seen in this batch: those of one type are often the same in record after record.
+_TYPE_NAME_BYTES = 2 * len(_TYPE_NAME)  # the zigzag-encoded length
+# Limits of the cache of event types by encoded headers: the number of entries, and the size of the headers of an entry.
+# Consecutive records of a batch often have the same headers.
 REMEMBERED_MAX = 100
 REMEMBERED_BYTES_MAX = 1024
 
@@ -22,7 +23,7 @@ _new_tuple = tuple.__new__
 
 
 class TypedRecord(NamedTuple):
-    """`number` is its place in the batch. `value` is None if it has none."""
+    """The event type and value of a record. `number` is its index in the batch."""
 
     number: int
     type: str
@@ -30,7 +31,10 @@ class TypedRecord(NamedTuple):
 
 
 def typed_records(body: bytes, header: BatchHeader) -> Iterator[TypedRecord]:
-    """Of the unfolded records of a batch; raises CorruptBatch, also for records that are not numbered in order."""
+    """Decode the decompressed records of a batch.
+
+    Raises CorruptBatch if a record is malformed, or if the offset deltas are not consecutive.
+    """
     number = 0
     remembered: dict[bytes, str] = {}
     try:
@@ -38,7 +42,7 @@ def typed_records(body: bytes, header: BatchHeader) -> Iterator[TypedRecord]:
             if number == header.record_count:
                 raise CorruptBatch("bytes follow the last record")
             if offset_delta != number << 1:
-                raise CorruptBatch(f"record {number} has another number")
+                raise CorruptBatch(f"record {number} has another offset delta")
             key_bytes = body[position]
             position += 1
             if key_bytes >= 0x80:
@@ -46,7 +50,7 @@ def typed_records(body: bytes, header: BatchHeader) -> Iterator[TypedRecord]:
             if key_bytes != NULL:
                 position += key_bytes >> 1
                 if key_bytes & 1 or position > end:
-                    raise CorruptBatch(f"the key of record {number} is longer than it")
+                    raise CorruptBatch(f"the key of record {number} is longer than the record")
             value, position = read_nullable(body, position, end)
             headers = body[position:end]
             event_type = remembered.get(headers)
@@ -63,12 +67,12 @@ def typed_records(body: bytes, header: BatchHeader) -> Iterator[TypedRecord]:
 
 
 def _type_in(headers: bytes) -> str:
-    """From the headers of a record, their count in front."""
+    """Return the event type in the encoded headers of a record. `headers` starts with the number of headers."""
     end = len(headers)
     count, position = headers[0], 1
     if count >= 0x80:
         count, position = read_number(headers, 0)
-    # Two bytes is the least a header takes, so a lying count fails before anything is done for it.
+    # `count` is zigzag-encoded, so it is twice the number of headers. Each header takes at least two bytes.
     if count & 1 or count > end - position:
         raise CorruptBatch("the headers cannot fit in their record")
     found = b""
@@ -91,5 +95,5 @@ def _type_in(headers: bytes) -> str:
         if position > end or name_bytes & 1 or (value_bytes & 1 and value_bytes != NULL):
             raise CorruptBatch("a header is longer than its record")
     if position != end:
-        raise CorruptBatch("a record is not as long as it says")
+        raise CorruptBatch("the length of a record does not match its content")
     return header_text(found) if found else DEFAULT_TYPE

@@ -1,34 +1,39 @@
-"""A process beside the server for what schemas take long for: judging new ones, and very large payloads.
+"""A worker process for slow schema work: validating new schemas and checking very large payloads.
 
-What takes more than `SECONDS_MAX` of processor time there ends with the process, and is refused: nobody holds up the
-others for long. A process that died of something else says nothing about what it was asked: that can be tried again.
+If a call uses more than `SECONDS_MAX` of processor time, the process is ended and the request is refused. So one call
+cannot delay the others for long. If the process ends for another reason, the error is retriable.
 """
 
 import signal
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from kwire.broker.worker_process import WorkerDied, WorkerProcess
+from kwire.concurrency.worker_process import WorkerDied, WorkerProcess
 from kwire.errors import ErrorCode, KafkaError
 
 R = TypeVar("R")
 
 SECONDS_MAX = 10.0
-# Topics whose compiled schemas the process keeps.
+# Topics whose compiled schemas the process caches. When the cache is full, it is cleared.
 COMPILED_MAX = 20
 
 
-class TookTooLong(Exception):
-    """The process could not do it in time."""
+class WorkerTimeout(Exception):
+    """The worker process exceeded its time limit."""
 
 
 class Run(Protocol):
-    """Has a function of a module done elsewhere; raises TookTooLong, or KafkaError if it cannot be done now."""
+    """Runs a module-level function in another process.
+
+    Raises WorkerTimeout if the call exceeds its time limit, and KafkaError if the process ends for another reason.
+    """
 
     def __call__(self, function: Any, *args: Any) -> Awaitable[Any]: ...
 
 
 class SchemaWorker:
+    """The worker process, with a limit on the processor time of each call."""
+
     def __init__(self, seconds_max: float = SECONDS_MAX) -> None:
         self._worker = WorkerProcess()
         self._seconds_max = seconds_max
@@ -41,20 +46,20 @@ class SchemaWorker:
             if self._is_closed:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the server is stopping") from error
             if error.code != -signal.SIGPROF:
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the check was cut off, try again") from error
-            raise TookTooLong(f"it could not be checked within {self._seconds_max:g} seconds") from error
+                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "the check was interrupted, try again") from error
+            raise WorkerTimeout(f"the check exceeded {self._seconds_max:g} seconds") from error
 
     async def close(self) -> None:
         self._is_closed = True
         await self._worker.close()
 
 
-# --- on the other side
+# --- in the worker process
 
 
 def _limited(seconds_max: float, function: Any, args: tuple[Any, ...]) -> Any:
-    # Nobody handles this signal there, so it ends the process, also in the middle of compiled code. It counts what the
-    # process does, not how long others keep it from doing it: that would refuse good events on a busy machine.
+    # The worker process has no handler for SIGPROF, so the signal ends the process, even inside compiled code. The
+    # timer measures processor time. If it measured elapsed time, valid events would be refused on a busy machine.
     signal.setitimer(signal.ITIMER_PROF, seconds_max)
     try:
         return function(*args)
@@ -66,7 +71,7 @@ _compiled: dict[tuple[str, int], Any] = {}
 
 
 class Violation(NamedTuple):
-    """SchemaViolation as plain values."""
+    """The fields of a SchemaViolation, which can be pickled."""
 
     path: str
     problem: str
@@ -75,8 +80,11 @@ class Violation(NamedTuple):
 def violations(
     key: tuple[str, int], stored: Mapping[str, Any], events: Sequence[tuple[str, bytes]]
 ) -> list[Violation | None]:
-    """Where each payload violates the schema of its type, and how. `key` stands for these very schemas."""
-    from kwire.broker.store.schemas import TopicSchemas
+    """Check events against stored schemas. Returns the violation of each event, or None if the event is valid.
+
+    `key` identifies the schemas in the cache: the topic id and the revision.
+    """
+    from kwire.streams.event_store.schemas.topic_schemas import TopicSchemas
 
     schemas = _compiled.get(key)
     if schemas is None:
@@ -87,12 +95,12 @@ def violations(
 
 
 def _violation(schemas: Any, event_type: str, payload: bytes) -> Violation | None:
-    from kwire.broker.events.event import checked_json
     from kwire.errors import InvalidEvent, SchemaViolation
+    from kwire.streams.events.event import checked_json
 
     try:
         schemas.check(event_type, payload)
-        checked_json(payload)  # readers have to be able to show it
+        checked_json(payload)  # readers must be able to decode the payload
     except SchemaViolation as error:
         return Violation(error.path, error.problem)
     except InvalidEvent as error:

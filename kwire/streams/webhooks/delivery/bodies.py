@@ -1,8 +1,8 @@
-"""What a delivery says: the event as plain JSON, or as a CloudEvent in one of its two forms over HTTP.
+"""Request bodies of deliveries: the event as plain JSON, or as a CloudEvent in binary or structured mode.
 
-- `event`: `{"id", "topic", "timestamp", "type", "payload"}`, and `metadata` if there are any.
-- `binary`: the payload alone is the body; what CloudEvents calls attributes are headers `ce-…`.
-- `structured`: one JSON object with all of it, of the type `application/cloudevents+json`.
+- `event`: `{"id", "topic", "timestamp", "type", "payload"}`, and `metadata` if the event has any.
+- `binary`: the body is the payload; the CloudEvents attributes are headers `ce-…`.
+- `structured`: one JSON object with attributes and payload, of the type `application/cloudevents+json`.
 """
 
 from collections.abc import Mapping
@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from kwire.broker.events.event import Event, time_text
-from kwire.broker.store.event_ids import EventId
+from kwire.streams.event_store.event_ids import EventId
+from kwire.streams.events.event import Event, time_text
 
 BodyForm = Literal["event", "binary", "structured"]
 BODY_FORMS: tuple[str, ...] = get_args(BodyForm)
@@ -20,15 +20,17 @@ BODY_FORMS: tuple[str, ...] = get_args(BodyForm)
 JSON_TYPE = "application/json"
 CLOUD_EVENT_TYPE = "application/cloudevents+json; charset=utf-8"
 SPEC_VERSION = "1.0"
-# Receivers take some kilobytes of headers; metadata beyond this are told in the other two forms only.
+# Receivers accept only some kilobytes of headers. In the form `binary`, larger metadata is omitted.
 METADATA_HEADER_BYTES_MAX = 4096
-# What stays as it is in a header's value: all printable ASCII but the blank, the double quote and the percent sign.
+# Characters that are not percent-encoded in a header value: printable ASCII except space, double quote and percent.
 _PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Body(NamedTuple):
+    """A request body, and the headers that describe it."""
+
     content: bytes
     headers: Mapping[str, str]
 
@@ -43,7 +45,7 @@ class _PlainEvent(msgspec.Struct, omit_defaults=True):
 
 
 class _CloudEvent(msgspec.Struct, omit_defaults=True):
-    # No defaults before `metadata`: all of them are always written.
+    # Fields before `metadata` have no defaults, so they are always written.
     specversion: str
     id: str
     source: str
@@ -52,12 +54,13 @@ class _CloudEvent(msgspec.Struct, omit_defaults=True):
     datacontenttype: str
     subject: str
     data: msgspec.Raw
-    # An extension: CloudEvents has names of small letters and digits, and values without structure.
+    # An extension attribute of CloudEvents. Its name may have only lower-case letters and digits, and its value must be
+    # a string.
     metadata: str | None = None
 
 
 def body_of(form: BodyForm, topic: str, event: Event) -> Body:
-    """The body and the headers that tell what it is; the id comes from the event's place, never from what was sent."""
+    """Build the body of a delivery. The id is derived from topic and offset. Ids chosen by publishers are not sent."""
     event_id = str(EventId(topic, event.offset))
     if form == "binary":
         return Body(event.data, {"content-type": JSON_TYPE, **_attributes(topic, event_id, event)})
@@ -75,12 +78,12 @@ def body_of(form: BodyForm, topic: str, event: Event) -> Body:
 
 
 def source_of(topic: str) -> str:
-    """Where events of a topic come from, as it is in their records too."""
+    """Return the CloudEvents source of the events of a topic. Their records contain the same source."""
     return f"/topics/{topic}"
 
 
 def header_text(text: str) -> str:
-    """A value as CloudEvents wants it in an HTTP header: what is not plain is percent-encoded."""
+    """Percent-encode a header value as the HTTP binding of CloudEvents requires."""
     return quote(text, safe=_PLAIN, errors="replace")
 
 

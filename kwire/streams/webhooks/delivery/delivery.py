@@ -1,9 +1,9 @@
-"""The work itself: events are read, sent, and what comes of it is noted.
+"""The workers that deliver events: a worker reads an event, sends it, and records the response.
 
-A lane is one webhook in one topic. Workers go through it, one attempt after the other, as many at a time as the webhook
-allows; they come when there is something to do (`nudge`) and go when there is nothing. So there is a task per delivery
-under way, never one per event. All lanes share a bound on requests under way, in memory and in time: a receiver that
-hangs is let go after the timeout.
+A lane is one webhook in one topic. A worker of a lane makes one attempt after the other. The definition of the webhook
+limits the number of workers. `wake` starts a worker when there is work, and a worker ends when there is none. So the
+number of tasks is bounded by the deliveries in flight, not by the events that wait. All lanes share a limit on requests
+in flight. A request to a receiver that does not respond ends with a timeout.
 """
 
 import asyncio
@@ -11,40 +11,42 @@ import logging
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from kwire.broker.events.event import Event
-from kwire.broker.events.reading import EventReader
-from kwire.broker.webhooks.consumer import Consumer, Verdict
-from kwire.broker.webhooks.cursor import Delivery, TopicCursor
-from kwire.broker.webhooks.host_turns import HostTurns
-from kwire.broker.webhooks.sending import Request, Response, Send
-from kwire.broker.webhooks.turns import WorkTurns
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
+from kwire.streams.events.event import Event
+from kwire.streams.events.reading import EventReader
 from kwire.streams.log import NotReady, StreamLog, Unreadable
+from kwire.streams.webhooks.consumer import AttemptResult, Consumer
+from kwire.streams.webhooks.cursor import Delivery, TopicCursor
+from kwire.streams.webhooks.delivery.host_limits import HostLimits
+from kwire.streams.webhooks.delivery.sender import Request, Response, Send
+from kwire.streams.webhooks.delivery.work_budget import WorkBudget
 
 logger = logging.getLogger("kwire.webhooks")
 
-# What a lane reads ahead: enough to keep its workers busy, little enough for ten thousand lanes.
+# Bounds of the events that a lane reads ahead. These are enough events to keep the workers busy, and they use little
+# memory even with ten thousand lanes.
 AHEAD_EVENTS = 100
 AHEAD_BYTES = 64 * 1024
-# What these take of a turn: a portion of the log; to make, sign and send a request; and to note what came of it.
+# Costs in the units of `WorkBudget`. READ_WEIGHT is for reading a batch of events, REQUEST_WEIGHT for building, signing
+# and sending a request, and ANSWER_WEIGHT for recording a response.
 READ_WEIGHT = 8
 REQUEST_WEIGHT = 2
 ANSWER_WEIGHT = 1
-# In ordered mode one beside the line, which somebody wants to have sent again.
+# Workers of a lane in ordered mode. One delivers in log order, the other delivers events that a user asked to resend.
 ORDERED_WORKERS = 2
-# A sender keeps its time by itself; this is for one that does not. It begins when the request does.
+# The HTTP client enforces the request timeout. If it has not returned this much later, the request is cancelled.
 TIMEOUT_GRACE_SECONDS = 5.0
-# A timer goes off after so long at the latest: the time of day may have been set meanwhile.
+# Longest timer of a lane. Due times are times of day, and the system clock may be changed while the timer runs.
 TIMER_SECONDS_MAX = 60.0
-# What a stop waits for requests under way; those that take longer are sent again after the next start.
+# How long `close` waits for requests in flight. Requests that take longer are sent again after the next start.
 DRAIN_SECONDS = 1.0
 
 CallLater = Callable[..., asyncio.TimerHandle]
 
 
 class Counts:
-    """Since the start, of all webhooks."""
+    """Counters of all webhooks of this process since its start. `in_flight` is the current number of requests."""
 
     def __init__(self) -> None:
         self.in_flight = 0
@@ -54,7 +56,7 @@ class Counts:
 
 
 class Gap(NamedTuple):
-    """Events from one offset up to and without another that could not be read any more."""
+    """A range of events, `to_offset` excluded, that could not be read."""
 
     from_offset: int
     to_offset: int
@@ -73,7 +75,7 @@ class Lane:
         self.reader: EventReader | None = None
         self.workers = 0
         self.is_reading = False
-        # The webhook or the topic in it was taken away.
+        # The webhook was removed, the topic was removed from the webhook, or the dispatcher was closed.
         self.is_gone = False
         self.timer: asyncio.TimerHandle | None = None
 
@@ -98,27 +100,27 @@ class Lane:
             self.timer = None
 
 
-class Told(Protocol):
-    """Who wants to know what became of deliveries."""
+class DeliveryListener(Protocol):
+    """Callbacks for the results of deliveries."""
 
-    def changed(self, consumer: Consumer) -> None:
-        """It has changes to be written down."""
+    def on_changed(self, consumer: Consumer) -> None:
+        """Called when the consumer may have changes that must be stored."""
         ...
 
-    def judged(self, lane: Lane, offset: int, verdict: Verdict) -> None: ...
+    def on_result(self, lane: Lane, offset: int, result: AttemptResult) -> None: ...
 
-    def lost(self, lane: Lane, gap: Gap) -> None: ...
+    def on_gap(self, lane: Lane, gap: Gap) -> None: ...
 
 
-class Delivering:
-    """Called from the event loop. `send` is who has the sockets."""
+class DeliveryWorkers:
+    """The delivery workers of all lanes. Use it only in the event loop's thread. `send` is the HTTP client."""
 
     def __init__(
         self,
         send: Send,
         clock: Clock,
         call_later: CallLater,
-        told: Told,
+        listener: DeliveryListener,
         *,
         in_flight_max: int,
         in_flight_per_host_max: int,
@@ -128,15 +130,18 @@ class Delivering:
         self._send = send
         self._clock = clock
         self._call_later = call_later
-        self._told = told
+        self._listener = listener
         self._timeout_ms = timeout_ms
-        self._host_turns = HostTurns(in_flight_max, in_flight_per_host_max)
-        self._turns = WorkTurns()
+        self._host_limits = HostLimits(in_flight_max, in_flight_per_host_max)
+        self._work_budget = WorkBudget()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closed = False
 
-    def nudge(self, lane: Lane) -> None:
-        """Look whether there is something to do, and begin it. Called for whatever may have changed that."""
+    def wake(self, lane: Lane) -> None:
+        """Start a worker for a lane if there is work and the lane has fewer workers than allowed.
+
+        Call this after every change that may have created work.
+        """
         if self._is_closed or not self._has_work(lane):
             return
         consumer = lane.consumer
@@ -148,7 +153,7 @@ class Delivering:
             task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Begin nothing more, and let what is under way end if it does so soon."""
+        """Stop deliveries. Requests in flight may take DRAIN_SECONDS more, then they are cancelled."""
         self._is_closed = True
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=DRAIN_SECONDS)
@@ -181,7 +186,7 @@ class Delivering:
                 elif not await self._read_more(lane):
                     break
         except Exception:
-            # The next tick begins anew.
+            # The dispatcher's next tick starts a new worker.
             logger.exception("a worker of webhook %s failed", lane.consumer.webhook_id)
         finally:
             lane.workers -= 1
@@ -191,43 +196,43 @@ class Delivering:
         consumer, topic = lane.consumer, lane.topic
         is_over = False
         try:
-            # There may be more to do than one can.
-            self.nudge(lane)
+            # This worker is busy until the response arrives. If there is more work, start another worker.
+            self.wake(lane)
             event = delivery.event or await self._read_one(lane, delivery.offset)
             if event is None:
                 is_over = True
-                lost = consumer.lose(topic, delivery, self._clock.now_ms())
+                lost = consumer.finish_missing(topic, delivery, self._clock.now_ms())
                 if lost is not None:
                     self.counts.dead += 1
-                    self._told.judged(lane, delivery.offset, lost)
+                    self._listener.on_result(lane, delivery.offset, lost)
                 return
-            async with self._host_turns.turn(consumer):
-                await self._turns.wait(REQUEST_WEIGHT)
-                # Much may have happened during these waits.
+            async with self._host_limits.slot(consumer):
+                await self._work_budget.wait(REQUEST_WEIGHT)
+                # The webhook or the topic may have changed during these waits.
                 if self._is_closed or delivery.cursor is not lane.cursor:
                     return
                 now_ms = self._clock.now_ms()
                 if consumer.is_held_back(now_ms):
                     return
-                response = await self._sent(consumer.request(topic, event, now_ms, self._timeout_ms))
-            # Answers may come many at a time.
-            await self._turns.wait(ANSWER_WEIGHT)
-            verdict = consumer.finish(topic, delivery, event, response, self._clock.now_ms())
+                response = await self._send_request(consumer.request(topic, event, now_ms, self._timeout_ms))
+            # Many responses may arrive in the same loop iteration.
+            await self._work_budget.wait(ANSWER_WEIGHT)
+            result = consumer.finish(topic, delivery, event, response, self._clock.now_ms())
             is_over = True
-            self._count(response, verdict)
-            self._told.judged(lane, delivery.offset, verdict)
+            self._count(response, result)
+            self._listener.on_result(lane, delivery.offset, result)
         finally:
             if not is_over:
-                consumer.put_back(delivery)
-            self._told.changed(consumer)
+                consumer.release(delivery)
+            self._listener.on_changed(consumer)
 
-    async def send_beside(self, consumer: Consumer, topic: str, event: Event) -> Response:
-        """One request that has no place in any topic, and changes nothing; it waits for its turn as all do."""
-        async with self._host_turns.turn(consumer):
-            return await self._sent(consumer.request(topic, event, self._clock.now_ms(), self._timeout_ms))
+    async def send_test(self, consumer: Consumer, topic: str, event: Event) -> Response:
+        """Send an event that is not stored in a topic. The host limits apply. No state of the webhook changes."""
+        async with self._host_limits.slot(consumer):
+            return await self._send_request(consumer.request(topic, event, self._clock.now_ms(), self._timeout_ms))
 
-    async def _sent(self, request: Request) -> Response:
-        """What came of it, whatever it was."""
+    async def _send_request(self, request: Request) -> Response:
+        """Send a request. A failure or a timeout is returned as a `Response` without a status."""
         begun = self._clock.monotonic()
         self.counts.in_flight += 1
         try:
@@ -244,47 +249,47 @@ class Delivering:
             response = response._replace(duration_ms=round((self._clock.monotonic() - begun) * 1000))
         return response
 
-    def _count(self, response: Response, verdict: Verdict) -> None:
+    def _count(self, response: Response, result: AttemptResult) -> None:
         if response.is_success:
             self.counts.delivered += 1
         else:
             self.counts.failed += 1
-            self.counts.dead += verdict.outcome.value == "dead"
+            self.counts.dead += result.outcome.value == "dead"
 
     # --- reading
 
     async def _read_more(self, lane: Lane) -> bool:
-        """Take the next portion of the log into the line. False if that has to wait for something."""
+        """Read the next events of the log into the cursor. Returns False if no events can be read now."""
         if lane.is_reading:
             return False
         lane.is_reading = True
         try:
-            return await self._read_portion(lane)
+            return await self._read_batch(lane)
         finally:
             lane.is_reading = False
 
-    async def _read_portion(self, lane: Lane) -> bool:
+    async def _read_batch(self, lane: Lane) -> bool:
         cursor, log = lane.cursor, lane.log
         if cursor is None or log is None:
             return False
         reader = lane.reader
         if reader is None or reader.next_offset != cursor.read_to:
             reader = lane.reader = EventReader(log, cursor.read_to)
-        await self._turns.wait(READ_WEIGHT)
+        await self._work_budget.wait(READ_WEIGHT)
         if cursor is not lane.cursor or log is not lane.log or reader.next_offset != cursor.read_to:
-            # A seek, or the end of the topic, came between.
+            # A seek, or a change of the webhook or the topic, happened during the wait.
             return True
         start = cursor.read_to
         try:
             events = reader.read(AHEAD_EVENTS, AHEAD_BYTES)
             if isinstance(events, NotReady):
                 await events.wait()
-                # Read again, and from where the line is by then.
+                # The caller tries again, because the cursor may have moved during the wait.
                 return True
             next_offset = reader.next_offset
         except Unreadable as error:
             lane.reader = None
-            if error.from_offset > start:  # markers and the like lie before it, and are not missed
+            if error.from_offset > start:  # only control records are between `start` and the damaged range
                 lane.consumer.add_events(lane.topic, [], error.from_offset)
             self._skip(lane, Gap(error.from_offset, error.to_offset, str(error)))
             return True
@@ -295,27 +300,27 @@ class Delivering:
             self._skip(lane, Gap(start, error.oldest, "they are no longer stored"))
             return True
         except KafkaError as error:
-            # A deleted topic, or a disk that fails: the dispatcher looks again.
+            # The topic was deleted or the disk failed. The dispatcher's next tick tries again.
             lane.reader = None
-            logger.warning("webhook %s cannot read %s: %s", lane.consumer.webhook_id, lane.topic, error)
+            logger.warning("webhook %s cannot read topic %s: %s", lane.consumer.webhook_id, lane.topic, error)
             return False
         if next_offset == start:
             return False
         lane.consumer.add_events(lane.topic, events, next_offset)
-        self._told.changed(lane.consumer)
+        self._listener.on_changed(lane.consumer)
         return True
 
     def _skip(self, lane: Lane, gap: Gap) -> None:
         lane.consumer.skip_to(lane.topic, gap.to_offset, gap.reason, self._clock.now_ms())
-        self._told.lost(lane, gap)
-        self._told.changed(lane.consumer)
+        self._listener.on_gap(lane, gap)
+        self._listener.on_changed(lane.consumer)
 
     async def _read_one(self, lane: Lane, offset: int) -> Event | None:
-        """One event beside the line; None if it is gone. Raises KafkaError if that cannot be known."""
+        """Return an event of the retry queue; None if it is no longer stored. Raises KafkaError if reading fails."""
         if lane.log is None:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic is gone")
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
         reader = EventReader(lane.log, offset)
-        # Not further than that: what was aborted is passed over, and the next event may be far away.
+        # Do not read beyond `offset`: the reader skips aborted transactions, so the next event may be far away.
         while reader.next_offset <= offset:
             try:
                 events = reader.read(1, 1)
@@ -327,10 +332,10 @@ class Delivering:
                 return events[0] if events and events[0].offset == offset else None
         return None
 
-    # --- time
+    # --- timers
 
     def _arm(self, lane: Lane) -> None:
-        """Come back when something is due."""
+        """Set the timer of a lane to the time at which its next work is due. Without such a time, clear the timer."""
         if lane.timer is not None:
             lane.timer.cancel()
             lane.timer = None
@@ -343,14 +348,14 @@ class Delivering:
         if not cursor.can_take(is_due) and not (lane.is_behind and cursor.wants_events(is_due)):
             due_ms = cursor.due_ms()
             if due_ms is None or is_due(due_ms):
-                # Nothing waits for a time; the next event, or the end of what is under way, comes by itself.
+                # No retry waits for its due time. The next event or the end of a delivery wakes the lane.
                 return
             wait_seconds = max(wait_seconds, (due_ms - now_ms) / 1000)
         if wait_seconds > 0:
-            lane.timer = self._call_later(min(wait_seconds, TIMER_SECONDS_MAX), self._wake, lane)
+            lane.timer = self._call_later(min(wait_seconds, TIMER_SECONDS_MAX), self._on_timer, lane)
 
-    def _wake(self, lane: Lane) -> None:
+    def _on_timer(self, lane: Lane) -> None:
         lane.timer = None
-        self.nudge(lane)
+        self.wake(lane)
         if lane.timer is None and lane.workers == 0:
             self._arm(lane)

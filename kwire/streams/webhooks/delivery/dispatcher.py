@@ -1,38 +1,40 @@
-"""One dispatcher per topic with webhooks: it knows the latest event, and nudges each of them when there is a later one.
+"""The dispatcher of a topic, which wakes the topic's webhooks when there are new events.
 
-It watches the log like every reader, so webhooks learn of an event in the same moment as subscribers do. Every interval
-it looks anyway: for a retry whose time has come, and for a topic that was deleted, made again or could not be read.
+The dispatcher watches the log as subscribers do, so webhooks are notified of an event at the same time as subscribers.
+It also wakes all its webhooks at a fixed interval, for retries that are due. If the topic was deleted or could not be
+read, each of these ticks looks it up again.
 """
 
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from kwire.broker.store.event_ids import EventId
-from kwire.broker.topics import Topics
-from kwire.broker.webhooks.delivering import CallLater, Lane
-from kwire.broker.webhooks.state_log import StateLog
+from kwire.broker.topics.topics import Topics
 from kwire.errors import KafkaError
+from kwire.streams.event_store.event_ids import EventId
 from kwire.streams.log import StreamLog
+from kwire.streams.webhooks.delivery.delivery import CallLater, Lane
+from kwire.streams.webhooks.state_log import StateLog
 
 logger = logging.getLogger("kwire.webhooks")
 
-# To nudge one takes some ten microseconds.
-LANES_PER_TURN = 100
+# The maximum number of lanes that are woken in one iteration of the event loop. A lane is one webhook in one topic.
+# Waking a lane takes about ten microseconds.
+LANES_PER_ITERATION = 100
 
-Nudge = Callable[[Lane], None]
+Wake = Callable[[Lane], None]
 CallSoon = Callable[..., object]
 
 
 class Dispatcher:
-    """Called from the event loop; at work from `start` to `close`."""
+    """The dispatcher of one topic. Use it only in the event loop's thread. `start` activates it, `close` ends it."""
 
     def __init__(
         self,
         name: str,
         topics: Topics,
         state: StateLog,
-        nudge: Nudge,
+        wake: Wake,
         call_soon: CallSoon,
         call_later: CallLater,
         interval_ms: int,
@@ -41,11 +43,11 @@ class Dispatcher:
         self.lanes: dict[str, Lane] = {}
         self._topics = topics
         self._state = state
-        self._nudge = nudge
+        self._wake = wake
         self._call_soon = call_soon
         self._call_later = call_later
         self._interval_seconds = interval_ms / 1000
-        # The topic's, while there is one that can be read.
+        # The log of the topic; None while the topic does not exist or cannot be read.
         self.log: StreamLog | None = None
         self._topic_id = b""
         self._timer: asyncio.TimerHandle | None = None
@@ -54,19 +56,19 @@ class Dispatcher:
 
     @property
     def latest(self) -> str | None:
-        """The id of the latest event, if there is one."""
+        """The id of the latest event; None if there is none or the topic cannot be read."""
         log = self.log
         if log is None or log.committed_end == 0:
             return None
         return str(EventId(self.name, log.committed_end - 1))
 
     def start(self) -> None:
-        self._look()
+        self._find_topic()
         self._tick()
 
     def close(self) -> None:
         self._is_closed = True
-        self._leave()
+        self._detach()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -76,18 +78,19 @@ class Dispatcher:
     def add(self, lane: Lane) -> None:
         self.lanes[lane.consumer.webhook_id] = lane
         if self.log is not None:
-            self._join(lane, self.log)
-            self._nudge(lane)
+            self._attach(lane, self.log)
+            self._wake(lane)
 
     def remove(self, webhook_id: str) -> None:
         lane = self.lanes.pop(webhook_id, None)
         if lane is not None:
             lane.end()
 
-    # --- what wakes it
+    # --- triggers
 
-    def _rose(self, log: StreamLog) -> None:
-        # Later: watchers must be quick, and several rises of one turn are one.
+    def _on_rise(self, log: StreamLog) -> None:
+        # The dispatch is deferred, because watchers must return quickly. Several calls in one loop iteration cause
+        # only one dispatch.
         if not self._is_dispatching and not self._is_closed:
             self._is_dispatching = True
             self._call_soon(self._dispatch)
@@ -102,20 +105,20 @@ class Dispatcher:
         if self._is_closed:
             return
         if self.log is None or self.log.is_gone:
-            self._look()
-        self._nudge_from(tuple(self.lanes.values()), 0)
+            self._find_topic()
+        self._wake_from(tuple(self.lanes.values()), 0)
 
-    def _nudge_from(self, lanes: Sequence[Lane], first: int) -> None:
-        for lane in lanes[first : first + LANES_PER_TURN]:
-            self._nudge(lane)
-        if first + LANES_PER_TURN < len(lanes):
-            self._call_soon(self._nudge_from, lanes, first + LANES_PER_TURN)
+    def _wake_from(self, lanes: Sequence[Lane], first: int) -> None:
+        for lane in lanes[first : first + LANES_PER_ITERATION]:
+            self._wake(lane)
+        if first + LANES_PER_ITERATION < len(lanes):
+            self._call_soon(self._wake_from, lanes, first + LANES_PER_ITERATION)
 
     # --- the topic
 
-    def _look(self) -> None:
-        """Find the topic of this name, which may be another than before."""
-        self._leave()
+    def _find_topic(self) -> None:
+        """Look up the topic by name and watch its log. The topic may have been created again since the last call."""
+        self._detach()
         topic = self._topics.get(self.name)
         if topic is None or len(topic.partitions) != 1:
             return
@@ -123,21 +126,21 @@ class Dispatcher:
         try:
             log.bounds()
         except KafkaError as error:
-            logger.warning("%s cannot be read for webhooks: %s", self.name, error)
+            logger.warning("topic %s cannot be read for webhooks: %s", self.name, error)
             return
         self.log, self._topic_id = log, topic.topic_id
-        log.watch(self._rose)
+        log.watch(self._on_rise)
         for lane in self.lanes.values():
-            self._join(lane, log)
+            self._attach(lane, log)
 
-    def _join(self, lane: Lane, log: StreamLog) -> None:
+    def _attach(self, lane: Lane, log: StreamLog) -> None:
         lane.consumer.follow(self.name, self._topic_id, log.bounds().end)
         lane.set_log(log)
-        self._state.note(lane.consumer)
+        self._state.enqueue(lane.consumer)
 
-    def _leave(self) -> None:
+    def _detach(self) -> None:
         if self.log is not None:
-            self.log.unwatch(self._rose)
+            self.log.unwatch(self._on_rise)
             self.log = None
             for lane in self.lanes.values():
                 lane.set_log(None)

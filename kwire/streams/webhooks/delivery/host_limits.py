@@ -1,6 +1,7 @@
-"""Who may send now: so many at a time in all, so many of them to one host, and fewer for one webhook.
+"""Limits on concurrent requests: in total, per host, and per webhook.
 
-Whoever waits here has not begun: no time runs, nothing is signed, and no place is taken from those who send elsewhere.
+A delivery that waits for a slot is not signed yet, and its timeout has not started. It does not occupy a slot that a
+delivery to another host could use.
 """
 
 import asyncio
@@ -9,40 +10,43 @@ from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from kwire.broker.webhooks.consumer import Consumer
+from kwire.streams.webhooks.consumer import Consumer
 
 Host = tuple[str, int | None]
-# Of the turns at a host, what one webhook may take: many may share the host of somebody who passes messages on, and
-# one whose receiver hangs leaves room for the others.
+# The share of a host's slots that one webhook may use. Many webhooks may share a host, for example a relay service. If
+# the receiver of one webhook does not respond, slots must be left for the others.
 SHARE_OF_HOST = 0.5
 
 
-class _Gate:
-    """Of one host, as long as somebody sends to it or waits for that."""
+class _HostSlots:
+    """The slots of one host. The object exists while deliveries to the host are in flight or waiting."""
 
     __slots__ = ("semaphore", "users")
 
-    def __init__(self, turns_max: int) -> None:
-        self.semaphore = asyncio.Semaphore(turns_max)
+    def __init__(self, slots_max: int) -> None:
+        self.semaphore = asyncio.Semaphore(slots_max)
         self.users = 0
 
 
-class HostTurns:
-    """Called from the event loop. There are no more gates than those who send or wait."""
+class HostLimits:
+    """Limits the number of concurrent requests. Use it only in the event loop's thread.
 
-    def __init__(self, turns_max: int, per_host_max: int) -> None:
-        self._all = asyncio.Semaphore(turns_max)
+    A host is stored only while deliveries to it are in flight or waiting. The object's length is the number of hosts.
+    """
+
+    def __init__(self, slots_max: int, per_host_max: int) -> None:
+        self._all = asyncio.Semaphore(slots_max)
         self._per_host_max = per_host_max
         self._per_webhook_max = max(int(per_host_max * SHARE_OF_HOST), 1)
         self._own: WeakKeyDictionary[Consumer, asyncio.Semaphore] = WeakKeyDictionary()
-        self._gates: dict[Host, _Gate] = {}
+        self._hosts: dict[Host, _HostSlots] = {}
 
     def __len__(self) -> int:
-        return len(self._gates)
+        return len(self._hosts)
 
     @asynccontextmanager
-    async def turn(self, consumer: Consumer) -> AsyncIterator[None]:
-        """Of a webhook, at the host that it sends to when it begins to wait."""
+    async def slot(self, consumer: Consumer) -> AsyncIterator[None]:
+        """Wait for a request slot and hold it. The webhook's current URL determines the host."""
         own = self._own.get(consumer)
         if own is None:
             own = self._own[consumer] = asyncio.Semaphore(self._per_webhook_max)
@@ -51,18 +55,19 @@ class HostTurns:
 
     @asynccontextmanager
     async def _at(self, host: Host) -> AsyncIterator[None]:
-        gate = self._gates.get(host)
-        if gate is None:
-            gate = self._gates[host] = _Gate(self._per_host_max)
-        gate.users += 1
+        slots = self._hosts.get(host)
+        if slots is None:
+            slots = self._hosts[host] = _HostSlots(self._per_host_max)
+        slots.users += 1
         try:
-            # The host's own gate first: who waits there takes no place from those who send elsewhere.
-            async with gate.semaphore, self._all:
+            # Take the slot of the host first: a delivery that waits for its host must not occupy one of the slots that
+            # all hosts share.
+            async with slots.semaphore, self._all:
                 yield
         finally:
-            gate.users -= 1
-            if gate.users == 0:
-                del self._gates[host]
+            slots.users -= 1
+            if slots.users == 0:
+                del self._hosts[host]
 
 
 def _host_of(url: str) -> Host:

@@ -1,8 +1,11 @@
-"""A bound on deliveries per second: a bucket of tokens that fills with time."""
+"""A token bucket that limits deliveries per second."""
 
 
 class RateLimit:
-    """One second's worth may go at once, and at least one delivery. Times are those of a clock that never goes back."""
+    """Limits the deliveries per second. The bucket holds the tokens of one second, but at least one token.
+
+    Times are from a monotonic clock.
+    """
 
     def __init__(self, per_second: float) -> None:
         self.per_second = per_second
@@ -11,13 +14,13 @@ class RateLimit:
         self._filled_at: float | None = None
 
     def wait_seconds(self, now: float) -> float:
-        """How long until one more may go; 0 if it may go now."""
+        """Return the seconds until the next delivery may start; 0 if it may start now."""
         self._fill(now)
-        # A sum of many small parts may miss the whole by a hair.
+        # The tolerance is for the rounding error of many small additions.
         return 0.0 if self._tokens >= 1.0 - 1e-9 else (1.0 - self._tokens) / self.per_second
 
     def take(self, now: float) -> None:
-        """One goes."""
+        """Take a token for a delivery that starts now."""
         self._fill(now)
         self._tokens -= 1.0
 

@@ -1,6 +1,6 @@
-"""What is between the delivery machine and who has the sockets: one request, and what came of it.
+"""The interface between delivery and the HTTP client: a request and its response.
 
-A `Send` never raises for what a receiver does or does not do: that is a `Response` too.
+A `Send` function does not raise an exception if the receiver or the network fails. It returns a `Response`.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,7 +10,7 @@ TIMEOUT_MS_DEFAULT = 15_000
 
 
 class Request(NamedTuple):
-    """One POST. `headers` are those of the message; who sends adds what HTTP needs."""
+    """A POST request. The HTTP client sends further headers in addition to `headers`."""
 
     url: str
     headers: Mapping[str, str]
@@ -19,21 +19,21 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """What came of a request. Without an answer `status` is None and `problem` says why, in words for people."""
+    """The result of a request. If there was no HTTP response, `status` is None and `problem` is the reason as text."""
 
     status: int | None
     problem: str | None = None
-    # The beginning of the answer's body, for the delivery log.
+    # The beginning of the response body, for the delivery log.
     excerpt: str = ""
-    # What the receiver asked for with Retry-After.
+    # The pause requested with Retry-After.
     retry_after_ms: int | None = None
     duration_ms: int = 0
-    # Nothing was sent: the address is one that webhooks may not go to.
+    # Whether the request was not sent, because the address is not allowed.
     is_forbidden: bool = False
 
     @property
     def is_success(self) -> bool:
-        """2xx alone: a redirect is a failure, for it is not followed."""
+        """Whether the status is 2xx. Redirects are not followed, so a redirect is a failure."""
         return self.status is not None and 200 <= self.status < 300
 
 

@@ -1,7 +1,8 @@
-"""Signatures as Standard Webhooks has them: HMAC-SHA256 over id, time and body, keyed with a secret `whsec_…`.
+"""Signatures according to Standard Webhooks: HMAC-SHA256 of id, timestamp and body, keyed with a secret `whsec_…`.
 
-While a secret is being replaced, messages are signed with the new one and the old one, so a receiver may change over
-whenever it likes. Receivers refuse messages whose time is more than five minutes off, so each attempt is signed anew.
+While a secret is being replaced, messages are signed with both the new and the old one, so the receiver can switch at
+any time. Receivers refuse a message whose timestamp differs from the current time by more than five minutes. Therefore
+each attempt gets a new timestamp and a new signature.
 """
 
 import base64
@@ -14,12 +15,12 @@ from functools import lru_cache
 from typing import NamedTuple, Self
 
 SECRET_PREFIX = "whsec_"
-# What the specification allows.
+# The limits that the specification of Standard Webhooks sets.
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64
 SECRET_BYTES_MADE = 32
-# Of one webhook at a time: the newest, and those that still sign until they expire.
+# Secrets of one webhook: the current one, and older ones that are still used until they expire.
 SECRETS_MAX = 4
-# Keys of secrets that were used last: to decode one takes longer than to sign with it.
+# Number of decoded keys that are cached. Decoding a secret takes longer than signing with its key.
 KEYS_KEPT = 2000
 
 ID_HEADER = "webhook-id"
@@ -29,28 +30,28 @@ SIGNING_HEADERS = frozenset({ID_HEADER, TIMESTAMP_HEADER, SIGNATURE_HEADER})
 
 
 class InvalidSecret(ValueError):
-    """What was given is no secret; the text says why and does not quote it."""
+    """A secret is malformed. The message gives the reason without quoting the secret."""
 
 
 class TooManySecrets(ValueError):
-    """So many rotations are under way that one more cannot begin."""
+    """A webhook has SECRETS_MAX secrets that have not expired, so it cannot get another one."""
 
 
 class SigningSecret(NamedTuple):
-    """`until_ms` is when it stops signing; None: it is the one in force."""
+    """A secret. `until_ms` is the time at which it expires. The current secret has None."""
 
     secret: str
     until_ms: int | None = None
 
 
 class SigningSecrets(NamedTuple):
-    """All secrets of one webhook, the newest first; it never changes."""
+    """The secrets of one webhook, newest first. The object is immutable."""
 
     secrets: tuple[SigningSecret, ...]
 
     @classmethod
     def first(cls, secret: str | None = None) -> Self:
-        """With one that is made, or is given; raises InvalidSecret."""
+        """Return the secrets of a new webhook. A secret is generated if `secret` is None. Raises InvalidSecret."""
         return cls((SigningSecret(_checked(secret)),))
 
     @property
@@ -58,24 +59,27 @@ class SigningSecrets(NamedTuple):
         return self.secrets[0].secret
 
     def rotated(self, now_ms: int, overlap_ms: int, secret: str | None = None) -> Self:
-        """The new one in front; the one before it signs for `overlap_ms` more. Raises InvalidSecret, TooManySecrets."""
+        """Return secrets with a new current secret. The previous one expires after `overlap_ms`.
+
+        Raises InvalidSecret or TooManySecrets.
+        """
         newest = SigningSecret(_checked(secret))
         kept = [one for one in self.at(now_ms).secrets if one.secret != newest.secret]
         if overlap_ms <= 0:
-            # The old one is known to somebody who should not know it: nothing is signed with it, or with older ones.
+            # The old secret may have leaked, so all old secrets are dropped immediately.
             return type(self)((newest,))
         kept = [one._replace(until_ms=now_ms + overlap_ms) if one.until_ms is None else one for one in kept]
         if len(kept) >= SECRETS_MAX:
-            raise TooManySecrets(f"{len(kept)} secrets still sign: wait until one of them has expired")
+            raise TooManySecrets(f"{len(kept)} secrets are still in use: wait until one of them has expired")
         return type(self)((newest, *kept))
 
     def at(self, now_ms: int) -> Self:
-        """Without those that have expired."""
+        """Return the secrets without those that have expired."""
         left = tuple(one for one in self.secrets if one.until_ms is None or one.until_ms > now_ms)
         return type(self)(left)
 
     def headers(self, event_id: str, body: bytes, now_ms: int) -> dict[str, str]:
-        """The three headers of one attempt at `now_ms`."""
+        """Return the three signature headers of an attempt at `now_ms`."""
         timestamp = now_ms // 1000
         identity = message_id(event_id)
         return {
@@ -86,13 +90,16 @@ class SigningSecrets(NamedTuple):
 
 
 def message_id(event_id: str) -> str:
-    """The event's id, the same for every attempt. A full stop would end the id in what is signed, and one signature
-    would stand for two messages; topics may have them in their names, so `~`, which no name has, stands for it."""
+    """Return the message id of an event. It is the same for every attempt.
+
+    The signed content is `<id>.<timestamp>.<body>`. If ids could contain full stops, two different messages could have
+    the same signed content. Topic names may contain full stops but not `~`, so each full stop is replaced by `~`.
+    """
     return event_id.replace(".", "~")
 
 
 def signatures(secrets_: Sequence[str], identity: str, timestamp: int, body: bytes) -> str:
-    """The value of the header: one signature for each secret."""
+    """Return the value of the signature header: one signature for each secret."""
     signed = b"%b.%d.%b" % (identity.encode(), timestamp, body)
     return " ".join(f"v1,{_encoded(hmac.digest(key_of(one), signed, hashlib.sha256))}" for one in secrets_)
 
@@ -103,16 +110,16 @@ def new_secret() -> str:
 
 @lru_cache(KEYS_KEPT)
 def key_of(secret: str) -> bytes:
-    """The bytes that a secret stands for; raises InvalidSecret."""
+    """Decode a secret to its key; raises InvalidSecret."""
     if not secret.startswith(SECRET_PREFIX):
-        raise InvalidSecret(f"a secret begins with {SECRET_PREFIX}")
+        raise InvalidSecret(f"a secret must start with {SECRET_PREFIX}")
     text = secret.removeprefix(SECRET_PREFIX)
     try:
         key = base64.b64decode(text.rstrip("=") + "=" * (-len(text.rstrip("=")) % 4), validate=True)
     except (binascii.Error, ValueError):
-        raise InvalidSecret(f"what follows {SECRET_PREFIX} is not base64") from None
+        raise InvalidSecret(f"the secret is not base64 after {SECRET_PREFIX}") from None
     if not SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX:
-        raise InvalidSecret(f"a secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes, this one has {len(key)}")
+        raise InvalidSecret(f"a secret must have {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes, got {len(key)}")
     return key
 
 

@@ -1,28 +1,34 @@
-"""So much work per turn of the event loop, and no more: a thousand webhooks that hear of one event must not hold up
-everybody else while they read it and sign it. Whoever comes too late in a turn waits for a later one, in order."""
+"""A bound on the webhook work per iteration of the event loop.
+
+A thousand webhooks may have to read, sign and send the same new event. This must not block the event loop. Work beyond
+the bound waits in a queue for a later iteration.
+"""
 
 import asyncio
 from collections import deque
 
-# About two tenths of a millisecond each.
-WEIGHT_PER_TURN = 8
+# Units of work in one iteration. A unit is about 0.2 ms.
+WEIGHT_PER_ITERATION = 8
 
 
-class WorkTurns:
-    """Called from the event loop. As many wait as there are workers."""
+class WorkBudget:
+    """Limits the work in each iteration of the event loop. Use it only in the event loop's thread.
 
-    def __init__(self, weight_per_turn: int = WEIGHT_PER_TURN) -> None:
-        self._weight_max = weight_per_turn
+    Each worker has at most one entry in the queue.
+    """
+
+    def __init__(self, weight_per_iteration: int = WEIGHT_PER_ITERATION) -> None:
+        self._weight_max = weight_per_iteration
         self._weight = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._is_armed = False
 
     async def wait(self, weight: int) -> None:
-        """Return when there is room in this turn; a weight above what a turn has is a turn of its own."""
+        """Wait for an iteration whose budget is not used up. The last work of an iteration may exceed the budget."""
         if self._waiting or self._weight >= self._weight_max:
-            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._waiting.append((weight, turn))
-            await turn
+            granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append((weight, granted))
+            await granted
         else:
             self._add(weight)
 
@@ -36,8 +42,8 @@ class WorkTurns:
         self._is_armed = False
         self._weight = 0
         while self._waiting and self._weight < self._weight_max:
-            weight, turn = self._waiting.popleft()
-            # Who was cancelled meanwhile needs none.
-            if not turn.done():
-                turn.set_result(None)
+            weight, granted = self._waiting.popleft()
+            # A waiter that was cancelled uses no budget.
+            if not granted.done():
+                granted.set_result(None)
                 self._add(weight)

@@ -1,4 +1,4 @@
-"""A crash of the files' writer at any call to the operating system: what is there is whole, and what is missing comes.
+"""A crash of the file writer at any system call: existing files are complete, and missing ones are written later.
 
 The runs are random and named by a seed; KWIRE_TEST_SEED repeats them.
 """
@@ -10,9 +10,9 @@ from random import Random
 
 import pytest
 
-from kwire.broker.store.files import sink, writing
-from kwire.broker.store.files.layout import NotAnEventFile
-from storage.files import Files
+from kwire.streams.event_store.files import sink, writer
+from kwire.streams.event_store.files.layout import NotAnEventFile
+from storage.disk.files import Files
 from tests.end_to_end.seeds import announced_seed
 from tests.support.effort import repetitions
 from tests.support.event_files_world import FilesPlan, FilesWorld
@@ -25,11 +25,11 @@ TRACE_PLAN = FilesPlan(lives=1, steps=5)
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(sink, "TOPICS_CHECK_SECONDS", 0.001)
     monkeypatch.setattr(sink, "RETRY_SECONDS", 0.001)
     monkeypatch.setattr(sink, "RETRY_SECONDS_MAX", 0.001)
-    # So that removals take several calls.
-    monkeypatch.setattr(writing, "REMOVALS_PER_CALL", 7)
+    # Removals take several calls.
+    monkeypatch.setattr(writer, "REMOVALS_PER_CALL", 7)
 
 
 def run_seeds(directory: Path, first: int, crashes: int, plan: FilesPlan) -> None:
@@ -61,7 +61,7 @@ def run_seeds(directory: Path, first: int, crashes: int, plan: FilesPlan) -> Non
 def test_files_are_whole_after_a_crash_anywhere(
     tmp_path: Path, synced_each_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "SYNCED_EACH_MAX", synced_each_max)
+    monkeypatch.setattr(writer, "SYNCED_EACH_MAX", synced_each_max)
     run_seeds(tmp_path, announced_seed(), CRASHES, FilesPlan())
 
 
@@ -70,7 +70,7 @@ def test_files_are_whole_after_a_crash_anywhere(
 def test_files_are_whole_after_failures_of_the_disk_too(
     tmp_path: Path, synced_each_max: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "SYNCED_EACH_MAX", synced_each_max)
+    monkeypatch.setattr(writer, "SYNCED_EACH_MAX", synced_each_max)
     run_seeds(tmp_path, announced_seed(), CRASHES, FilesPlan(has_failures=True))
 
 
@@ -102,34 +102,34 @@ async def crash_once(world: FilesWorld, number: int, is_power_cut: bool) -> None
 
 @pytest.mark.parametrize("mistake", ["position first", "no sync", "no rename", "no sync of names"])
 def test_mistakes_are_found(tmp_path: Path, mistake: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That the check can fail is shown by planting the mistakes it is there for."""
+    """The check detects each planted mistake."""
     if mistake == "position first":
-        right = writing.write_round
+        right = writer.write_round
 
-        def wrong(files: Files, root: str, parts: list[writing.TopicPart]) -> None:
+        def wrong(files: Files, root: str, parts: list[writer.TopicPart]) -> None:
             right(files, root, [part._replace(events=[]) for part in parts])
             right(files, root, parts)
 
         monkeypatch.setattr(sink, "write_round", wrong)
     elif mistake == "no sync":
         monkeypatch.setattr(SimulatedFiles, "fsync", nothing)
-        monkeypatch.setattr(writing, "SYNCED_EACH_MAX", 10**6)
+        monkeypatch.setattr(writer, "SYNCED_EACH_MAX", 10**6)
     elif mistake == "no sync of names":
-        monkeypatch.setattr(writing, "_with_parents", lambda folders: [])
-        monkeypatch.setattr(writing, "SYNCED_EACH_MAX", 10**6)
+        monkeypatch.setattr(writer, "_with_parents", lambda folders: [])
+        monkeypatch.setattr(writer, "SYNCED_EACH_MAX", 10**6)
     else:
 
-        def put_in_place(self: writing._Writing, folder: str, name: str, short_name: str, data: bytes) -> None:
+        def put_in_place(self: writer._FileBatch, folder: str, name: str, short_name: str, data: bytes) -> None:
             self._files.makedirs(f"{self._root}/{folder}")
-            self._places[folder] = folder
+            self._target_folders[folder] = folder
             self._open.append(self._files.create(f"{self._root}/{folder}/{name}"))
             self._files.write_all(self._open[-1], data, 0)
             self._count += 1
 
-        monkeypatch.setattr(writing._Writing, "put", put_in_place)
+        monkeypatch.setattr(writer._FileBatch, "put", put_in_place)
     with pytest.raises((AssertionError, NotAnEventFile)) as caught:
         run_seeds(tmp_path, 1, 400, FilesPlan())
-    reasons = ("is missing, or not what it was", "is torn", "Problem(", "no configuration of a topic")
+    reasons = ("is missing, or not what it was", "is torn", "Problem(", "not a topic configuration")
     assert any(reason in str(caught.value) for reason in reasons), caught.value
 
 

@@ -1,4 +1,4 @@
-"""The layout of the files: paths, groups, names, and what is in them."""
+"""The layout of event files: paths, groups, names and contents."""
 
 import json
 
@@ -6,16 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kwire.broker.store.files.layout import (
+from kwire.broker.topics.names import NAME_LENGTH_MAX
+from kwire.streams.event_store.files.layout import (
     TOPIC_LENGTH_MAX,
     FileEvent,
     NotAnEventFile,
     checked,
     config_path,
     config_text,
+    deleted_name,
     event_path,
     event_text,
-    gone_name,
     group_of,
     is_date,
     is_group,
@@ -24,7 +25,6 @@ from kwire.broker.store.files.layout import (
     schemas_text,
     sequence_in,
 )
-from kwire.broker.topic_names import NAME_LENGTH_MAX
 
 SCHEMA = {
     "type": "user.created",
@@ -173,4 +173,4 @@ def test_every_name_fits_into_a_folder() -> None:
     longest = "t" * TOPIC_LENGTH_MAX
     assert len(event_path(longest, event(10**19 - 1)).rpartition("/")[2]) == 255
     assert TOPIC_LENGTH_MAX < NAME_LENGTH_MAX
-    assert len(gone_name(longest, "0" * 32)) + len(".1000") <= 255
+    assert len(deleted_name(longest, "0" * 32)) + len(".1000") <= 255

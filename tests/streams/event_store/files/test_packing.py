@@ -1,4 +1,4 @@
-"""Packing, reading back and checking: nothing is lost on the way, also when it is interrupted, and damage is named."""
+"""Packing, reading and verification: no event is lost, even after an interruption, and damage is reported."""
 
 import gzip
 import json
@@ -9,13 +9,13 @@ from random import Random
 
 import pytest
 
-from kwire.broker.store.files import reading
-from kwire.broker.store.files.checking import check_topic
-from kwire.broker.store.files.layout import FileEvent, config_text, event_path, event_text, schemas_text
-from kwire.broker.store.files.packing import Packed, groups_to_pack, pack_group
-from kwire.broker.store.files.reading import Problem, events_in
-from kwire.broker.store.files.writing import Position, TopicPart, begin_topic, open_root, write_round
-from storage.files import Files
+from kwire.streams.event_store.files import reader
+from kwire.streams.event_store.files.layout import FileEvent, config_text, event_path, event_text, schemas_text
+from kwire.streams.event_store.files.packing import Packed, groups_to_pack, pack_group
+from kwire.streams.event_store.files.reader import Problem, events_in
+from kwire.streams.event_store.files.verification import check_topic
+from kwire.streams.event_store.files.writer import Position, TopicPart, begin_topic, open_root, write_round
+from storage.disk.files import Files
 from tests.support.batches import UnsyncedFiles
 from tests.support.event_files import found_events
 from tests.support.simulated_disk import Crashed, SimulatedDisk, SimulatedFiles
@@ -115,16 +115,16 @@ def test_what_is_wrong_is_named_and_not_packed(tmp_path: Path) -> None:
     tally = check_topic(files, root, TOPIC)
     told = sorted(f"{one.path.removeprefix(f'data/{TOPIC}')}: {one.reason}" for one in tally.problems)
     assert told == [
-        "/2025-07-06/0000/notes.txt: it is no event of this topic",
+        "/2025-07-06/0000/notes.txt: its name is not that of an event of this topic",
         "/2025-07-06/0000/user-events-7.json: Input data was truncated",
-        "/2025-07-06/0000/user-events-8.json: it holds event 9",
+        "/2025-07-06/0000/user-events-8.json: it contains event 9",
         "/2025-07-06/0001/user-events-10.json: event 10 belongs to group 0000",
-        "/2025-07-06/x: it is no group of events",
-        "/today: it is no date",
+        "/2025-07-06/x: its name is not that of a group of events",
+        "/today: its name is not a date",
         ": events 10 to 10 are missing",
         ": events 5 to 5 are missing",
         ": events 7 to 8 are missing",
-        "config/user-events.json: it counts 9 events, the last one has number 1003",
+        "config/user-events.json: its sequence is 9, but the last event is 1003",
     ]
     assert tally.events == len(events) - 4
     (outcome,) = pack_all(files, root)
@@ -139,9 +139,9 @@ def test_a_packed_file_that_is_damaged_is_named(tmp_path: Path) -> None:
     path = tmp_path / packed.path
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
-    assert any("cut short" in one.reason for one in check_topic(files, root, TOPIC).problems)
+    assert any("truncated" in one.reason for one in check_topic(files, root, TOPIC).problems)
     path.write_bytes(b"x" + whole)
-    assert any("cannot be unpacked" in one.reason for one in check_topic(files, root, TOPIC).problems)
+    assert any("cannot be decompressed" in one.reason for one in check_topic(files, root, TOPIC).problems)
 
 
 def test_an_event_of_an_earlier_day_gets_its_own_place(tmp_path: Path) -> None:
@@ -163,20 +163,20 @@ def test_what_could_hang_or_fill_the_memory_is_named_and_not_read(
     (day / "0000" / f"{TOPIC}-3.json").symlink_to("/etc/hostname")
     (day / "0000" / f"{TOPIC}-4.json").mkdir()
     with (day / "0000" / f"{TOPIC}-5.json").open("wb") as sparse:
-        sparse.truncate(reading.EVENT_BYTES_MAX + 1)
+        sparse.truncate(reader.EVENT_BYTES_MAX + 1)
     os.mkfifo(day / "0001.ndjson.gz")
-    monkeypatch.setattr(reading, "EVENT_BYTES_MAX", reading.UNFOLDED_BYTES)
-    (day / "0002.ndjson.gz").write_bytes(gzip.compress(b"x" * 50 * reading.UNFOLDED_BYTES))
+    monkeypatch.setattr(reader, "EVENT_BYTES_MAX", reader.DECOMPRESSED_STEP_BYTES)
+    (day / "0002.ndjson.gz").write_bytes(gzip.compress(b"x" * 50 * reader.DECOMPRESSED_STEP_BYTES))
     (day / "0003.ndjson.gz").symlink_to("/dev/zero")
     told = {one.path.rpartition("/")[2]: one.reason for one in check_topic(files, root, TOPIC).problems}
     assert {name: reason for name, reason in told.items() if name != TOPIC} == {
-        f"{TOPIC}-2.json": "it is no ordinary file",
-        f"{TOPIC}-3.json": "it is no ordinary file",
-        f"{TOPIC}-4.json": "it is no ordinary file",
-        f"{TOPIC}-5.json": "it is larger than any event",
-        "0001.ndjson.gz": "it is no ordinary file",
-        "0002.ndjson.gz": "it has a line that is larger than any event",
-        "0003.ndjson.gz": "it is no ordinary file",
+        f"{TOPIC}-2.json": "it is not a regular file",
+        f"{TOPIC}-3.json": "it is not a regular file",
+        f"{TOPIC}-4.json": "it is not a regular file",
+        f"{TOPIC}-5.json": f"it is larger than {reader.EVENT_BYTES_MAX} bytes",
+        "0001.ndjson.gz": "it is not a regular file",
+        "0002.ndjson.gz": f"it has a line of more than {reader.EVENT_BYTES_MAX} bytes",
+        "0003.ndjson.gz": "it is not a regular file",
     }
 
 
@@ -187,7 +187,7 @@ def test_a_packed_file_out_of_order_is_named(tmp_path: Path) -> None:
     shutil.rmtree(day / "0000")
     (day / "0000.ndjson.gz").write_bytes(gzip.compress(event_text(TOPIC, two) + event_text(TOPIC, one)))
     assert [problem.reason for problem in check_topic(files, root, TOPIC).problems] == [
-        "event 1: it comes behind event 2"
+        "event 1: it is stored after event 2"
     ]
 
 

@@ -1,10 +1,10 @@
-"""The note of how far a topic has got: a damaged one is not believed, because files are removed by what it says."""
+"""The stored position of a topic: a damaged one is ignored, because files are removed based on it."""
 
 from pathlib import Path
 
-from kwire.broker.store.files.layout import OWNER, POSITIONS, position_path
-from kwire.broker.store.files.writing import Position, begin_topic, read_position
-from storage.files import Files
+from kwire.streams.event_store.files.layout import OWNER, POSITIONS, position_path
+from kwire.streams.event_store.files.writer import Position, begin_topic, read_position
+from storage.disk.files import Files
 
 POSITION = Position("6912bbd24dfb4dfe8434a32af450f850", 1234)
 

@@ -1,4 +1,4 @@
-"""The live files: they follow their topics through new events, restarts, deletions, and failures of the disk."""
+"""Live event files follow their topics through new events, restarts, deletions and disk failures."""
 
 import asyncio
 import json
@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from kwire.broker.events.reading import EventReader
-from kwire.broker.store.files import sink as sink_module
-from kwire.broker.store.files import writing
-from kwire.broker.store.files.layout import TOPIC_LENGTH_MAX
-from kwire.broker.store.files.packing import Packed, groups_to_pack, pack_group
-from kwire.broker.store.files.sink import EventFiles
-from kwire.broker.store.files.writing import WrongOwner
-from kwire.broker.worker_process import WorkerDied, WorkerProcess
+from kwire.concurrency.worker_process import WorkerDied, WorkerProcess
 from kwire.errors import ErrorCode, KafkaError
+from kwire.streams.event_store.files import sink as sink_module
+from kwire.streams.event_store.files import writer
+from kwire.streams.event_store.files.layout import TOPIC_LENGTH_MAX
+from kwire.streams.event_store.files.packing import Packed, groups_to_pack, pack_group
+from kwire.streams.event_store.files.sink import EventFiles
+from kwire.streams.event_store.files.writer import WrongOwner
+from kwire.streams.events.reading import EventReader
+from storage.disk.files import Files
 from storage.errors import StorageError
-from storage.files import Files
 from tests.support.batches import UnsyncedFiles
 from tests.support.event_files import check_files, found_events, run_here, sink_of
 from tests.support.event_store import draft, drafts
@@ -31,7 +31,7 @@ from tests.support.partition_log import log_of
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sink_module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(sink_module, "TOPICS_CHECK_SECONDS", 0.01)
     monkeypatch.setattr(sink_module, "RETRY_SECONDS", 0.01)
 
 
@@ -124,7 +124,7 @@ async def test_a_clean_stop_leaves_nothing_behind(node: QuietNode, tmp_path: Pat
     await node.event_store.publish([draft("orders", n) for n in range(5000)])
     await files.close()
     assert files.written_count == 5000
-    assert files.behind_count == 0
+    assert files.pending_count == 0
     check_files(node, tmp_path / "out", "orders")
 
 
@@ -184,14 +184,14 @@ async def test_files_of_somebody_else_are_never_touched(
     with caplog.at_level(logging.ERROR):
         await files.caught_up()
         await files.caught_up()
-    assert [record.getMessage().partition(":")[0].split()[2] for record in caplog.records] == [
+    assert [record.getMessage().partition(":")[0].split()[1] for record in caplog.records] == [
         "orders",
         "t" * (TOPIC_LENGTH_MAX + 1),
     ]
     assert [path.name for path in mine.parent.iterdir()] == ["notes.txt"]
     assert len(found_events(Files(), str(tmp_path / "out"), "other")) == 1
     await files.close()
-    with pytest.raises(WrongOwner, match="kept by another server"):
+    with pytest.raises(WrongOwner, match="belongs to another server"):
         await opened(node, tmp_path / "out", owner="another")
 
 
@@ -209,7 +209,7 @@ async def test_files_that_go_further_than_their_log_are_left_alone(
     files = await opened(node, tmp_path / "out")
     with caplog.at_level(logging.ERROR):
         await files.caught_up()
-    assert "not those of its log" in caplog.text
+    assert "the files do not belong to this topic" in caplog.text
     assert len(found_events(Files(), str(tmp_path / "out"), "orders")) == 1
     await files.close()
 
@@ -227,10 +227,10 @@ async def test_what_retention_took_before_it_had_files_is_passed_over(
     files = await opened(node, tmp_path / "out")
     with caplog.at_level(logging.WARNING):
         await files.caught_up()
-    assert "events 1 to 4 of orders" in caplog.text
+    assert "events 1 to 4 of topic orders" in caplog.text
     assert files.skipped_count == 4
     assert [one.sequence for one in found_events(Files(), str(tmp_path / "out"), "orders")] == [5, 6, 7, 8, 9, 10]
-    # What has its files keeps them.
+    # Events that have files keep them.
     log_of(topic.partitions[0]).advance_log_start_offset(9)
     await node.event_store.publish([draft("orders")])
     await files.caught_up()
@@ -247,7 +247,7 @@ async def test_a_round_that_fails_is_written_again(node: QuietNode, tmp_path: Pa
 
     async def run(function: Callable[..., Any], *args: Any) -> Any:
         nonlocal failing
-        if args[0] is writing.write_round and failing:
+        if args[0] is writer.write_round and failing:
             failing -= 1
             raise failure
         return await run_here(function, *args)
@@ -364,10 +364,10 @@ async def test_files_that_somebody_removed_are_made_anew_at_the_next_start(
     assert {path: path.read_bytes() for name in ("holes", "nothing") for path in event_files(out, name)} == before
     assert len(event_files(out, "packed")) == 50
     assert len(found_events(Files(), str(out), "packed")) == 1050
-    assert {record.getMessage().partition(" are gone")[0] for record in caplog.records} == {
-        "files of 1 events of packed",
-        "files of 135 events of holes",
-        "files of 1050 events of nothing",
+    assert {record.getMessage().partition(" are missing")[0] for record in caplog.records} == {
+        "files of 1 events of topic packed",
+        "files of 135 events of topic holes",
+        "files of 1050 events of topic nothing",
     }
 
 
@@ -390,7 +390,7 @@ async def test_what_retention_took_is_not_missed(node: QuietNode, tmp_path: Path
 
 @in_loop
 async def test_a_directory_that_vanished_is_not_replaced_by_another(node: QuietNode, tmp_path: Path) -> None:
-    """It may be the place where a disk was: what is written there would be hidden when that comes back."""
+    """It may be a mount point: files written there would be hidden when the disk is mounted again."""
     out = tmp_path / "out"
     await node.create_event_topic("orders")
     files = await opened(node, out)
@@ -402,13 +402,13 @@ async def test_a_directory_that_vanished_is_not_replaced_by_another(node: QuietN
     while files.failure_count < 2:
         await asyncio.sleep(0.001)
     assert list(out.iterdir()) == []
-    assert files.behind_count == 1
+    assert files.pending_count == 1
     assert files.oldest_waiting_ms is not None
     out.rmdir()
     os.rename(tmp_path / "away", out)
     await files.caught_up()
     check_files(node, out, "orders")
-    assert files.behind_count == 0
+    assert files.pending_count == 0
     assert str(files.oldest_waiting_ms) == "None"
     await files.close()
 
@@ -417,16 +417,16 @@ async def test_a_directory_that_vanished_is_not_replaced_by_another(node: QuietN
 async def test_nobody_writes_while_a_process_of_the_run_before_still_does(
     node: QuietNode, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "LOCK_SECONDS", 0.0)
+    monkeypatch.setattr(writer, "LOCK_SECONDS", 0.0)
     await node.create_event_topic("orders")
     files = await opened(node, tmp_path)
     await files.caught_up()
-    with writing.locked(Files(), str(tmp_path)):
+    with writer.locked(Files(), str(tmp_path)):
         await node.event_store.publish([draft("orders", 1)])
         while files.failure_count < 2:
             await asyncio.sleep(0.001)
         assert event_files(tmp_path, "orders") == []
-        with pytest.raises(OSError, match="another process writes there"):
+        with pytest.raises(OSError, match="another process writes to the directory"):
             await opened(node, tmp_path)
     await files.caught_up()
     check_files(node, tmp_path, "orders")

@@ -1,0 +1,1 @@
+"""Administration: settings, log levels, feature levels, log directories, consumer lag, DeleteRecords."""

@@ -1,0 +1,1 @@
+"""Locks for writers and commits of tables."""

@@ -1,0 +1,1 @@
+"""The Kafka port: listeners, connections, and the limits on the memory of requests."""

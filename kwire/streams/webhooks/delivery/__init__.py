@@ -1,0 +1,1 @@
+"""Delivery of events to URLs: scheduling, limits, request bodies, signatures and retries."""

@@ -1,0 +1,1 @@
+"""Answers of the HTTP port: errors, events as JSON, and large answers that are sent in parts."""

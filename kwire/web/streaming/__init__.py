@@ -1,0 +1,1 @@
+"""Streams over HTTP: WebSockets, Server-Sent Events and NDJSON."""

@@ -1,0 +1,1 @@
+"""Record batches as bytes: format, building, reading, compression and checks."""

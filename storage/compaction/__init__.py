@@ -1,0 +1,1 @@
+"""Log compaction: keeps the newest record of each key."""

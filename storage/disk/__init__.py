@@ -1,0 +1,1 @@
+"""Access to the operating system: files, syncs, journal files and preallocation."""

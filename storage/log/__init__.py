@@ -1,0 +1,1 @@
+"""The log of one partition: its segments, producer states, leader epochs, transactions and retention."""

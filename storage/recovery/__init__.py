@@ -1,0 +1,1 @@
+"""Recovery: opens a log after a stop or a crash, verifies its files and handles damage."""

@@ -1,0 +1,1 @@
+"""Moves a log to another data directory while it is in use."""

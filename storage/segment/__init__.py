@@ -1,0 +1,1 @@
+"""One segment file: appending, reading, indexes and scans."""
