@@ -46,6 +46,14 @@ class Listener(NamedTuple):
     def address(self) -> Address:
         return Address(self.host, self.port)
 
+    @property
+    def has_tls(self) -> bool:
+        return self.security_protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def has_sasl(self) -> bool:
+        return self.security_protocol in ("SASL_PLAINTEXT", "SASL_SSL")
+
     def __str__(self) -> str:
         return f"{self.name}://{self.address}"
 

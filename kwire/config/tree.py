@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from kwire.config.access import AccessConfig, access_config
 from kwire.config.http_api import (
     EventsConfig,
     RestGroupsConfig,
@@ -29,7 +30,7 @@ from kwire.config.values import Values, resolve
 from kwire.config.webhooks import WebhooksConfig, webhooks_config
 
 YAML_SUFFIXES = (".yaml", ".yml")
-SERVED_PROTOCOLS = ("PLAINTEXT",)
+SERVED_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
 class NetworkConfig(NamedTuple):
@@ -119,6 +120,7 @@ class Config(NamedTuple):
     transactions: TransactionsConfig
     webhooks: WebhooksConfig
     web: WebConfig
+    access: AccessConfig
     values: Values
     warnings: tuple[str, ...]
 
@@ -200,6 +202,7 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
         transactions=transactions_config(values),
         webhooks=webhooks_config(values),
         web=web_config(values),
+        access=access_config(values),
         values=values,
         warnings=warnings,
     )
@@ -321,7 +324,9 @@ def _parse_listeners(values: Values, name: str, protocols: dict[str, str]) -> tu
         except ValueError as error:
             raise InvalidConfig(values.refusal(name, str(error))) from None
         if listener.security_protocol not in SERVED_PROTOCOLS:
-            problem = f"Security protocol {listener.security_protocol} is not supported, only PLAINTEXT"
+            problem = (
+                f"Security protocol {listener.security_protocol} is not supported, only {', '.join(SERVED_PROTOCOLS)}"
+            )
             raise InvalidConfig(values.refusal(name, problem))
         listeners.append(listener)
     return tuple(listeners)

@@ -92,8 +92,8 @@ class Slow:
         return None
 
     def handlers(self) -> dict[int, Handler]:
-        handlers = (Handler(INIT_PRODUCER_ID, self.wait), Handler(DESCRIBE_CLUSTER, self.answer))
-        return {handler.api.key: handler for handler in (*handlers, Handler(HEARTBEAT, self.ignore))}
+        handlers = (Handler(INIT_PRODUCER_ID, self.wait, ()), Handler(DESCRIBE_CLUSTER, self.answer, ()))
+        return {handler.api.key: handler for handler in (*handlers, Handler(HEARTBEAT, self.ignore, ()))}
 
     def release(self, number: int) -> None:
         self.waiting.pop(number).set_result(InitProducerIdResponse(error_code=0, producer_id=number, producer_epoch=0))

@@ -402,7 +402,7 @@ async def test_draining_leaves_unsent_answers_to_the_transport(node: QuietNode) 
 
 @in_loop
 async def test_version_of_api_versions_above_ours_is_answered_in_version_0(node: QuietNode) -> None:
-    handlers = {API_VERSIONS.key: Handler(API_VERSIONS, handle_api_versions)}
+    handlers = {API_VERSIONS.key: Handler(API_VERSIONS, handle_api_versions, ())}
     client = FakeClient(shared_of(node.services, handlers))
     request = frame(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 5)
     newer = request[:6] + struct.pack(">h", 77) + request[8:]

@@ -41,7 +41,7 @@ class World:
     def __init__(self, node: QuietNode, handle: Callable[[Context, Any], Any] | None = None) -> None:
         self.handled = 0
         self._handle = handle or HANDLERS[METADATA.key].handle
-        handlers = (Handler(METADATA, self._count), Handler(DESCRIBE_CLUSTER, quick))
+        handlers = (Handler(METADATA, self._count, ()), Handler(DESCRIBE_CLUSTER, quick, ()))
         self.shared = shared_of(node.services, {one.api.key: one for one in handlers})
 
     def client(self) -> FakeClient:

@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, Self
 import pytest
 import uvloop
 
+from kwire.access.authorizer import OpenAuthorizer
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import TRANSACTION_VERSION, Features
 from kwire.broker.admin.log_dirs import LogDirs
@@ -252,6 +253,7 @@ class QuietNode:
             event_store=self._new_event_store(),
             validation=ValidationWorker(run_here),
             work_allowance=WorkAllowance(ANY_WEIGHT),
+            authorizer=OpenAuthorizer(),
         )
 
     def _new_event_store(self) -> EventStore:

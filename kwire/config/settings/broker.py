@@ -17,6 +17,7 @@ from kwire.config.setting import (
     between_or,
     one_of,
 )
+from kwire.config.settings.access import ACCESS_SETTINGS
 from kwire.config.settings.events import EVENT_SETTINGS
 from kwire.config.settings.groups import GROUP_PROTOCOL_SETTINGS
 from kwire.config.settings.http_api import REST_GROUP_SETTINGS, ROOM_SETTINGS, STREAM_SETTINGS, WEB_SETTINGS
@@ -539,6 +540,7 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Event store": EVENT_SETTINGS,
     "Webhooks": WEBHOOK_SETTINGS,
     "HTTP and WebSocket": WEB_SETTINGS,
+    "Authorization": ACCESS_SETTINGS,
     "kwire's own": _KWIRE,
     **UNUSED_SECTIONS,
 }

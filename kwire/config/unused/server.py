@@ -5,13 +5,6 @@ from kwire.config.unused.row import CLUSTER_WIDE, PER_BROKER, unused
 
 SERVER_SETTINGS = (
     unused("alter.config.policy.class.name", Kind.CLASS, None, "Class that validates AlterConfigs requests."),
-    unused(
-        "authorizer.class.name",
-        Kind.STRING,
-        "",
-        "Class that decides which client may do what.",
-        warning="kwire has no authorizer: every client that can connect may do everything",
-    ),
     unused("background.threads", Kind.INT, 10, "Threads for background work.", at_least(1), CLUSTER_WIDE),
     unused("client.quota.callback.class", Kind.CLASS, None, "Class that computes client quotas."),
     unused("config.providers", Kind.LIST, (), "Names of plug-ins that resolve variables in values.", mode=CLUSTER_WIDE),

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
+from kwire.access.access import Access, Unrestricted
+from kwire.access.authorizer import Authorizer
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import Features
 from kwire.broker.admin.log_dirs import LogDirs
@@ -22,6 +24,8 @@ from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.transaction.admission import TransactionAdmission
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.transaction.marker_appender import MarkerAppender
+from kwire.handlers.shared.needs import Need
+from kwire.handlers.shared.views import ClusterView, GroupsView, TopicsView, TransactionsView, Views
 from kwire.streams.event_store.event_store import EventStore
 from kwire.wire.schema import Api
 
@@ -88,6 +92,7 @@ class Services(Struct, frozen=True):
     event_store: EventStore
     validation: ValidationWorker
     work_allowance: WorkAllowance
+    authorizer: Authorizer
 
     @property
     def config(self) -> Config:
@@ -96,15 +101,18 @@ class Services(Struct, frozen=True):
 
 
 class Context:
-    """The context of one request: services, connection, API version and client id."""
+    """The context of one request: services, connection, API version, client id, and the views of the client."""
 
-    __slots__ = ("api_version", "client_id", "peer", "services")
+    __slots__ = ("api_version", "client_id", "peer", "services", "views")
 
-    def __init__(self, services: Services, peer: Peer, api_version: int, client_id: str | None) -> None:
+    def __init__(
+        self, services: Services, peer: Peer, api_version: int, client_id: str | None, views: Views | None = None
+    ) -> None:
         self.services = services
         self.peer = peer
         self.api_version = api_version
         self.client_id = client_id
+        self.views = Views(services, Unrestricted()) if views is None else views
 
     @property
     def client_host(self) -> str:
@@ -113,6 +121,26 @@ class Context:
     @property
     def endpoint(self) -> tuple[str, int]:
         return self.peer.endpoint
+
+    @property
+    def access(self) -> Access:
+        return self.views.access
+
+    @property
+    def topics(self) -> TopicsView:
+        return self.views.topics
+
+    @property
+    def groups(self) -> GroupsView:
+        return self.views.groups
+
+    @property
+    def transactions(self) -> TransactionsView:
+        return self.views.transactions
+
+    @property
+    def cluster(self) -> ClusterView:
+        return self.views.cluster
 
 
 class DeferredFrame:
@@ -170,10 +198,13 @@ class Handler(NamedTuple):
     """An API and its handler.
 
     The handler returns a response, None for no response, an awaitable of a response, or a BlockingContinuation.
-    `has_records` is True if the requests of the API are large because of record batches, which are not decoded.
+    `needs` are all operations for which the handler may check the client's rights. A test compares them with the
+    checks that the handler makes. `has_records` is True if the requests of the API are large because of record batches,
+    which are not decoded.
     """
 
     api: Api
     handle: Callable[[Context, Any], Any | Awaitable[Any]]
+    needs: tuple[Need, ...]
     template_cache: Callable[[], TemplateCache] | None = None
     has_records: bool = False

@@ -21,6 +21,7 @@ from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from kwire.access.principal import ANONYMOUS, Principal
 from kwire.concurrency.chunking import run_chunks, schedule_chunk
 from kwire.descriptors import Descriptors, descriptor_of
 from kwire.handlers.api_versions import refuse_version
@@ -33,6 +34,7 @@ from kwire.handlers.shared.context import (
     Services,
     TemplateCache,
 )
+from kwire.handlers.shared.views import Views
 from kwire.metrics import Latency, ServerMetrics
 from kwire.server.kafka.large_requests import SLOT_SECONDS_MAX, LargeRequests
 from kwire.server.kafka.outbox import Outbox
@@ -117,7 +119,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     __slots__ = ("_context", "_is_deferred", "_is_held", "_is_read_deferred", "_is_reading", "_is_writable",
                  "_large_request", "_listener", "_machine", "_outgoing", "_shared", "_template_cache",
                  "_template_latency", "_transport", "_unanswered", "_unsent_bytes", "active_at", "client_host",
-                 "is_draining", "reader", "stuck_since")  # fmt: skip
+                 "is_draining", "reader", "stuck_since", "views")  # fmt: skip
 
     def __init__(self, shared: Shared, listener: "KafkaListener") -> None:
         self._shared = shared
@@ -148,6 +150,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.stuck_since: float | None = None
         self._unsent_bytes = 0
         self.is_draining = False
+        # What the client may use. It is replaced when the client authenticates.
+        self.views: Views | None = None
 
     @property
     def endpoint(self) -> tuple[str, int]:
@@ -190,6 +194,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
+        self.set_principal(ANONYMOUS)
+
+    def set_principal(self, principal: Principal) -> None:
+        """Handle later requests with the rights of this principal."""
+        services = self._shared.services
+        self.views = Views(services, services.authorizer.access(principal, self.client_host))
+        # Contexts and templates have the rights of the earlier principal.
+        self._context = self._template_cache = None
 
     def connection_lost(self, error: Exception | None) -> None:
         for future in self._unanswered:
@@ -402,7 +414,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _context_of(self, request: Request) -> Context:
         context = self._context
         if context is None or context.api_version != request.version or context.client_id is not request.client_id:
-            context = self._context = Context(self._shared.services, self, request.version, request.client_id)
+            context = self._context = Context(
+                self._shared.services, self, request.version, request.client_id, self.views
+            )
         return context
 
     async def _handle_large(self, route: Route, request: Request, began: float) -> None:

@@ -1,0 +1,30 @@
+"""The configuration section of access: the authorizer and its super users."""
+
+from typing import NamedTuple
+
+from kwire.config.setting import InvalidConfig
+from kwire.config.settings.access import ACL_AUTHORIZER
+from kwire.config.values import Values
+
+
+class AccessConfig(NamedTuple):
+    """Settings of the authorizer. `super_users` are principals such as `User:alice`."""
+
+    has_acls: bool
+    super_users: tuple[str, ...]
+    is_default_allowed: bool
+
+
+def access_config(values: Values) -> AccessConfig:
+    super_users = tuple(filter(None, (one.strip() for one in values.string("super.users").split(";"))))
+    for one in super_users:
+        kind, colon, name = one.partition(":")
+        if not (kind and colon and name):
+            raise InvalidConfig(
+                values.refusal("super.users", f"Expected User:NAME, separated by semicolons, got {one}")
+            )
+    return AccessConfig(
+        has_acls=values.string("kwire.authorizer") == ACL_AUTHORIZER or bool(values.string("authorizer.class.name")),
+        super_users=super_users,
+        is_default_allowed=values.flag("allow.everyone.if.no.acl.found"),
+    )
