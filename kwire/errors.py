@@ -176,7 +176,7 @@ class KafkaError(Exception):
 class StreamError(Exception):
     """An error of the HTTP API: a stable code, a message for people, and details for programs.
 
-    The code is the name of the class. The HTTP layer chooses the status.
+    The code is the name of the class. The HTTP layer chooses the HTTP status.
     """
 
     def __init__(self, message: str, details: dict[str, object]) -> None:
@@ -309,7 +309,7 @@ class WrongExpectedVersion(StreamError):
 
     def __init__(self, topic: str, expected: int, actual: int) -> None:
         super().__init__(
-            f"the last event of {topic!r} has version {actual}, {expected} was expected (-1 is none)",
+            f"the last event of {topic!r} has version {actual}, {expected} was expected (-1 means no event)",
             {"topic": topic, "expected": expected, "actual": actual},
         )
 
@@ -375,7 +375,7 @@ class IncompatibleSchema(StreamError):
 
 
 class SchemaViolation(StreamError):
-    """An event does not match its schema. `path` is the JSON path of the problem in its payload. It begins with `$`."""
+    """An event does not match its schema. `path` is the problem's JSON path in the payload. It begins with `$`."""
 
     def __init__(self, event_type: str, path: str, problem: str) -> None:
         shown = event_type[: MESSAGE_LENGTH_MAX // 4]

@@ -231,7 +231,7 @@ class Node:
         files_dir = self.config.events.files_dir
         if files_dir is None:
             return None
-        # The files belong to the id of the journal's directory, not to the cluster id. A node that has lost its
+        # The owner of the files is the id of the journal's directory, not the cluster id. A node that has lost its
         # catalogue gets a new directory id, and so does not use the old files.
         return await LiveFiles.open(
             os.path.abspath(files_dir),
@@ -411,7 +411,7 @@ class Node:
         self._subscriptions.close()
         self._shared.services.topics.wake_readers()
         if self.http is not None:
-            # This comes before the coordinator is closed, because streams of groups commit the offsets they have sent.
+            # End the streams before the coordinators are closed, because streams of groups now commit their offsets.
             await self.http.end_streams()
         self._shared.services.transactions.close()
         self._shared.services.groups.close()
@@ -438,7 +438,7 @@ class Node:
         self._metastore.close()
 
     async def _recover(self, topics: Topics) -> None:
-        """After a crash, open and recover every log that was written to, so that clients do not wait for it later.
+        """After a crash, open and recover every log on the unclean list, so that later no client waits for a recovery.
 
         Then wait until the records that a killed server left in the page cache are synced.
         """

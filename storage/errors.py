@@ -1,7 +1,7 @@
 """The exceptions of the storage package.
 
-The packages above translate them into Kafka error codes. Public methods wrap ``OSError`` in :class:`DiskFailure`
-unless their docstring says that they raise ``OSError``.
+The packages that use storage translate them into Kafka error codes. Public methods wrap ``OSError`` in
+:class:`DiskFailure` unless their docstring says that they raise ``OSError``.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class BatchTooLarge(StorageError):
 
 
 class OffsetOutOfRange(StorageError):
-    """A read asked for an offset below the log start or above the log end."""
+    """An offset is below the log start offset or above the log end offset."""
 
     def __init__(self, offset: int, log_start_offset: int, log_end_offset: int) -> None:
         super().__init__(f"offset {offset} is outside {log_start_offset}..{log_end_offset}")
@@ -78,7 +78,7 @@ class OffsetOutOfRange(StorageError):
 
 
 class QuarantinedRange(StorageError):
-    """A read asked for an offset whose bytes are damaged. The offsets before and after the range can be read."""
+    """A read requested an offset whose bytes are damaged. The offsets before and after the range can be read."""
 
     def __init__(self, start_offset: int, end_offset: int) -> None:
         super().__init__(f"offsets {start_offset}..{end_offset - 1} are damaged and cannot be read")
@@ -87,7 +87,7 @@ class QuarantinedRange(StorageError):
 
 
 class OutOfOrderSequence(StorageError):
-    """The sequence of an idempotent producer's batch is not the one after its last batch."""
+    """A batch of an idempotent producer does not begin with the expected sequence."""
 
 
 class InvalidProducerEpoch(StorageError):
@@ -95,7 +95,7 @@ class InvalidProducerEpoch(StorageError):
 
 
 class CoordinatorFenced(StorageError):
-    """A transaction marker comes from a coordinator that has been replaced by a newer one."""
+    """A transaction marker was sent by a coordinator that a newer coordinator has replaced."""
 
 
 class InvalidTransactionState(StorageError):

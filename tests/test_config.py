@@ -13,6 +13,7 @@ from kwire.config import SETTINGS, Address, ConfigSource, InvalidConfig, Kind, L
 from kwire.config.listeners import parse_address
 from kwire.config.properties import InvalidProperties, decode_properties
 from kwire.config.setting import format_value
+from kwire.config.settings.broker import FORMER_NAMES
 from kwire.config.sources import from_environment
 from kwire.config.tree import with_dynamic
 
@@ -132,6 +133,39 @@ def test_unknown_names_from_file_and_environment_are_kept_with_a_warning(tmp_pat
 def test_an_unknown_name_in_a_flag_is_refused_with_the_nearest_name() -> None:
     refusal = refused(settings=["log.retention.m=1"])
     assert refusal == "--set log.retention.m=1: unknown setting log.retention.m (did you mean log.retention.ms?)"
+
+
+@pytest.mark.parametrize("source", ["file", "environment", "flag"])
+def test_a_renamed_setting_is_accepted_under_its_former_name_with_a_warning(tmp_path: Path, source: str) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("kwire.rooms.tail.events=7\n" if source == "file" else "")
+    config = load(
+        files=[file],
+        environment={"KWIRE_ROOMS_TAIL_EVENTS": "7"} if source == "environment" else {},
+        settings=["kwire.rooms.tail.events=7"] if source == "flag" else [],
+    )
+    assert config.rooms.recent_events_max == 7
+    assert "kwire.rooms.tail.events" not in config.values
+    (warning,) = config.warnings
+    assert "kwire.rooms.tail.events has been renamed to kwire.rooms.recent.events" in warning
+
+
+def test_a_former_name_has_the_precedence_of_its_source(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("kwire.rooms.tail.events=7\nkwire.rooms.recent.events=8\n")
+    assert load(files=[file]).rooms.recent_events_max == 8
+    assert load(files=[file], settings=["kwire.rooms.tail.events=9"]).rooms.recent_events_max == 9
+
+
+def test_a_refusal_of_a_former_name_names_its_source() -> None:
+    refusal = refused(settings=["kwire.rooms.tail.events=many"])
+    assert refusal.startswith("--set kwire.rooms.tail.events=many: Invalid value many for configuration kwire.rooms.")
+
+
+def test_former_names_are_no_settings_and_belong_to_static_ones() -> None:
+    assert not FORMER_NAMES.keys() & SETTINGS.keys()
+    # Stored dynamic values are not renamed.
+    assert not any(SETTINGS[name].is_dynamic for name in FORMER_NAMES.values())
 
 
 def test_a_refusal_names_source_setting_value_and_what_is_expected(tmp_path: Path) -> None:

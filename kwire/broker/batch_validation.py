@@ -4,6 +4,8 @@ Most topics store a batch unchanged. Some settings require that every record is 
 limits on timestamps or record sizes, or another codec. `validate` makes all checks. Requests of clients use
 `validate_on_loop`, which refuses batches that would block the event loop. `ValidationWorker` validates these batches in
 another process, because a thread that loops over records in Python would hold the interpreter lock.
+
+The header and the CRC are checked before, in `kwire/handlers/produce/admission.py`.
 """
 
 import asyncio
@@ -27,14 +29,14 @@ RECORDS_VALIDATED_MAX = 100_000
 # that gets MESSAGE_TOO_LARGE sends smaller batches.
 UNFOLDED_PER_MESSAGE_BYTE_MAX = 4
 
-# The limits for validation on the event loop. Within them it takes at most about three milliseconds. The limits in
-# bytes are sizes of uncompressed records.
+# The limits for validation on the event loop. Within these limits, a validation takes at most about three milliseconds.
+# The limits in bytes are sizes of uncompressed records.
 RECORDS_ON_LOOP_MAX = 5000
 UNFOLDED_ON_LOOP_BYTES_MAX = 512 * 1024
 RECOMPRESSED_ON_LOOP_BYTES_MAX = 128 * 1024
-# The limit for recompression with gzip, and with a level other than the codec's default.
+# The limit for recompression with gzip, or with a compression level other than the codec's default.
 SLOWLY_RECOMPRESSED_ON_LOOP_BYTES_MAX = 16 * 1024
-# The maximum number of records in a batch that `is_light`.
+# The maximum number of records that are read in a batch for which `is_light` returns True.
 LIGHT_RECORDS_MAX = 200
 # The maximum number of batches that are copied for the worker process at a time: the current batch and the next.
 WORKER_CALLS_MAX = 2
@@ -63,8 +65,9 @@ def validate(
 ) -> Validated:
     """Validate a batch, and return it in the form in which the topic stores it. Raises StorageError.
 
-    The offset is not set yet. If the batch is valid, but its header does not have the largest timestamp of its records,
-    the header is corrected in place, as in Kafka. `unfolded_bytes_max` replaces the limit on the decompressed size.
+    The base offset is not set yet. If the records are read and the header's max timestamp is not the largest timestamp
+    of the records, the header is corrected in place, as in Kafka. `unfolded_bytes_max` replaces the default limit on
+    the decompressed size.
     """
     if not _reads_records(header, settings, now_ms):
         if settings.is_event_topic:  # the event store reads the records later
@@ -96,7 +99,7 @@ def validate(
 def validate_on_loop(batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int) -> Validated:
     """Validate a batch on the event loop. Raises TooLongForLoop if that would take too long."""
     is_read = _reads_records(header, settings, now_ms)
-    if not is_read or header.record_count > RECORDS_VALIDATED_MAX:  # `validate` refuses it without reading the records
+    if not is_read or header.record_count > RECORDS_VALIDATED_MAX:  # `validate` reads no records in these cases
         return validate(batch, header, settings, now_ms)
     if header.record_count > RECORDS_ON_LOOP_MAX:
         raise TooLongForLoop
@@ -117,7 +120,10 @@ def validate_on_loop(batch: memoryview, header: BatchHeader, settings: TopicSett
 
 
 def is_light(header: BatchHeader, settings: TopicSettings, now_ms: int) -> bool:
-    """Whether `validate_on_loop` takes little time for the batch, and never raises TooLongForLoop for it."""
+    """Whether `validate_on_loop` reads at most LIGHT_RECORDS_MAX uncompressed records of the batch.
+
+    For such a batch, it never raises TooLongForLoop.
+    """
     if not _reads_records(header, settings, now_ms) or header.record_count > RECORDS_VALIDATED_MAX:
         return True
     is_unfolded = header.compression or _is_recompressed(header, settings)
@@ -146,9 +152,9 @@ class ValidationWorker:
         self.batch_count = 0
 
     async def validate(self, batch: memoryview, header: BatchHeader, settings: TopicSettings, now_ms: int) -> Validated:
-        """Call the function `validate` in the process.
+        """Call the function `validate` in the worker process.
 
-        Also raises KafkaError if the process died or the server stops.
+        Raises StorageError like that function, and KafkaError if the process died or the server stops.
         """
         async with self._calls:
             self.batch_count += 1
@@ -223,7 +229,7 @@ def _recompressed(
 ) -> Validated:
     codec, max_bytes = settings.compression, settings.max_message_bytes
     if codec == NONE:
-        # The stored batch is uncompressed, so its limit is also a limit for the decompressed records.
+        # The stored batch is uncompressed, so max.message.bytes also limits the size of the decompressed records.
         unfolded_bytes_max = min(unfolded_bytes_max, max_bytes - HEADER_BYTES)
     unfolded = decompress_batch(
         batch, header, budget_bytes=unfolded_bytes_max, record_bytes_max=settings.record_bytes_max

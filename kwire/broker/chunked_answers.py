@@ -16,8 +16,8 @@ A = TypeVar("A")
 E = TypeVar("E")
 P = TypeVar("P")
 
-# The sum of the weights of the elements in a chunk. An element of weight 1 (a topic, a partition, a setting) takes
-# about five microseconds to build and encode.
+# The sum of the weights of the elements in a chunk. An element of weight 1 (a topic or a partition) takes about five
+# microseconds to build and encode.
 WEIGHT_PER_CHUNK = 250
 # A topic with more partitions than this becomes several elements of the response, because the encoding of one element
 # cannot be interrupted. Each of these elements repeats the topic's name.
@@ -28,7 +28,10 @@ OPENS_PER_CHUNK = 10
 
 
 async def open_in_chunks(partitions: Iterable[Partition | None]) -> None:
-    """Open the logs of these partitions in chunks, so that later reads need not open them. None is skipped."""
+    """Open the logs of these partitions in chunks, so that later reads need not open them.
+
+    Elements that are None are ignored.
+    """
     opened = 0
     async for partition in spread(partitions):
         if partition is None or partition.is_open:
@@ -58,8 +61,8 @@ def answer_in_chunks(
 ) -> A | Awaitable[A]:
     """Build a response from `elements`: with `make` if one chunk is enough, else with `make_encoded`.
 
-    `make_encoded` gets the number of elements and the encoded chunks. Each chunk is taken from the iterator in a later
-    loop iteration, so the state that the iterator reads may change between chunks.
+    `make_encoded` gets the number of elements and the encoded chunks. Each chunk after the first is taken from the
+    iterator in a later loop iteration, so the state that the iterator reads may change between chunks.
     """
     first, is_last = _next_chunk(elements, weigh)
     return make(first) if is_last else _answer_rest(first, elements, weigh, encode, make_encoded)

@@ -1,4 +1,4 @@
-"""The `kwire` program. Each command has one module, with `add`, which declares its arguments and subcommands.
+"""The `kwire` program. Each command has its own module, whose function `add` declares arguments and subcommands.
 
 A command's module is imported only when the command is used, so that `kwire serve` starts fast.
 """

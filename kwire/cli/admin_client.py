@@ -1,4 +1,4 @@
-"""Subcommands that use the Kafka port of a running server."""
+"""Declares subcommands that send requests to the Kafka port of a running server."""
 
 import argparse
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Act = Callable[[KafkaAdminClient, argparse.Namespace], None]
 def add_admin_subcommand(subcommands: Any, name: str, purpose: str, act: Act) -> argparse.ArgumentParser:
     """Declare a subcommand that calls `act` with a connected admin client and the options.
 
-    If the subcommand fails, `act` raises ValueError.
+    `act` raises ValueError to report a failure. Errors of the client and of the connection are reported, too.
     """
 
     @reports_failures(ClientError, OSError, ValueError)

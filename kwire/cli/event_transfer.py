@@ -2,8 +2,8 @@
 
 An export writes events in rounds. With every round it stores its position in the directory. An import stores no
 position. It requests the topic's number of events, checks that the topic's last event equals the event of this number
-in the files, and publishes the events after it. The import uses expected versions, so it fails if another client
-publishes to the topic at the same time.
+in the files, and publishes the events after it. Each publish request contains the expected version of the topic, so it
+fails if another client publishes to the topic at the same time.
 """
 
 import json

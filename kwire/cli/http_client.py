@@ -1,4 +1,4 @@
-"""The HTTP client of subcommands, for JSON and for streams of lines, and the declaration of such subcommands."""
+"""An HTTP client for JSON and for streams of lines, and functions that declare subcommands with this client."""
 
 import argparse
 import json
@@ -17,7 +17,7 @@ LINE_BYTES_MAX = 16 * 1024 * 1024
 
 
 class Refused(ValueError):
-    """The server answered with an error. The message is that of the server."""
+    """The server answered with an error. The message is from the server."""
 
 
 class Unreachable(ConnectionError):

@@ -11,8 +11,8 @@ VERIFY = """\
 Read every batch of every segment and check headers, CRCs, offsets (ascending, without gaps), index entries, seals,
 checkpoints, the catalogue, and that no unknown files are present. Nothing is written.
 
-The server must be stopped, and cannot be started while the check runs. With --live the server may run: then only
-closed segments are checked, which it never changes.
+The server must be stopped, and cannot be started while the check runs. With --live the server may run. Then only closed
+segments are checked, because the server no longer writes to them.
 """
 
 VERIFY_END = """\
@@ -48,7 +48,7 @@ PATH is a data directory (with --topic and --partition), a partition folder, or 
   written            partitions written to since the last clean start
   folders            partitions that have a folder
   metastore.journal  the catalogue, commit by commit
-  metastore.mirror   its second copy
+  metastore.mirror   the second copy of the catalogue
 
 Bytes that are not a valid batch are reported, and printing continues after them; then the exit code is 1.
 
@@ -65,7 +65,8 @@ a damaged catalogue is rebuilt from the readable parts of its two copies. Nothin
 to set-aside-TIME inside their data directory. A second run changes nothing.
 
 Folders do not contain topic settings. A topic that is added again keeps all records (retention.ms=-1,
-retention.bytes=-1), and its partition count follows from its highest folder: check both after the start.
+retention.bytes=-1). Its partition count is the highest partition number of its folders plus one. Check the settings and
+the partition count after the start.
 """
 
 ADOPT_END = """\
@@ -74,7 +75,7 @@ With several data directories, name all of them, the one with metastore.journal 
 exit codes:
   0  the catalogue and the folders agree
   1  partitions are lost, and their loss was not accepted (--accept-loss)
-  2  nothing was changed: a wrong argument, a running server, a failing disk
+  2  not completed: a wrong argument, a running server, a failing disk; the changes that were made before are printed
 
 examples:
   kwire log adopt ./kwire-data
@@ -133,8 +134,9 @@ def _add_adopt(subcommands: Any) -> None:
         metavar="TOPIC-PARTITION",
         action="append",
         default=[],
-        help="let this partition continue without its lost records, above every offset that was ever acknowledged: "
-        "empty if its folder is lost, with the remaining records if its last segment is damaged; repeatable",
+        help="use this partition again without its lost records; if its folder is lost, it is empty, and if its last "
+        "segment is damaged, it has the remaining records; new records get offsets above all that were acknowledged; "
+        "repeatable",
     )
     parser.add_argument(
         "--config",

@@ -39,8 +39,12 @@ def adopt(options: argparse.Namespace) -> int:
 def _adopted(data_dirs: list[str], config: Config, accepted: list[str]) -> Outcome:
     files = Files()
     locked = DirectoryLocks(data_dirs, files)
+    adoption = Adoption(data_dirs, files, config)
     try:
-        return asyncio.run(Adoption(data_dirs, files, config).run(frozenset(accepted)))
+        return asyncio.run(adoption.run(frozenset(accepted)))
+    except Exception:
+        _print(adoption.outcome.done, sys.stdout)
+        raise
     finally:
         locked.release()
 

@@ -47,7 +47,7 @@ def plan_all(directories: Sequence[str], boot_id: str, sealed_only: bool, proces
 def verify_all(
     jobs: Sequence[SegmentJob], processes: int, show: Callable[[int], None]
 ) -> Iterator[tuple[SegmentJob, SegmentReport]]:
-    """Verify the segments, and yield every job with its report when it is complete.
+    """Verify the segments. Yield each job and its report when the report is complete.
 
     `show` is called with the number of bytes read so far.
     """

@@ -13,8 +13,8 @@ POLL_SECONDS = 0.1
 class Prefetcher(Generic[T]):
     """A context manager that returns an iterator over the prefetched elements. At most `count_max` of them are queued.
 
-    If the source raises an exception, the caller gets it after the elements before it. After the `with` block, the
-    thread ends at the next element.
+    If the source raises an exception, the iterator raises it after the elements that precede it. When the `with` block
+    ends, the thread stops as soon as the source yields its next element.
     """
 
     def __init__(self, source: Iterator[T], count_max: int) -> None:

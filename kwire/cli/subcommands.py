@@ -1,4 +1,4 @@
-"""Helpers for subcommands: they declare subcommands, print errors, return exit codes and print tables."""
+"""Functions that declare subcommands, convert exceptions to messages and exit codes, and print tables."""
 
 import argparse
 import json

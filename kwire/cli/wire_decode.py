@@ -139,7 +139,7 @@ def _input(options: argparse.Namespace) -> bytes:
 
 
 def _frames(data: bytes, is_unframed: bool) -> Iterator[tuple[int, bytes]]:
-    """Yield each complete frame without its size field, after the position of its first byte in the input."""
+    """Yield each complete frame: the position of the first byte after its size field, and the bytes from there on."""
     if is_unframed:
         yield 0, data
         return

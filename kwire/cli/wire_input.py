@@ -28,7 +28,7 @@ class NotHex(ValueError):
 
 def bytes_of(data: bytes) -> bytes:
     """Return the bytes that a file's content describes. ASCII text is decoded as hex. Other content is raw bytes."""
-    # Raw frames are not taken for text: a frame begins with its size, and if that is below 16 MiB, with a zero byte.
+    # Raw frames are not mistaken for text: a frame begins with its size, whose first byte is zero below 16 MiB.
     text = data.removeprefix(b"\xef\xbb\xbf")
     return hex_bytes(text.decode("ascii")) if text and set(text) <= _TEXT else data
 

@@ -15,8 +15,8 @@ longer be delivered. After a lost connection or a restart of the server, a subsc
 that it yielded.
 
 `client.events` has the calls of the event store. `publish` and `publish_many` are atomic and idempotent. `read`, `last`
-and `event` return stored events. `subscribe_all` yields the events of all topics by global position, and
-`subscribe_stream` those of one topic by version.
+and `event` return stored events. `subscribe_all` yields the events of all topics, in the order of their global
+positions. `subscribe_stream` yields the events of one topic, in the order of their versions.
 """
 
 from kwire.client.client import AsyncClient

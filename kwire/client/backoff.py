@@ -1,4 +1,4 @@
-"""Exponential backoff with jitter. It computes the delay before the next attempt, up to a maximum."""
+"""Exponential backoff with jitter: the delays between attempts to connect or to repeat a request."""
 
 import random
 
@@ -9,7 +9,7 @@ GOOD_AFTER_S = DELAY_S_MAX
 
 
 class Backoff:
-    """Computes the delays between attempts."""
+    """Computes the delay before each attempt. The delays grow up to a maximum."""
 
     def __init__(
         self, delay_s_min: float = DELAY_S_MIN, delay_s_max: float = DELAY_S_MAX, rng: random.Random | None = None
@@ -20,13 +20,16 @@ class Backoff:
         self._bound_s = delay_s_min
 
     def next_delay_s(self) -> float:
-        """Return a random delay between half the bound and the bound, and double the bound, up to the maximum."""
+        """Return a random delay between half of the current bound and the bound.
+
+        Then double the bound for the next call, up to the maximum delay.
+        """
         bound_s = self._bound_s
         self._bound_s = min(bound_s * 2, self._delay_s_max)
         return self._rng.uniform(bound_s / 2, bound_s)
 
     def connection_ended(self, seconds: float) -> None:
-        """Reset the delay if the connection that ended had lasted at least GOOD_AFTER_S."""
+        """Reset the delays if the ended connection lasted at least GOOD_AFTER_S. It lasted `seconds`."""
         if seconds >= GOOD_AFTER_S:
             self.reset()
 

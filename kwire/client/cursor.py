@@ -2,7 +2,7 @@
 
 The module uses no sockets and no clock. Its invariant: every offset from the start of the subscription to
 `next_offset` (exclusive) was yielded once, in order, or was filtered out, or lies in a `Gap` that was yielded. The
-position changes only when a response to a subscribe, an event or a control message arrives.
+position changes only when the client receives the response to a subscribe request, an event or a control message.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,16 +30,19 @@ class Start(NamedTuple):
 
 
 class SubscribeOutcome(NamedTuple):
-    """The gaps found in the response to a subscribe, and whether the client must subscribe again."""
+    """The gaps found in the response to a subscribe request, and whether the client must subscribe again."""
 
     gaps: Sequence[Gap]
     # True if the server lost the end of the log. The requested start is then beyond the log's new end, and the server
-    # would skip the new events before it. So the client must subscribe again, from the cursor's new position.
+    # would skip the new events before this start. So the client must subscribe again, from the cursor's new position.
     must_resubscribe: bool
 
 
 class Cursor:
-    """Tracks the position of a subscription: its epoch and the next offset."""
+    """Tracks the position of a subscription: the epoch of the log, and the next offset.
+
+    A log that is deleted and created again has another epoch.
+    """
 
     def __init__(self, room: str, start: Start, options: Mapping[str, Any]) -> None:
         self.room = room
@@ -71,7 +74,7 @@ class Cursor:
         return payload
 
     def subscribed(self, result: Mapping[str, Any]) -> SubscribeOutcome:
-        """Process the response to a subscribe: compare the start offset in the response with the requested one."""
+        """Process the response to a subscribe request: compare its start offset with the requested start offset."""
         epoch, begins_at = str(result["epoch"]), int(result["next_offset"])
         newest = int(result["newest_offset"])
         wanted, known_epoch, newest_known = self.next_offset, self.epoch, self._newest_known
@@ -85,17 +88,17 @@ class Cursor:
             # the offsets of the lost ones.
             self.next_offset = newest + 1
             return SubscribeOutcome((Gap(self.room, newest + 1, wanted - 1, REASON_SHORTENED),), True)
-        # The response's field `recovered` is not used, because it is false not only in the two cases above, but also
-        # for a start beyond the end of the log.
+        # The response's field `recovered` is not used. It is false in the two cases above, but also for a start beyond
+        # the end of the log.
         # The server never refuses a start at offset 0, because it reads 0 as "from the oldest event". If the events
         # from offset 0 on were deleted, the gap is detected only here.
         return SubscribeOutcome(self._gap_to(wanted, begins_at), False)
 
     def refused(self, error: Refused) -> Sequence[Gap] | None:
-        """Process a refused subscribe.
+        """Process the refusal of a subscribe request.
 
         If the requested events were deleted, move the position to the oldest event and return the gap. Return None for
-        any other error: this class cannot handle it.
+        any other error, which the caller must handle.
         """
         if self.next_offset is None or not isinstance(error, OffsetOutOfRange) or error.oldest <= self.next_offset:
             return None

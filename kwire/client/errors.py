@@ -38,8 +38,11 @@ class GapFound(ClientError):
     """`next_event` reached a gap. The next call continues after the gap."""
 
     def __init__(self, gap: Gap) -> None:
+        # The gap belongs to a room or to the event store, so its numbers are offsets, versions or positions.
+        last = "on" if gap.to_offset is None else f"to {gap.to_offset}"
         super().__init__(
-            f"room {gap.room}: events from offset {gap.from_offset} are no longer available ({gap.reason})"
+            f'subscription to "{gap.room}": the events from {gap.from_offset} {last} are no longer available '
+            f"({gap.reason})"
         )
         self.gap = gap
 
@@ -47,7 +50,8 @@ class GapFound(ClientError):
 class Refused(ClientError):
     """The server answered with an error.
 
-    `code` does not change between versions of the server. `details` has all fields except `code` and `message`.
+    `code` does not change between versions of the server. `details` has the other fields of the error, without `code`
+    and `message`.
     """
 
     def __init__(self, code: str, message: str, details: Mapping[str, Any]) -> None:
@@ -62,7 +66,7 @@ class RoomNotFound(Refused):
 
 
 class EventNotFound(Refused):
-    """No event has this offset."""
+    """No event has this offset or this id."""
 
 
 class OffsetOutOfRange(Refused):

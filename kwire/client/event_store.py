@@ -19,8 +19,8 @@ from kwire.client.stream import OnLag
 ALL = "all"
 PAGE_EVENTS = 1_000
 STREAMS_MAX = 1_000
-# After these errors the events may be stored or not. The request is sent again with the same idempotency key, so that
-# the events are stored once.
+# After these errors the events may be stored or not. The client sends the request again with the same idempotency key,
+# so that the events are stored once.
 UNCERTAIN_CODES = frozenset({"REQUEST_TIMED_OUT", "NOT_LEADER_OR_FOLLOWER"})
 
 
@@ -70,9 +70,9 @@ class EventStore:
     ) -> Sequence[str]:
         """Store all events or none, and return their ids in order. The events may belong to different topics.
 
-        If no `idempotency_key` is given, the client generates one. A request without a response is sent again until the
-        client's `timeout_s` has passed. The key ensures that its events are stored only once. PublishUncertain is
-        raised if it is unknown whether the events are stored: call again with the same key.
+        If the caller passes no `idempotency_key`, the client generates a key. If no response arrives, the client sends
+        the request again until `timeout_s` has passed. The key ensures that the events are stored only once.
+        PublishUncertain is raised if it is unknown whether the events are stored: call again with the same key.
         """
         if not events:
             return ()
@@ -135,7 +135,7 @@ class EventStore:
     async def read_all(
         self, topic: str, *, since: str | None = None, date: str | None = None
     ) -> AsyncIterator[StoredEvent]:
-        """Yield all stored events of the topic. They are requested page by page."""
+        """Yield all stored events of the topic. The client requests the events page by page."""
         after = since
         while True:
             page = await self.read(topic, since=after, date=date, limit=PAGE_EVENTS)

@@ -38,7 +38,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class CaughtUp:
-    """Reports that all stored events were delivered and new events follow. Yielded again after each resume."""
+    """Reports that all stored events were delivered and new events follow.
+
+    A subscription that reconnects yields it again when it has delivered the events that it missed.
+    """
 
     room: str
     offset: int
@@ -73,7 +76,7 @@ Item: TypeAlias = Event | CaughtUp | Lagging | Gap
 
 @dataclass(frozen=True, slots=True)
 class NewEvent:
-    """An event to publish.
+    """An event to publish to a room.
 
     If you set `event_id`, you can search the room for the event after PublishUncertain. `key` is the record key that
     Kafka clients see.
@@ -117,7 +120,7 @@ def body_of(event: NewEvent) -> dict[str, Any]:
 
 
 def event_of(frame: Mapping[str, Any], room: str) -> Event:
-    """Return the event of a JSON object. `room` is used if the object does not name its room."""
+    """Return the event that a JSON object describes. `room` is used if the object does not name its room."""
     return Event(
         room=frame.get("room", room),
         event_id=frame["event_id"],
@@ -176,15 +179,16 @@ class StoredEvent:
 class EventPage:
     """A page of stored events.
 
-    To request the next page, pass `next` as `since` (when reading backwards, as `before`). It is None on the last page.
+    To request the next page, pass `next` as `since` (when reading backwards, as `before`). On the last page, `next` is
+    None.
     """
 
     events: Sequence[StoredEvent]
     next: str | None
 
 
-# Subscriptions to the event store use the same CaughtUp, Lagging and Gap as rooms. There, the field `room` is the topic
-# or "all", and the offsets are versions or positions.
+# Subscriptions to the event store use the same CaughtUp, Lagging and Gap as rooms. In an event store subscription, the
+# field `room` is the topic or "all", and the offsets are versions or positions.
 StoredItem: TypeAlias = StoredEvent | CaughtUp | Lagging | Gap
 
 
@@ -200,7 +204,7 @@ def stored_body(event: EventToStore) -> dict[str, Any]:
 
 
 def stored_event(frame: Mapping[str, Any]) -> StoredEvent:
-    """Return the stored event of a JSON object."""
+    """Return the stored event that a JSON object describes."""
     key = frame.get("key")
     return StoredEvent(
         id=frame["id"],

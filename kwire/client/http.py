@@ -31,9 +31,10 @@ class Http:
         query: Mapping[str, str | int] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Any:
-        """Send a request and return the JSON of the response. A POST is never sent again.
+        """Send a request and return the JSON of the response. The client never repeats a POST by itself.
 
-        PublishUncertain is raised for a POST if no response arrived: the server may have processed the request.
+        PublishUncertain is raised for a POST if no response arrived: the server may have processed the request. If the
+        time limit was the cause, its subclass AnswerTimeout is raised, for any method.
         """
         is_write = method == "POST"
         # aiohttp sends a file object in chunks, so a large body does not block the event loop.
@@ -49,11 +50,11 @@ class Http:
                 return _checked(answer.status, await answer.read())
         except aiohttp.ClientConnectorError as error:
             raise Unreachable(f"no connection to {self._url}: {error}") from error
+        except TimeoutError:  # this class is a subclass of OSError
+            raise AnswerTimeout(f"no answer to {method} {path} within {self._timeout_s} s") from None
         except (aiohttp.ClientError, OSError) as error:
             lost = f"the connection was lost before the answer: {type(error).__name__}: {error}"
             raise (PublishUncertain if is_write else ConnectionLost)(lost) from error
-        except TimeoutError:
-            raise AnswerTimeout(f"no answer to {method} {path} within {self._timeout_s} s") from None
 
 
 def room_path(room: str, below: str = "") -> str:

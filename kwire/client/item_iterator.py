@@ -29,7 +29,10 @@ class ItemIterator(Generic[EventT, ItemT]):
         return self._end is not None
 
     async def next(self, timeout_s: float | None = None) -> ItemT:
-        """Wait for the next item and return it. Raises TimeoutError, or the error that ended the subscription."""
+        """Wait for the next item and return it.
+
+        Raises TimeoutError if no item arrives within `timeout_s`, or the error that ended the subscription.
+        """
         raise NotImplementedError
 
     async def next_event(self, timeout_s: float | None = None) -> EventT:

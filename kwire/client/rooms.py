@@ -39,7 +39,7 @@ class Rooms:
         self._http = http
 
     async def list(self, prefix: str = "") -> AsyncIterator[str]:
-        """Yield the names of all rooms that begin with `prefix`, sorted. They are requested page by page."""
+        """Yield all room names that begin with `prefix`, sorted. The client requests the names page by page."""
         after = ""
         while True:
             query: dict[str, str | int] = {"limit": PAGE_ROOMS}

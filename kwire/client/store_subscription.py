@@ -1,9 +1,9 @@
 """A subscription to the event store, received as an HTTP stream of JSON lines.
 
-After a lost connection, the stream is opened again, after the last event. The client has no queue and no task: it
-receives lines only when the caller requests an item. Until then, lines stay in the socket buffers, and when these are
-full, on the server. If the caller does not read for a long time, the server closes the stream, and the next call opens
-it again.
+After a lost connection, the client opens the stream again and continues after the last event. The stream has no queue
+and no background task: it receives lines only when the caller requests an item. Until then, lines stay in the socket
+buffers. When the buffers are full, the lines stay on the server. If the caller requests no item for a long time, the
+server closes the stream, and the caller's next request opens it again.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ from kwire.client.item_iterator import ItemIterator
 
 NDJSON = "application/x-ndjson"
 CONNECT_TIMEOUT_S = 10.0
-# If nothing arrives for this time, the connection is lost. The server sends a heartbeat every ten seconds, unless its
-# configuration sets a longer interval.
+# If nothing arrives for this time, the client treats the connection as lost. The server sends a heartbeat every ten
+# seconds, unless its configuration sets another interval.
 SILENCE_S = 60.0
 LINE_BYTES_MAX = 64 * 1024 * 1024
 ERROR_BYTES_MAX = 64 * 1024
@@ -39,7 +39,7 @@ logger = logging.getLogger("kwire.client")
 class EventStream(ItemIterator[StoredEvent, StoredItem]):
     """A subscription to the event store: iterate over it (`async for item in stream`), or call `next` or `next_event`.
 
-    Only one task may read from it at a time.
+    Only one task may read from the stream at a time.
     """
 
     def __init__(
@@ -273,7 +273,9 @@ class EventStream(ItemIterator[StoredEvent, StoredItem]):
         code, reason = str(message.get("code", "Unknown")), str(message.get("reason", ""))
         if code in PERMANENT_CODES and code != "SubscriptionFailed":
             self._end = refusal_of({"code": code, "message": reason, "offset": message.get(self._offset_name)})
-        self._lost(f"{code}: {reason}")
+            self._disconnect()
+        else:
+            self._lost(f"{code}: {reason}")
 
     def _refused(self, error: Refused) -> None:
         self._disconnect()

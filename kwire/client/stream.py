@@ -11,7 +11,7 @@ from kwire.client.http import Http, room_path
 from kwire.client.subscription import Subscription
 from kwire.client.websocket import ROOMS_MAX, WebSocketConnection
 
-# Several subscriptions to the same room need separate WebSockets.
+# A WebSocket can have only one subscription per room. So several subscriptions to a room need several WebSockets.
 WEBSOCKETS_MAX = 100
 
 OnLag: TypeAlias = Literal["terminate", "catchup", "drop"]

@@ -47,7 +47,8 @@ class Subscription(ItemIterator[Event, Item]):
         self._queue_bytes = 0
         self._changed = asyncio.Event()
         self._drained = asyncio.Event()
-        # Whether arriving events belong to the current subscribe. Events of an earlier subscribe are ignored.
+        # Whether arriving events belong to the current subscribe request. While False, events are ignored, because they
+        # belong to an earlier request.
         self.is_attached = False
         # Whether the connection unsubscribed from the room because the queue was full.
         self.is_paused = False
@@ -120,7 +121,7 @@ class Subscription(ItemIterator[Event, Item]):
         return self._cursor.request()
 
     def subscribed(self, result: Mapping[str, Any]) -> bool:
-        """Process the response to a subscribe. Return True if the connection must subscribe again."""
+        """Process the response to a subscribe request. Return True if the connection must subscribe again."""
         outcome = self._cursor.subscribed(result)
         self.is_attached, self.is_paused = not outcome.must_resubscribe, False
         self._put_gaps(outcome.gaps)
@@ -130,7 +131,7 @@ class Subscription(ItemIterator[Event, Item]):
         return outcome.must_resubscribe
 
     def refused(self, error: Refused) -> bool:
-        """Process a refused subscribe. Return True if the connection can subscribe again, after a gap."""
+        """Process a refused subscribe request. Return True if the connection can subscribe again, after a gap."""
         gaps = self._cursor.refused(error)
         if gaps is None:
             return False

@@ -1,7 +1,7 @@
 """A WebSocket connection to the server, for commands and subscriptions to rooms. It reconnects after a failure.
 
-One task connects and reads frames. It processes the response to a subscribe before it reads the next frame, because
-the events of the subscription follow immediately after that response.
+One task connects and reads frames. It processes the response to a subscribe request before it reads the next frame,
+because the events of the subscription follow immediately after that response.
 """
 
 import asyncio
@@ -221,7 +221,7 @@ class WebSocketConnection:
         subscription.end(error)
 
     def _resubscribe_later(self, subscription: Subscription, delay_s: float, unsubscribe_first: bool = False) -> None:
-        """Start a task that subscribes again after a delay, unless the subscription already has such a task."""
+        """Start a task that subscribes again after a delay. If the subscription already has such a task, do nothing."""
 
         async def resubscribe() -> None:
             await asyncio.sleep(delay_s)

@@ -125,7 +125,7 @@ class _Suspended(Generic[A]):
 
 
 async def run_chunks(steps: Generator[None, None, A]) -> A:
-    """Run a generator that yields between its chunks, and return its result. The first chunk is queued, too."""
+    """Run a generator that yields between its chunks, and return its result. The first chunk also waits its turn."""
     while True:
         await yield_to_loop()
         try:

@@ -4,7 +4,7 @@ Each kind of work has its own lane, so that slow syncs do not delay the allocati
 deletion of ten thousand files does not delay a read from disk. The constants below set the number of threads and the
 length of the queue of each lane.
 
-When the queue is full, :meth:`Lane.submit` refuses the job. The caller does without the job, or submits it again later.
+When the queue is full, :meth:`Lane.submit` refuses the job. The caller continues without it, or submits it again later.
 :meth:`Lane.run` waits for a free slot instead. No job ever runs on the event loop.
 
 The event loop takes a lock only to start a thread, because queue and counter operations are atomic in the interpreter.
@@ -31,7 +31,8 @@ ALLOCATE_QUEUE_MAX = 10_000
 # round can fail in the kernel.
 SYNC_THREADS = 1
 SYNC_QUEUE_MAX = 10
-# Seals, checkpoints and new log start offsets. If a job is refused, the log tries again at its next maintenance pass.
+# Writes of seals, checkpoints and new log start offsets. If a job is refused, the log tries again at its next
+# maintenance pass.
 SETTLE_THREADS = 2
 SETTLE_QUEUE_MAX = 10_000
 # Renaming and removing files and folders. If a job is refused, the caller tries again later.
@@ -40,7 +41,7 @@ DELETE_QUEUE_MAX = 1_000
 # Reads whose pages are not in memory. Callers wait for a free slot.
 READ_THREADS = 4
 READ_QUEUE_MAX = 10_000
-# The metadata journal, and in a second lane its mirror. Commits run one after the other.
+# Writes of the metadata journal, and in a second lane of its mirror. Commits run one after the other.
 METADATA_THREADS = 1
 METADATA_QUEUE_MAX = 1
 # Retention, compaction and moves between data directories. Callers wait for a free slot.

@@ -98,7 +98,8 @@ class WorkerProcess:
     def _done(self, call: "asyncio.Future[tuple[bool, object]]") -> None:
         self._waiting_count -= 1
         if not self._waiting_count and not self._is_closed:
-            self._idle_timer = asyncio.get_running_loop().call_later(self._idle_seconds or IDLE_SECONDS, self._end_idle)
+            idle_seconds = IDLE_SECONDS if self._idle_seconds is None else self._idle_seconds
+            self._idle_timer = asyncio.get_running_loop().call_later(idle_seconds, self._end_idle)
 
     def _end_idle(self) -> None:
         self._thread.submit(self._end)

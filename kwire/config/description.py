@@ -62,7 +62,7 @@ def describe_broker(config: Config) -> Iterator[ConfigEntry]:
         names = _NAMES_FOR.get(name, (name,))
         given = list(config.values.candidates(*names))
         while given and given[0].setting.name != name:
-            del given[0]  # a value of a synonym with precedence is not a synonym of this setting
+            del given[0]  # a unit variant that takes precedence is not listed as a synonym of this setting
         yield _entry(value.setting, value.text, broker_synonyms(given))
 
 

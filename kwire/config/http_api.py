@@ -28,7 +28,7 @@ class RoomsConfig(NamedTuple):
     checkpoint_events: int
     checkpoint_ms: int
     log_sync: str
-    tail_events_max: int
+    recent_events_max: int
 
 
 class StreamsConfig(NamedTuple):
@@ -105,7 +105,7 @@ def rooms_config(values: Values) -> RoomsConfig:
         checkpoint_events=values.number("kwire.rooms.checkpoint.events"),
         checkpoint_ms=values.number("kwire.rooms.checkpoint.ms"),
         log_sync=values.string("kwire.rooms.log.sync"),
-        tail_events_max=values.number("kwire.rooms.tail.events"),
+        recent_events_max=values.number("kwire.rooms.recent.events"),
     )
 
 

@@ -16,7 +16,7 @@ SettingValue: TypeAlias = bool | int | float | str | tuple[str, ...] | None
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
-# The longest string that protocol versions before the flexible ones can encode, and so DescribeConfigs can return.
+# The maximum size of a string in versions that are not flexible, and so of a value that DescribeConfigs can return.
 TEXT_BYTES_MAX = 32767
 NO_EFFECT = "kwire accepts this setting but does not use it."
 
@@ -107,7 +107,8 @@ class Setting:
     The fields after ``has_effect`` apply to broker settings. A setting with ``is_dynamic`` can be changed while the
     server runs. With ``is_per_broker`` it can be changed for one broker, but not for all brokers at once. With
     ``is_per_listener`` it can be changed only under a name with a listener prefix, which kwire does not support.
-    ``warning`` is logged at start if the value is not the default.
+    ``warning`` is logged at start if the value is not the default. ``former_name`` is the name before a renaming. It is
+    accepted for one release, from files, the environment and flags. Dynamic settings cannot have one.
     """
 
     name: str
@@ -120,6 +121,7 @@ class Setting:
     is_per_broker: bool = False
     is_per_listener: bool = False
     warning: str = ""
+    former_name: str = ""
 
     @property
     def is_sensitive(self) -> bool:

@@ -161,5 +161,5 @@ class _YamlReader:
 
 
 def _is_too_long(value: bool | int | str) -> bool:
-    """Whether a number is so long that it exceeds the range of every setting and takes long to multiply and format."""
+    """Whether a number has more than 63 bits. No setting accepts such a number, and formatting it could take long."""
     return isinstance(value, int) and value.bit_length() > 63

@@ -153,7 +153,7 @@ def load(
 def with_dynamic(config: Config, of_broker: Mapping[str, str], of_all: Mapping[str, str]) -> Config:
     """Return the configuration with exactly these dynamic values. Raises InvalidConfig.
 
-    ``of_broker`` has the values of this broker, ``of_all`` has those of all brokers. All names must be known.
+    ``of_broker`` has the values for this broker, ``of_all`` has the values for all brokers. All names must be known.
     """
     return _tree(config.values.with_dynamic(of_broker, of_all), config.warnings)
 

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Self
 
 from kwire.config.setting import ConfigSource, InvalidConfig, Kind, Setting, SettingValue, format_value
-from kwire.config.settings.broker import SETTINGS
+from kwire.config.settings.broker import FORMER_NAMES, SETTINGS
 from kwire.config.sources import GivenValue, Source
 
 
 class Value(NamedTuple):
-    """The value of one setting. The setting of an unknown name is a STRING or a PASSWORD without documentation."""
+    """The value of one setting. For a name that kwire does not know, `setting` is a STRING or a PASSWORD."""
 
     setting: Setting
     value: SettingValue
@@ -35,8 +35,9 @@ _CONFIG_SOURCES = {
 class Values(Mapping[str, Value]):
     """Maps each known setting, and each unknown setting that was given, to its effective value.
 
-    The typed methods are for the tree. ``candidates`` also returns the values that the effective value overrides.
-    ``dynamic`` has the changes made while the server runs, as layers in order of precedence.
+    The typed methods (``number``, ``flag`` …) are used to build the configuration tree. ``candidates`` also returns the
+    values that the effective value overrides. ``dynamic`` has the changes made while the server runs, as layers in
+    order of precedence.
     """
 
     __slots__ = ("_candidates", "_dynamic", "_static", "_values")
@@ -52,7 +53,7 @@ class Values(Mapping[str, Value]):
                 self._values.update(layer)
 
     def with_dynamic(self, of_broker: Mapping[str, str], of_all: Mapping[str, str]) -> Self:
-        """Return the same static values with new dynamic ones. ``of_broker`` takes precedence over ``of_all``."""
+        """Return the same static values with new dynamic values. ``of_broker`` takes precedence over ``of_all``."""
         layers = (
             _dynamic_layer(of_broker, Source.DYNAMIC_BROKER, "changed for this broker"),
             _dynamic_layer(of_all, Source.DYNAMIC_DEFAULT, "changed for all brokers"),
@@ -133,10 +134,10 @@ class Values(Mapping[str, Value]):
 def resolve(sources: list[dict[str, GivenValue]]) -> tuple[Values, list[str], list[str]]:
     """Return the effective values, all warnings and all errors. Later sources take precedence."""
     given: dict[str, GivenValue] = {}
-    for source in sources:
-        given.update(source)
-    values = {name: Value(setting, setting.default, Source.DEFAULT, "default") for name, setting in SETTINGS.items()}
     warnings: list[str] = []
+    for source in sources:
+        given.update(_with_current_names(source, warnings))
+    values = {name: Value(setting, setting.default, Source.DEFAULT, "default") for name, setting in SETTINGS.items()}
     refusals: list[str] = []
     for name, entry in given.items():
         setting = SETTINGS.get(name)
@@ -155,6 +156,20 @@ def resolve(sources: list[dict[str, GivenValue]]) -> tuple[Values, list[str], li
         if setting.warning and values[name].value != setting.default:
             warnings.append(f"{entry.origin}: {name}: {setting.warning}")
     return Values(values), warnings, refusals
+
+
+def _with_current_names(source: Mapping[str, GivenValue], warnings: list[str]) -> dict[str, GivenValue]:
+    """Return the values of a source by the current names of their settings. Add a warning for each former name.
+
+    If the source has a value for both names, the value for the current name applies.
+    """
+    renamed: dict[str, GivenValue] = {}
+    for name, entry in source.items():
+        current = FORMER_NAMES.get(name)
+        if current is not None:
+            warnings.append(f"{entry.origin}: {name} has been renamed to {current}; the old name will be removed")
+            renamed[current] = entry
+    return {**renamed, **{name: entry for name, entry in source.items() if name not in FORMER_NAMES}}
 
 
 def _dynamic_layer(given: Mapping[str, str], source: Source, origin: str) -> dict[str, Value]:

@@ -10,7 +10,7 @@ from kwire.coordinator.coordinator import Coordinator
 from kwire.coordinator.decisions import Command
 from kwire.errors import ErrorCode, KafkaError
 
-# The maximum number of commands that one request submits per turn of the event loop. A request may name very many
+# The maximum number of commands that one request submits per iteration of the event loop. A request may name very many
 # groups.
 COMMANDS_PER_CHUNK = 100
 
@@ -32,7 +32,7 @@ def answer_of(coordinator: Coordinator[Any], command: Command[A], convert: Calla
 def answer_of_steps(submit: Callable[[Callable[[A], None]], None], convert: Callable[[A], R]) -> R | Awaitable[R]:
     """Call `submit` and return the answer as `answer_of` does. `submit` gets a callback and calls it with the answer.
 
-    For requests of several steps.
+    For requests that submit several commands one after the other.
     """
     slot = _Slot(convert)
     submit(slot.put)
@@ -49,7 +49,7 @@ def combined_answers(responses: Iterable[R | Awaitable[R]], convert: Callable[[l
 
     Returns the combined answer if there are fewer than COMMANDS_PER_CHUNK answers and all are available. Otherwise
     returns an awaitable. Each step of the iterator `responses` submits a command, so at most COMMANDS_PER_CHUNK steps
-    are done per turn of the event loop.
+    are done per iteration of the event loop.
     """
     left = iter(responses)
     first = list(islice(left, COMMANDS_PER_CHUNK))

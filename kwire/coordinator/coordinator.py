@@ -9,7 +9,7 @@ from kwire.coordinator.decisions import StateMachine
 from kwire.coordinator.runtime import CallLater, CallSoon, CoordinatorLog, CoordinatorRuntime, OnEffect, Timer
 from kwire.coordinator.sharding import keys_of_shards
 
-# The pause between the starts of loading two shards, in which clients are served.
+# The pause before the load of the next shard is started. Clients are served during the pause.
 LOAD_PAUSE_SECONDS = 0.005
 
 M = TypeVar("M", bound=StateMachine)
@@ -46,7 +46,7 @@ class Coordinator(ABC, Generic[M]):
         self._loading: Timer | None = None
         # Maps a name to its partition of the internal topic.
         self.shard_of = self._runtime.shard_of
-        # For each shard, a name that maps to the shard. Commands for a whole shard are sent under this name.
+        # For each shard, a name that maps to the shard. A command for a whole shard uses this name as its id.
         self.shard_keys = keys_of_shards(shard_count, self.shard_of)
 
     @abstractmethod

@@ -74,7 +74,7 @@ class StateMachine(Protocol):
     def step(self, command: Any, moment: Moment) -> Result: ...
 
     def can_share_append(self, command: Any) -> bool:
-        """Return whether the command's records may be appended in one batch with those of other such commands.
+        """Return whether the command's records may be appended in one batch with those of similar commands.
 
         The command's decision must be the same before and after the records of the other commands are applied.
         """

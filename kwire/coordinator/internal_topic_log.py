@@ -30,7 +30,10 @@ class InternalTopicLog:
     """The log of one internal topic. A shard is one partition of the topic."""
 
     def __init__(self, topics: Topics, topic_name: str, cold_reads: ColdReads | None = None) -> None:
-        """Create the log. With `cold_reads`, a replay yields PAUSED while it waits for the disk; without, it blocks."""
+        """Create the log. With `cold_reads`, a replay yields PAUSED while it waits for the disk.
+
+        Without `cold_reads`, a replay blocks the event loop while it reads from disk.
+        """
         self._topics = topics
         self._topic_name = topic_name
         self._cold_reads = cold_reads
@@ -104,7 +107,8 @@ class InternalTopicLog:
                 raise self._damaged(partition, str(error)) from error
             view = read.view
             if not view:
-                # The offsets before a damaged range were removed by compaction, so the replay cannot continue.
+                # Compaction has removed the records between `offset` and a damaged range, so there is nothing to read
+                # before the damage. The replay cannot continue.
                 raise self._damaged(partition, f"it cannot be read from offset {offset} on")
             position = 0
             while position < len(view):

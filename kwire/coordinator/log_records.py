@@ -23,7 +23,7 @@ class PendingRecord(Struct, frozen=True, gc=False):
 
 
 class TransactionEnd(Struct, frozen=True, gc=False):
-    """The end of a producer's transaction. Its pending records take effect (commit) or are dropped (abort)."""
+    """The end of a producer's transaction. The pending records take effect (commit) or are dropped (abort)."""
 
     producer_id: int
     is_commit: bool

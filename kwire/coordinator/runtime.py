@@ -5,17 +5,17 @@ shard's state machine makes the decisions. The runtime does all input and output
 
 Rules:
 - Records are applied only after they were appended, in log order. So a replay produces the same state.
-- Some commands can share an append (offset commits). The records of the first such command in an event-loop turn are
-  appended immediately. The records of the others are deferred: they are appended as one batch at the end of the turn,
-  or earlier if a command that cannot share an append arrives for the shard. Deferred records are not applied before
-  they are appended. If the batch cannot be appended, the records of each command are appended separately.
+- Some commands can share an append (offset commits). In each turn (one iteration of the event loop), the records of the
+  first such command of a shard are appended immediately. The records of the others are deferred: they are appended as
+  one batch at the end of the turn, or earlier if a command that cannot share an append arrives for the shard. If the
+  batch cannot be appended, the records of each command are appended separately.
 - A reply is sent only after all records that were appended to its shard before the reply are committed. This is also
   true for replies to reads, so no client sees state that a crash could undo.
 - Every command is answered exactly once.
 - Records of a client's transaction are applied as pending records, also in a replay. The marker that ends the
   transaction is in the same log, so a replay applies the marker at the same position.
-- An effect is work outside the shard that a decision causes. It is carried out when a reply of the same decision would
-  be sent.
+- An effect is work outside the shard that a decision causes. The runtime calls `on_effect` when the decision's records
+  are committed, or with the error if the commit fails.
 - A decision gets the time as a `Moment`. When a deadline has passed, the state machine returns a command from `due`.
 """
 
@@ -420,7 +420,7 @@ class CoordinatorRuntime(Generic[M]):
     def _may_defer(self, shard: _Shard[M]) -> bool:
         """Return True if a command that can share an append was already appended to the shard in this turn.
 
-        Otherwise the caller appends its command now: record that, and schedule the end of the turn.
+        Otherwise the caller must append its records immediately. The first such call of a turn schedules `_end_turn`.
         """
         if shard.turn == self._turn:
             return True

@@ -1,11 +1,11 @@
-"""Maps a group id or a transactional id to its shard. Uses Kafka's hash, as Kafka's tools do."""
+"""Maps a group id or a transactional id to its shard, with the hash by which Kafka chooses the partition of an id."""
 
 from collections.abc import Callable
 
 # The maximum number of cached results, and of characters in a cached name. Java's hash is slow in Python.
 CACHED_NAMES_MAX = 20_000
 CACHED_NAME_LENGTH_MAX = 128
-# The maximum number of names to try per shard until every shard has a name. Far fewer are needed.
+# The maximum number of names that `keys_of_shards` tries, per shard. Far fewer are needed.
 KEYS_PER_SHARD_MAX = 1_000
 
 
@@ -44,7 +44,7 @@ def _positive(value: int) -> int:
 
 
 def keys_of_shards(shard_count: int, shard_of: Callable[[str], int]) -> list[str]:
-    """Return, for each shard, a name that maps to the shard. Commands for a whole shard are sent under this name."""
+    """Return, for each shard, a name that maps to the shard. A command for a whole shard uses this name as its id."""
     keys: dict[int, str] = {}
     for number in range(shard_count * KEYS_PER_SHARD_MAX):
         keys.setdefault(shard_of(str(number)), str(number))

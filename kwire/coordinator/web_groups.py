@@ -24,7 +24,7 @@ from kwire.coordinator.group.web_group_commands import DefineAnswer, DefineGroup
 from kwire.errors import ErrorCode, KafkaError
 from kwire.wire.types import ZERO_UUID
 
-# The names of the assignment strategies in the HTTP API (S0-69).
+# The names of the assignment strategies in the HTTP API (requirement S0-69).
 STRATEGIES = ("round_robin", "range", "sticky")
 SESSION_TIMEOUT_MS_MIN = 1_000
 SESSION_TIMEOUT_MS_MAX = 1_800_000
@@ -67,7 +67,7 @@ class GroupStats(NamedTuple):
 
 
 class MemberReader(Protocol):
-    """A stream that reads the partitions of an HTTP member for it."""
+    """A stream that reads the partitions assigned to an HTTP member, and sends the events to the member."""
 
     def replaced(self) -> None:
         """Called when another reader has replaced this one."""
@@ -79,7 +79,7 @@ class MemberReader(Protocol):
 
 
 class GroupDefaults(NamedTuple):
-    """Default values for fields that a request omits, and the time that a member has to release revoked partitions."""
+    """Default values of fields that a request omits, and the maximum time in which members release partitions."""
 
     strategy: str = "round_robin"
     session_timeout_ms: int = 30_000
@@ -120,7 +120,7 @@ class WebGroups:
     ) -> tuple[GroupDefinition, bool]:
         """Create a group. Returns its definition, and whether the group is new.
 
-        If the group exists with the same definition, that is not an error. With a different definition, it is.
+        It is not an error if the group exists with the same definition. A different definition raises KafkaError.
         """
         _check_group_id(group_id)
         asked = GroupDefinition(

@@ -1,6 +1,8 @@
 """The handlers, one module or package per Kafka API. `HANDLERS` lists the APIs that are served and documented,
 with the operations for which each handler checks the client's rights.
 
+In the docstrings of the handlers, "X is ERROR_CODE" means that the response reports this error for X.
+
 The synchronous part of a handler runs before the next request of the connection is handled. The views of records in a
 request are valid only during this part.
 """

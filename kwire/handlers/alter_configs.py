@@ -4,7 +4,8 @@ Settings that the request does not name are reset to their defaults. Incremental
 Resources are topics, brokers, groups and client metrics subscriptions, but not loggers. Each resource has its own
 result.
 
-- Version 1 has no effect in kwire. In Kafka a throttled client gets the response before it is delayed.
+- Version 1 changes nothing in kwire. In Kafka, from version 1 on, a throttled client gets its response at once; only
+  the client's next request is delayed.
 - Version 2 is flexible.
 """
 

@@ -4,7 +4,7 @@
 - In version 3 the client sends its software name and version (KIP-511), and the response has feature levels (KIP-584):
   the supported ones, and the finalized ones with their epoch. A feature at level 0 is not listed as finalized.
 - Version 4 also returns features that can be at level 0. Clients of version 3 do not support these.
-- In version 5 a client may send the cluster id and node id that it intends to reach. If one of them is not that of this
+- In version 5 a client may send the cluster id and node id that it intends to reach. If one of them does not match this
   node, the error is REBOOTSTRAP_REQUIRED (KIP-1242).
 """
 
@@ -51,7 +51,10 @@ def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse
 
 
 def refuse_version() -> ApiVersionsResponse:
-    """Return the response to an unsupported version, encoded in version 0: it has the supported range (KIP-511)."""
+    """Return the response to an ApiVersions request of an unsupported version (KIP-511).
+
+    It is encoded in version 0 and contains the supported versions of ApiVersions.
+    """
     return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[_range(API_VERSIONS)])
 
 

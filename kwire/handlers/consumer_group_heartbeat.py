@@ -1,8 +1,8 @@
 """ConsumerGroupHeartbeat 0-1: a member joins, stays in or leaves a group of the consumer protocol (KIP-848).
 
 - A member sends epoch 0 to join, its current epoch to stay in the group, -1 to leave, and -2 to leave as a static
-  member that intends to return. A null field of the request keeps its previous value. The response has an assignment
-  only if the assignment changed.
+  member that intends to return. A null field of the request has the value of the previous heartbeat. The response has
+  an assignment only if the assignment changed.
 - While the feature group.version is at level 0, the error is UNSUPPORTED_VERSION.
 - Version 1 adds subscriptions by regular expression. In version 1 the member generates its own id (KIP-1082); in
   version 0 the server generates the id and returns it.

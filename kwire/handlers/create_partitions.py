@@ -1,7 +1,8 @@
 """CreatePartitions 0-3: raise the partition count of topics. The count cannot be lowered.
 
 - A manual assignment has one entry for each new partition, and each entry names only this node.
-- The partition counts of internal topics cannot be changed, because they determine in which partition state is stored.
+- The partition counts of internal topics cannot be changed, because the hash of a group id or transactional id, modulo
+  this count, is the partition that stores its state.
 - A topic that is named twice in one request is refused and has one result. Every other topic has its own result.
 - With validate_only the request is checked and nothing is changed.
 - Version 1 is the same as version 0. Version 2 is flexible. In version 3 Kafka may throttle the request; kwire does
@@ -53,7 +54,7 @@ def _check(context: Context, asked: CreatePartitionsTopic) -> Topic:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.")
     now = len(topic.partitions)
     if topic.is_internal:
-        # The partition of a group is its hash modulo the partition count. With another count no group would be found.
+        # With another count the coordinators would look for most groups and transactional ids in the wrong partition.
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"The partition count of {topic.name} cannot be changed.")
     if topic.settings.is_event_topic:
         raise KafkaError(

@@ -77,7 +77,10 @@ def _response(results: Any) -> CreateTopicsResponse:
 
 
 async def _create(context: Context, new: list[NewTopic], ids: dict[str, bytes], refused: dict[str, KafkaError]) -> None:
-    """Create all topics in one commit. If one of them exists by then, create each topic in its own commit."""
+    """Create all topics in one commit. If this fails, create each topic in its own commit.
+
+    The commit of several topics fails if one of them was created in the meantime.
+    """
     try:
         for topic in await context.services.topics.create(new):
             ids[topic.name] = topic.topic_id
@@ -96,7 +99,7 @@ def _results(
     ids: Mapping[str, bytes],
     refused: Mapping[str, KafkaError],
 ) -> Iterator[CreatableTopicResult]:
-    """Return the results in request order. Topics with equal configurations share their description."""
+    """Yield the results in request order. Topics with equal configurations share one description."""
     described: dict[frozenset[tuple[str, str]], list[CreatableTopicConfigs]] = {}
     for name in names:
         error = refused.get(name)

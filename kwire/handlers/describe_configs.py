@@ -2,12 +2,13 @@
 
 Resources are topics, this broker, its loggers, groups and client metrics subscriptions. The broker is named by its node
 id; the empty name stands for the dynamic defaults of all brokers. Groups and subscriptions are described even if they
-do not exist. The returned values are valid in AlterConfigs requests. A repeated resource has one result, for its first
-occurrence.
+do not exist. Values have the format that AlterConfigs accepts, so a client can send them back unchanged. A repeated
+resource has one result, for its first occurrence.
 
 - Version 1 adds the source of each value and, on request, its synonyms: all sources of the value in order of
   precedence.
-- Version 2 has no effect in kwire. In Kafka a throttled client gets the response before it is delayed.
+- Version 2 changes nothing in kwire. In Kafka, from version 2 on, a throttled client gets its response at once; only
+  the client's next request is delayed.
 - Version 3 adds the type of each setting and, on request, its documentation.
 - Version 4 is flexible.
 """
@@ -37,7 +38,7 @@ from kwire.wire.messages.describe_configs import (
 
 # Many topics have equal configurations. Up to this many descriptions are cached while a response is built.
 CACHED_CONFIGS_MAX = 100
-# A setting takes several times as long to describe as a topic or a partition, whose weight is 1.
+# The weight of a setting in `answer_in_chunks`. A topic or a partition has weight 1; a setting takes longer.
 WEIGHT_PER_SETTING = 4
 
 

@@ -58,7 +58,10 @@ def _answer(
 
 
 def _found_partitions(context: Context, request: DescribeProducersRequest) -> Iterator[Partition | None]:
-    """Yield None and then the requested partitions for each topic, so that topics without partitions have a weight."""
+    """For each topic, yield None and then its requested partitions.
+
+    The None counts as one unit of work, so a request with many topics but no partitions is also divided into chunks.
+    """
     for asked in request.topics:
         yield None
         for index in asked.partition_indexes:

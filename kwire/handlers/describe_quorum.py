@@ -103,7 +103,8 @@ def _unknown(index: int) -> QuorumPartitionData:
 def _listener(context: Context) -> Listener:
     host, port = context.endpoint
     config = context.services.config
-    # No listener has this port if the operating system chose the port or a proxy changes it. Then return the first one.
+    # If the operating system chose the port or a proxy changes it, no configured listener has this port. Then use the
+    # name of the first listener.
     name = next(
         (one.name for one in (*config.advertised_listeners, *config.listeners) if one.port == port),
         config.listeners[0].name,

@@ -4,9 +4,9 @@
   `max.request.partition.size.limit` partitions. If there are more, the cursor of the response is the start of the next
   page.
 - A cursor names the first topic and the first partition of the page. If all topics are requested, the cursor's topic
-  need not exist. Otherwise it must be one of the requested topics. The cursor's partition must not be negative. If the
-  cursor is not valid, every topic is INVALID_REQUEST.
-- A repeated name has one result. Unknown and invalid names have an error and are not included in the limit.
+  need not exist. Otherwise the cursor's topic must be one of the requested topics. The cursor's partition must not be
+  negative. If the cursor is not valid, every topic is INVALID_REQUEST.
+- A repeated name has one result. Unknown and invalid names have an error and do not count towards the limit.
 - The partitions are read from the catalogue; the topics are not loaded.
 """
 
@@ -133,7 +133,7 @@ class _Page:
 
 
 def _in_order(names: list[str]) -> Iterator[str]:
-    """Yield the names in sorted order. `sorted` would block the event loop for a tenth of a second for many names."""
+    """Yield the names in sorted order, from a heap. `sorted` would block the event loop until all names are sorted."""
     heapify(names)
     while names:
         yield heappop(names)

@@ -1,8 +1,8 @@
 """ElectLeaders 0-2: no effect, because the only replica of every partition is its leader.
 
 - An existing partition is ELECTION_NOT_NEEDED, any other is UNKNOWN_TOPIC_OR_PARTITION.
-- Null partitions request an election in all partitions. Partitions that need no election are left out of the response,
-  so every topic has an empty list.
+- If `topic_partitions` is null, the request is for all partitions. Partitions that need no election are left out of the
+  response, so every topic has an empty list.
 - Version 1 can request an unclean election (KIP-460) and adds an error for the whole request. An unknown election type
   is INVALID_REQUEST, for the request and for every partition in it. Version 2 is flexible.
 """

@@ -3,9 +3,9 @@
 - This node coordinates all groups and transactional ids. The first request for a group creates `__consumer_offsets`,
   the first request for a transactional id creates `__transaction_state`.
 - Share groups are refused, because they are not supported yet. Any other key type is INVALID_REQUEST.
-- Version 1 adds the key type and the error message. Without an error the message is "NONE", as in Kafka. Version 4 adds
-  several keys. In this version the message without an error is empty. Version 5 adds TRANSACTION_ABORTABLE. Version 6
-  adds the key type of share groups, which is INVALID_REQUEST in earlier versions.
+- Version 1 adds the key type and the error message. Version 4 adds several keys per request. Version 5 adds
+  TRANSACTION_ABORTABLE. Version 6 adds the key type of share groups, which is INVALID_REQUEST in earlier versions.
+- Without an error the message is "NONE" before version 4 and empty from version 4 on, as in Kafka.
 """
 
 from kwire.concurrency.chunking import spread
@@ -17,7 +17,7 @@ GROUP = 0
 TRANSACTION = 1
 SHARE = 2
 FIRST_VERSION_OF_SEVERAL_KEYS = 4
-NO_ERROR_MESSAGE = "NONE"  # Kafka's message for error code 0 in versions with one key; later the message is empty
+NO_ERROR_MESSAGE = "NONE"  # Kafka's message for error code 0 before version 4
 FIRST_VERSION_OF_SHARE_GROUPS = 6
 
 

@@ -3,10 +3,10 @@
 - Without a transactional id every request gets a new producer id with epoch 0, even if the producer had an id before,
   as in Kafka.
 - A transactional id keeps its producer id and gets the next epoch, which fences earlier producers. When no epoch is
-  left, it gets a new producer id. An open transaction of an earlier producer is aborted first. If that takes too long,
-  the error is CONCURRENT_TRANSACTIONS.
+  left, it gets a new producer id. An open transaction of an earlier producer is aborted first. If the abort takes too
+  long, the error is CONCURRENT_TRANSACTIONS.
 - If no block of producer ids can be reserved, the error is COORDINATOR_LOAD_IN_PROGRESS, which every producer retries.
-- Version 2 is flexible. From version 3 on a producer may send its current id and epoch. If both are current, it keeps
+- Version 2 is flexible. From version 3 on a producer may send its id and epoch. If both are current, the producer keeps
   the id and gets the next epoch. If the response with the next epoch was lost, the producer gets that epoch again.
   Otherwise the producer is fenced. Version 4 adds PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH in earlier versions.
   Version 5 adds TRANSACTION_ABORTABLE. Version 6 (two-phase commit, KIP-939) is not supported, because Kafka marks it

@@ -1,15 +1,16 @@
 """JoinGroup 0-9: join the next generation of a classic group. The response is sent when the generation begins.
 
-- Version 1 adds a rebalance timeout; in version 0 the session timeout is used for both. Version 2 adds the throttle
-  time.
+- Version 1 adds a rebalance timeout; in version 0 the session timeout is also the rebalance timeout. Version 2 adds the
+  throttle time.
 - From version 4 on a new member first gets its id, with the error MEMBER_ID_REQUIRED, and then joins with this id.
   Version 5 adds the group instance id of static members.
 - Version 7 adds the protocol type to the response. On an error the protocol name is null; in earlier versions it is
   empty.
 - More than PROTOCOLS_MAX protocols are INVALID_REQUEST. If the metadata of a member or of a group is too large, the
-  error is GROUP_MAX_SIZE_REACHED (`coordinator/group/classic/metadata_budget.py`).
-- Version 8 adds a reason, a text for people. Version 9 adds skip_assignment: a static leader that rejoins keeps the
-  assignment.
+  error is GROUP_MAX_SIZE_REACHED (`coordinator/group/classic/metadata_budget.py`). If the metadata of all groups is too
+  large, the error is COORDINATOR_NOT_AVAILABLE.
+- Version 8 adds a reason, a text for people. Version 9 adds skip_assignment: a static leader that rejoins must not
+  compute a new assignment.
 """
 
 from collections.abc import Awaitable
@@ -21,7 +22,7 @@ from kwire.errors import ErrorCode
 from kwire.handlers.shared.context import Context
 from kwire.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
-# Real members send a few protocols.
+# A member sends one protocol per assignor that it supports, so real members send only a few.
 PROTOCOLS_MAX = 1_000
 
 

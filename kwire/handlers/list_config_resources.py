@@ -3,7 +3,7 @@
 Groups and client metrics subscriptions are listed if they have settings. This broker, its loggers and all topics are
 always listed. An unknown resource type is UNSUPPORTED_VERSION.
 
-- Version 0 lists only client metrics subscriptions. The API was then called ListClientMetricsResources.
+- Version 0, which Kafka named ListClientMetricsResources, lists only client metrics subscriptions.
 - Version 1 lists the requested resource types. An empty list of types requests all of them (KIP-1142).
 """
 

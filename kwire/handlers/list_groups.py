@@ -4,7 +4,7 @@
   incomplete.
 - Version 1 adds the throttle time. Version 4 adds the state of each group, and a filter by state.
 - Version 5 adds the type of each group (classic, consumer), and a filter by type.
-- The filters ignore upper and lower case. Unknown states and types match no group.
+- The filters are case-insensitive. Unknown states and types match no group.
 """
 
 import inspect

@@ -8,9 +8,10 @@
   watermark are searched, also for the largest timestamp. With isolation level read_committed only records below the
   last stable offset are searched, and the latest offset is the last stable offset.
 - A partition that is named twice in one request is refused, as in Kafka.
-- Version 2 adds the isolation level. Version 4 checks the client's leader epoch, and returns the epoch of the found
-  offset. For an offset without a record that is the current epoch. Version 5 adds OFFSET_NOT_AVAILABLE. Version 6 is
-  flexible. Version 10 adds a timeout for searches in tiered storage, which has no effect.
+- Version 2 adds the isolation level. Version 4 checks the client's leader epoch, and returns the leader epoch of the
+  found offset. At the log end offset, which has no record yet, this is the current epoch. Version 5 adds
+  OFFSET_NOT_AVAILABLE. Version 6 is flexible. Version 10 adds a timeout for searches in tiered storage, which has no
+  effect.
 """
 
 from collections.abc import Awaitable, Iterator
@@ -42,7 +43,7 @@ FIRST_VERSION_OF = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLI
 
 
 class _Lookup(NamedTuple):
-    """A partition response that needs a search in a thread, and its position in the topic's responses."""
+    """A search by timestamp, which runs in a thread, and the position of its result in the topic's `answers`."""
 
     topic: str
     answers: list[ListOffsetsPartitionResponse]
@@ -86,7 +87,10 @@ async def _answer_all(context: Context, request: ListOffsetsRequest) -> ListOffs
 
 
 def _found_partitions(context: Context, request: ListOffsetsRequest) -> Iterator[Partition | None]:
-    """Yield None and then the requested partitions for each topic, so that topics without partitions have a weight."""
+    """For each topic, yield None and then its requested partitions.
+
+    The None counts as one unit of work, so a request with many topics but no partitions is also divided into chunks.
+    """
     for asked in request.topics:
         yield None
         for one in asked.partitions:
@@ -133,7 +137,7 @@ async def _search(context: Context, wanted: list[_Lookup]) -> list[_Lookup]:
         try:
             one.answers[one.position] = _found(context, one, search, outcome)
         except _Outdated:
-            # This result is sent only if the search is not repeated.
+            # This error is sent only if the search was already made SEARCHES_MAX times.
             code = code_of(outcome) if isinstance(outcome, StorageError) else _not_available(context)
             one.answers[one.position] = _failed(one.asked, code)
             again.append(one)
@@ -165,7 +169,7 @@ def _found(
 
 
 def _not_available(context: Context) -> ErrorCode:
-    """Return the retriable error that clients of this version can parse."""
+    """Return a retriable error that clients of this version know."""
     if context.api_version >= FIRST_OFFSET_NOT_AVAILABLE_VERSION:
         return ErrorCode.OFFSET_NOT_AVAILABLE
     return ErrorCode.LEADER_NOT_AVAILABLE

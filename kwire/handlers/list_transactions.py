@@ -2,10 +2,10 @@
 
 - While a shard of the coordinator is being loaded, the error is COORDINATOR_LOAD_IN_PROGRESS, because the list would be
   incomplete.
-- Transactions can be filtered by state and by producer id. The response repeats the states that are unknown.
+- Transactions can be filtered by state and by producer id. The response lists the unknown states of the filter.
 - Version 1 adds a filter by the minimum time that a transaction has been open (KIP-994). Version 2 adds a filter by a
-  regular expression in RE2 syntax that must match the whole id (KIP-1152). The match takes bounded time. Non-ASCII
-  characters match nothing.
+  regular expression in RE2 syntax that must match the whole id (KIP-1152). The time of a match is bounded. A non-ASCII
+  character of an id or of the expression matches nothing.
 """
 
 import inspect

@@ -113,7 +113,7 @@ def _lookups(
     describe = _Describer(context, request)
     seen: set[str | bytes | None] = set()
     for one in asked:
-        # An entry with an id is identified by its id alone. Otherwise it could repeat one topic with many names.
+        # An entry with an id is identified by its id alone. Otherwise a request could repeat an id with many names.
         key = one.topic_id if one.topic_id != ZERO_UUID else one.name
         if key in seen:
             continue
@@ -176,7 +176,7 @@ class _Describer:
     def _without_offline(
         self, name: str, partitions: list[MetadataResponsePartition]
     ) -> list[MetadataResponsePartition]:
-        """Mark offline partitions as Kafka does: without a leader, and with an offline replica."""
+        """Return the partitions; offline ones have no leader and an offline replica, as in Kafka."""
         return [
             one
             if partition_folder(name, one.partition_index) not in self._offline

@@ -48,7 +48,7 @@ async def _answer(context: Context, request: OffsetDeleteRequest) -> OffsetDelet
                 response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=answered))
 
-    # The coordinator is asked even without partitions, because it reports whether the group exists.
+    # Send a command even if there are no partitions, because the coordinator reports whether the group exists.
     for first in range(0, max(len(partitions), 1), PARTITIONS_PER_DELETION_MAX):
         if first:
             await yield_to_loop()

@@ -4,9 +4,9 @@
 - An offset that was committed for a deleted topic is ignored, even if a topic with the same name was created later.
 - Since version 2, `topics` may be null, which requests all topics, and the response has an error field for the whole
   group. Version 3 adds the throttle time. Version 5 adds the leader epoch of the committed offset.
-- Version 7 adds require_stable. With it, a partition with offsets of an open transaction is UNSTABLE_OFFSET_COMMIT,
-  which clients retry. Version 8 adds several groups. Version 9 adds the member id and epoch of consumer-protocol
-  groups. Version 10 has topic ids instead of names.
+- Version 7 adds require_stable. If it is true, a partition with offsets of an open transaction is
+  UNSTABLE_OFFSET_COMMIT, which clients retry. Version 8 adds several groups per request. Version 9 adds the id and the
+  epoch of the member, for groups of the consumer protocol. Version 10 has topic ids instead of names.
 """
 
 from collections import deque
@@ -94,7 +94,7 @@ def _to_fetch(asked: OffsetFetchRequestTopic | OffsetFetchRequestTopics) -> Topi
 
 
 async def _existing(context: Context, found: deque[FetchedTopic], asked: object | None) -> AsyncIterator[FetchedTopic]:
-    """Yield the topics. Offsets that were committed for a deleted topic are removed.
+    """Yield the topics of `found`, without offsets that were committed for a deleted topic.
 
     If all topics were requested, partitions without an offset are left out. `found` is emptied step by step, because
     freeing the offsets of 240,000 partitions at once takes ten milliseconds.

@@ -1,8 +1,8 @@
 """OffsetForLeaderEpoch 2-4: the end offset of a leader epoch, with which a consumer detects a truncated log.
 
 - The response has the largest epoch that is not above the requested one, and the offset after its last record. The
-  current epoch ends at the log end offset. An epoch older than the log ends at the log start offset. For an unknown
-  newer epoch, or for -1, epoch and offset are -1 without an error.
+  current epoch ends at the log end offset. For an epoch older than the first epoch of the log, the end offset is the
+  log start offset. For an unknown newer epoch, or for -1, epoch and offset are -1 without an error.
 - Every start of this node begins a new epoch, even if nothing was written since the previous start.
 - The client's current epoch must be that of the leader, or -1. An older epoch is FENCED_LEADER_EPOCH, a newer one is
   UNKNOWN_LEADER_EPOCH.

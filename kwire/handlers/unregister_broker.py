@@ -1,7 +1,7 @@
 """UnregisterBroker 0: refused, because this node is the only registered broker.
 
-Kafka unregisters any broker, even a running one, and the partitions of this broker lose their leader. In kwire every
-partition would lose its leader, so this node's id is INVALID_REQUEST. Every other id is BROKER_ID_NOT_REGISTERED.
+Kafka unregisters any broker, even a running one, and the partitions led by that broker lose their leader. In kwire
+every partition would lose its leader, so this node's id is INVALID_REQUEST. Every other id is BROKER_ID_NOT_REGISTERED.
 """
 
 from kwire.errors import ErrorCode

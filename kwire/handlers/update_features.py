@@ -1,4 +1,4 @@
-"""UpdateFeatures 0-2: change feature levels, all of the request or none; the response is sent when they are durable.
+"""UpdateFeatures 0-2: apply all requested feature levels or none; the response is sent when they are durable.
 
 - A level is INVALID_UPDATE_VERSION if the server does not support it, if it is lower than the current level and no
   downgrade is requested, or if it is higher and a downgrade is requested. If a feature is repeated, its last entry

@@ -53,7 +53,7 @@ class EmbeddedMetaStore:
     """A metadata store in a local journal. Use it only in the event loop's thread. One commit runs at a time."""
 
     def __init__(self, journal: JournalLike, lane: Lane) -> None:
-        """`lane` runs the writes of the journal. `close` closes both."""
+        """`lane` runs the writes of the journal. `close` closes the lane and the journal."""
         self._journal = journal
         self._lane = lane
         self._entries: dict[str, bytes] = {}
@@ -106,8 +106,8 @@ class EmbeddedMetaStore:
                 if (entry.revision if entry else ABSENT) != change.expected_revision:
                     raise Conflict(change.key)
             if self._writes > max(HISTORY_WRITES_MIN, HISTORY_FACTOR * len(self._entries)):
-                # The journal is rewritten before the commit, so that no caller waits for it after its change is
-                # durable.
+                # Rewrite the journal before the commit. After the commit, the caller would wait for the rewrite
+                # although its change is already durable.
                 await self._compact_journal()
             revision = self._revision + 1
             frame = {"revision": revision, "set": {change.key: change.value for change in changes}}

@@ -48,5 +48,5 @@ class MetaStore(Protocol):
     def entries(self, prefix: str) -> Iterator[tuple[str, Entry]]: ...
 
     async def commit(self, changes: Sequence[Change]) -> int:
-        """Apply all changes or none. Returns the new revision when it is durable. Raises Conflict."""
+        """Apply all changes or none. Returns the new revision when the changes are durable. Raises Conflict."""
         ...

@@ -60,7 +60,7 @@ def _between(start: Any, end: Any) -> int | None:
     first, last = _offsets(start), _offsets(end)
     if first is None or last is None:
         return None
-    # A partition that was added since the start offsets is read from offset 0.
+    # A partition without a start offset was added later, and is read from offset 0.
     return sum(max(0, offset - first.get(partition, 0)) for partition, offset in last.items())
 
 

@@ -57,7 +57,7 @@ class Gap(NamedTuple):
 class TopicChangeDetector:
     """Checks that a topic is the one from which a table was filled, and that it still has the next records to read.
 
-    `topic_id` and `offsets` are those of the table's last batch mark. They are None if the table has no mark yet.
+    `topic_id` and `offsets` are from the table's last batch mark (see lake/tables.py), or None if it has no mark yet.
     """
 
     def __init__(

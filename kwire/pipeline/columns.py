@@ -76,8 +76,8 @@ TYPE_DEPTH_MAX = 50
 # in memory.
 SUBSCHEMAS_MAX = 20_000
 
-# The type of a value whose schema gives no type. It is used only while schemas are read: another schema may give the
-# type, otherwise `_resolved` replaces it by text.
+# The type of a value whose schema gives no type. It is used only while a schema is read. If no other part of the schema
+# gives the type, `_resolved` replaces it by text.
 _UNKNOWN = ""
 
 _SIMPLE_TYPES = {"integer": "bigint", "number": "double", "boolean": "boolean", "string": TEXT}
@@ -190,7 +190,10 @@ class _Reader:
         self._subschema_count = 0
 
     def type_of(self, schema: Any, seen: tuple[str, ...]) -> ColumnType:
-        """Return the type that a schema gives to its values, or `_UNKNOWN`. `seen` has the enclosing references."""
+        """Return the type that a schema gives to its values, or `_UNKNOWN`.
+
+        `seen` has an entry for each enclosing level: the reference that was followed, or "".
+        """
         if not isinstance(schema, Mapping) or len(seen) > TYPE_DEPTH_MAX:
             return _UNKNOWN
         self._subschema_count += 1
@@ -198,8 +201,8 @@ class _Reader:
             raise TooManyFields(f"the schema describes more than {SUBSCHEMAS_MAX:,} fields, the maximum for a table")
         found = _union_of(list(self._own_types(schema, seen)))
         reference = schema.get("$ref", schema.get("$dynamicRef"))
-        # A column cannot have a recursive type. A reference to a schema that contains it is not followed, so the type
-        # of the inner value is unknown, and the value is stored as text.
+        # A column cannot have a recursive type. So a reference is not followed again inside its own target: the type of
+        # the inner value is unknown, and the value is stored as text.
         if isinstance(reference, str) and reference not in seen:
             found = _intersection(found, self.type_of(_find(self._document, reference), (*seen, reference)))
         below = (*seen, "")
@@ -325,7 +328,7 @@ def _union_of(kinds: Sequence[ColumnType]) -> ColumnType:
 def _conditional(found: ColumnType, kind: ColumnType) -> ColumnType:
     """Return the column type for values that all match `found`, and of which only some also match a schema of type
     `kind`."""
-    # If the first type is unknown and the second is a struct, the fields of the struct are used.
+    # If `found` is unknown and `kind` is a struct, the fields of the struct are used.
     return kind if found == _UNKNOWN and isinstance(kind, Struct) else _union(found, _intersection(found, kind))
 
 
@@ -347,7 +350,7 @@ def _union(one: ColumnType, other: ColumnType) -> ColumnType:
 def _merged_fields(
     fields: Iterable[Column], more: Iterable[Column], join: Callable[[ColumnType, ColumnType], ColumnType]
 ) -> tuple[Column, ...]:
-    """Return the fields of both. If both have a field of the same name, its types are combined with `join`."""
+    """Return the fields of both lists. If both have a field of the same name, its types are combined with `join`."""
     found = {column.name: column for column in fields}
     for column in more:
         other = found.get(column.name)

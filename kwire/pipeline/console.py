@@ -99,7 +99,7 @@ class Console:
 def status_text(job: str, batches: list[BatchFacts]) -> str:
     """Return the status line of a job with several queries.
 
-    It has the sums of the rates and lags, the longest batch duration and the oldest watermark.
+    The line has the sums of the rates and lags, the longest batch duration and the oldest watermark.
     """
     lags = [facts.lag_events for facts in batches if facts.lag_events is not None]
     watermarks = [facts.watermark for facts in batches if facts.watermark is not None]

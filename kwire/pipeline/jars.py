@@ -1,4 +1,4 @@
-"""The jars that jobs need. They are downloaded once by their Maven coordinates, and then used from a cache.
+"""The jars that jobs need. Spark downloads them once by their Maven coordinates, and later uses them from a cache.
 
 Given Maven coordinates, Spark sends requests to the Maven repository at every start, even if the jars are cached. This
 takes seconds, needs a network and prints many lines. So the first session saves the list of the downloaded jars, and

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 DONE, CANNOT_RUN = 0, 2
 
-# The useful part of a Spark error message ends before one of these texts.
+# The useful part of a Spark error message ends where the first of these texts begins.
 _DETAILS = ("\nJVM stacktrace:", "\n=== Streaming Query ===", "\n\tat ")
 _QUERY_NAME = re.compile(r"^Identifier: (\S+) \[id = ", re.MULTILINE)
 _PY4J_PREFIX = re.compile(r"\AAn error occurred while calling \S+\.\n: ")
@@ -42,7 +42,7 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 class _JobParser(argparse.ArgumentParser):
-    """The parser of a job's arguments. It imports the module only when it parses, so other jobs are not imported."""
+    """The parser of a job's arguments. It imports the job's module when it parses, so other jobs are not imported."""
 
     module = ""
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# The intended size of a partition. Spark divides by a sample of the rows, so some partitions are larger. The driver
-# holds two partitions: it fetches the next one while the current one is read.
+# The intended size of a partition. Spark computes the bounds of partitions from a sample of the rows, so some
+# partitions are larger. The driver holds two partitions: it fetches the next one while the current one is read.
 PART_ROWS = 20_000
 PART_BYTES = 16 * 1024 * 1024
-# The maximum number of partitions. Each needs memory in the driver and an open block in every task that sorts. Very
-# large DataFrames have larger partitions instead of more.
+# The maximum number of partitions. Each needs memory in the driver, and an open block in every task that distributes
+# rows. Above this number, the partitions are larger.
 PARTS_MAX = 10_000
 
 

@@ -4,8 +4,9 @@
         runner.start(frame.writeStream.queryName("orders").option("checkpointLocation", …), write_batch)
         runner.wait()
 
-`arguments` has the arguments of `add_arguments`. If `arguments.once` is true, the job is bounded, and a bar shows its
-progress. Several queries may be started. If one of them fails, all are stopped, and `wait` raises the error.
+`arguments` contains the arguments that `add_arguments` adds. If `arguments.once` is true, the job is bounded, and a
+bar shows its progress. Several queries may be started. If one of them fails, all are stopped, and `wait` raises the
+error.
 """
 
 import argparse
@@ -175,7 +176,7 @@ class RunningQuery:
 
 
 class QueryEvents:
-    """Passes Spark's query events to metrics and console. Spark calls it in a thread of its own."""
+    """Passes Spark's query events to metrics and console. The listener calls the methods in one of Spark's threads."""
 
     def __init__(self, metrics: Metrics, console: Console) -> None:
         self._metrics = metrics

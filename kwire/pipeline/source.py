@@ -1,4 +1,4 @@
-"""Reads the records of a topic with Spark, and parses them into rows of its table.
+"""Reads the records of a topic with Spark, and parses them into rows of the topic's table.
 
 `records` returns the Kafka source of a job. `parsed` converts each record to a row with the columns of a table. No
 record is dropped. If a record cannot be converted, it has a `problem` instead of a row, and its Kafka columns are kept.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 EARLIEST = "earliest"
 RECORDS_PER_TASK_MAX = 200_000
-# The event type of a record without a type header. The server uses the same.
+# The event type of a record without a type header. The server uses the same type.
 DEFAULT_EVENT_TYPE = "message"
 JSON_SPACE = " \t\r\n"
 
@@ -155,7 +155,7 @@ def metadata(shape: RowShape) -> "list[SparkColumn]":
 def _payload(text: "SparkColumn", shape: RowShape) -> "tuple[SparkColumn | None, SparkColumn | None]":
     """Return two Spark columns: the fields of a value as a struct, and whether the value matches the columns.
 
-    The first is None if the shape has no fields, the second if every value is accepted.
+    The first is None if the shape has no fields. The second is None if every value is accepted.
     """
     from pyspark.sql import functions as f
 
@@ -172,7 +172,7 @@ def _payload(text: "SparkColumn", shape: RowShape) -> "tuple[SparkColumn | None,
         return payload, None
     # A record without a value, or with the JSON value null, becomes a row whose payload columns are null.
     is_nothing = f.col("value").isNull() | (f.trim(text, f.lit(JSON_SPACE)) == "null")
-    # Spark parses an array that contains one object as if it were that object. So this is checked separately.
+    # Spark parses an array of one object as if it were the object, so the first character is checked separately.
     is_object = f.ltrim(text, f.lit(JSON_SPACE)).startswith("{")
     parsed_payload = f.col("payload")
     return payload, is_nothing | (is_object & parsed_payload.isNotNull() & parsed_payload[corrupt].isNull())

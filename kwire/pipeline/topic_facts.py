@@ -65,7 +65,10 @@ class TopicFacts:
 
     @property
     def lake_mode(self) -> str:
-        """The mode in which the topic is written to the lake: its setting, or if that is "none", by cleanup policy."""
+        """The mode in which the lake job writes the topic: the setting kwire.lake.mode, unless it is "none".
+
+        If the setting is "none", the mode is "upsert" for a compacted topic, otherwise "append".
+        """
         configured = self.configs.get(LAKE_MODE) or NONE
         if configured != NONE:
             return configured
@@ -88,7 +91,7 @@ class TopicState:
 
 
 class TopicFactsReader:
-    """Requests descriptions of topics. They are not cached, because topics may change while a job runs."""
+    """Requests descriptions of topics. Responses are not cached, because topics may change while a job runs."""
 
     def __init__(self, http_url: str, bootstrap: str) -> None:
         parts = urlsplit(http_url)

@@ -1,7 +1,7 @@
 """Gives freed memory back to the operating system.
 
 Large requests, bodies and responses are allocated in pieces of all sizes. After a burst, glibc's heap keeps most of
-this memory. The heap is then trimmed. A thread does that, because it takes some milliseconds.
+this memory. A thread then trims the heap, because that takes some milliseconds.
 
 Pieces of at least MAPPED_BYTES_MIN are mapped and unmapped individually (`bound_heap`). By default, glibc raises the
 threshold for this to the size of the largest piece that was freed. Each thread that decompresses batches would then
@@ -22,13 +22,13 @@ HEAP_END_BYTES_MAX = 16 * 1024 * 1024
 CHECK_SECONDS = 5.0
 # If at least this many bytes were used and released between two checks, that is a burst.
 BURST_BYTES = 16 * 1024 * 1024
-# The number of checks after a burst at which the heap is trimmed. One is not enough, because connections that are
+# The number of checks after a burst at which the heap is trimmed. One check is not enough, because connections that are
 # closed later also free pages.
 CHECKS_AFTER_BURST = 8
 
 
 def bound_heap() -> None:
-    """Set the limits for the whole process. On systems without glibc this does nothing."""
+    """Set MAPPED_BYTES_MIN and HEAP_END_BYTES_MAX for the whole process. Without glibc this does nothing."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

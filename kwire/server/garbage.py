@@ -18,8 +18,8 @@ GARBAGE_MAX: Final = 1000
 _OLDEST: Final = 2
 
 
-# The number of collections of the middle generation between two full collections. Each of them has about 7,000 new
-# objects.
+# The number of collections of the middle generation between two full collections. Each collection of the middle
+# generation visits about 7,000 new objects.
 _MIDDLE_PER_FULL: Final = 3
 
 
@@ -50,7 +50,10 @@ class PostponedCollections:
         self._users += 1
 
     def resume(self) -> None:
-        """End one call of `postpone`, after the large request was freed. The last one enables collections again."""
+        """End one call of `postpone`, after the large request was freed.
+
+        When all calls of `postpone` have ended, collections are enabled again.
+        """
         are_overdue = self.are_overdue
         self._users -= 1
         if not self._users:

@@ -44,12 +44,12 @@ log = logging.getLogger("kwire.server")
 
 # aiohttp stops reading when twice this many bytes of a body are buffered.
 READ_AHEAD_BYTES = 32 * 1024
-# The maximum number of waiting pipelined requests. Reading then stops, and is resumed when half of them are handled.
+# The maximum number of waiting pipelined requests. aiohttp then stops reading until half of them are handled.
 PIPELINED_MAX = 8
 # The limit on the request line and all headers together.
 HEAD_BYTES_MAX = 64 * 1024
 SWEEP_SECONDS = 1.0
-# The maximum number of new connections that one call defers. Each takes a microsecond.
+# The maximum number of new connections that one call of `read_new_later` defers. Each takes a microsecond.
 POSTPONED_MAX = 500
 
 

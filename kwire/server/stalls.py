@@ -16,8 +16,8 @@ from kwire.metrics import LoopMetrics
 # time.
 INTERVAL_SECONDS = 0.02
 STALL_SECONDS = 0.05
-# The number of ticks between two reads of the steal time, because its file is long. While the file shows no steal time,
-# it is not read periodically.
+# The steal time is read only every STEAL_TICKS ticks, because its file (/proc/stat) is long. While the file shows no
+# steal time, it is not read periodically.
 STEAL_TICKS = 5
 
 _STEAL_COLUMN = 8
@@ -81,8 +81,8 @@ class StallProbe:
     def _stolen(self, now: float) -> float:
         """Return the estimated steal time of this interval, in seconds.
 
-        It is not known on which processor this thread ran, so the processor with the most steal time is used. Its steal
-        time since the last read is divided in proportion to the length of the interval.
+        It is not known on which processor this thread ran, so the processor with the most steal time is used. Of its
+        steal time since the last read, this interval gets a part in proportion to its length.
         """
         before, before_at = self._steal, self._steal_at
         self._read_steal(now)

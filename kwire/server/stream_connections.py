@@ -74,7 +74,8 @@ class StreamConnection(asyncio.Protocol):
         self._closed = closed
         self._is_reading = True
         self._unsent_bytes = 0
-        # The number of unsent bytes when the client closed the connection, or when the connection was lost.
+        # The number of unsent bytes when the client closed the connection, or ALL_BYTES if the connection broke. None
+        # while the connection is open.
         self._unsent_at_end: int | None = None
         self._linger_until = 0.0
         self.is_open = True
@@ -217,7 +218,8 @@ def _unconfirmed_bytes(transport: Any) -> int:
 class StreamConnections:
     """All streaming connections.
 
-    A call with a request makes its connection a stream, and returns when the connection is closed.
+    The object is called with a request. The call turns the request's connection into a stream, and returns when the
+    connection is closed.
     """
 
     def __init__(self, metrics: "StreamMetrics", send_timeout_ms: int, dead_peer_ms: int) -> None:

@@ -1,7 +1,7 @@
-"""Commands: requests to the owner of a topic, room or webhook that are not operations on a log.
+"""Commands: all requests about topics, rooms and webhooks, except operations on a log.
 
-Today the owner is this process (`local_commands`). Arguments and results are plain data, and errors are StreamError or
-KafkaError, so that a command could be sent to another node.
+They are sent to the node that owns the topic, room or webhook. Today that is this process (`local_commands`). Arguments
+and results are plain data, and errors are StreamError or KafkaError, so that a command could be sent to another node.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,10 @@ class CommittedEvents(NamedTuple):
 
 class EventCommands(Protocol):
     async def commit(self, drafts: Sequence[EventDraft], *, idempotency_key: str | None = None) -> CommittedEvents:
-        """Store events in one or several topics, all or none. Fails if an expected version is not current."""
+        """Store events in one or several topics, all or none.
+
+        Raises WrongExpectedVersion if the last event of a topic does not have a draft's `expected_version`.
+        """
         ...
 
 
@@ -77,7 +80,7 @@ class WebhookCommands(Protocol):
     async def get(self, webhook_id: str) -> WebhookView: ...
 
     async def page(self, after: str, limit: int, topic: str | None = None) -> list[WebhookView]:
-        """Return up to `limit` webhooks whose ids sort after `after`. With `topic`, only those that have this topic."""
+        """Return up to `limit` webhooks whose ids sort after `after`. With `topic`, only webhooks of this topic."""
         ...
 
     async def register(self, asked: WebhookRequest) -> WebhookView: ...

@@ -127,7 +127,7 @@ class LocalLog(StreamLog):
 
     def read(self, offset: int, max_bytes: int, waits: int = 0) -> StreamRead | NotReady:
         partition = self._partition
-        # This flag marks a room as in use, so that it is not cleaned up. Kafka's Fetch sets the same flag.
+        # This flag marks a room as in use, so that `RoomCleanup` keeps it. Kafka's Fetch sets the same flag.
         partition.is_fetched = True
         try:
             if partition.is_closed:
@@ -152,10 +152,10 @@ class LocalLog(StreamLog):
             raise as_kafka_error(error) from error
 
     def _end_of_gap(self, offset: int) -> int:
-        """Return the offset at which a reader continues if there is no batch from `offset` to the committed end.
+        """Return the offset at which a reader continues if no batch can be read from `offset` to the committed end.
 
-        In this case compaction has left a gap. Raises Unreadable if damaged records come after the gap. Otherwise
-        records that are not committed yet come after it.
+        Raises Unreadable if a damaged range overlaps these offsets. Otherwise compaction has removed all their records.
+        Then returns the committed end if records that are not committed yet follow, and else `offset`.
         """
         partition, head = self._partition, self._partition.last_stable_offset
         for one in partition.quarantined:

@@ -1,7 +1,7 @@
 """LocalAppends: appends of batches to a partition of this process, in the order of the calls.
 
 A batch whose validation would block the event loop is validated by the worker process. Such a batch has many records to
-check, or has to be compressed with another codec. Later batches wait for it, so that the order is kept.
+check, or has to be compressed with another codec. Later batches wait for this batch, so that the order is kept.
 """
 
 import asyncio

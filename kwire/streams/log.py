@@ -1,11 +1,11 @@
 """StreamLog: the interface of one log of records. It does not depend on where the log is stored.
 
 An implementation may keep the log in this process (`local`) or on another node. Operations that may take long do not
-block. An append calls a callback when it is complete, and a read returns `NotReady`. Properties return the values that
-this process has at the moment.
+block: an append calls a callback when it is complete, and a read that has to wait returns `NotReady`. Properties return
+the values that this process knows at the moment.
 
 Offsets are Kafka offsets. A read returns only records below the last stable offset. These include batches of aborted
-transactions, which the reader has to skip. Each read returns a list of the aborted transactions for this.
+transactions, which the reader has to skip. For this purpose, each read also returns a list of the aborted transactions.
 """
 
 import asyncio
@@ -41,8 +41,8 @@ class Unreadable(KafkaError):
 class Bounds(NamedTuple):
     """The offsets that bound a log.
 
-    `start` is the oldest offset that can be read. `committed_end` is one after the newest that can be read (Kafka's
-    last stable offset). `end` is one after the last known record, committed or not.
+    `start` is the oldest offset that can be read. `committed_end` is one more than the newest offset that can be read
+    (Kafka's last stable offset). `end` is one more than the offset of the last known record, committed or not.
     """
 
     start: int
@@ -149,12 +149,12 @@ class StreamLog(ABC):
     @property
     @abstractmethod
     def is_gone(self) -> bool:
-        """Whether its topic was deleted."""
+        """Whether the topic of the log was deleted."""
 
     @property
     @abstractmethod
     def is_closing(self) -> bool:
-        """Whether appends are refused because its topic was deleted or is being deleted."""
+        """Whether appends are refused because the topic of the log was deleted or is being deleted."""
 
     @property
     @abstractmethod
@@ -202,8 +202,8 @@ class StreamLog(ABC):
         """Read batches of committed records from `offset` on, up to `max_bytes`.
 
         Returns at least one batch if there is one, even if it is larger than `max_bytes`. `waits` is the number of
-        times that this read has returned NotReady. With it, the log limits the retries of a read whose pages are
-        evicted before the read is repeated.
+        times that this read has returned NotReady. The log uses this number to limit the retries of a read whose pages
+        are evicted before the read is repeated.
 
         Raises OffsetOutOfRange if `offset` is before the start of the log, Unreadable if the records are damaged, and
         KafkaError if the log was deleted or cannot be read. At the committed end and after it, the result has no

@@ -30,8 +30,8 @@ class AnyOf(NamedTuple):
 class Answer(NamedTuple):
     """A documented answer that is not plain JSON, or that needs a description.
 
-    `shapes` maps a media type to the type of the body. For NDJSON it is the type of a line. If it is None, the body has
-    no declared type. If the mapping is empty, the answer has no body.
+    `shapes` maps a media type to the type of the body; for NDJSON, to the type of a line. If the type is None, the body
+    has no declared type. If the mapping is empty, the answer has no body.
     """
 
     description: str

@@ -121,7 +121,7 @@ class MonitoringServices:
     fetch_sessions: FetchSessions
     transactions: TransactionCoordinator
     descriptors: Descriptors
-    # None if webhooks or event files, respectively, are disabled.
+    # None if webhooks (for the first field) or event files (for the second) are disabled.
     webhook_statistics: Callable[[], WebhookStatistics] | None
     event_files: EventFiles | None
 

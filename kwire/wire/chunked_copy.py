@@ -9,7 +9,7 @@ COPIED_BYTES_PER_CHUNK = 128 * 1024
 
 def copied(data: memoryview) -> Generator[None, None, bytes]:
     """Copy the bytes and yield after each chunk. The generator returns the copy."""
-    # A zero-filled buffer of this size is mapped, not written. The copy never has to be enlarged and moved.
+    # `bytes(n)` maps zero pages without writing them. The buffer has its final size, so it is never enlarged and moved.
     copy = BytesIO(bytes(len(data)))
     for start in range(0, len(data), COPIED_BYTES_PER_CHUNK):
         if start:

@@ -2,9 +2,9 @@
 
 The generated code has no calls per field. Adjacent fields of fixed size become one `struct` call, which includes the
 length of a following string. Nested structs are inlined, arrays become loops. Every count and length is checked against
-the remaining bytes before memory is allocated. `spec.py` is the slow reference; a property test compares them.
+the remaining bytes before memory is allocated. `spec.py` is the slow reference; a property test compares the two.
 
-    decode(view, room) -> message   raises WireError; TooManyElements if there are more elements than `room`
+    decode(view, room) -> message   raises WireError; TooManyElements if its arrays have more than `room` elements
     encode(message) -> list[Buffer] the parts in order; large records stay views and are never copied
 
 For messages that take too long to decode or encode without a pause, the same code is also generated in the form of
@@ -28,16 +28,16 @@ M = TypeVar("M")
 SMALL_RECORDS_BYTES = 512
 
 # Maximum number of elements of all arrays of one message. It allows a hundred thousand partitions, each in its own
-# topic, and some more. An element can take three bytes in the frame and a hundred in memory, so without this limit the
-# message of a large frame could take forty times its size and seconds to decode. Tagged fields are included in the
-# limit: unknown ones are not stored, but skipping twenty million of them would take seconds.
+# topic, and some more. An element can take three bytes in the frame and a hundred in memory. Without this limit a
+# decoded message could be forty times as large as its frame and take seconds to decode. Tagged fields are included in
+# the limit: unknown tagged fields are not stored, but skipping twenty million of them would take seconds.
 ELEMENTS_MAX = 250_000
 
-# Elements that a chunked decoder or encoder processes between two yields. They take less than half a millisecond.
+# Elements that a chunked decoder or encoder processes between two yields, in less than half a millisecond.
 ELEMENTS_PER_CHUNK = 150
-# 2 to this power bytes of strings or opaque data take as long as one element.
+# 2 ** _BYTES_PER_ELEMENT_LOG2 bytes of strings or opaque data take as long as one element.
 _BYTES_PER_ELEMENT_LOG2 = 10
-# 2 to this power numbers or UUIDs of an array take as long as one element.
+# 2 ** _FIXED_PER_ELEMENT_LOG2 numbers or UUIDs of an array take as long as one element.
 _FIXED_PER_ELEMENT_LOG2 = 4
 FIXED_PER_CHUNK = ELEMENTS_PER_CHUNK << _FIXED_PER_ELEMENT_LOG2
 
@@ -76,7 +76,7 @@ _element_encoders: dict[tuple[type[Any], str, int], Callable[[Sequence[Any]], by
 
 
 def decoder(cls: type[M], version: int) -> Callable[..., M]:
-    """Return the decoder of a message class in one version, generated once. Its second argument limits elements."""
+    """Return the decoder of a message class in one version, generated once. Its second argument is `room`."""
     try:
         return _decoders[cls, version]
     except KeyError:
@@ -112,7 +112,7 @@ def chunked_encoder(cls: type[Any], version: int) -> ChunkedEncode:
 
 
 def elements_encoder(cls: type[Any], array: str, version: int) -> Callable[[Sequence[Any]], bytes]:
-    """Return the encoder of elements of a top-level array, without their count. Used for `EncodedElements`."""
+    """Return the encoder of some elements of a top-level array. `EncodedElements` holds the result and the count."""
     try:
         return _element_encoders[cls, array, version]
     except KeyError:
@@ -131,9 +131,9 @@ def encode_message(message: object, version: int) -> bytes:
 def _refuse(what: str, claimed: int, position: int, room: int = ELEMENTS_MAX) -> WireError:
     if claimed > room:
         return TooManyElements(
-            f"{what} has the count {claimed} at byte {position}: at most {room} are left for a message"
+            f"{what} has the count {claimed} at byte {position}: this message may have at most {room} more elements"
         )
-    return WireError(f"{what} has the count or length {claimed} at byte {position}: negative or beyond the end")
+    return WireError(f"{what} has the count or length {claimed} at byte {position}: it is negative or too large")
 
 
 class _Writer:
@@ -251,7 +251,7 @@ class _Decoder(_Writer):
         group.clear()
 
     def length(self, size: Fixed, group: list[tuple[str, Fixed]]) -> str:
-        """Emit code that reads a length or count and return its variable. Null is -1 in both encodings."""
+        """Emit code that reads a length or count, and return the name of its variable. The value for null is -1."""
         n = self.fresh("n")
         if self.flexible:
             self.fixed(group)
@@ -509,7 +509,7 @@ class _Encoder(_Writer):
 
     def bytes_of(self, x: str, kind: Varlen, w: str) -> None:
         if kind is not RECORDS or w != "w":
-            # The size of a tagged field comes first, so its records must be collected, not returned as another part.
+            # The size of a tagged field is written before its value, so its records are collected, not returned.
             self.emit(f"{w}({x})")
             return
         self.emit(f"if len({x}) < {SMALL_RECORDS_BYTES}: {w}({x})")
@@ -533,7 +533,7 @@ class _Encoder(_Writer):
         else:
             group: list[tuple[str, Fixed]] = []
             self.present(item, element, False, w, group)
-        # The size of a tagged field comes before its value, so no part of the value can be completed here.
+        # The size of a tagged field is written before its value, so a tagged value cannot be split into chunks.
         if self.is_chunked and w == "w":
             self.emit("left -= 1")
             self.emit(f"if left <= 0: left = {ELEMENTS_PER_CHUNK}; chunks.append(join(parts)); parts.clear(); yield")
@@ -542,7 +542,7 @@ class _Encoder(_Writer):
 
     def fixed_elements(self, x: str, element: Fixed, w: str) -> None:
         some = x
-        # The size of a tagged field comes before its value, so no part of the value can be completed here.
+        # The size of a tagged field is written before its value, so a tagged value cannot be split into chunks.
         is_chunked = self.is_chunked and w == "w"
         if is_chunked:
             some, start = self.fresh("x"), self.fresh("n")

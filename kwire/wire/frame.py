@@ -40,9 +40,9 @@ class Account:
 class ReceiveMemory:
     """The memory for all incomplete frames: the scratch buffer, a few spare buffers, and a limit on the total.
 
-    The share of an address is half of the memory that the other addresses do not use, so a single address gets half of
-    the limit. The share is always large enough for one frame of the maximum size, because otherwise that frame could
-    never be received. Without a maximum frame size the share is the whole limit.
+    The share of a client address is half of the memory that the other addresses do not use. So if there is only one
+    address, its share is half of the limit. The share is always large enough for one frame of the maximum size, because
+    otherwise that frame could never be received. Without a maximum frame size the share is the whole limit.
     """
 
     __slots__ = ("_largest_frame_bytes", "_spares", "is_short", "limit_bytes", "on_release", "scratch", "used_bytes")
@@ -220,7 +220,7 @@ class FrameReader:
         room = self._room(kept)
         if not self.is_shared:
             if self._start:
-                # Source and target may overlap. The assignment of a memoryview to a slice of the same memory allows it.
+                # Source and target may overlap, which is allowed in an assignment to a slice of a memoryview.
                 self._view[:kept] = self._view[self._start : self._end]
                 self._start, self._end = 0, kept
             # Grow the buffer only when it is full, because growing may copy all bytes that have arrived.
@@ -249,12 +249,12 @@ class FrameReader:
         return kept < 4 or 4 + _read_size(self._view, self._start)[0] > kept
 
     def _room(self, kept: int) -> int:
-        """Return the size of the next buffer: at most that of the frame, and not much more than has arrived."""
+        """Return the size of the next buffer: that of the frame, but at most one step or twice `kept` bytes."""
         if kept < 4:
             return SMALL_STEP_BYTES
         (size,) = _read_size(self._view, self._start)
         whole = max(4 + size, kept)
-        # A reader that was starved gets a larger buffer, so that it need not wait again for the rest of most frames.
+        # The step of a starved reader is larger, so that most frames end before the reader waits for memory again.
         step = POOLED_STEP_BYTES if self.is_starved else SMALL_STEP_BYTES
         return min(whole, max(step, 2 * kept)) if whole > SMALL_STEP_BYTES else SMALL_STEP_BYTES
 
@@ -267,7 +267,7 @@ class FrameReader:
             self._move(larger, kept)
 
     def _enlarge(self) -> None:
-        """Enlarge a mapped buffer without a copy. A copy would take a millisecond per two megabytes.
+        """Enlarge a mapped buffer without a copy. A copy would take half a millisecond per megabyte.
 
         Called between two reads, because the event loop refers to the buffer during a read.
         """

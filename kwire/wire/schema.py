@@ -5,12 +5,13 @@
         group_id: String = field("0+")
         group_instance_id: String | None = field("3+", default=None)
 
-The first argument of `field` is the range of versions that have the field. `| None` makes the field nullable, in all
-its versions or only in those of `nullable`. `tag` makes the field a tagged field of flexible versions.
+The first argument of `field` is the range of versions that have the field. `| None` makes the field nullable in all its
+versions. If it is nullable only in some versions, the argument `nullable` gives their range. `tag` makes the field a
+tagged field of flexible versions.
 
 A field without a default is a required argument of the constructor. A field that only some versions have must have a
-default, so that a handler can ignore old versions. Types must be declared before they are used, so inner structs come
-before their message.
+default, so that a handler need not check the version. Types must be declared before they are used, so inner structs
+are declared before their message.
 """
 
 import types
@@ -149,7 +150,7 @@ def struct() -> Callable[[Class], Class]:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def message(*, versions: str, flexible: str, key: int = -1) -> Callable[[Class], Class]:
-    """Declare a message. `key` is the API key; records of internal topics have no key."""
+    """Declare a message. `key` is the API key; records of internal topics have no API key."""
     return lambda cls: _slotted(cls, (key, Versions.parse(versions), Versions.parse(flexible)))
 
 
@@ -237,7 +238,7 @@ def _constructor(fields: tuple[Field, ...]) -> Any:
             parameters.append(f.name)
             body.append(f" self.{f.name} = {f.name}")
         elif f.default is list:
-            # The marker for "not passed" is not None, because a nullable array may be set to null.
+            # REQUIRED marks an argument that was not passed. None cannot: a nullable array may be set to None.
             names["_absent"] = REQUIRED
             parameters.append(f"{f.name}=_absent")
             body.append(f" self.{f.name} = [] if {f.name} is _absent else {f.name}")

@@ -11,7 +11,8 @@ is slow, and is meant for readers, tests and tools (`kwire log dump`, frame insp
     array        int32 count, elements          uvarint count + 1, elements
     null         length or count -1             length or count 0
     struct       fields in order                fields in order, then its tagged fields
-    null struct  int8 -1; if not null: int8 1   the same before the struct (KIP-893); in a tagged field: uvarint 0 or 1
+    nullable     int8 -1 for null, or           as before flexible versions (KIP-893);
+      struct     int8 1 and the struct          in a tagged field: uvarint 0 for null, or uvarint 1 and the struct
 
 A section of tagged fields is a uvarint count, and then for each field, in ascending order of tags, a uvarint tag, a
 uvarint size and the value. A value that equals its default is not written. An unknown tag is skipped. A string has at

@@ -20,7 +20,7 @@ def encode_uvarint(value: int) -> bytes:
 
 def decode_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
     """Return the value at `position` and the position after it."""
-    # The code for one to three bytes, without a loop, is faster. These encode values below 2 MiB: nearly every length.
+    # Varints of one to three bytes (values below 2 MiB, so nearly every length) are decoded without the slower loop.
     first = buffer[position]
     if first < 128:
         return first, position + 1

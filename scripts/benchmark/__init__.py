@@ -1,7 +1,7 @@
-"""The bench: kwire and a real Apache Kafka side by side, on one machine, over the same work.
+"""The benchmark: the same workloads on kwire and on Apache Kafka, on one machine.
 
-Nothing here imports kwire: both servers are processes that are started, loaded over loopback and read from the
-outside (/proc, /metrics), so the same code measures either. The two exceptions are programs of their own in `log/`,
-which measure `storage` without a server around it. Run it with `scripts/bench`; docs/benchmarks.md explains the
-figures.
+A workload is called a *work*. Nothing here imports kwire: both servers are separate processes. The benchmark sends load
+over loopback and reads figures from outside (/proc, /metrics), so the same code measures both. Two programs in `log/`
+are exceptions: they measure `storage` without a server. Run the benchmark with `scripts/bench`. docs/benchmarks.md
+explains the figures.
 """

@@ -1,7 +1,7 @@
-"""`python -m benchmark`: check what is needed, start the servers, run the schedule, print the table.
+"""`python -m benchmark`: checks the requirements, starts the servers, runs the schedule and prints the table.
 
-`python -m benchmark log`, and with `groups`, `rooms`, `events`, `pipeline` or `abuse` in its place, run the other
-families of works, which start servers of their own.
+`python -m benchmark FAMILY` runs another family of works: `log`, `groups`, `rooms`, `events`, `pipeline` or `abuse`.
+Each work of these families starts its own servers.
 """
 
 import signal
@@ -26,7 +26,7 @@ from benchmark.schedule import Schedule, execute
 from benchmark.servers import ApacheKafka, Kwire, Product, RunningServer, ServerDied, fetch_apache_kafka
 from benchmark.tools import Tools
 
-# Both make the same promise: an acknowledged record is in the page cache, which is Kafka's default.
+# Both servers have the same durability: an acknowledged record is in the page cache. This is Kafka's default.
 PRODUCTS: dict[str, Product] = {"kafka": ApacheKafka({}), "kwire": Kwire({"kwire.log.sync": "os"})}
 SETTLE_SECONDS = 3.0
 FAMILIES = {
@@ -41,7 +41,8 @@ TERMINATED = 128 + signal.SIGTERM
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # An exception, so that every server is stopped.
+    # `sys.exit` raises an exception, so every server is stopped.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))
     arguments = sys.argv[1:]
     family = FAMILIES.get(arguments[0]) if arguments else None
     samples = family(arguments[1:]) if family else run_works(options.parse(arguments))
@@ -80,7 +81,7 @@ def measure(given: options.Options, tools: Tools, directory: Path, samples: list
         server = RunningServer(PRODUCTS[name], directory / name)
         stack.callback(server.stop)
         servers.append(server)
-    time.sleep(SETTLE_SECONDS)  # Idle memory is what remains when the start is over.
+    time.sleep(SETTLE_SECONDS)  # Idle memory is measured when the start is complete.
     idle_mb = {server.product.name: anonymous_mb(server) for server in servers}
     steps = Schedule(given, servers, idle_mb, tools, directory).steps()
     execute(steps, given.rounds, samples)

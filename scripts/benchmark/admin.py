@@ -1,6 +1,6 @@
-"""The few requests that set the works up and look at what came of them, laid out by hand as in `wire.py`.
+"""The requests that prepare works and read their results: topics, settings, offsets. Encoded by hand, as in `wire.py`.
 
-Kafka's command-line tools take a second each to start, and none makes a hundred thousand topics in one go.
+Each of Kafka's command-line tools takes a second to start, and none can create a hundred thousand topics in one run.
 """
 
 import struct
@@ -21,11 +21,11 @@ TOPICS_PER_REQUEST = 500
 ANSWER_TIMEOUT_SECONDS = 120
 CREATE_TIMEOUT_MS = ANSWER_TIMEOUT_SECONDS * 1000
 RETRY_SECONDS = 0.003
-BODY_AT = 8  # Behind the length and the correlation id.
+BODY_AT = 8  # After the length and the correlation id.
 
 
 class Admin:
-    """One connection; used in a `with`."""
+    """An admin client with one connection. Use it in a `with` statement."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._connection = connect(address, ANSWER_TIMEOUT_SECONDS)
@@ -39,12 +39,12 @@ class Admin:
         self._connection.close()
 
     def make_topic(self, name: str, partitions: int, configs: Mapping[str, object]) -> None:
-        """Returns when records may be sent to it."""
+        """Create a topic. Return when it accepts records."""
         self.create_topics([name], partitions, configs)
         self.await_leader(name, partitions)
 
     def create_topics(self, names: Iterable[str], partitions: int, configs: Mapping[str, object]) -> None:
-        """Kafka answers before the broker has taken them over: `await_leader` tells when it has."""
+        """Create topics. Kafka answers before the broker leads the partitions: `await_leader` waits for that."""
         left = iter(names)
         while some := list(islice(left, TOPICS_PER_REQUEST)):
             self._create(some, partitions, configs)
@@ -95,7 +95,7 @@ class Admin:
         return [found[index] for index in range(partitions)]
 
     def holds(self, topic: str, partition: int, offset: int) -> bool:
-        """Whether a reader gets the record at `offset`."""
+        """Return whether the record at `offset` can be fetched."""
         call = FetchCall.build(topic, 0, partition)
         self._connection.sendall(call.frame(offset))
         return call.base_offset(read_frame(self._connection), offset) <= offset
@@ -106,7 +106,7 @@ class Admin:
 
 
 def await_served(address: tuple[str, int], topic: str, ends: Sequence[int], timeout_seconds: float) -> float:
-    """When the last record of every partition could be read; asks from before the server listens until then."""
+    """Poll until the last record of every partition can be read. Return this time. The server may not listen yet."""
     deadline = time.perf_counter() + timeout_seconds
     waiting = {index: end for index, end in enumerate(ends) if end}
     while time.perf_counter() < deadline:
@@ -128,7 +128,7 @@ def _string(text: str) -> bytes:
 
 
 def _read_string(data: bytes, at: int) -> tuple[str, int]:
-    """A string that may be null, and where it ends."""
+    """Return a nullable string ("" if it is null), and the position after it."""
     (size,) = struct.unpack_from(">h", data, at)
     end = at + 2 + max(size, 0)
     return data[at + 2 : end].decode(), end

@@ -1,7 +1,8 @@
-"""A family of works that start servers of their own: where each is played, in which order, and what came of it.
+"""Runs a family of works that start their own servers, in order, and collects their samples.
 
-Every work gets the servers it needs with the settings it needs, each in a directory that goes with it, so the failure
-of one says nothing about the next. `log/`, `groups/`, `rooms/`, `events/`, `pipeline/` and `abuse/` are such families.
+Every work starts its servers with its own settings, each in a new directory that is deleted afterwards. So the failure
+of a work does not affect later works. The families are `log/`, `groups/`, `rooms/`, `events/`, `pipeline/` and
+`abuse/`.
 """
 
 import argparse
@@ -39,8 +40,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Beside(Generic[T]):
-    """The server that kwire is measured beside: its name in samples, the name people use, long and short, and what the
-    works are given besides servers. `tools` fetches or builds that at the first call, and `needed` says what it is."""
+    """The server that kwire is compared with.
+
+    `name` is its name in samples, and `titles` are its long and its short title. `tools` returns the programs that the
+    works need. Its first call downloads or builds them. `needed` describes these programs.
+    """
 
     name: str
     titles: tuple[str, str]
@@ -62,7 +66,7 @@ APACHE_KAFKA = Beside(
 
 @dataclass(frozen=True, kw_only=True)
 class FamilyOptions(ABC):
-    """What a run of any family is asked to do."""
+    """The options that all families have."""
 
     rounds: int
     works: tuple[str, ...]
@@ -74,12 +78,12 @@ class FamilyOptions(ABC):
     @property
     @abstractmethod
     def disk_bytes(self) -> int:
-        """What the largest work needs: each one cleans up behind itself."""
+        """The disk space of the largest work. Every work deletes its files when it ends."""
 
     @property
     @abstractmethod
     def estimate_share(self) -> float:
-        """How long a work of this run takes, beside one of the usual size."""
+        """The estimated duration of a work of this run, as a share of the duration at the usual size."""
 
 
 F = TypeVar("F", bound=FamilyOptions)
@@ -118,9 +122,10 @@ class Stage(Generic[F, T]):
 
 @dataclass(frozen=True)
 class StagedWork(Generic[F, T]):
-    """`run`, for some servers in one round, gives each sample as soon as it is there: a failure takes none with it.
+    """A work. `run` measures some servers in one round, and yields each sample immediately, so that a later failure
+    loses none.
 
-    Where the servers take turns it is called once for all of them, otherwise once for each.
+    If `takes_turns` is true, `run` is called once for all servers, otherwise once for each server.
     """
 
     name: str
@@ -133,7 +138,7 @@ class StagedWork(Generic[F, T]):
 def run_family(
     given: F, all_works: Sequence[StagedWork[F, T]], measures: Sequence[Measure], beside: Beside[T]
 ) -> list[Sample]:
-    """The works one after another, and the table of what they found."""
+    """Run the selected works one after another, and publish the table of results."""
     check_kwire(given.servers)
     samples: list[Sample] = []
     with ExitStack() as stack:
@@ -172,7 +177,7 @@ def _execute(stage: Stage[F, T], works: Sequence[StagedWork[F, T]], samples: lis
 
 
 def _turns(work: StagedWork[F, T], servers: Sequence[str], round_number: int) -> list[list[str]]:
-    """Who goes first changes with the round."""
+    """Return the server names of each call of `run`. Every round reverses the order of the servers."""
     names = [name for name in servers if name in work.servers]
     if round_number % 2:
         names.reverse()
@@ -195,12 +200,9 @@ def _attempt(
 def add_common_options(
     parser: argparse.ArgumentParser, work_names: Sequence[str], results: Path, beside: str | None = KAFKA
 ) -> None:
-    """What every family is told: how much, which works, which servers, and where things go.
-
-    Without `beside` kwire is the only server.
-    """
+    """Add the options of every family. If `beside` is None, kwire is the only server."""
     parser.add_argument("--quick", action="store_true", help="small counts: does everything work?")
-    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="of everything; the table shows medians (1)")
+    parser.add_argument("--rounds", type=int, default=1, metavar="N", help="rounds; the table shows medians (1)")
     parser.add_argument("--only", metavar="WORK,…", help=f"some of: {', '.join(work_names)}")
     if beside is None:
         parser.set_defaults(servers=(KWIRE,))
@@ -211,4 +213,4 @@ def add_common_options(
         which.add_argument("--kwire-only", dest="servers", action="store_const", const=(KWIRE,))
     parser.add_argument("--json", type=Path, default=results, metavar="FILE", help=f"raw samples ({results.name})")
     parser.add_argument("--dir", type=Path, metavar="DIR", help="where the data directories are made (TMPDIR)")
-    parser.add_argument("--keep", action="store_true", help="leave the data directories and logs behind")
+    parser.add_argument("--keep", action="store_true", help="do not delete the data directories and logs")

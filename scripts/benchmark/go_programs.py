@@ -1,5 +1,6 @@
-"""Programs of the bench's own that are written in Go, and others that are built with it: made once, and kept in the
-user's cache directory. What a load program prints becomes an outcome.
+"""Builds Go programs (the load programs of the benchmark, and others) once, in the user's cache directory.
+
+Also runs load programs, and converts their output to an Outcome.
 """
 
 import hashlib
@@ -18,7 +19,7 @@ DIGEST_CHARACTERS = 12
 
 
 def build_load(family: str, sources: Path) -> Path:
-    """The load program of a family; it is built anew when one of its sources has changed."""
+    """Return the load program of a family. Build it if one of its sources has changed."""
     files = sorted(path for path in sources.iterdir() if path.suffix in (".go", ".mod", ".sum"))
     digest = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in files)).hexdigest()
     home = cache() / f"{family}-load-{digest[:DIGEST_CHARACTERS]}"
@@ -30,7 +31,7 @@ def cache() -> Path:
 
 
 def built(home: Path, name: str, argv_for: Callable[[Path], list[str]]) -> Path:
-    """The directory appears by one rename, so its existence is the proof that it is complete."""
+    """Return the program. Build it if it is missing. The directory is created by a rename, so it is always complete."""
     if not (home / name).exists():
         if shutil.which("go") is None:
             raise ChildFailed("Go is missing; install Go 1.21 or newer, then run this again")
@@ -46,7 +47,7 @@ def built(home: Path, name: str, argv_for: Callable[[Path], list[str]]) -> Path:
 
 
 def run_load(program: Path, work: str, timeout_seconds: float, **options: object) -> Outcome:
-    """`True` stands for a bare flag."""
+    """Run a load program. An option with the value `True` is passed as a flag without a value."""
     argv = [str(program), work]
     for option, value in options.items():
         argv.append("--" + option.replace("_", "-"))

@@ -1,4 +1,4 @@
-"""Latencies in microseconds, kept in a HdrHistogram: three significant digits from 1 us to 2 minutes."""
+"""Latencies in microseconds, in an HdrHistogram: three significant digits from 1 us to 2 minutes."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ class Latencies:
 
     @classmethod
     def of(cls, samples_ns: Iterable[int]) -> "Latencies":
-        """Recording is slow in Python, so a measuring loop keeps plain numbers and hands them over at its end."""
+        """Return the histogram of the samples. This is slow, so a measuring loop calls it only at its end."""
         latencies = cls()
         for value_us, count in Counter(sample // 1000 for sample in samples_ns).items():
             latencies._histogram.record_value(max(LOWEST_US, min(value_us, HIGHEST_US)), count)
@@ -30,7 +30,7 @@ class Latencies:
         return latencies
 
     def encode(self) -> str:
-        """The portable HdrHistogram V2 text that other tools plot and merge."""
+        """Return the portable HdrHistogram V2 text, which other tools can plot and merge."""
         encoded: bytes = self._histogram.encode()
         return encoded.decode()
 

@@ -1,4 +1,4 @@
-"""What every run begins and ends with: a directory of its own, the table on standard output, every sample as JSON."""
+"""The first and the last steps of every run: create its directory, print the table, write all samples as JSON."""
 
 import shutil
 import sys
@@ -27,7 +27,7 @@ def make_directory(base: Path | None, disk_bytes: int, keep: bool, stack: ExitSt
     free = shutil.disk_usage(directory).free
     if free < disk_bytes:
         sys.exit(
-            f"{directory}: {free / 1e9:.1f} GB free, {disk_bytes / 1e9:.1f} GB needed; --help tells what to change"
+            f"{directory}: {free / 1e9:.1f} GB free, {disk_bytes / 1e9:.1f} GB needed: use --dir or reduce the sizes"
         )
     return directory
 

@@ -1,9 +1,9 @@
-"""Small requests as fast as the server answers: N connections, each with one 100-byte Produce request under way.
+"""Sends small requests as fast as the server answers: N connections, each with one 100-byte Produce request in flight.
 
-A program of its own (`python -m benchmark.loadgen --help`), so that nothing else of the bench runs in its process.
-One epoll loop and one frame built beforehand: against a server that only answers at once it reaches 75,000 to 90,000
-requests per second with 8 connections and passes 100,000 with 32, all on two cores. It reports its own CPU time, so
-that a run which it limited can be told.
+It is a separate program (`python -m benchmark.loadgen --help`), so that no other code of the benchmark runs in its
+process. It has one epoll loop, and its frames are built before the measurement. With a server that only sends a fixed
+answer, it reaches 75,000 to 90,000 requests per second with 8 connections, and more than 100,000 with 32, on two cores.
+It reports its own CPU time, which shows whether it was the bottleneck.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from benchmark.histogram import Latencies
 from benchmark.wire import ProduceCall, RepeatedCall, WireError, connect, read_frame, record_batch
 
 SILENCE_SECONDS = 10
-SECONDS_MAX = 600  # Bounds the samples kept: 8 bytes per request.
+SECONDS_MAX = 600  # Limits the memory for samples: 8 bytes per request.
 CONNECTIONS_MAX = 1000
 TOPICS_MAX = 10_000
 RECEIVE_BYTES = 512
@@ -38,14 +38,14 @@ class Load:
 
 
 def topic_name(prefix: str, number: int) -> str:
-    """All of one length, so that the answers are too."""
+    """Return a topic name. All names have the same length, so that all responses have the same size."""
     return f"{prefix}-{number:06d}"
 
 
 def generate(
     address: tuple[str, int], topics: Sequence[str], connections: int, seconds: float, value_size: int
 ) -> Load:
-    """The topics take turns; their names are of one length."""
+    """Produce to the topics in turn. Their names must have the same length."""
     batch = record_batch(b"x" * value_size, time.time_ns() // 1_000_000)
     calls = [ProduceCall.build(topic, batch) for topic in topics]
     return drive_for(address, calls, connections, seconds)
@@ -59,9 +59,9 @@ def drive_for(
     *,
     has_own_calls: bool = False,
 ) -> Load:
-    """The calls take turns, whichever connection is free; their answers are of one size.
+    """Send the calls in turn, each on the next free connection. All responses must have the same size.
 
-    With `has_own_calls` each connection repeats one of the calls, as clients do of which each has a connection.
+    If `has_own_calls` is true, each connection repeats one call, as if each were a different client.
     """
     frames = [call.frame for call in calls]
     all_in_turn = cycle(frames)
@@ -84,7 +84,7 @@ def drive(
     end_ns: int,
     samples_ns: "array[int]",
 ) -> None:
-    """The measured loop: every name is local and an answer is only compared, so that the server stays the limit."""
+    """The measured loop. All names are local, and responses are only compared, so that the server is the bottleneck."""
     reply_size, error_at, error_end = call.reply_size, call.error_at, call.error_at + 2
     clock, record, epoll = time.perf_counter_ns, samples_ns.append, select.epoll()
     doors = {
@@ -118,7 +118,7 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--topics", type=int, default=0, help="so many topics, TOPIC-000000 and on; 0: TOPIC itself")
+    parser.add_argument("--topics", type=int, default=0, help="number of topics (TOPIC-000000 …); 0: only TOPIC")
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--value-size", type=int, default=100)

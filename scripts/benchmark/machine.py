@@ -1,4 +1,4 @@
-"""The facts without which a figure means nothing: the machine and the versions of what ran on it."""
+"""The facts that are needed to interpret the figures: the machine, and the versions of all programs."""
 
 import datetime
 import importlib.metadata
@@ -14,7 +14,7 @@ VERSION_TIMEOUT_SECONDS = 30
 
 
 def facts(directory: Path, beside: Mapping[str, object]) -> dict[str, object]:
-    """`beside` holds what is to be known about the server that kwire is measured beside."""
+    """Return the facts. `beside` has those of the server that kwire is compared with."""
     return {
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "cores": os.cpu_count(),

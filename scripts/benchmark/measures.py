@@ -1,4 +1,4 @@
-"""The rows of the table: which figure of which work, in which unit, and the bar for kwire beside Kafka."""
+"""The rows of the table. A row has a work, one of its figures, a unit, and the target (bar) for kwire."""
 
 from dataclasses import dataclass
 
@@ -30,7 +30,7 @@ class Measure:
     figure: str
     bar: Bar | None = None
     is_compared: bool = True
-    # Where the other server's figure is that of another work.
+    # If set, the figure of the other server is from this work instead of `work`.
     beside_work: str | None = None
 
     def work_of(self, server: str) -> str:
@@ -42,7 +42,7 @@ LATENCY = Bar(0.8)
 STALL_MS = Bar(50, absolute=True)
 NO_STALLS = Bar(0, absolute=True)
 
-# So much is done by both servers, however long it takes.
+# Works of a fixed size: both servers do the same amount of work, however long it takes.
 FIXED_WORKS = (options.PRODUCE, options.CONSUME, options.PRODUCE_SMALL, options.END_TO_END)
 
 MEASURES = (

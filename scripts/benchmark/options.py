@@ -1,4 +1,4 @@
-"""What a run is asked to do: the command line, and how much of each work that means."""
+"""The command line of a run, and the sizes of its works."""
 
 import argparse
 import os
@@ -11,7 +11,7 @@ from benchmark.servers import REPOSITORY
 GIGABYTE = 1_000_000_000
 ROUNDS_MAX = 100
 COLD_GB_MAX = 500.0
-DISK_RESERVE = 1.2  # Indexes, and segments that are extended ahead of their data.
+DISK_RESERVE = 1.2  # For indexes, and for segments that reserve space for later records.
 
 START_UP, PRODUCE, CONSUME, PRODUCE_SMALL = "start-up", "produce", "consume", "produce-100b"
 END_TO_END, SMALL_REQUESTS, LATENCY, COLD_READ = "end-to-end", "small-requests", "latency", "cold-read"
@@ -20,7 +20,7 @@ WORK_NAMES = (START_UP, PRODUCE, CONSUME, PRODUCE_SMALL, END_TO_END, SMALL_REQUE
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of each work; `scaled` gives the short version that warms a server up."""
+    """The sizes of the works. `scaled` returns the smaller sizes of the warm-up."""
 
     kibibyte_records: int
     small_records: int
@@ -58,7 +58,7 @@ class Options:
 
     @property
     def disk_bytes(self) -> int:
-        """What may lie on the disk at once: Kafka deletes a minute late, so two rounds and then the cold topic."""
+        """The maximum disk usage: two rounds (Kafka deletes files a minute later), and the topic of the cold read."""
         round_bytes = self.sizes.kibibyte_records * 1024 + self.sizes.small_records * 100
         return int((2 * round_bytes + self.cold_gb * GIGABYTE) * len(self.servers) * DISK_RESERVE)
 
@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="scripts/bench",
         description="Measure kwire beside a real Apache Kafka on this machine; see docs/benchmarks.md",
         epilog="`scripts/bench log` measures durability, recovery, compaction and scale, `scripts/bench groups` "
-        "consumer groups; both know --help",
+        "consumer groups; see --help of both",
     )
     parser.add_argument("--quick", action="store_true", help="small counts and one round: does everything work?")
     parser.add_argument("--rounds", type=int, metavar="N", help="measured rounds; the table shows medians (3)")
@@ -104,8 +104,8 @@ def _parser() -> argparse.ArgumentParser:
     which.add_argument("--kafka-only", dest="servers", action="store_const", const=("kafka",), default=both)
     which.add_argument("--kwire-only", dest="servers", action="store_const", const=("kwire",))
     parser.add_argument("--cold-gb", type=float, metavar="GB", help="size of the cold read; 0 leaves it out (5)")
-    parser.add_argument("--connections", type=int, default=8, metavar="N", help="of the small-request work (8)")
-    # With two cores a second generator process only takes the server's core away.
+    parser.add_argument("--connections", type=int, default=8, metavar="N", help="connections of small-requests (8)")
+    # With two cores, a second generator process would take the server's core.
     generators = 2 if (os.cpu_count() or 1) >= 4 else 1
     parser.add_argument(
         "--generators", type=int, default=generators, metavar="N", help=f"load generator processes ({generators})"
@@ -113,5 +113,5 @@ def _parser() -> argparse.ArgumentParser:
     results = REPOSITORY / "bench-results.json"
     parser.add_argument("--json", type=Path, default=results, metavar="FILE", help=f"raw samples ({results.name})")
     parser.add_argument("--dir", type=Path, metavar="DIR", help="where the data directories are made (TMPDIR)")
-    parser.add_argument("--keep", action="store_true", help="leave the data directories and logs behind")
+    parser.add_argument("--keep", action="store_true", help="do not delete the data directories and logs")
     return parser

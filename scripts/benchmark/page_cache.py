@@ -1,6 +1,6 @@
-"""Making a server's data cold: its pages leave the page cache, and a few reads prove it.
+"""Makes a server's data cold: removes its pages from the page cache, and checks this with some reads.
 
-The server goes on meanwhile and may delete a file at any moment, so a file that is gone is no error here.
+The server runs meanwhile and may delete a file at any time, so a missing file is not an error.
 """
 
 import errno
@@ -9,13 +9,13 @@ import random
 from contextlib import suppress
 from pathlib import Path
 
-SPOTS = 128  # Each probe of a cold spot makes the kernel read ahead a little, so there are few.
+SPOTS = 128  # The number is small, because each read of a cold position makes the kernel read ahead.
 LARGE_FILE_BYTES = 1 << 20
 BLOCK_BYTES = 512
 
 
 def drop(directory: Path) -> None:
-    """Ask the kernel to forget the pages of every file below; dirty pages would stay, hence the sync."""
+    """Remove the pages of all files below the directory from the page cache. Dirty pages would stay, so sync first."""
     os.sync()
     for path in directory.rglob("*"):
         with suppress(FileNotFoundError, IsADirectoryError), path.open("rb", buffering=0) as file:
@@ -23,7 +23,7 @@ def drop(directory: Path) -> None:
 
 
 def resident_share(directory: Path) -> float | None:
-    """The share of random spots in the large files that are read without waiting; None where that cannot be asked."""
+    """Return the share of random positions in large files that are in the page cache, or None if it is unknown."""
     large = _large_files(directory)
     if not large:
         return None
@@ -35,7 +35,7 @@ def resident_share(directory: Path) -> float | None:
 
 
 def _large_files(directory: Path) -> dict[Path, int]:
-    """Kafka's index files are long and nearly empty: what counts is the space that is really taken."""
+    """Return the large files and their allocated sizes. Kafka's index files are sparse, so st_size is not enough."""
     sizes = {}
     for path in directory.rglob("*"):
         with suppress(FileNotFoundError):
@@ -45,7 +45,7 @@ def _large_files(directory: Path) -> dict[Path, int]:
 
 
 def _is_resident(path: Path, position: int) -> bool | None:
-    """None for a spot without data: space reserved ahead reads as zeros at once, cached or not."""
+    """Return whether the position is in the page cache, or None for a hole, which is never read from the disk."""
     try:
         with path.open("rb", buffering=0) as file:
             if os.lseek(file.fileno(), position, os.SEEK_DATA) != position:

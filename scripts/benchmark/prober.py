@@ -1,8 +1,9 @@
-"""End-to-end latency in microseconds: a record is produced while a long poll for it waits on a second connection.
+"""Measures end-to-end latency: a record is produced while a long poll for it waits on a second connection.
 
-A program of its own (`python -m benchmark.prober --help`). Kafka's EndToEndLatency rounds its percentiles to
-milliseconds and measures its own Java client too; two raw sockets leave only the server and the kernel. The gap
-before each record lets the long poll settle in the server, so what is measured is the wake-up of a waiting reader.
+It is a separate program (`python -m benchmark.prober --help`). Kafka's EndToEndLatency rounds percentiles to
+milliseconds and includes the time of its Java client. With two raw sockets, only the server and the kernel are
+measured. The gap before each record gives the long poll time to arrive, so that the wake-up of a waiting fetch is
+measured.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from benchmark.wire import FetchCall, ProduceCall, WireError, connect, read_fram
 
 SILENCE_SECONDS = 20
 LONG_POLL_MS = 15_000
-COUNT_MAX = 10_000_000  # Bounds the samples kept: 16 bytes per record.
+COUNT_MAX = 10_000_000  # Limits the memory for samples: 16 bytes per record.
 
 
 @dataclass(frozen=True)
@@ -44,11 +45,11 @@ class Prober:
         self.acknowledged_ns = array("q")
 
     def park(self) -> None:
-        """Ask for the next record before it exists."""
+        """Send a Fetch for the next record, before it exists."""
         self._reader.sendall(self._fetch.frame(self._next_offset))
 
     def probe(self) -> None:
-        """Produce the record and time both answers, whichever comes first."""
+        """Produce the record, and measure the time until each of the two responses, in any order."""
         sent = time.perf_counter_ns()
         self._writer.sendall(self._produce.frame)
         waiting = {self._writer.fileno(), self._reader.fileno()}

@@ -1,4 +1,4 @@
-"""Child processes with an end: every one is waited for within a bound and stopped by its own process id."""
+"""Child processes. Every wait for a process has a time limit, and every process is stopped by its own id."""
 
 import os
 import select
@@ -17,7 +17,7 @@ class ChildFailed(Exception):
 
 
 class Child:
-    """A program whose output is read at its end; leaving the `with` block stops it if it still runs."""
+    """A program whose output is read when it ends. The end of the `with` block kills it if it still runs."""
 
     def __init__(self, name: str, argv: Sequence[str]) -> None:
         self._name = name
@@ -35,7 +35,7 @@ class Child:
             self._process.communicate(timeout=STOP_SECONDS)
 
     def await_line(self, timeout_seconds: float) -> None:
-        """Wait until it has printed its first line; it prints nothing after that until its standard input is closed."""
+        """Wait for the first line of output. The program prints more only after its standard input is closed."""
         assert self._process.stdout is not None
         ready, _, _ = select.select([self._process.stdout], [], [], timeout_seconds)
         if not ready:
@@ -45,7 +45,7 @@ class Child:
             raise ChildFailed(f"{self._name}: ended without a line")
 
     def finish(self, timeout_seconds: float) -> str:
-        """Close its standard input, wait for its end, and return what it printed."""
+        """Close the program's standard input, wait until the program ends, and return its output."""
         try:
             output, errors = self._process.communicate(timeout=timeout_seconds)
         except subprocess.TimeoutExpired:
@@ -62,7 +62,7 @@ def run(name: str, argv: Sequence[str], timeout_seconds: float) -> str:
 
 
 def own_program(module: str, **options: object) -> Child:
-    """Start a module of this package as a program; `True` stands for a bare flag."""
+    """Start a module of this package as a program. The value `True` is passed as a flag without a value."""
     argv = [sys.executable, "-m", f"benchmark.{module}"]
     for name, value in options.items():
         argv.append("--" + name.replace("_", "-"))
@@ -72,8 +72,8 @@ def own_program(module: str, **options: object) -> Child:
 
 
 def start_in_background(argv: Sequence[str], log_path: Path) -> subprocess.Popen[bytes]:
-    """A server in a process group of its own, so that Ctrl-C reaches the bench first, which then stops it in order."""
-    # Settings in the environment would change it; without stored bytecode it would compile itself at each start.
+    """Start a server in its own process group. So Ctrl-C reaches only the benchmark, which then stops the server."""
+    # KAFKA_ variables would change settings. Without stored bytecode, kwire would compile its code at each start.
     inherited = {
         name: value
         for name, value in os.environ.items()
@@ -86,7 +86,7 @@ def start_in_background(argv: Sequence[str], log_path: Path) -> subprocess.Popen
 
 
 def stop(process: subprocess.Popen[bytes], timeout_seconds: float = STOP_SECONDS) -> bool:
-    """Whether it ended by itself in time, having been asked to; otherwise it is killed."""
+    """Send SIGTERM, and kill the process after the timeout. Return whether it ended in time."""
     if process.poll() is not None:
         return True
     process.terminate()

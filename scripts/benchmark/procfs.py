@@ -1,4 +1,4 @@
-"""What Linux says about a server from the outside: CPU time and anonymous memory, its child processes included."""
+"""Reads the CPU time and the memory of a server and its child processes from /proc."""
 
 import os
 import re
@@ -12,7 +12,7 @@ RESIDENT = re.compile(r"^VmRSS:\s+(\d+) kB$", re.MULTILINE)
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of the process, of its ended children and of those that still run."""
+    """Return the user and system time of the process, and of its ended and running children."""
     ticks = 0
     for member in family(pid):
         fields = _stat_fields(member)
@@ -21,17 +21,17 @@ def cpu_seconds(pid: int) -> float:
 
 
 def anonymous_bytes(pid: int) -> int:
-    """Resident memory that is not backed by a file: mapped log segments belong to the page cache, not to the server."""
+    """Return the resident memory that is not backed by a file. Mapped segments belong to the page cache, not to it."""
     return _memory_bytes(pid, ANONYMOUS)
 
 
 def anonymous_bytes_of(members: Sequence[int]) -> int:
-    """The same of processes that are known: a look at each, and at no other."""
+    """Return the anonymous memory of these processes, without a search for child processes."""
     return _memory_bytes_of(members, ANONYMOUS)
 
 
 def resident_bytes(pid: int) -> int:
-    """All resident memory, mapped pages of files included; what two processes of the family share counts twice."""
+    """Return all resident memory, including mapped files. Memory that two processes share is counted twice."""
     return _memory_bytes(pid, RESIDENT)
 
 
@@ -45,7 +45,7 @@ def _memory_bytes_of(members: Sequence[int], kind: re.Pattern[str]) -> int:
 
 
 def family(pid: int) -> list[int]:
-    """The process and all that descend from it."""
+    """Return the ids of the process and all its descendants."""
     children: dict[int, list[int]] = {}
     for entry in PROC.iterdir():
         if entry.name.isdigit():
@@ -58,7 +58,7 @@ def family(pid: int) -> list[int]:
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on; the program's name before them may hold spaces and brackets."""
+    """Return the fields of /proc/PID/stat after the program name. The name may contain spaces and brackets."""
     return _read(PROC / str(pid) / "stat").rpartition(")")[2].split()
 
 

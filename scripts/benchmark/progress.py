@@ -12,7 +12,7 @@ REFRESH_SECONDS = 1.0
 
 
 class Progress:
-    """Estimates come from the steps' own guesses, corrected by how the steps so far compared with theirs."""
+    """Shows the progress of steps. The remaining time is the sum of their estimates, scaled by the pace so far."""
 
     def __init__(self, steps: int, estimate_seconds: float) -> None:
         self._steps = steps
@@ -43,7 +43,7 @@ class Progress:
         self._write_line(text)
 
     def close(self) -> None:
-        """Leave the live line empty for whatever is printed next."""
+        """Clear the live line, so that the next output begins on an empty line."""
         if self._live:
             sys.stderr.write(CLEAR_LINE)
             sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""Medians, ratios and the verdict on each, as rows; a Markdown table of them; and everything as JSON."""
+"""Computes the rows of the report (medians, ratios, targets met or not), and formats them as Markdown and JSON."""
 
 import json
 import statistics
@@ -31,10 +31,10 @@ def rows(
     beside: str = KAFKA,
     fixed: Sequence[str] = (),
 ) -> list[Row]:
-    """Medians of `measures`; of `worst` the worst that happened in any work, the warm-up not left out.
+    """Return rows with the medians of `measures`, and with the worst values of `worst` in all works and the warm-up.
 
-    `beside` is the server that kwire is measured beside; `fixed` are works that are the same for both, whatever time
-    they take, so that what they cost can be added up.
+    `beside` is the server that kwire is compared with. `fixed` are the works of a fixed size, which are the same for
+    both servers, so that their CPU times can be added.
     """
     measured = [sample for sample in samples if sample.round != WARM_UP_ROUND]
     worked = {sample.work for sample in measured}
@@ -50,7 +50,7 @@ def rows(
 
 
 def _mean_row(cpu_ratios: Sequence[float]) -> Row:
-    """The works have different units, so their ratios are what can be averaged."""
+    """Return a row with the mean of the ratios. The figures themselves have different units."""
     mean = statistics.geometric_mean(cpu_ratios)
     return Row(
         f"server CPU, geometric mean of {len(cpu_ratios)} works", "", None, None, mean, str(CPU), CPU.is_met(mean)
@@ -99,7 +99,7 @@ def _values(samples: Iterable[Sample], server: str, figure: str, work: str | Non
 
 
 def table(table_rows: Sequence[Row], beside: tuple[str, str] = ("Apache Kafka", "Kafka")) -> str:
-    """`beside` is the other server's name, long and short."""
+    """Return the Markdown table. `beside` is the long and the short title of the other server."""
     columns = ("measure", "unit", beside[0], "kwire", f"kwire / {beside[1]}", "bar", "met")
     cells = [columns, *(_cells(row) for row in table_rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(columns))]
@@ -126,7 +126,7 @@ def format_figure(value: float | None) -> str:
 
 
 def notes(samples: Sequence[Sample]) -> list[str]:
-    """What a reader has to know before believing the table."""
+    """Return warnings about the table: failed works, and load generators that may have been the bottleneck."""
     found = [_failure(sample, sample.error) for sample in samples if sample.error]
     for server in (KAFKA, KWIRE):
         busy = _values(samples, server, "generator_busy_share", options.SMALL_REQUESTS)

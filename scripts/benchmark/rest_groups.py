@@ -1,10 +1,11 @@
-"""Consumer groups over HTTP: how long a commit takes, and how long partitions take to move when members come and go.
+"""Measures consumer groups over HTTP: the latency of commits, and of rebalances when members join and leave.
 
-`PYTHONPATH=scripts .venv/bin/python -m benchmark.rest_groups` starts a server on a directory of its own, prints one
-line of figures for each work, and ends it. The functions take an HTTP port, so that other programs can use them.
+`PYTHONPATH=scripts .venv/bin/python -m benchmark.rest_groups` starts a server in a temporary directory, prints one line
+of figures for each work, and stops the server. The functions have an HTTP port as an argument, so that other programs
+can use them.
 
-A rebalance lasts from the request that causes it until the last member knows its final share: with streams, until each
-has read `stable` from its stream; without, until each has asked for its assignment and was told `stable`.
+A rebalance lasts from the request that causes it until all members have received the state `stable`: from their
+streams, or without streams, in the response to a request for their assignment.
 """
 
 import argparse
@@ -29,7 +30,7 @@ PARTITIONS_PER_MEMBER = 4
 
 
 class Connection:
-    """One connection that is kept: a request as bytes, the answer's JSON. No client library's time is measured."""
+    """A persistent HTTP connection without a client library, so that no time of a library is measured."""
 
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection((LOOPBACK, port), timeout=STEP_TIMEOUT_SECONDS)
@@ -75,7 +76,7 @@ def make_group(connection: Connection, group: str, partition_count: int, topic: 
 
 
 def measure_commits(port: int, count: int, group: str = "commits") -> dict[str, float]:
-    """One client commits and waits for the answer, again and again."""
+    """Measure commits of one client, which waits for each response before the next commit."""
     connection = Connection(port)
     make_group(connection, group, 1, f"{TOPIC}-{group}")
     path = f"/consumer-groups/{group}/offsets/commit"
@@ -90,7 +91,7 @@ def measure_commits(port: int, count: int, group: str = "commits") -> dict[str, 
 
 
 def measure_polled_rebalances(port: int, member_count: int, rounds: int) -> dict[str, float]:
-    """Members that ask for their assignment: one comes, then one goes."""
+    """Measure rebalances of members that poll for their assignment. In each round one member joins and one leaves."""
     connection, group = Connection(port), f"polled-{member_count}"
     make_group(connection, group, member_count * PARTITIONS_PER_MEMBER, f"{TOPIC}-{group}")
     members = [
@@ -112,7 +113,7 @@ def measure_polled_rebalances(port: int, member_count: int, rounds: int) -> dict
 
 
 def _settle(connection: Connection, group: str, members: Sequence[str]) -> None:
-    """Let everybody ask until nobody waits for anything."""
+    """Poll the assignment of all members until all of them are stable."""
     deadline = time.monotonic() + STEP_TIMEOUT_SECONDS
     waiting = list(members)
     while waiting:
@@ -123,7 +124,7 @@ def _settle(connection: Connection, group: str, members: Sequence[str]) -> None:
 
 
 class MemberStream:
-    """A member with an open stream; `generation` is that of the last `stable` it was told."""
+    """A member with an open stream. `generation` is from the last message: -1 if its state was not `stable`."""
 
     def __init__(self, member_id: str) -> None:
         self.member_id = member_id
@@ -151,7 +152,7 @@ class MemberStream:
 
 
 async def measure_streamed_rebalances(port: int, member_count: int, rounds: int) -> dict[str, float]:
-    """Members with open streams: one comes, then one goes."""
+    """Measure rebalances of members with open streams. In each round one member joins and one leaves."""
     connection, group = Connection(port), f"streamed-{member_count}"
     make_group(connection, group, member_count * PARTITIONS_PER_MEMBER, f"{TOPIC}-{group}")
     heard = asyncio.Event()
@@ -162,7 +163,7 @@ async def measure_streamed_rebalances(port: int, member_count: int, rounds: int)
         await members[-1].open(port, group, heard)
 
     async def settle() -> int:
-        """When the last of them was told, once all were told the same generation."""
+        """Wait until all members have the same generation. Return the time at which the last one received it."""
         async with asyncio.timeout(STEP_TIMEOUT_SECONDS):
             while members[0].generation < 0 or len({one.generation for one in members}) > 1:
                 heard.clear()

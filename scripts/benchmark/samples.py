@@ -1,4 +1,4 @@
-"""One sample: the work's own figures together with what it cost the server."""
+"""Samples: the figures of a work, together with the CPU time, memory and stalls of the server."""
 
 import os
 import time
@@ -28,7 +28,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Reading:
-    """The server seen from the outside at one moment."""
+    """The CPU time and the loop figures of a server at one time."""
 
     at: float
     cpu_seconds: float
@@ -45,8 +45,8 @@ def measure_work(work: Work, turn: Turn) -> Sample:
 
 
 def observe(server: RunningServer, round_number: int, work: str, run: Callable[[], Outcome]) -> Sample:
-    """Run something and add what it cost the server."""
-    os.sync()  # Nobody pays for writing back what the one before left in the page cache.
+    """Run a work, and return its figures with those of the server."""
+    os.sync()  # So that this work does not have to write back dirty pages of the previous work.
     before = Reading.take(server)
     outcome = run()
     after = Reading.take(server)
@@ -63,7 +63,7 @@ def observe(server: RunningServer, round_number: int, work: str, run: Callable[[
 
 
 def measure_start_up(product: Product, directory: Path, round_number: int) -> Sample:
-    """A second server of the kind, on an empty directory, stopped at once."""
+    """Measure the start of a second server of this product in an empty directory. The server is stopped immediately."""
     server = RunningServer(product, directory)
     server.stop()
     figures = {"port_ms": server.start_up.port_seconds * 1000}

@@ -1,7 +1,7 @@
-"""The order of a run: both servers stay up, and at every work they take turns, each going first in every other round.
+"""The order of the steps of a run. Both servers keep running. At every work they take turns, in alternating order.
 
-A round of short works comes first: Java compiles its hot paths only after having run them, and nobody restarts a broker
-every minute. The cold read comes last, because it throws out of the page cache what the rounds need.
+The first round is a warm-up with smaller works, because Java compiles hot code only after it has run for some time. The
+cold read is last, because it removes pages from the page cache that the rounds need.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -28,13 +28,13 @@ from benchmark.works import COLD_WORK, ROUND_WORKS, Turn, Work
 
 START_UP_ESTIMATE_SECONDS = 8.0
 CLEAR_ESTIMATE_SECONDS = 3.0
-QUICK_SHARE = 0.2  # A quick work is mostly the start of its tool.
+QUICK_SHARE = 0.2  # With --quick, a work mostly consists of the start of its tool.
 COLD_FULL_GB = 5.0
 
 
 @dataclass(frozen=True)
 class Step:
-    """A sample to come, or house-keeping (`work` is None) whose failure matters as little as its result."""
+    """A step that returns a sample, or (if `work` is None) a clean-up without a result."""
 
     server: RunningServer
     round: int
@@ -81,7 +81,7 @@ class Schedule:
             yield from (self._work(COLD_WORK, turn, share) for turn in turns)
 
     def _memory(self) -> Iterator[Step]:
-        """After the last round and before the cold read, which is no part of the load."""
+        """Measure memory after the last round, and before the cold read, which is not part of the load."""
         for server in self.servers:
             idle_mb, last = self.idle_mb[server.product.name], self.options.rounds
             yield Step(server, last, MEMORY, 0.0, partial(measure_memory, server, idle_mb, last))
@@ -118,7 +118,7 @@ class Schedule:
 
 
 def execute(steps: Sequence[Step], rounds: int, samples: list[Sample]) -> None:
-    """Run the steps in order and collect into `samples`, so that what was measured survives a run that is cut short."""
+    """Run the steps in order, and append each sample to `samples`, so that an interrupted run keeps its samples."""
     progress = Progress(len(steps), sum(step.estimate_seconds for step in steps))
     with closing(progress):
         for step in steps:

@@ -13,7 +13,7 @@ from benchmark.processes import ERROR_TAIL_CHARACTERS, STOP_SECONDS, ChildFailed
 REPOSITORY = Path(__file__).resolve().parents[2]
 APACHE_KAFKA = REPOSITORY / "compat" / "apache_kafka"
 KWIRE_PROGRAM = REPOSITORY / ".venv" / "bin" / "kwire"
-KAFKA, KWIRE = "kafka", "kwire"  # How each is called in samples and options.
+KAFKA, KWIRE = "kafka", "kwire"  # The names in samples and options.
 LOOPBACK = "127.0.0.1"
 READY = b"ready "
 
@@ -25,7 +25,7 @@ POLL_SECONDS = 0.001
 
 @dataclass(frozen=True)
 class Launch:
-    """A server that is prepared and only has to be executed."""
+    """The command of a prepared server, and its ports."""
 
     argv: list[str]
     kafka_port: int
@@ -44,7 +44,7 @@ class Product(ABC):
 
     @abstractmethod
     def prepare(self, directory: Path) -> Launch:
-        """Do in `directory` what comes before the start and is not part of it."""
+        """Prepare `directory` for the server. This is not included in the start-up time."""
 
 
 class ApacheKafka(Product):
@@ -60,7 +60,7 @@ class ApacheKafka(Product):
 
 
 def add_properties(directory: Path, settings: Mapping[str, object]) -> None:
-    """For a Kafka's next start; of two values the later counts."""
+    """Add settings for the next start of Kafka. They override earlier values in the file."""
     with (directory / "server.properties").open("a") as properties:
         properties.writelines(f"{name}={value}\n" for name, value in settings.items())
 
@@ -80,14 +80,14 @@ class Kwire(Product):
 
 @dataclass(frozen=True)
 class StartUp:
-    """Seconds from the start of the process; only kwire says when it is ready."""
+    """Seconds from the start of the process to the open port and to the ready line, which only kwire prints."""
 
     port_seconds: float
     ready_seconds: float | None
 
 
 class RunningServer:
-    """A started server and the directory that is its own; it may be ended and started again on it."""
+    """A started server with its own directory. It can be stopped and started again in this directory."""
 
     def __init__(self, product: Product, directory: Path, start_timeout_seconds: float = START_TIMEOUT_SECONDS) -> None:
         directory.mkdir(parents=True)
@@ -122,11 +122,11 @@ class RunningServer:
             raise ServerDied(f"{self.product.title} ended with exit code {self._process.returncode}\n{tail}")
 
     def stop(self, timeout_seconds: float = STOP_SECONDS) -> bool:
-        """Whether it ended by itself in time; otherwise it was killed."""
+        """Stop the server. Return whether it ended in time. Otherwise it was killed."""
         return stop(self._process, timeout_seconds)
 
     def kill(self) -> None:
-        """Without a warning, as a crash would end it."""
+        """Kill the server (SIGKILL), to simulate a crash."""
         kill(self._process)
 
     def _await_start(self, launch: Launch, started: float) -> StartUp:
@@ -150,11 +150,11 @@ class RunningServer:
 
 
 class ServerDied(Exception):
-    """A server under test is gone: whatever is measured after that would be nonsense."""
+    """A server under test has ended, so further measurements would be meaningless."""
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago; all are held until the last is known, so that they differ."""
+    """Return free ports. All are bound at the same time, so that they differ, and then released."""
     listeners = [socket.create_server((LOOPBACK, 0)) for _ in range(count)]
     ports = [int(listener.getsockname()[1]) for listener in listeners]
     for listener in listeners:
@@ -169,5 +169,5 @@ def accepts(port: int) -> bool:
 
 
 def fetch_apache_kafka() -> Path:
-    """The directory of Kafka's jars; the first call downloads them."""
+    """Return the directory of Kafka's jars. The first call downloads them."""
     return Path(run("fetch", [str(APACHE_KAFKA / "fetch")], FETCH_TIMEOUT_SECONDS).strip())

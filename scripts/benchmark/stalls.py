@@ -1,4 +1,4 @@
-"""The stall probe: what kwire's /metrics says about its event loop before and after a piece of work."""
+"""Reads the event-loop metrics of kwire (/metrics), before and after a work."""
 
 import urllib.request
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ QUEUE_WAIT = "kwire_loop_run_queue_wait_seconds_max"
 
 @dataclass(frozen=True)
 class LoopHealth:
-    """Since the server's start; None where the server does not say."""
+    """Event-loop figures since the start of the server. A figure is None if the server does not report it."""
 
     longest_seconds: float | None = None
     count: float | None = None
@@ -43,6 +43,6 @@ def loop_health_at(metrics_url: str | None) -> LoopHealth:
         with urllib.request.urlopen(metrics_url, timeout=SCRAPE_TIMEOUT_SECONDS) as answer:
             text = answer.read().decode()
     except OSError:
-        return LoopHealth()  # A server without the figure is still worth measuring; the table shows a dash.
+        return LoopHealth()  # The work is measured without these figures. The table shows a dash.
     values = {sample.name: sample.value for family in text_string_to_metric_families(text) for sample in family.samples}
     return LoopHealth(values.get(LONGEST), values.get(COUNT), values.get(QUEUE_WAIT))

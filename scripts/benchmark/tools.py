@@ -1,4 +1,4 @@
-"""Kafka's own command-line tools as measuring instruments: the same Java client works against both servers."""
+"""Runs Kafka's command-line tools for measurements. The same Java client measures both servers."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from benchmark.servers import RunningServer
 
 TOOL_TIMEOUT_SECONDS = 900
 TOPIC_TIMEOUT_SECONDS = 90
-HEAP = "-Xmx512M"  # What Kafka's start scripts give these tools.
+HEAP = "-Xmx512M"  # The setting in Kafka's start scripts for these tools.
 
 PRODUCED = re.compile(
     r"^(?P<records>\d+) records sent, (?P<records_per_s>[\d.]+) records/sec \((?P<mb_per_s>[\d.]+) MB/sec\), "
@@ -50,7 +50,7 @@ class Tools:
     def produce(
         self, server: RunningServer, topic: str, records: int, payload: int | Path, properties: dict[str, object]
     ) -> dict[str, float]:
-        """`payload` is how large records are, or a file with values, one in each line."""
+        """Run the producer tool. `payload` is the size of a record, or a file with one value per line."""
         tool = "ProducerPerformance"
         argv = self._argv(tool, server, topic, records)
         argv += ["--record-size", str(payload)] if isinstance(payload, int) else ["--payload-file", str(payload)]
@@ -59,7 +59,7 @@ class Tools:
         return parse_produced(run(tool, argv, TOOL_TIMEOUT_SECONDS), records)
 
     def consumer(self, server: RunningServer, topic: str, records: int) -> Child:
-        """A started consumer; `parse_consumed` reads what it prints."""
+        """Start the consumer tool. `parse_consumed` parses its output."""
         tool = "ConsumerPerformance"
         return Child(tool, self._argv(tool, server, topic, records))
 
@@ -111,7 +111,7 @@ def _named_figures(tool: str, pattern: re.Pattern[str], output: str) -> dict[str
 
 
 def _complete(tool: str, figures: dict[str, float], records: int) -> dict[str, float]:
-    """These tools report a time-out or a refused record on the side and still end with success."""
+    """Check the record count. After a timeout or a refused record, these tools still exit with code 0."""
     if figures["records"] < records:
         raise ChildFailed(f"{tool}: only {figures['records']:.0f} of {records} records")
     return figures

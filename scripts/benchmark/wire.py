@@ -1,9 +1,9 @@
-"""The few Kafka frames that the load generator and the latency prober speak, laid out by hand.
+"""The Kafka frames of the load generator and the latency prober, encoded by hand.
 
-The bench must not share kwire's codec: a fault there would cancel itself out, and building a frame per request would
-measure the generator. Each request is built once and sent again and again; of an answer only the fields at fixed
-places are read. Produce version 7 and Fetch version 11 come before the flexible encoding, and both servers answer
-them.
+The benchmark must not use kwire's codec, because an error of the codec could then remain undetected. Each request is
+built once and sent many times, because the time to build a frame per request would be measured, too. Of a response,
+only fields at fixed positions are read. Produce 7 and Fetch 11 are the versions used: they are not flexible, and both
+servers support them.
 """
 
 import socket
@@ -16,7 +16,7 @@ import crc32c
 PRODUCE, PRODUCE_VERSION = 0, 7
 FETCH, FETCH_VERSION = 1, 11
 CLIENT_ID = b"kwire-bench"
-CORRELATION_ID = 1  # One request at a time per connection, so the same number serves them all.
+CORRELATION_ID = 1  # A connection has one request in flight, so all requests can have the same id.
 
 ACKS_ALL = -1
 REQUEST_TIMEOUT_MS = 10_000
@@ -38,7 +38,7 @@ def request_frame(api_key: int, api_version: int, body: bytes) -> bytes:
 
 
 def record_batch(value: bytes, timestamp_ms: int) -> bytes:
-    """One uncompressed record without key and headers, in a version 2 batch of a producer that is not idempotent."""
+    """Return a version 2 batch of a non-idempotent producer, with one uncompressed record without key and headers."""
     fields = b"\0" + varint(0) + varint(0) + varint(-1) + varint(len(value)) + value + varint(0)
     record = varint(len(fields)) + fields
     checked = struct.pack(">hiqqqhii", 0, 0, timestamp_ms, timestamp_ms, -1, -1, -1, 1) + record
@@ -57,7 +57,7 @@ def varint(value: int) -> bytes:
 
 
 class RepeatedCall(Protocol):
-    """A request that is sent again and again, and whose answers are all of one size."""
+    """A request that is sent many times, and whose responses all have the same size."""
 
     @property
     def frame(self) -> bytes: ...
@@ -69,12 +69,12 @@ class RepeatedCall(Protocol):
     def error_at(self) -> int: ...
 
     def check(self, reply: bytes) -> None:
-        """Raises WireError unless this is the answer hoped for."""
+        """Raise WireError if the response is not the expected one."""
 
 
 @dataclass(frozen=True)
 class ProduceCall:
-    """A Produce request to one partition, with the places of the fields in its answer."""
+    """A Produce request to one partition, and the positions of fields in its response."""
 
     frame: bytes
     reply_size: int
@@ -104,7 +104,7 @@ class ProduceCall:
 
 @dataclass(frozen=True)
 class FetchCall:
-    """A Fetch request of one partition outside any fetch session; only the offset changes from one call to the next."""
+    """A Fetch request for one partition, without a fetch session. Only the offset changes between calls."""
 
     before_offset: bytes
     after_offset: bytes
@@ -127,13 +127,13 @@ class FetchCall:
         return self.before_offset + OFFSET.pack(offset) + self.after_offset
 
     def check(self, reply: bytes, offset: int) -> None:
-        """The answer must begin with the record at `offset`: every record of the prober is a batch of its own."""
+        """Check that the response begins with the record at `offset`. Each record of the prober has its own batch."""
         base_offset = self.base_offset(reply, offset)
         if base_offset != offset:
             raise WireError(f"Fetch of offset {offset} answered offset {base_offset}")
 
     def base_offset(self, reply: bytes, offset: int) -> int:
-        """Where the first batch of the answer begins."""
+        """Return the base offset of the first batch in the response."""
         raise_for_error("Fetch", reply, self.error_at)
         (size,) = FRAME_LENGTH.unpack_from(reply, self.records_at)
         if size <= 0:
@@ -149,9 +149,9 @@ def raise_for_error(api: str, reply: bytes, error_at: int) -> None:
 
 
 def connect(address: tuple[str, int], timeout_seconds: int, from_host: str = "") -> socket.socket:
-    """A blocking connection whose calls end after `timeout_seconds`, from the address `from_host` if it is given.
+    """Return a blocking connection whose calls time out after `timeout_seconds`. `from_host` is its local address.
 
-    The kernel keeps that bound: Python's own timeout would add a poll call to every send and receive.
+    The timeout is a socket option of the kernel. Python's timeout would add a poll call to every send and receive.
     """
     connection = socket.create_connection(address, timeout_seconds, (from_host, 0) if from_host else None)
     connection.settimeout(None)
@@ -163,8 +163,11 @@ def connect(address: tuple[str, int], timeout_seconds: int, from_host: str = "")
 
 
 def skip_frame(connection: socket.socket) -> None:
-    """Read a whole frame without keeping it: as cheap as can be."""
-    (left,) = FRAME_LENGTH.unpack(connection.recv(FRAME_LENGTH.size, socket.MSG_WAITALL) or bytes(FRAME_LENGTH.size))
+    """Read a complete frame and discard it, with little CPU time."""
+    head = connection.recv(FRAME_LENGTH.size, socket.MSG_WAITALL)
+    if len(head) < FRAME_LENGTH.size:
+        raise WireError("the server closed the connection")
+    (left,) = FRAME_LENGTH.unpack(head)
     buffer = memoryview(bytearray(SKIPPED_BYTES))
     while left > 0:
         count = connection.recv_into(buffer[:left])
@@ -174,7 +177,7 @@ def skip_frame(connection: socket.socket) -> None:
 
 
 def read_frame(connection: socket.socket, received: bytes = b"") -> bytes:
-    """The rest of the frame that begins with `received`, length prefix included."""
+    """Read the rest of the frame that begins with `received`. Return the frame with its length prefix."""
     while len(received) < 4 or len(received) < 4 + FRAME_LENGTH.unpack_from(received)[0]:
         piece = connection.recv(FETCH_MAX_BYTES)
         if not piece:

@@ -1,4 +1,4 @@
-"""The measured works: what each prepares, runs and reports. One call is one server's turn at one work."""
+"""The works of the main benchmark: preparation, run and figures. One call runs one work on one server."""
 
 import json
 from collections.abc import Callable
@@ -27,7 +27,7 @@ COLD_PROBE_GAP_MS = 5
 
 @dataclass
 class Turn:
-    """One server's turn in one round, with the topics that this round has made on it so far."""
+    """The context of one server in one round, with the topics that the round has created on the server so far."""
 
     server: RunningServer
     tools: Tools
@@ -42,7 +42,7 @@ class Turn:
         return f"bench-{self.round}-{label}"
 
     def make_topic(self, label: str, partitions: int) -> bool:
-        """Whether the topic was made just now and is therefore empty."""
+        """Create the topic if this round has not created it yet. Return whether it was created now and so is empty."""
         topic = self.topic(label)
         if topic in self.topics:
             return False
@@ -79,7 +79,7 @@ def produce_kibibytes(turn: Turn) -> Outcome:
 
 
 def fill_for_consumer(turn: Turn) -> None:
-    """The consumer reads what the produce work wrote; alone, it needs that written first."""
+    """Produce the records that the consumer reads, unless the produce work has already written them."""
     if turn.make_topic("1k", PARTITIONS):
         produce_kibibytes(turn)
 
@@ -109,7 +109,7 @@ def small_requests(turn: Turn) -> Outcome:
 
 @dataclass(frozen=True)
 class RequestLoad:
-    """Produce requests of one small record, one under way per connection; over `topics` topics if that is not 0."""
+    """Produce requests with one small record, one in flight per connection, to `topic` or to `topics` topics."""
 
     topic: str
     connections: int
@@ -173,7 +173,7 @@ def cold_records(turn: Turn) -> int:
 
 
 def cold_read(turn: Turn) -> Outcome:
-    """One consumer reads what is not in the page cache while somebody else's small requests must stay quick."""
+    """Read records that are not in the page cache, and measure the latency of another client's requests meanwhile."""
     page_cache.drop(turn.server.directory)
     resident = page_cache.resident_share(turn.server.directory)
     records = cold_records(turn)

@@ -1,6 +1,6 @@
-"""Hostile input by the million: `scripts/fuzz`, docs/fuzzing.md.
+"""`scripts/fuzz`: runs parsers and handlers with millions of malformed inputs. See docs/fuzzing.md.
 
-A *case* is some bytes and the one parser they are for. Seeds are frames captured from stock clients (`corpus/`) and one
-filled message of every kind in every version; an engine changes them and watches that nothing but the typed error comes
-out, soon and without memory being kept.
+A *case* is the input of one parser, and the number of this parser. Seeds are frames captured from stock clients
+(`corpus/`), and one message of every class and version, with all fields set. An engine mutates the seeds. A case fails
+if a parser raises anything except its typed error, takes too long, or leaks memory.
 """

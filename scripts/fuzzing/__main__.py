@@ -1,4 +1,4 @@
-"""scripts/fuzz: choose what is fed, and how."""
+"""scripts/fuzz: parses the command line and runs the selected target with the selected engine."""
 
 import argparse
 import secrets
@@ -32,13 +32,13 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="scripts/fuzz", description="Feed hostile input to the parsers, or to a node."
     )
-    parser.add_argument("--cases", metavar="N", type=int, help=f"how many ({CASES:,}; with --node {NODE_CASES:,})")
-    parser.add_argument("--seconds", metavar="S", type=float, default=NO_LIMIT_S, help="end after so long")
-    parser.add_argument("--seed", metavar="NUMBER", type=int, default=None, help="chance that can be repeated")
-    parser.add_argument("--engine", choices=["atheris", "chance"], default="atheris", help="guided by coverage, or not")
-    parser.add_argument("--node", action="store_true", help="feed connections of a node: handlers too, by chance")
-    parser.add_argument("--replay", metavar="FILE", type=Path, help="run one case that failed")
-    parser.add_argument("--capture", action="store_true", help="make the corpus anew from stock clients")
+    parser.add_argument("--cases", metavar="N", type=int, help=f"number ({CASES:,}; with --node {NODE_CASES:,})")
+    parser.add_argument("--seconds", metavar="S", type=float, default=NO_LIMIT_S, help="stop after this time")
+    parser.add_argument("--seed", metavar="NUMBER", type=int, default=None, help="random seed, to repeat a run")
+    parser.add_argument("--engine", choices=["atheris", "chance"], default="atheris", help="coverage-guided, or random")
+    parser.add_argument("--node", action="store_true", help="send random cases to a node, with its handlers")
+    parser.add_argument("--replay", metavar="FILE", type=Path, help="run a failed case again")
+    parser.add_argument("--capture", action="store_true", help="record the corpus again, from stock clients")
     options = parser.parse_args()
     if options.seed is None:
         options.seed = secrets.randbits(31)
@@ -58,7 +58,7 @@ def _wire(options: argparse.Namespace) -> int:
         return _once(wire_target.run, _replayed(options.replay))
     seeds = wire_seeds()
     for seed in seeds:
-        # Every decoder and encoder is made here; making them is not what is measured.
+        # This run generates all decoders and encoders, so that the measurement does not include their generation.
         wire_target.run(seed)
     cases = options.cases if options.cases is not None else CASES
     print(f"{len(seeds)} seeds, {cases:,} cases, engine {options.engine}, --seed {options.seed}", flush=True)

@@ -1,4 +1,4 @@
-"""Makes the corpus: a real server, a recording proxy before it, and stock clients that do what clients do."""
+"""Records the corpus: stock clients send typical requests to a server, through a proxy that records them."""
 
 import re
 import signal
@@ -19,7 +19,7 @@ FRAME_BYTES_MAX = 2_000
 CORPUS_BYTES_MAX = 300_000
 READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 20.0
-# Nothing of the machine that it was captured on may be in the corpus.
+# Matches paths and host names of the capturing machine. Frames that contain them are not added to the corpus.
 FOREIGN = re.compile(rb"/[a-z]+/[a-z]+/|\.local\b|\.lan\b")
 
 
@@ -64,7 +64,7 @@ def _port(server: "subprocess.Popen[str]") -> int:
 
 
 def _write(frames: list[bytes]) -> int:
-    """A few different frames of each API and version, the smallest and the largest among them."""
+    """Write up to FRAMES_PER_CALL different frames of each API and version, including the smallest and the largest."""
     calls: dict[tuple[int, int], set[bytes]] = defaultdict(set)
     for frame in frames:
         if len(frame) <= FRAME_BYTES_MAX and not FOREIGN.search(frame) and call_of(frame)[0] in APIS:

@@ -1,4 +1,4 @@
-"""What the captured clients do: produce in every codec, consume with and without groups, ask and change as an admin."""
+"""The requests of the captured clients: produce with every codec, consume in groups, and admin requests."""
 
 import asyncio
 import contextlib
@@ -49,7 +49,7 @@ def run_kafka_python(bootstrap: str) -> None:
         lambda: admin.delete_topics(["python"]),
     ]
     for ask in asked:
-        # What the server does not serve is not sent, so nothing is captured of it.
+        # The client does not send requests that the server does not support, so they are not in the corpus.
         try:
             ask()
         except (KafkaError, AttributeError, TypeError, ValueError, NotImplementedError) as error:
@@ -160,7 +160,7 @@ async def _aiokafka(bootstrap: str) -> None:
 
 
 def _tell_refused(client: str, error: Exception) -> None:
-    """The client, not the server, may have said no: then its frame is missing from the corpus."""
+    """Print a failed request. If the client itself raised the error, the request was not sent and is not captured."""
     print(f"{client} was refused: {error!r}", file=sys.stderr)
 
 

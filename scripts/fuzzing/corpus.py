@@ -1,6 +1,6 @@
-"""The seeds: frames of stock clients, one hex line each in `corpus/<api>_v<version>.hex`.
+"""The captured frames of stock clients: the files `corpus/<api>_v<version>.hex`, with one frame per line, in hex.
 
-`kwire wire decode` prints such a file; `scripts/fuzz --capture` makes them anew.
+`kwire wire decode` prints such a file. `scripts/fuzz --capture` records all files again.
 """
 
 import struct
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).parent / "corpus"
 
 
 def frames() -> list[bytes]:
-    """Every captured request, with its size in front."""
+    """Return every captured request, including its size field."""
     return [
         bytes.fromhex(line)
         for path in sorted(FOLDER.glob("*.hex"))
@@ -22,7 +22,7 @@ def frames() -> list[bytes]:
 
 
 def call_of(frame: bytes) -> tuple[int, int]:
-    """(API key, version) of a request with its size in front."""
+    """Return the API key and the version of a request that includes its size field."""
     key, version = struct.unpack_from(">hh", frame, 4)
     return key, version
 

@@ -1,4 +1,4 @@
-"""Two ways to run cases: by chance alone, and by atheris, which keeps what reaches new code and changes it further."""
+"""The two engines: random mutation, and atheris, which also mutates cases that reached new code."""
 
 import faulthandler
 import hashlib
@@ -15,7 +15,7 @@ from typing import Any
 from fuzzing.measures import LOOK_CASES, Measures
 from fuzzing.mutation import mutated, resized
 
-# An endless loop is ended, and its place told, after so long without a look at the clock.
+# If LOOK_CASES cases take longer than this, the process prints its traceback and exits. It may be in an endless loop.
 HANG_SECONDS = 120
 FAILED = 1
 ARTIFACTS = Path(__file__).resolve().parents[2] / "artifacts"
@@ -23,7 +23,7 @@ STREAM_KINDS = 96
 
 
 def spoilt(seed: bytes, chance: random.Random, others: Sequence[bytes]) -> bytes:
-    """Another case like this one; the kind is kept, and most streams get a size that fits."""
+    """Return a mutation of the seed. The first byte (the kind) is kept. Most streams get a correct size field."""
     body = mutated(seed[1:], chance, others)
     if seed[:1] < bytes((STREAM_KINDS,)) and chance.random() < 0.8:
         body = resized(body)
@@ -38,7 +38,7 @@ def run_by_chance(
     seconds: float,
     seed: int,
 ) -> int:
-    """Run until so many cases, or so much time; how it ended, as an exit code."""
+    """Run random cases until `cases` or `seconds` is reached. Return the exit code."""
     chance = random.Random(seed)
     while measures.cases < cases and measures.seconds < seconds:
         if measures.cases % LOOK_CASES == 0:
@@ -58,8 +58,8 @@ def run_by_chance(
 def run_by_atheris(
     run: Callable[[bytes], None], seeds: Sequence[bytes], measures: Measures, cases: int, seconds: float, seed: int
 ) -> int:
-    """The same, guided by coverage. Ends the process itself, because atheris never returns."""
-    # By name: it is installed only where it is wanted, and has no types.
+    """Run cases guided by coverage, with the same limits. The function exits the process: atheris never returns."""
+    # atheris is imported by name, because it is an optional package without type hints.
     atheris: Any = importlib.import_module("atheris")
 
     chance = random.Random(seed)
@@ -83,7 +83,7 @@ def run_by_atheris(
 
     folder = _folder_of(seeds)
     options = [f"-seed={seed % 2**31 or 1}", f"-timeout={HANG_SECONDS}", "-max_len=65536", "-verbosity=0"]
-    # libFuzzer counts collections of garbage as leaks to look for, which takes most of the time.
+    # libFuzzer would take garbage collections for leaks, and its search for leaks would take most of the time.
     options += ["-detect_leaks=0", "-print_final_stats=0", f"-artifact_prefix={ARTIFACTS}/fuzz-"]
     atheris.Setup([sys.argv[0], *options, str(folder)], one, custom_mutator=mutate)
     atheris.Fuzz()
@@ -102,7 +102,7 @@ def _corpus_folder() -> Path:
 
 
 def _folder_of(seeds: Sequence[bytes]) -> Path:
-    """The seeds as the files that libFuzzer wants; it writes what it finds beside them."""
+    """Write the seeds to files for libFuzzer, and return the folder. libFuzzer adds the cases that it finds."""
     folder = _corpus_folder()
     folder.mkdir(parents=True, exist_ok=True)
     for number, seed in enumerate(seeds):
@@ -111,7 +111,7 @@ def _folder_of(seeds: Sequence[bytes]) -> Path:
 
 
 def report(case: bytes) -> None:
-    """Print what went wrong and keep the case."""
+    """Print the traceback, and write the case to a file."""
     traceback.print_exc()
     ARTIFACTS.mkdir(exist_ok=True)
     path = ARTIFACTS / f"fuzz-{hashlib.sha256(case).hexdigest()[:12]}.hex"

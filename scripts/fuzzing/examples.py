@@ -1,4 +1,4 @@
-"""One filled message of every class in every version, and batches of every codec: seeds for what no client sends."""
+"""Seeds for requests that no client sends: a message of every class and version, and a batch of every codec."""
 
 from typing import Any
 
@@ -33,7 +33,7 @@ _SCALARS: dict[Kind, Any] = {
 
 
 def batches() -> list[bytes]:
-    """A batch in every codec: keys, nulls, headers, an idempotent producer."""
+    """Return a batch of every codec, with keys, null values, headers and a producer id."""
     records = [
         Record(b"key", b"value", 1_700_000_000_000, [("header", b"x"), ("empty", None)]),
         Record(None, b"v" * 40, 1_700_000_000_005),
@@ -46,12 +46,12 @@ def batches() -> list[bytes]:
 
 
 def example(cls: type[Any], version: int) -> Any:
-    """An object with something in every field that this version carries."""
+    """Return a message with a value in every field of this version."""
     return _struct(message_of(cls).struct, version)
 
 
 def encoded_examples() -> list[bytes]:
-    """The bytes of each, in the order of CASES."""
+    """Return the encoded examples, in the order of CASES."""
     return [encode_message(example(cls, version), version) for cls, version in CASES]
 
 

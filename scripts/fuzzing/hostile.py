@@ -1,4 +1,4 @@
-"""Requests that can be read and should not be believed: one field or a few of a good one set to what hurts."""
+"""Changes valid requests to hostile ones: they can be decoded, but one to three fields have harmful values."""
 
 import random
 from typing import Any
@@ -8,7 +8,7 @@ from kwire.wire.schema import ArrayKind, Field, Kind, Struct, message_of, struct
 
 CHANGES_MAX = 3
 REPEATS = (0, 2, 3, 50)
-# Arrays inside arrays multiply; what is measured should be the node, not the making of cases.
+# The maximum length of an array. Nested arrays multiply, and the creation of a case must not take longer than its run.
 ELEMENTS_MAX = 100
 
 NAMES = [
@@ -39,7 +39,7 @@ _BITS = {"b": 8, "h": 16, "H": 16, "i": 32, "I": 32, "q": 64}
 
 
 def spoil(message: Any, version: int, chance: random.Random, batches: list[bytes], ids: list[bytes]) -> None:
-    """Change the message in place. `ids` are topics that exist, among others."""
+    """Change the message in place. `ids` has topic ids, some of which exist."""
     kind = message_of(type(message)).struct
     for _ in range(chance.randint(1, CHANGES_MAX)):
         _change(message, kind, version, chance, batches, ids)
@@ -65,7 +65,7 @@ def _change(
 
 
 def _inside(f: Field, value: Any, chance: random.Random) -> Any:
-    """A struct in this field, if there is one."""
+    """Return a struct in this field, or None if the field contains no struct."""
     if isinstance(f.kind, Struct):
         return value
     if isinstance(f.kind, ArrayKind) and isinstance(f.kind.element, Struct) and value:

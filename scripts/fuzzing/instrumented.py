@@ -1,4 +1,4 @@
-"""Loads the parsers so that atheris sees which of their branches a case takes, the generated ones too."""
+"""Instruments the parsers, including the generated ones, so that atheris sees which branches a case takes."""
 
 import importlib
 from typing import Any
@@ -14,8 +14,8 @@ def load() -> None:
     build = writers.build
 
     def build_seen(writer: Any, head: str, name: str) -> Any:
-        # A generated function is no import, so it is instrumented when it is made. That takes some 50 ms, and the
-        # newest version of a message has nearly all branches of the others.
+        # A generated function is not imported, so it is instrumented when it is generated. This takes about 50 ms, so
+        # only the newest version is instrumented, which has nearly all branches of the other versions.
         made = build(writer, head, name)
         is_newest = name == "decode" and writer.version == writer.message.versions.last
         return atheris.instrument_func(made) if is_newest else made

@@ -1,4 +1,4 @@
-"""What is measured while cases run, and what ends a run: a case too slow, or memory that is kept."""
+"""Measures the time and memory of cases, and ends the run if a case is too slow or the process grows too much."""
 
 import resource
 import time
@@ -6,7 +6,7 @@ from pathlib import Path
 
 CASE_SECONDS_MAX = 1.0
 GROWTH_BYTES_MAX = 64 * 1024 * 1024
-# Memory is looked at, and progress told, after so many cases.
+# Memory is measured, and progress may be printed, each time after this many cases.
 LOOK_CASES = 5_000
 TELL_SECONDS = 30.0
 
@@ -26,7 +26,7 @@ def peak_bytes() -> int:
 
 
 class Measures:
-    """Counts cases and refuses those over the limits. Made when everything is loaded and each parser has run once."""
+    """Counts cases, and raises LimitPassed if a limit is exceeded. Create it after each parser has run once."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -37,7 +37,7 @@ class Measures:
         self._base_peak_bytes = peak_bytes()
         self._most_bytes = self._base_bytes
         self._began = self._told = time.monotonic()
-        # A stop of the whole process is not the parser's: the limit is on time that this process was given.
+        # The limit applies to CPU time, because a parser is not slow only because the process did not get a CPU.
         self._clock = time.thread_time
 
     @property
@@ -47,7 +47,7 @@ class Measures:
     @property
     def growth_bytes(self) -> int:
         peak = peak_bytes()
-        # A peak that was reached before measuring began says nothing about the cases.
+        # A peak that was reached before the measurement is not caused by the cases.
         most = peak if peak > self._base_peak_bytes else self._most_bytes
         return max(0, most - self._base_bytes)
 

@@ -1,4 +1,4 @@
-"""Ways to spoil bytes: bits flipped, ends cut, lengths that lie, pieces twice or of another message."""
+"""Mutates bytes: flips bits, cuts the end, writes wrong lengths, repeats pieces, inserts pieces of other messages."""
 
 import random
 import struct
@@ -8,7 +8,7 @@ CHANGES_MAX = 4
 PIECE_BYTES_MAX = 64
 SIZE_BYTES_MAX = 64 * 1024
 
-# What a parser that believes what it reads would believe.
+# Lengths and numbers that harm a parser which does not check them, as fixed-size integers and varints.
 LIES = [
     *(struct.pack(">i", number) for number in (-1, -2, 0, 1, 0x7FFF, 0xFFFF, 1_000_000, 2**31 - 1, -(2**31))),
     *(struct.pack(">h", number) for number in (-1, -2, 0, 1, 0x7FFF, -0x8000)),
@@ -19,7 +19,7 @@ LIES = [
 
 
 def mutated(data: bytes, chance: random.Random, others: Sequence[bytes]) -> bytes:
-    """A copy with a few changes; mostly something that looks right at first."""
+    """Return a copy with one to CHANGES_MAX random changes."""
     out = bytearray(data)
     for _ in range(chance.randint(1, CHANGES_MAX)):
         chance.choice(_WAYS)(out, chance, others)
@@ -27,7 +27,7 @@ def mutated(data: bytes, chance: random.Random, others: Sequence[bytes]) -> byte
 
 
 def resized(frame: bytes) -> bytes:
-    """The frame with a size that fits, so that what is behind it is looked at."""
+    """Return the frame with a correct size field, so that the parser reads the bytes after it."""
     return struct.pack(">i", len(frame) - 4) + frame[4:] if len(frame) >= 4 else frame
 
 

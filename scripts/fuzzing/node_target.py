@@ -1,7 +1,8 @@
-"""Connections of a node that is whole except for its sockets: what hostile requests do to the handlers.
+"""Sends hostile requests to the handlers of a complete node, whose sockets are replaced by fakes.
 
-A handler that raises something of its own is a defect, wherever it does so: the server would close the connection and
-log it, which is seen here. The node is built anew from time to time, because creating topics is not a leak.
+If a handler raises an unexpected exception, the server logs an error and closes the connection. The target detects the
+log message and reports a failure. The node is rebuilt every REBUILD_CASES cases, because the topics that cases create
+must not count as a memory leak.
 """
 
 import asyncio
@@ -30,17 +31,17 @@ from tests.server.fakes import LISTENER, FakeClient, shared_of
 from tests.support.node import QuietNode
 
 REBUILD_CASES = 1_000
-# How long a client waits for its answers before it goes away: turns of the loop, and a little for a thread's work.
+# A client waits at most these pauses for its responses: first iterations of the event loop, then time for threads.
 PAUSES_S = (0.0,) * 50 + (0.001,) * 5
 SETTINGS = ("socket.request.max.bytes=1000000", "auto.create.topics.enable=false", "kwire.log.sync=os")
 
 
-# What work that outlives its client may end with: there is nobody left to be told.
+# The errors with which work may end after its client has disconnected. They cannot be reported to the client.
 TYPED_ERRORS = (KafkaError, StorageError, Conflict)
 
 
 class HandlerFailed(AssertionError):
-    """The server logged an error: something was raised that nobody expected."""
+    """The server logged an error, because an unexpected exception was raised."""
 
 
 class _Errors(logging.Handler):
@@ -75,7 +76,7 @@ class NodeTarget:
         self._runner.close()
 
     def warm_up(self) -> None:
-        """Every codec of a served API, so that making them is not counted as growth."""
+        """Generate the codecs of all served APIs, so that their memory is not counted as growth."""
         for key, handler in HANDLERS.items():
             for version in handler.api.versions:
                 self.run(_framed(key, version, example(handler.api.request, version), handler.api))
@@ -98,7 +99,7 @@ class NodeTarget:
         message = example(api.request, version)
         if way < 0.35:
             return resized(mutated(_framed(api.key, version, message, api), chance, self._captured))
-        # Examples share nothing, but a decoded copy is surely free of shared defaults.
+        # The message is copied by decoding, so that it shares no default values with other messages.
         message = decode_message(api.request, version, encode_message(message, version))
         spoil(message, version, chance, self._batches, self._ids)
         return _framed(api.key, version, message, api)
@@ -153,7 +154,7 @@ class NodeTarget:
         asked = ProduceRequest(acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name="t", partition_data=data)])
         version = PRODUCE.first_flexible
         await node.ask(asked, version)
-        # Asking for a coordinator makes the topic that it lives in; without it every group is refused at the door.
+        # FindCoordinator creates __consumer_offsets. Without this topic, the server refuses all group requests.
         version = FIND_COORDINATOR.last_version
         find = example(FIND_COORDINATOR.request, version)
         find.key_type = 0

@@ -1,4 +1,4 @@
-"""A proxy on loopback that keeps every request that passes, whole and in order."""
+"""A proxy on loopback that records every request of the clients, in order."""
 
 import contextlib
 import socket
@@ -7,13 +7,13 @@ import threading
 from typing import Self
 
 HOST = "127.0.0.1"
-# Beyond this a run of clients has gone wrong.
+# The maximum number of recorded frames. Clients that work correctly send far fewer.
 FRAMES_MAX = 100_000
 CHUNK_BYTES = 64 * 1024
 
 
 class Recorder:
-    """Listens at `port` and connects each client to `target_port`; `frames` is what clients sent."""
+    """Listens on `port` and forwards each connection to `target_port`. `frames` has the requests of all clients."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server((HOST, 0))

@@ -1,4 +1,4 @@
-"""The cases that everything begins with."""
+"""The seeds: the cases from which the engines create all other cases."""
 
 from fuzzing import corpus
 from fuzzing.examples import batches, encoded_examples
@@ -14,7 +14,7 @@ def wire_seeds() -> list[bytes]:
     return [
         *(case_of_stream(frame) for frame in corpus.frames()),
         *(case_of_message(number, one) for number, one in enumerate(encoded)),
-        # The specification is slow, so it gets few of the cases; which message they are for is changed like all else.
+        # The specification is slow, so it gets only every 16th message. Mutations also change which message is used.
         *(case_of_message(number, one, SPEC) for number, one in enumerate(encoded) if number % SPEC_EVERY == 0),
         *(bytes((BATCH,)) + batch for batch in batches()),
         *(bytes((PAYLOAD, codec)) + batch[HEADER_BYTES:] for codec, batch in enumerate(batches())),

@@ -1,13 +1,13 @@
-"""The parsers of the wire and of the log, each fed with one case.
+"""Runs a case on one of the parsers of the protocol and of the log.
 
-The first byte of a case says what the rest is for, so that an engine which knows nothing of it can change that too:
+The first byte of a case selects the parser, so that an engine can also mutate this selection:
 
-    0..95     a connection: bytes of a stream, in pieces; each frame's header and body are read, for all declared APIs
-    96..175   one message (two further bytes say which class and version): read, written again, read again
-    176..215  a record batch, as Produce and compaction look at it, with its length and CRC put right
-    216..231  a compressed payload (one further byte: codec)
-    232..247  a record of the group coordinator's topic, read as at a start
-    248..255  one message through the executable specification, which must agree with the codec
+    0..95     a connection: a stream of frames, received in pieces; header and body of each frame are decoded
+    96..175   one message (the next two bytes select class and version): decoded, encoded and decoded again
+    176..215  a record batch with corrected length and CRC, decoded as by Produce and by compaction
+    216..231  a compressed payload (the next byte selects the codec)
+    232..247  a record of the group coordinator's topic, decoded as at the start of the server
+    248..255  one message, decoded with the executable specification and with the codec; the results must be equal
 """
 
 import contextlib
@@ -42,12 +42,12 @@ _specs: dict[tuple[type[Any], int], Construct] = {}
 
 
 def warm_up() -> None:
-    """Make what is made on first use, so that it is neither timed nor counted as growth."""
+    """Create all objects that are created on first use, so that they do not count as time or memory of a case."""
     _specs.update({(cls, version): spec(cls, version) for cls, version in CASES})
 
 
 def run(case: bytes) -> None:
-    """Feed one case; anything that is raised is a defect."""
+    """Run one case. Every exception that it raises is a defect."""
     if not case:
         return
     kind, data = case[0], case[1:]
@@ -70,7 +70,7 @@ def case_of_stream(frames: bytes) -> bytes:
 
 
 def case_of_message(number: int, encoded: bytes, kind: int = MESSAGE) -> bytes:
-    """`number` is the place of class and version in CASES."""
+    """Return the case of a message. `number` is the index of its class and version in CASES."""
     return bytes((kind,)) + struct.pack(">H", number) + encoded
 
 
@@ -81,7 +81,7 @@ def _stream(data: bytes) -> None:
         while position < len(data):
             room = reader.buffer()
             piece = data[position : position + min(len(room), PIECE_BYTES)]
-            if not piece:  # starved: a server would stop reading here
+            if not piece:  # No receive memory is left. A server would stop reading here.
                 return
             room[: len(piece)] = piece
             reader.received(len(piece))
@@ -110,7 +110,7 @@ def _message(data: bytes) -> None:
 
 
 def _read_twice(cls: type[Any], version: int, data: bytes | memoryview) -> None:
-    """What could be read can be written, and reading that gives the same."""
+    """Check that a decoded message can be encoded, and that decoding it again gives the same message."""
     decoded = decode_message(cls, version, data)
     encoded = encode_message(decoded, version)
     try:

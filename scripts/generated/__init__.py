@@ -1,1 +1,1 @@
-"""Pages of docs/, or parts of them, that are written from code and data: one module each, for `scripts/generate`."""
+"""`scripts/generate`: generates pages of docs/, or parts of pages, from code and data. Each page has one module."""

@@ -1,4 +1,4 @@
-"""Write every generated page, or with --check tell which are out of date."""
+"""Writes every generated page. With --check, only reports the pages that are out of date."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""docs/configuration.md, from the tables of broker and topic settings."""
+"""Generates docs/configuration.md from the tables of broker, topic, group and client metrics settings."""
 
 from collections.abc import Iterable, Iterator
 
@@ -127,6 +127,8 @@ def _allowed(setting: Setting) -> str:
 
 def _meaning(setting: Setting) -> str:
     marks = [" *No effect.*"] * (not setting.has_effect) + [" *Dynamic.*"] * setting.is_dynamic
+    if setting.former_name:
+        marks.append(f" Formerly `{setting.former_name}`; the old name is accepted for one release.")
     return setting.documentation + "".join(marks)
 
 

@@ -1,4 +1,4 @@
-"""The fault matrix in docs/on-disk.md, from tests/fault_matrix.toml; the rest of the page is written by hand."""
+"""Generates the fault matrix in docs/on-disk.md from tests/fault_matrix.toml. The rest of the page is manual."""
 
 import tomllib
 from pathlib import Path
@@ -18,7 +18,7 @@ FAULTS = {
     "appended": "garbage appended",
 }
 OUTCOMES = {"whole": "whole", "named": "named", "read_only": "read-only", "refused": "refused", "none": "n/a"}
-# Of a folder only the first fault is tried.
+# The outcome of faults that are not tested. For a folder, only the first fault (removed) is tested.
 NOT_TRIED = "n/a"
 
 

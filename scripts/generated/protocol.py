@@ -1,4 +1,4 @@
-"""docs/protocol.md, from the declarations, the list of handlers and what each of them says of itself."""
+"""Generates docs/protocol.md from the declarations of messages, the list of handlers and the handlers' docstrings."""
 
 import inspect
 import sys

@@ -1,9 +1,9 @@
-"""docs/requirements.md, from the lines of tests/requirements.txt and the tests that claim to prove them.
+"""Generates docs/requirements.md from the lines of tests/requirements.txt and the tests that claim to prove them.
 
-A test claims a line with `@pytest.mark.proves("S0-22", "S0-23")`, alone or for a class or module, or with its name:
-`test_s0_58_…`. A claim is a proof only if the default run (`scripts/test` without KWIRE_TEST_EFFORT) includes the test.
-Targets of speed and size are not proved but measured, by a command that tests/requirements.txt names. Test files are
-read, not run: no page should need a server to be written.
+A test claims a line with the mark `@pytest.mark.proves("S0-22", "S0-23")`, also of its class or module, or with its
+name: `test_s0_58_…`. A claim is a proof only if the default run (`scripts/test` without KWIRE_TEST_EFFORT) includes the
+test. Targets of speed and size are not proved but measured, by a command that tests/requirements.txt names. Test files
+are parsed, not run, so that the page can be generated without a server.
 """
 
 import ast
@@ -18,7 +18,7 @@ LINES = ROOT / "tests" / "requirements.txt"
 BENCHMARKS = ROOT / "docs" / "benchmarks.md"
 # The chapter of BENCHMARKS whose subchapters have figures.
 FIGURES = "Figures"
-# Marks of tests that the default run leaves out: for its effort, or because scripts/test does not install the program.
+# Marks of tests that the default run omits, because they take too long or need a program that is not installed.
 LEFT_OUT_BY = frozenset({"full", "needs_go", "needs_tmpfs"})
 
 _LINE = re.compile(r"((?:S\d|C)-\d+) (.+)")
@@ -42,7 +42,7 @@ This page is written by `scripts/generate` from `tests/requirements.txt` and fro
 
 
 class Status(StrEnum):
-    """What is known of a requirement."""
+    """Whether and how a requirement is verified."""
 
     PROVED = "proved"
     MEASURED = "measured"
@@ -51,7 +51,7 @@ class Status(StrEnum):
 
 
 class Requirement(NamedTuple):
-    """A line of tests/requirements.txt; its fields are described there."""
+    """A line of tests/requirements.txt. That file describes the fields."""
 
     number: str
     text: str
@@ -78,7 +78,7 @@ class Heading(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A test that is marked with `proves`, and the mark that keeps it out of the default run, if one does."""
+    """A test that claims to prove a requirement. `left_out_by` is the mark that excludes it from the default run."""
 
     path: Path
     test: str
@@ -89,7 +89,7 @@ class Claim(NamedTuple):
 
 
 def read_lines(text: str) -> list[Requirement | Heading]:
-    """The requirements in their order, with the headings between them."""
+    """Return the requirements and the headings, in the order of the file."""
     found: list[Requirement | Heading] = []
     for line in text.splitlines():
         if not line or line.startswith("#"):
@@ -106,7 +106,7 @@ def read_lines(text: str) -> list[Requirement | Heading]:
 
 
 def _fields(number: str, fields: list[str]) -> dict[str, str]:
-    """What follows the text of a requirement, by the names of Requirement's fields."""
+    """Parse the fields after the text of a requirement. Return them by their names in Requirement."""
     found: dict[str, str] = {}
     for field in fields:
         name, separator, value = field.partition(": ")
@@ -125,11 +125,11 @@ def requirements() -> dict[str, Requirement]:
 
 
 def claims(root: Path = ROOT) -> dict[str, list[Claim]]:
-    """Tests by the number that they claim to prove, in the order of their files."""
+    """Return the claims by requirement number, in the order of the test files."""
     found: dict[str, list[Claim]] = {}
     for path in sorted((root / "tests").rglob("test_*.py")):
         text = path.read_text(encoding="utf-8")
-        # Most files claim nothing, and reading them all takes seconds.
+        # Most files contain no claim, and to parse all of them would take seconds.
         if "proves(" not in text and not _NAMED.search(text):
             continue
         for test, marks in _marked(ast.parse(text, str(path))):
@@ -140,19 +140,19 @@ def claims(root: Path = ROOT) -> dict[str, list[Claim]]:
 
 
 def proofs_among(claimed: Mapping[str, list[Claim]]) -> dict[str, list[Claim]]:
-    """The claims of tests that the default run includes."""
+    """Return the claims of tests that the default run includes."""
     included = {number: [one for one in by if not one.left_out_by] for number, by in claimed.items()}
     return {number: by for number, by in included.items() if by}
 
 
 class Marks(NamedTuple):
-    """The marks of a test, a class or a module: numbers that it proves, and names of all marks."""
+    """The marks of a test, class or module: the requirement numbers of `proves`, and the names of all marks."""
 
     numbers: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
 
     def with_more(self, *others: "Marks") -> "Marks":
-        """These marks after those of `others`."""
+        """Return the marks of `others`, followed by these marks."""
         return Marks(
             tuple(number for one in (*others, self) for number in one.numbers),
             tuple(name for one in (*others, self) for name in one.names),
@@ -191,7 +191,7 @@ def _of_test(
 
 
 def _is_state_machine_test(node: ast.ClassDef) -> bool:
-    """hypothesis makes a test of a class: a TestCase, whose methods are not written down."""
+    """Return whether the class is a TestCase of hypothesis, whose test methods are not in the source."""
     return node.name.startswith("Test") and not any(
         isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and inner.name.startswith("test_")
         for inner in node.body
@@ -199,7 +199,7 @@ def _is_state_machine_test(node: ast.ClassDef) -> bool:
 
 
 def _is_test_case(target: ast.expr) -> bool:
-    """`TestRooms = RoomMachine.TestCase`, as hypothesis has it."""
+    """Return whether the target belongs to an assignment such as `TestRooms = RoomMachine.TestCase` (hypothesis)."""
     return isinstance(target, ast.Name) and target.id.startswith("Test")
 
 
@@ -210,9 +210,9 @@ def _decorated(
 
 
 def _marks(expression: ast.expr, constants: Mapping[str, ast.expr]) -> Marks:
-    """The marks that an expression stands for: `pytest.mark.full("…")`, a list of such, or a constant of the file.
+    """Return the marks of an expression: `pytest.mark.full("…")`, a list of marks, or the name of a module constant.
 
-    Marks of single parameters are not among them: the other parameters run.
+    Marks of single parameters (`pytest.param`) are ignored, because the default run includes the other parameters.
     """
     match expression:
         case ast.List(elements) | ast.Tuple(elements):
@@ -234,7 +234,7 @@ def _number(argument: ast.expr) -> str:
 
 
 def figure_anchors(page: str) -> dict[str, str]:
-    """Anchors of the subchapters of FIGURES, by their headings, as GitHub makes them."""
+    """Return GitHub's anchors of the subchapters of FIGURES, by heading."""
     found: dict[str, str] = {}
     used: dict[str, int] = {}
     chapter = ""
@@ -275,7 +275,7 @@ def _page() -> Iterator[str]:
 
 
 def _grounds(line: Requirement, proofs: list[Claim], anchors: Mapping[str, str]) -> Iterator[str]:
-    """What the status of a requirement rests on."""
+    """Yield the reasons for the status of a requirement: proofs, the command that measures it, and remarks."""
     yield from (f"`{proof}`" for proof in proofs)
     if line.measured:
         figures = f": [figures]({BENCHMARKS.name}#{anchors[line.figures]})" if line.figures else ""

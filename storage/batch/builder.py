@@ -34,7 +34,7 @@ _NULL: Final = bytes((NULL,))
 _RECORD_OVERHEAD_BYTES_MAX: Final = 5 + 1 + 1 + 5
 
 
-# Each prefix has the attributes (none), the timestamp delta (0) and the offset delta.
+# The start of a record after its length, by offset delta: attributes (none), timestamp delta (0), offset delta.
 _RECORD_PREFIXES: Final = tuple(b"\x00\x00" + number for number in SMALL_VARINTS)
 
 

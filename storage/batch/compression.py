@@ -4,7 +4,7 @@ Decompression streams and counts the output. It does not trust sizes in the payl
 may be hostile. The work grows with the input and output bytes, not with the number of members, blocks and frames.
 Output is gathered in a ``BytesIO``, which returns it without a copy: copying megabytes would hold the interpreter lock
 for milliseconds, even in a thread. Snappy has two framings: raw (librdkafka and others) and that of the Java library
-(xerial). Both can be read. The Java framing is written.
+(xerial). Decompression accepts both. Compression writes the Java framing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def compress(codec: int, data: BytesLike, level: int | None = None) -> bytes:
     if codec == LZ4:
         return _compress_lz4(data, _LZ4_FAST_LEVEL if level is None else level)
     if codec == ZSTD:
-        # A new compressor for each call: two threads must not share one, and creating one is cheap.
+        # A new compressor for each call, because threads must not share a compressor.
         return zstandard.ZstdCompressor(level=3 if level is None else level).compress(data)
     raise UnsupportedCompression(f"codec {codec} does not exist")
 
@@ -124,7 +124,7 @@ def _compress_lz4(data: BytesLike, level: int) -> bytes:
     else:
         lowest, highest = _LZ4_SLOW_LEVELS
         library_level = min(max(level, lowest), highest)
-    # Java producers write it like this. The Java reader supports independent blocks only.
+    # Java producers use these options. The Java reader supports independent blocks only.
     packed = lz4.frame.compress(
         data,
         compression_level=library_level,
@@ -166,7 +166,7 @@ def _decompress_lz4(data: BytesLike, budget_bytes: int) -> bytes:
     decoder = lz4.frame.LZ4FrameDecompressor()
     rest = bytes(data)
     while not decoder.eof:
-        # The decoder copies the rest of its input at each call, so the pieces grow.
+        # The decoder copies its remaining input at each call. Pieces that grow keep the number of calls small.
         piece = decoder.decompress(rest, max_length=max(_CHUNK_BYTES, out.tell()))
         out.write(piece)
         if out.tell() > budget_bytes:

@@ -17,7 +17,7 @@ from storage.errors import BudgetExceeded, CorruptBatch
 _VERSION: Final = 0
 _KEY: Final = struct.Struct(">hh")
 _VALUE: Final = struct.Struct(">hi")
-# Bound of the decompressed size of a damaged control batch.
+# A control batch that decompresses to more bytes counts as unreadable.
 _BUDGET_BYTES: Final = 64 * 1024
 
 

@@ -2,8 +2,8 @@
 
 Records keep their bytes, and the batch keeps all header fields except codec, length and CRC. As in Kafka, three things
 are corrected: offset deltas that are not consecutive, record attributes, and a max timestamp that is not the largest of
-the records. Malformed records are refused, because after recompression a reader could not see that the producer wrote
-them.
+the records. Malformed records are refused: the recompressed batch has a new CRC, so a reader could no longer tell
+whether the producer or the broker wrote the malformed record.
 
 The input is not changed, so a batch that is refused can be examined again.
 """
@@ -35,7 +35,7 @@ _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 
 class DecompressedBatch(NamedTuple):
-    """A decompressed batch. ``header`` describes the batch with ``body`` uncompressed, without a CRC."""
+    """A decompressed batch. ``header`` has the length and codec of the uncompressed batch. Its CRC is 0."""
 
     header: BatchHeader
     body: bytes
@@ -45,7 +45,7 @@ class DecompressedBatch(NamedTuple):
         return memoryview(self.header.pack() + self.body)
 
     def compress_with(self, codec: int, level: int | None = None) -> tuple[memoryview, BatchHeader]:
-        """Compress the batch with ``codec``. Returns it, in new writable memory, and its header."""
+        """Compress the batch with ``codec``. Returns the new batch, in writable memory, and its header."""
         payload = self.body if codec == NONE else _compress(codec, self.body, level)
         header = replace(
             self.header,
@@ -64,14 +64,15 @@ def decompress_batch(
 ) -> DecompressedBatch:
     """Decompress a batch whose CRC is valid, and check each record.
 
-    Raises :class:`BudgetExceeded` if the records exceed the budget, :class:`InvalidBatch` if they do not match the
-    header or a record of a compressed batch is larger than ``record_bytes_max``, and :class:`DecompressionFailed`.
+    Raises :class:`BudgetExceeded` if the records exceed the budget, and :class:`DecompressionFailed`. Raises
+    :class:`InvalidBatch` if the records do not match the header, or if a record of a compressed batch is larger than
+    ``record_bytes_max``.
     """
     payload = batch[HEADER_BYTES:]
     if header.compression:
         body = _decompress(header.compression, payload, budget_bytes)
     else:
-        # An uncompressed payload is stored as it is: the record limit only bounds the growth by decompression.
+        # The record limit bounds only records that decompression makes larger, so it does not apply here.
         body, record_bytes_max = bytes(payload), len(payload)
     largest_delta, is_correct = _check_records(body, header.record_count, record_bytes_max)
     if not is_correct:

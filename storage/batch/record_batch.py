@@ -58,7 +58,7 @@ _TIMESTAMP: Final = struct.Struct(">q")
 
 
 class BatchHeader(Struct, frozen=True, gc=False):
-    """The 61-byte header of a batch. It is a struct, which is fast to create: one is created per produced batch."""
+    """The 61-byte header of a batch. A msgspec struct, which is fast to create: each produced batch needs one."""
 
     base_offset: int
     batch_length: int

@@ -16,7 +16,7 @@ from storage.errors import PROBLEMS_NAMED_MAX, CorruptBatch, InvalidBatch, Inval
 
 # The message of the whole batch shows at most this many problems.
 _PROBLEMS_SHOWN_MAX: Final = 3
-# The value is doubled, as in zigzag encoding. The length does not include its own bytes.
+# The smallest valid length field of a record, in zigzag form (doubled). The length does not include its own bytes.
 _LENGTH_MIN: Final = 2 * (MIN_RECORD_BYTES - 1)
 
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
@@ -34,8 +34,8 @@ def check_records(body: bytes, header: BatchHeader, limits: RecordLimits) -> int
     """Check the uncompressed records of a batch. Returns their largest timestamp.
 
     Raises :class:`CorruptBatch` if the records do not match the header. Raises :class:`InvalidTimestamp` if the
-    timestamp of at least one record is outside the limits, and :class:`InvalidBatch` if only keys are missing. These
-    two name the records.
+    timestamp of at least one record is outside the limits, and :class:`InvalidBatch` if only keys are missing. The
+    last two errors name the invalid records.
     """
     needs_keys = limits.needs_keys
     size, position = len(body), 0

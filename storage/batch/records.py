@@ -1,4 +1,4 @@
-"""Varints, and a scan over the records of a batch by position in its uncompressed bytes.
+"""Reads and writes varints, and finds the positions of the records in the uncompressed bytes of a batch.
 
 Numbers are zigzag varints and are handled in their encoded form, with the sign in the lowest bit. A length of 7 reads
 as 14. An odd length is negative, and only :data:`NULL` may be negative.
@@ -86,7 +86,7 @@ def _encoded(value: int) -> bytes:
     return bytes(out)
 
 
-# Varints of numbers below this come from a table. Most lengths, counts and deltas are that small.
+# Varints of numbers below this bound come from a table. Most lengths, counts and deltas are that small.
 SMALL_COUNT: Final = 4096
 SMALL_VARINTS: Final = tuple(_encoded(value) for value in range(SMALL_COUNT))
 
@@ -97,7 +97,7 @@ def varint(value: int) -> bytes:
 
 
 def record_heads(body: bytes, position: int, end: int) -> Iterator[RecordHead]:
-    """Yield the head of each record from ``position`` to ``end``. Raises :class:`CorruptBatch` if none ends there."""
+    """Yield the head of each record from ``position`` on. Raises :class:`CorruptBatch` if no record ends at ``end``."""
     try:
         while position < end:
             start = position
@@ -111,7 +111,7 @@ def record_heads(body: bytes, position: int, end: int) -> Iterator[RecordHead]:
                 else:
                     length, position = read_number(body, start)
             stop = position + (length >> 1)
-            # After the record's attributes.
+            # The timestamp delta follows one byte of attributes.
             timestamp = body[position + 1]
             position += 2
             if timestamp >= 0x80:

@@ -34,12 +34,12 @@ from storage.segment.sealed_scan import StoredBatch
 
 # Bound of the decompressed size of one batch.
 DECOMPRESSED_BYTES_MAX: Final = 64 * 1024 * 1024
-# This time is far in the future, and differences to it still fit in 64 bits.
+# Upper bound of a delete horizon. Timestamp deltas relative to it still fit in 64 bits.
 _HORIZON_MS_MAX: Final = 2**62
 
 
 class CleanedBatch(NamedTuple):
-    """A batch after compaction. ``max_timestamp`` is None if it has no records."""
+    """A batch after compaction. ``max_timestamp`` is None if the batch has no records."""
 
     data: bytes
     base_offset: int
@@ -73,7 +73,10 @@ def uncompressed_records(batch: StoredBatch) -> tuple[bytes, int, int]:
 def clean_data(
     batch: StoredBatch, offsets: KeyMap, now_ms: int, delete_retention_ms: int
 ) -> tuple[CleanedBatch | None, int]:
-    """(the cleaned batch or None, the number of removed records without a key) of a data batch."""
+    """Compact a data batch. Returns (the cleaned batch, number of removed records without a key).
+
+    The cleaned batch is None if no record is kept.
+    """
     header = batch.header
     body, start, end = uncompressed_records(batch)
     has_horizon = header.attributes & DELETE_HORIZON_BIT != 0
@@ -90,7 +93,10 @@ def clean_data(
 def clean_control(
     batch: StoredBatch, marker: int | None, has_no_data: bool, now_ms: int, delete_retention_ms: int
 ) -> CleanedBatch | None:
-    """The cleaned control batch or None. ``has_no_data``: no data batch of the marker's transaction is left."""
+    """Compact a control batch. Returns None if the batch may be removed.
+
+    ``has_no_data``: no data batch of the marker's transaction is left.
+    """
     header = batch.header
     if not header.record_count:
         return None
@@ -122,8 +128,8 @@ def _rebuild(header: BatchHeader, body: bytes, kept: KeptRecords, horizon_ms: in
     if horizon_ms is None:
         records = b"".join([body[start:end] for start, end in kept.runs])
     else:
-        # Timestamp deltas are relative to the base timestamp. It becomes the delete horizon, so the deltas are
-        # rewritten.
+        # The base timestamp becomes the delete horizon. The timestamp deltas are relative to the base timestamp, so
+        # they are rewritten.
         records = shift_timestamps(body, kept.runs, base_timestamp - horizon_ms)
         base_timestamp = horizon_ms
         attributes |= DELETE_HORIZON_BIT

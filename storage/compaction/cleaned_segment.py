@@ -23,7 +23,7 @@ _SYNC_BYTES: Final = 8 * 1024 * 1024
 
 
 def remove_new_files(directory: str, base_offset: int, files: Files) -> None:
-    """Remove the files of a compaction that failed. If one cannot be removed, the next start removes it."""
+    """Remove the files of a compaction that failed. If a file cannot be removed, the next start removes it."""
     for path_of in (new_log_path, new_index_path, new_txn_index_path):
         path = path_of(directory, base_offset)
         with suppress(OSError):
@@ -85,7 +85,7 @@ class CleanedSegment:
     def finish(self, next_offset: int, aborted: tuple[AbortedEntry, ...] = ()) -> NewSegment:
         """Write the rest and the sealed index, and make their content durable. The file names are not durable yet.
 
-        ``aborted`` are the transactions whose ABORT markers are among the batches, as far as readers need them.
+        ``aborted`` are the transactions that have an ABORT marker in this segment and records that readers must skip.
         """
         self._write()
         self._files.fdatasync(self._fd)

@@ -12,12 +12,12 @@ Kafka's rules:
 - A tombstone is kept until ``delete_retention_ms`` after the first compaction in which it was the last record of its
   key. That time, the delete horizon, is stored in its batch: bit 6 of the attributes is set, and the base timestamp is
   the horizon.
-- A transaction marker is removed in the same way once no data batch of the transaction is left.
-- Records of aborted transactions are removed at once. So is their entry in the transaction index, because of which
-  readers would skip them.
-- Records without a key are removed, too: Kafka does not accept them on such a topic.
-- The last batch of a known producer is kept, if necessary without records. So is the last batch of every new segment,
-  so that each offset up to the next segment is covered by a batch.
+- A transaction marker gets a delete horizon in the same way, once no data batch of the transaction is left.
+- Records of aborted transactions are removed at once. The transaction's entry in the transaction index, which makes
+  readers skip its records, is removed with them.
+- Records without a key are removed, too: Kafka does not accept them on a compacted topic.
+- The last batch of a known producer is kept, if necessary without records. The last batch of every new segment is kept
+  in the same way, so that each offset up to the next segment is covered by a batch.
 - Offsets, sequences and epochs never change.
 
 A batch with a wrong CRC ends the compaction with :class:`DamagedLog`. If the CRC is valid but the records cannot be
@@ -73,9 +73,9 @@ class CompactionJob(Struct, frozen=True):
 
 
 class SegmentGroup(Struct, frozen=True):
-    """Adjacent segments of the log and the one that replaces them.
+    """Adjacent segments of the log and the new segment that replaces them.
 
-    The log may be changed group by group, in order. After each group the log is compacted up to ``clean_upto``.
+    The log replaces one group at a time, in order. After each group the log is compacted up to ``clean_upto``.
     """
 
     removed: tuple[SealedSegment, ...]
@@ -216,7 +216,7 @@ class _Compaction:
         self, out: CleanedSegment, sources: list[SealedSegment], removed_last: CleanedBatch | None, end: int
     ) -> SegmentGroup:
         if removed_last is not None:
-            # The last batch was removed, so the new segment ends with an empty batch. So every offset stays covered.
+            # The last batch was removed. An empty batch in its place keeps every offset of the segment covered.
             out.add(removed_last.data, removed_last.base_offset, removed_last.max_timestamp)
         self._result.written_bytes += out.size_bytes
         next_offset = sources[-1].next_offset
@@ -225,11 +225,10 @@ class _Compaction:
         return SegmentGroup(tuple(sources), out.finish(next_offset, aborted), clean_upto)
 
     def _aborted_after(self, segment: SealedSegment, end: int) -> list[AbortedEntry]:
-        """Return those aborted transactions of a segment that have their marker at or after ``end``. From ``end`` on,
-        nothing was compacted.
+        """The aborted transactions of ``segment`` whose marker is at or after ``end``, where nothing was compacted.
 
-        Of the other transactions at most the marker is left, so readers have nothing to skip. An entry whose marker is
-        gone would be harmful: readers would skip records that the same producer wrote later.
+        Of all other aborted transactions at most the marker is left, so readers have no records to skip. An index entry
+        whose marker is gone would be harmful: readers would skip records that the same producer wrote later.
         """
         job = self._job
         before = [one for one in job.segments if one.base_offset <= segment.base_offset]
@@ -246,7 +245,10 @@ class _Compaction:
                 one.close()
 
     def _clean_into(self, out: CleanedSegment, segment: SealedSegment, end: int) -> CleanedBatch | None:
-        """Write the cleaned batches of ``segment`` to ``out``. Returns the last batch, emptied, if it was removed."""
+        """Write the cleaned batches of ``segment`` to ``out``.
+
+        If the last batch was removed, returns that batch without its records.
+        """
         result = self._result
         removed_last: CleanedBatch | None = None
         size_before = out.size_bytes
@@ -290,7 +292,7 @@ class _Compaction:
         return cleaned
 
     def _is_last_of_producer(self, batch: StoredBatch) -> bool:
-        """Whether this batch is the last one of a known producer. It has the producer's last sequence or epoch."""
+        """Whether this batch holds the last sequence or epoch of a known producer."""
         header = batch.header
         state = self._producers.get(header.producer_id) if header.producer_id >= 0 else None
         if state is None:

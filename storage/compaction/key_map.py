@@ -87,7 +87,7 @@ class DenseKeyMap:
 
 
 def keys_max(bytes_max: int) -> int:
-    """The number of keys that fit in this much memory."""
+    """The number of keys that a compaction can map in ``bytes_max`` bytes of memory."""
     return max(bytes_max // 2 // SLOT_BYTES * _LOAD_PERCENT_MAX // 100, 1)
 
 

@@ -15,12 +15,12 @@ from storage.batch.records import NULL, put_varint, read_number, record_heads
 from storage.compaction.key_map import NAME_BYTES, KeyMap, digest_name
 from storage.errors import CorruptBatch
 
-# The value is doubled, as in zigzag encoding.
+# Keys from this length on are named by a digest. The value is doubled, as in zigzag encoding.
 _LONG_KEY: Final = 2 * NAME_BYTES
 
 
 class KeptRecords(NamedTuple):
-    """The records of a batch to keep. ``runs`` are (start, end) in its uncompressed bytes; adjacent runs are merged."""
+    """The records of a batch to keep. ``runs`` are (start, end) in the uncompressed bytes, merged if adjacent."""
 
     runs: list[tuple[int, int]]
     kept_count: int
@@ -35,7 +35,7 @@ def check_count(header: BatchHeader, size_bytes: int) -> None:
 
 
 def put_keys(body: bytes, position: int, end: int, header: BatchHeader, offsets: KeyMap) -> None:
-    """Put the key and offset of every keyed record at ``position`` up to ``end`` into ``offsets``."""
+    """Put the key and offset of every record with a key, from ``position`` to ``end``, into ``offsets``."""
     base_offset, delta_max = header.base_offset, 2 * header.last_offset_delta
     try:
         for _ in range(header.record_count):
@@ -86,7 +86,7 @@ def put_keys(body: bytes, position: int, end: int, header: BatchHeader, offsets:
 def select_records(
     body: bytes, position: int, end: int, header: BatchHeader, offsets: KeyMap, *, keeps_tombstones: bool
 ) -> KeptRecords:
-    """Select the records that are the newest of their key; tombstones only with ``keeps_tombstones``."""
+    """Select each record whose key has no later offset in ``offsets``; tombstones only if ``keeps_tombstones``."""
     base_offset, delta_max = header.base_offset, 2 * header.last_offset_delta
     runs: list[tuple[int, int]] = []
     run_start = -1

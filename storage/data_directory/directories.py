@@ -4,8 +4,7 @@ A partition is in the directory that has its folder. A new partition is placed i
 partitions. The first directory also holds the catalogue and must be available. Any other directory that cannot be
 opened is offline. Partitions that may be in an offline directory raise :class:`DiskFailure`, so that they are not
 mistaken for empty ones. All other partitions are served. Moves between directories are described in
-:mod:`storage.relocation.relocation`. When the directories are locked, moves that a crash interrupted are finished or
-undone.
+:mod:`storage.relocation.relocation`. :meth:`LogDirectories.lock` finishes or undoes moves that a crash interrupted.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class LogDirectories:
         self.cordoned_dirs: Collection[str] = ()
         # The target directories of unfinished moves, by folder.
         self.unfinished_moves: dict[str, str] = {}
-        # While a directory is offline: partitions that have no folder in the others and may be in the offline one.
+        # Partitions without a folder in any online directory. Their folders may be in an offline directory.
         self._missing: frozenset[str] = frozenset()
 
     # --- start
@@ -83,7 +82,7 @@ class LogDirectories:
         self._resolve_moves()
 
     def _resolve_moves(self) -> None:
-        """Finish or undo the moves that a crash interrupted. If that fails, the partition is not served."""
+        """Finish or undo the moves that a crash interrupted. If that fails, the moved partition is not served."""
         for store in self._stores:
             for path in store.unfinished_futures:
                 with suppress(DiskFailure):
@@ -158,9 +157,9 @@ class LogDirectories:
         return next((path for store in self._stores if (path := store.path_of(folder)) is not None), None)
 
     def check(self, known: Mapping[str, bytes], deleted: Sequence[DeletedTopic]) -> StartCheck:
-        """Compare the folders with the catalogue. Partitions of ``known`` without a folder may be offline.
+        """Compare the folders with the partitions of the catalogue (``known``).
 
-        This is the first half of the check. Then the caller refuses to start, or calls
+        This is the first half of the check. After it, the caller either refuses to start or calls
         :meth:`StartCheck.update_folder_list`.
         """
         if self._offline:
@@ -170,7 +169,7 @@ class LogDirectories:
         return check
 
     def set_aside(self, paths: Sequence[str], stamp: str) -> list[str]:
-        """Set folders aside: keep them, but do not serve them. Returns the folders that hold them."""
+        """Set folders aside: keep them, but do not serve them. Returns the paths of the new folders that hold them."""
         by_dir: dict[str, list[str]] = {}
         for path in paths:
             by_dir.setdefault(os.path.dirname(path), []).append(os.path.basename(path))
@@ -203,7 +202,7 @@ class LogDirectories:
         return tuple(store.removal.added_count for store in self._stores)
 
     def is_removed(self, ticket: tuple[int, ...]) -> bool:
-        """Whether a power cut can restore no folder deleted before the ticket. False if a directory is offline."""
+        """Whether no power cut can bring back folders deleted before the ticket. False if a directory is offline."""
         return not self._offline and all(
             store.removal.done_count >= count for store, count in zip(self._stores, ticket, strict=True)
         )
@@ -287,9 +286,10 @@ class LogDirectories:
         return self._store_for(folder, topic_id).data_dir
 
     def begin_move(self, folder: str, topic_id: bytes, data_dir: str) -> LogMove:
-        """Begin to move a partition, which has a folder, to ``data_dir``. Call ``prepare`` next, in a thread.
+        """Begin to move a partition, which must have a folder, to ``data_dir``. Next, call ``prepare`` in a thread.
 
-        Remains of an earlier move are removed first: with three folders, a start could not decide which one is the log.
+        Remains of an earlier move are removed first: if three directories had a folder of the partition, the next start
+        could not decide which folder is the log.
         """
         source = self._store_for(folder, topic_id)
         if not source.is_move_committed(folder):
@@ -298,7 +298,7 @@ class LogDirectories:
         return LogMove(source, self._store_at(data_dir), folder, topic_id, self._files, cleared)
 
     def assign_directory(self, folder: str, topic_id: bytes) -> str:
-        """The directory of a partition, as :meth:`directory_of`. If it has none, one is assigned now."""
+        """The directory of a partition, as :meth:`directory_of`. Assigns a directory if the partition has none."""
         data_dir = self.directory_of(folder, topic_id)
         if data_dir is None:
             store = self._least_loaded()
@@ -307,7 +307,7 @@ class LogDirectories:
         return data_dir
 
     def create_empty(self, folder: str, topic_id: bytes, data_dir: str) -> None:
-        """Create the folder of a partition that has none, in ``data_dir``. Its log is not opened."""
+        """Create the folder of a partition that has no folder, in ``data_dir``. Its log is not opened."""
         for store in self._stores:
             store.forget_reservation(folder)
         self._store_at(data_dir).create_empty(folder, topic_id)

@@ -1,9 +1,9 @@
 """Disk reserve: space kept for operations that free space. Without it nothing could be deleted on a full disk.
 
 Before files of old records are removed, a checkpoint has to record the removal durably. Before files of a topic are
-removed, the catalogue has to. On a disk without a free block neither can be written. So each data directory has a file
-of allocated blocks without content. :func:`run_with_reserve` releases these blocks, a piece at a time.
-:meth:`DiskReserve.restore` allocates them again when there is space.
+removed, the catalogue has to record the deletion. On a disk without a free block neither can be written. So each data
+directory has a file of allocated blocks without content. :func:`run_with_reserve` releases these blocks, a piece at a
+time. :meth:`DiskReserve.restore` allocates them again when there is space.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from storage.disk.files import Files
 from storage.errors import DiskFailure
 
 RESERVE_NAME: Final = "disk_reserve"
-# The reserve is released in this many pieces. Other writers may use the space of a piece, so one may not be enough.
+# The reserve is released in this many pieces. Other writers may use a released piece, so one may not be enough.
 PIECES: Final = 8
 # Bytes per write, if the file system cannot reserve space.
 FILL_BYTES: Final = 1024 * 1024
@@ -29,7 +29,7 @@ R = TypeVar("R")
 
 
 class DiskReserve:
-    """The reserve of one data directory, for any thread. Its file stays open, so a release needs no descriptor."""
+    """The reserve of one data directory, for any thread. Its file stays open, so a release needs no new descriptor."""
 
     def __init__(self, data_dir: str, files: Files, size_bytes: int) -> None:
         self.data_dir = data_dir
@@ -46,7 +46,7 @@ class DiskReserve:
         return self.kept_bytes >= self.size_bytes
 
     def open(self) -> None:
-        """Allocate the reserve if there is space. A larger existing one is truncated to the configured size."""
+        """Allocate the reserve if there is space. A larger existing file is truncated to the configured size."""
         self._is_closed = False
         if self.size_bytes:
             self._files.add_reserve(self.data_dir, self.release)
@@ -65,7 +65,7 @@ class DiskReserve:
             self._files.close(fd)
 
     def restore(self) -> bool:
-        """Allocate the missing part if that leaves at least the reserve's size free. Returns True if it is complete."""
+        """Allocate the missing part if that leaves at least the reserve's size free. Returns :attr:`is_whole`."""
         with self._lock, suppress(OSError):
             if not self._is_closed and not self.is_whole:
                 self._open_file()

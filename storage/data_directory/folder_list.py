@@ -1,15 +1,16 @@
 """The list of partitions that have a folder, so that a lost folder is not mistaken for one that never existed.
 
-It is one file in the first data directory, for the partitions of all directories. The file has a header line and then
-lines with a CRC each. Lines are only appended:
+The list is one file in the first data directory, for the partitions of all directories. The file has a header line and
+then lines with a CRC each. Lines are only appended:
 
     new BOOT_ID TOPIC_ID FOLDER    the folder was created, and may not be durable
     safe TOPIC_ID FOLDER           the folder is durable
     gone FOLDER                    the partition was deleted
 
-Only the last line about a folder is used. A ``new`` line is used only in the boot that wrote it, in which the page
-cache is intact. After a power cut, the folder may have been lost before anything in it was acknowledged. So no line has
-to be synced when it is written. Damaged lines are skipped and reported. A start lists the existing folders again.
+Only the last line about a folder is used. A ``new`` line is used only until the machine boots again, because until then
+the page cache is intact. After a power cut, the folder may have been lost before anything in it was acknowledged. So no
+line has to be synced when it is written. Damaged lines are skipped and reported. At a start, the server adds folders
+that exist and are not in the list.
 """
 
 from __future__ import annotations
@@ -33,14 +34,15 @@ FOLDERS_NAME: Final = "folders"
 
 _HEAD: Final = b"kwire folders 1"
 _CRC_CHARACTERS: Final = 9
-# If the list has more than twice as many lines as folders, plus this many, it is rewritten.
+# The list is rewritten when it has more than 2 * (number of folders) + this many lines.
 SPARE_LINES_MAX: Final = 10_000
 
 
 class FolderList:
     """The folder list, for the logs' thread. ``offline`` has the error of each partition that is not served.
 
-    Until :meth:`finish_start` the whole list is in memory. Afterwards only its differences to the folders on disk are.
+    Until :meth:`finish_start` the whole list is in memory. Afterwards, only the differences between the list and the
+    folders on disk are.
     """
 
     def __init__(self, data_dir: str, files: Files, background: Background) -> None:
@@ -86,7 +88,7 @@ class FolderList:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the list is intact, so that a folder that is not listed was never in use."""
+        """Whether the list is intact. Then a folder that is not listed was never in use."""
         return not self.is_missing and not self.damaged_line_count
 
     @property
@@ -251,7 +253,7 @@ def _encode_line(text: bytes) -> bytes:
 
 
 def _lines(data: bytes) -> Iterator[bytes | None]:
-    """The text of each line; None for a damaged line. After the last line break there is nothing, or a torn line."""
+    """The text of each line; None for a damaged line. A torn line after the last line break is ignored."""
     head, *lines = data.split(b"\n")
     if data and head != _HEAD:
         yield None
@@ -259,7 +261,7 @@ def _lines(data: bytes) -> Iterator[bytes | None]:
         text = line[_CRC_CHARACTERS:]
         if line[:_CRC_CHARACTERS] == b"%08x " % crc32c(text):
             yield text
-        elif b"\0" not in line:  # zeros are a sector that a power cut lost; no acknowledged record needs its lines
+        elif b"\0" not in line:  # zeros mean a lost sector, whose lines no acknowledged record needs
             yield None
 
 

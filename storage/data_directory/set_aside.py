@@ -13,9 +13,9 @@ SET_ASIDE_PREFIX: Final = "set-aside-"
 
 
 def set_aside(data_dir: str, names: Sequence[str], stamp: str, files: Files) -> str:
-    """Move ``names`` durably into the folder ``set-aside-<stamp>``. Returns its path. Raises ``DiskFailure``.
+    """Move ``names`` durably into the folder ``set-aside-<stamp>``. Returns that folder's path. Raises ``DiskFailure``.
 
-    ``stamp`` must not end in a digit: a folder that ends in ``-<digits>`` is a partition folder.
+    ``stamp`` must not end in a digit: a folder whose name ends in ``-<digits>`` is a partition folder.
     """
     target = os.path.join(data_dir, SET_ASIDE_PREFIX + stamp)
     with disk_errors(f"set {len(names)} files or folders of {data_dir} aside"):

@@ -25,7 +25,7 @@ _SEGMENT: Final = re.compile(r"\d{20}\.log")
 
 
 class DeletedTopic(NamedTuple):
-    """A deleted topic in the catalogue: its folders may be removed."""
+    """A topic that is deleted according to the catalogue. Its folders may be removed."""
 
     topic_id: bytes
     name: str

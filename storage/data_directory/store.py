@@ -6,7 +6,7 @@ is recognised and renamed, never served. A deletion renames the folder and then 
 next start removes files that a stop left.
 
 After a clean stop there is a clean-shutdown file, and every log is opened from its checkpoint on first use. Otherwise
-:attr:`LogStore.unclean_folders` has the folders that the last run wrote to, or all folders if those are unknown.
+:attr:`LogStore.unclean_folders` has the folders that the last run wrote to, or all folders if the unclean list is lost.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from storage.log.deletion import LogDeletion
 from storage.log.log import Log
 from storage.log.settings import Background, LogSettings
 from storage.log.syncing import SYNC_FAILED_NAME, mark_sync_failed
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from storage.relocation.relocation import FUTURE_SUFFIX, MovedLog, check_is_current
 
 LOCK_NAME: Final = ".lock"
@@ -70,7 +70,8 @@ class LogStore:
     ) -> None:
         """``reserve_bytes`` is the size of the disk reserve, see ``disk_reserve``.
 
-        ``folder_list`` is given if several directories share it. The caller then starts and closes it.
+        ``folder_list`` is the durable list of the partitions that have a folder. If several directories share one list,
+        the caller passes it, starts it and closes it.
         """
         self.data_dir = os.path.abspath(data_dir)
         self.disk_reserve = DiskReserve(self.data_dir, files, reserve_bytes)
@@ -149,13 +150,13 @@ class LogStore:
             written = self._read_unclean_list()
             self._unclean = set(self._folders) if written is None else self._folders & written
         if SYNC_FAILED_NAME in names:
-            # A sync of the file system failed. It is unknown which logs lost pages, so all that were written to are
-            # checked.
+            # A sync of the file system failed. It is unknown which logs lost pages, so all logs that the last run wrote
+            # to are checked.
             for folder in self._unclean:
                 mark_sync_failed(self._files, os.path.join(self.data_dir, folder))
             self._files.unlink(os.path.join(self.data_dir, SYNC_FAILED_NAME))
         self.unfinished_futures = [os.path.join(self.data_dir, name) for name in names if name.endswith(FUTURE_SUFFIX)]
-        # Remove the clean-shutdown file last: until then, the next start finds a clean stop.
+        # Remove the clean-shutdown file last. If the server is killed before, the next start still finds a clean stop.
         try:
             self._unclean_list.start(self._unclean)
         except OSError:
@@ -172,7 +173,7 @@ class LogStore:
             return None
 
     def release_reserve(self) -> bool:
-        """Release a piece of the disk reserve, to free space. Returns False if none is left. In any thread."""
+        """Release a piece of the disk reserve. Returns False if none is left. May be called in any thread."""
         return self.disk_reserve.release()
 
     @property
@@ -232,7 +233,7 @@ class LogStore:
         return log
 
     def truncate_damage(self, topic: str, partition: int, topic_id: bytes, settings: LogSettings) -> Log:
-        """Reopen a log and truncate its damaged end. The caller has the removed records elsewhere."""
+        """Reopen a log and truncate its damaged end. Only for callers that have the removed records elsewhere."""
         folder = partition_folder(topic, partition)
         log = self._logs.pop(folder, None)
         if log is not None:
@@ -256,7 +257,7 @@ class LogStore:
             with disk_errors(f"open {path}"):
                 found = self._files.read_file(os.path.join(path, METADATA_NAME))
                 if decode_metadata(found) is None and self._list.is_fresh(folder, topic_id):
-                    # The first sync of the file failed, so the disk may not have it. The folder list has the topic id.
+                    # The file's first sync failed, so the file may not be on the disk. The folder list has the id.
                     found = encode_metadata(topic_id)
                     self._files.replace_file(os.path.join(path, METADATA_NAME), found, sync=True)
                 if found == encode_metadata(topic_id):
@@ -324,7 +325,10 @@ class LogStore:
             self._files.replace_file(name, content, sync=True)
 
     def _first_append_hook(self, folder: str) -> Callable[[], Callable[[], None]]:
-        """The ``on_first_append`` function of a log: adds the folder to the unclean list."""
+        """The ``on_first_append`` function of a log.
+
+        It adds the folder to the unclean list and returns a function that makes the entry and the folder durable.
+        """
 
         def sync() -> None:
             self._unclean_list.sync()
@@ -365,7 +369,7 @@ class LogStore:
         self._without_folder.discard(folder)
 
     def forget_log(self, topic: str, partition: int) -> None:
-        """Remove a parked log from memory. It is closed cleanly, and the next use opens it again."""
+        """Remove a parked log, which is already closed cleanly, from memory. The next use opens it again."""
         folder = partition_folder(topic, partition)
         if self._logs.pop(folder, None) is not None:
             self._has_parked = True
@@ -382,7 +386,7 @@ class LogStore:
         deletion.finish()
 
     def rename_for_removal(self, name: str) -> str | None:
-        """Rename a folder for removal. Returns the new path, or None if the folder does not exist. In any thread."""
+        """Rename a folder for removal, in any thread. Returns its new path, or None if the folder does not exist."""
         path = os.path.join(self.data_dir, name)
         if name.endswith(FUTURE_SUFFIX):
             if not self._files.exists(path):
@@ -444,8 +448,8 @@ class LogStore:
     def folder_sync(self, folder: str) -> Callable[[], None]:
         """A function that makes the folder of a partition and its ``partition.metadata`` durable.
 
-        The function is for any thread. It raises ``OSError`` or :class:`StorageFailed`. Then the log takes no more
-        appends.
+        The function may be called in any thread. It raises ``OSError`` or :class:`StorageFailed`. After
+        :class:`StorageFailed` the log takes no more appends.
         """
         log = self._logs.get(folder)
 
@@ -456,7 +460,7 @@ class LogStore:
             try:
                 log.gate.sync(f"sync {log.directory}", self._sync_folder, folder)
             except StorageFailed as error:
-                log._refuse_appends(error)  # no other sync may report this error
+                log._refuse_appends(error)  # the kernel may not report this error to any other sync
                 raise
 
         return sync
@@ -497,7 +501,7 @@ class LogStore:
         self._futures[folder] = path
 
     def forget_moved(self, folder: str) -> None:
-        """Remove a partition that has moved to another directory from the lists. Its folder still exists."""
+        """Remove from the lists a partition that has moved to another directory. Its folder still exists."""
         self._logs.pop(folder, None)
         self._forget_folder(folder)
         self._moved_away.add(folder)
@@ -514,7 +518,7 @@ class LogStore:
         return True
 
     def is_move_committed(self, folder: str) -> bool:
-        """Whether the last move of this partition is committed. If so, no earlier folder is needed."""
+        """Whether the last move of this partition is committed. If so, its earlier folders are not needed."""
         log = self._logs.get(folder)
         return not isinstance(log, MovedLog) or log.is_move_committed
 
@@ -564,7 +568,7 @@ class LogStore:
             except DiskFailure as error:
                 failures.append(error)
             if log.damage is not None:
-                unclean.add(folder)  # the next start recovers it before a client needs it
+                unclean.add(folder)  # the next start recovers this log before a client needs it
             elif not was_sound:
                 is_clean = False
         self._logs.clear()

@@ -35,7 +35,7 @@ class UncleanList:
         self._data_dir = data_dir
         self._files = files
         self._file = LineFile(self._path, files)
-        # Held while waiting for the disk, so the logs' thread never takes it while the server runs.
+        # Held while waiting for the disk, so the logs' thread never acquires this lock while the server runs.
         self._sync_lock = threading.Lock()
         self._synced_bytes = 0
         self._is_name_new = False
@@ -53,7 +53,7 @@ class UncleanList:
         return None if data is None else decode_written(data)
 
     def start(self, names: Iterable[str]) -> None:
-        """Begin the list of this run with the folders that still have to be recovered. It is durable on return."""
+        """Begin the list of this run, with the folders that are not recovered yet. The list is durable on return."""
         self._file.close()
         self._names = set(names)
         self._files.replace_file(self._path, _encode(self._names), sync=True)
@@ -123,9 +123,10 @@ class UncleanList:
             self._file.close()
 
     def _rewrite_if_long(self) -> None:
-        """Rewrite the list without deleted folders, if it has many. The caller holds ``_sync_lock``.
+        """Rewrite the list without deleted folders, if it is too long. The caller holds ``_sync_lock``.
 
-        Until the new list is synced, a power cut leaves the old list or an invalid one.
+        Until the new list is synced, a power cut leaves the old list or an invalid one. If the list is invalid,
+        all logs are recovered.
         """
         file = self._file
         with file.lock:

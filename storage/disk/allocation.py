@@ -1,7 +1,7 @@
 """fallocate(2) without libc's emulation.
 
 If a file system cannot reserve space, ``posix_fallocate`` writes zeros into each block instead. That would overwrite
-bytes that another thread writes there meanwhile. Here such a file system raises EOPNOTSUPP.
+bytes that another thread writes there meanwhile. On such a file system, :func:`fallocate` raises EOPNOTSUPP.
 """
 
 from __future__ import annotations

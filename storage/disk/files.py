@@ -36,7 +36,7 @@ class Files:
 
     # Directories that are held open for `syncfs`.
     _watched: Mapping[str, int] = MappingProxyType({})
-    # By data directory: a function that frees a piece of its disk reserve and returns whether there was one.
+    # By data directory: a function that frees a piece of its disk reserve. It returns False if none is left.
     _reserves: Mapping[str, Callable[[], bool]] = MappingProxyType({})
 
     # --- opening
@@ -70,8 +70,8 @@ class Files:
 
     # --- bytes
 
-    # May write only a part. Returns the number of bytes written. It is static because it runs once per append, and a
-    # Python frame would cost time.
+    # May write only a part. Returns the number of bytes written. It is static because it runs once per append, and the
+    # call of a Python method would cost time.
     pwrite = staticmethod(os.pwrite)
 
     def write_all(self, fd: int, data: BytesLike, position: int) -> None:
@@ -125,7 +125,7 @@ class Files:
         return memoryview(mmap.mmap(fd, size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ, offset=position))
 
     def forbid_readahead(self, view: memoryview) -> None:
-        """Disable readahead: a page fault in this map reads one page. Threads read ahead instead (``warm_up``)."""
+        """Disable readahead: a page fault in this map reads one page. ``LogRead.warm_up`` reads ahead in threads."""
         mapped = view.obj
         assert isinstance(mapped, mmap.mmap)
         mapped.madvise(mmap.MADV_RANDOM)
@@ -133,7 +133,7 @@ class Files:
     # The functions are imported on first use, so that a start does not load ctypes.
 
     def is_cached(self, fd: int, start: int, end: int) -> bool | None:
-        """Whether all of these bytes of the file are in memory; None if the kernel reports it only for maps."""
+        """Whether all these bytes of a file are in memory; None if the kernel reports this only for maps."""
         from storage.segment.residency import is_cached
 
         self.is_cached = is_cached  # type: ignore[method-assign]  # runs once per read: later calls skip this frame
@@ -166,16 +166,17 @@ class Files:
         return os.stat(path).st_dev
 
     def fallocate(self, fd: int, position: int, size: int) -> None:
-        """Reserve zeroed space, so that a later write cannot fail on a full disk. Writes to it are allowed meanwhile.
+        """Reserve zeroed space, so that a later write cannot fail on a full disk.
 
-        Raises ``OSError`` with EOPNOTSUPP if the file system cannot reserve space.
+        Other threads may write to the same range during the call. Raises ``OSError`` with EOPNOTSUPP if the file system
+        cannot reserve space.
         """
         from storage.disk.allocation import fallocate  # loads ctypes, in the first thread that needs it
 
         fallocate(fd, position, size)
 
     def truncate(self, fd: int, size: int) -> None:
-        """Truncate the file, never below a byte of a mapped slice: reading that byte would cause a fatal signal."""
+        """Truncate the file. Bytes of mapped slices must not be removed: reading them would cause a fatal signal."""
         os.ftruncate(fd, size)
 
     def space(self, path: str) -> tuple[int, int]:
@@ -213,7 +214,7 @@ class Files:
             return None
 
     def open_dir(self, path: str) -> int:
-        """Open a directory for :meth:`fsync_dir`, before a change that must be followed by a sync."""
+        """Open a directory for :meth:`fsync_dir`, before a change: the sync after it must not lack a descriptor."""
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def fsync_dir(self, path: str, fd: int | None = None) -> None:
@@ -286,7 +287,7 @@ class Files:
         """Replace the content of ``path`` atomically: a reader finds the old or the new content, never a mix.
 
         With ``sync_content`` this is also true after a power cut. With ``sync`` the new content is durable on return.
-        All descriptors are opened first: if none is available, nothing has changed.
+        All descriptors are opened first: if none is available, ``path`` is unchanged.
         """
         temporary, folder = path + ".new", os.path.dirname(path)
         folder_fd = self.open_dir(folder) if sync else None

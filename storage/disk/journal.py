@@ -6,9 +6,9 @@ The file is a sequence of frames. A frame is a group of records that is read com
     frame   u32 size of the body | u32 CRC32C of the body | u32 CRC32C of the eight bytes before | body
     body    (u32 size | bytes) for each record
 
-The head of a frame has its own CRC, so that a damaged size is not mistaken for an unfinished frame. If a frame is
-truncated by the end of the file, or has a sector that never reached the disk, it was never acknowledged. Such a frame
-can only be the last one, and it is truncated. Any other invalid frame is damage, which is reported and never skipped.
+The head of a frame has its own CRC, so that a damaged size is not mistaken for an unfinished frame. A frame that the
+end of the file cuts off, or that has a sector that never reached the disk, was never acknowledged. It can only be the
+last frame, and opening the journal removes it. Any other invalid frame is damage, which is reported and never skipped.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Journal:
 
     @classmethod
     def open(cls, path: str, files: Files) -> Journal:
-        """Open or create the journal. An unfinished last frame is truncated."""
+        """Open or create the journal. An unfinished last frame is removed."""
         path = os.path.abspath(path)
         with disk_errors(f"open {path}"):
             fd = files.open_write(path)
@@ -134,7 +134,7 @@ class Journal:
         temporary, folder = self._path + ".new", os.path.dirname(self._path)
         with ExitStack() as opened:
             try:
-                # Open the folder before the rename: without a descriptor for its sync, nothing may change.
+                # Open the folder before the rename: if no descriptor is left for its sync, nothing must have changed.
                 folder_fd = self._files.open_dir(folder)
                 opened.callback(self._files.close, folder_fd)
                 fd = self._files.create(temporary)
@@ -171,7 +171,7 @@ class Journal:
         self._failure = self._failure or failure
 
     def _poison(self, error: OSError) -> StorageFailed:
-        # After a failed sync the state of the disk is unknown until a restart reads it.
+        # After a failed sync the state of the disk is unknown until the next start reads it.
         self._failure = StorageFailed(f"sync {self._path}: {error}", error.errno)
         return self._failure
 
@@ -239,7 +239,7 @@ def _body_at(path: str, data: bytes, position: int) -> bytes | None:
         return None
     size, crc, head_crc = _HEAD.unpack(rest)
     if not any(rest) or crc32c(rest[: _HEAD_FACTS.size]) != head_crc:
-        # A power cut may lose any sectors of the frame that was being written. Any other frame was valid before.
+        # A power cut may lose any sectors of the frame that was being written. All other frames were durable.
         if any(data[position + _HEAD.size :]) and not _is_unfinished(data, position):
             raise JournalDamaged(f"{path}: the head of the frame at byte {position} is damaged")
         return None
@@ -274,8 +274,8 @@ def _has_empty_sector(data: bytes, start: int, end: int) -> bool:
     edge = start
     while edge < end:
         next_edge = min((edge // _SECTOR_BYTES + 1) * _SECTOR_BYTES, end)
-        # A few zeros at the start may be the high bytes of a size. If that sector was lost, other sectors are lost,
-        # too.
+        # Fewer than four zeros at the start may be the high bytes of a size, so they prove nothing. If their sector was
+        # lost, another sector of the frame was lost, too.
         is_conclusive = edge % _SECTOR_BYTES == 0 or next_edge - edge >= _SIZE.size
         if is_conclusive and not any(data[edge:next_edge]):
             return True

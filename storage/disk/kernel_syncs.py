@@ -76,7 +76,7 @@ class KernelSyncs:
         begun = self._call(
             ctypes.c_long(self._calls.io_submit), self._context, ctypes.c_long(1), ctypes.byref(self._address)
         )
-        if begun != 1:  # the file system does not support it, or too many syncs are in progress on this system
+        if begun != 1:  # the file system has no asynchronous syncs, or too many are in progress on this system
             return None
         self._next_number += 1
         self.in_progress_count += 1

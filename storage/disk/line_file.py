@@ -1,8 +1,8 @@
 """An append-only file of lines that can be rewritten while lines are added.
 
 The logs' thread adds lines. For a rewrite, another thread writes the new file and renames it. Meanwhile each line is
-written to both files. So after a kill the file that has the name holds all lines, and the logs' thread does not wait
-for the rename.
+written to both files. So after a kill, the file that has the final name, old or new, holds all lines. The logs'
+thread does not wait for the rename.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ TEMPORARY_SUFFIX: Final = ".new"
 
 
 class LineFile:
-    """An append-only file of lines. ``lock`` guards the descriptors and the counts and is never held for long."""
+    """An append-only file of lines. ``lock`` guards descriptors and counts. Syncs and renames run without the lock."""
 
     __slots__ = ("_files", "_next_fd", "_next_size_bytes", "fd", "line_count", "lock", "path", "size_bytes")
 

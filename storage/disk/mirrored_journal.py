@@ -2,8 +2,8 @@
 
 A commit is written to both files and acknowledged when both are synced, so each file has every acknowledged commit. At
 the start the copies are compared. A copy that is missing, empty, damaged or shorter than the other is rewritten from
-the intact one, and :attr:`MirroredJournal.repairs` names it. A damaged file is kept next to the new one. A kill between
-the two writes leaves a commit that was not acknowledged in one file. Such a commit is treated as committed.
+the intact one, and :attr:`MirroredJournal.repairs` names it. A damaged file is kept under another name. A kill between
+the two writes leaves, in one file, a commit that was not acknowledged. Such a commit is treated as committed.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ NumberOf = Callable[[bytes], int]
 class MirroredJournal:
     """A journal in two files, with the methods of :class:`~storage.disk.journal.Journal`. Used by one thread.
 
-    ``background`` syncs the second copy while the caller's thread syncs the first one. Without it, one is synced after
-    the other.
+    ``background`` syncs the second copy while the caller's thread syncs the first one. Without ``background``,
+    the caller's thread syncs both, one after the other.
     """
 
     def __init__(self, first: Journal, second: Journal, background: Background | None = None) -> None:
@@ -45,7 +45,10 @@ class MirroredJournal:
     def open(
         cls, path: str, mirror_path: str, files: Files, number_of: NumberOf, background: Background | None = None
     ) -> MirroredJournal:
-        """Open or create both files. Raises :class:`JournalDamaged` if neither can be read."""
+        """Open or create both files.
+
+        Raises :class:`JournalDamaged` if one file is damaged and the other is damaged or empty.
+        """
         found: list[Journal] = []
         damage: dict[str, JournalDamaged] = {}
         was_there = {one: files.exists(one) for one in (path, mirror_path)}
@@ -159,7 +162,7 @@ class MirroredJournal:
             raise
 
     def rewrite(self, records: Iterable[bytes]) -> None:
-        """Replace the whole content of both copies by these records. A crash between the two leaves both valid."""
+        """Replace the whole content of both copies by these records. A crash in between leaves both copies valid."""
         records = list(records)
         try:
             self._first.rewrite(records)

@@ -94,7 +94,7 @@ class DurableLog(ReadableLog):
         self.on_folder_durable: Callable[[], None] | None = None
         # The next sync calls these functions first. They make other files durable on which the records depend.
         self._prerequisites: tuple[Callable[[], None], ...] = ()
-        # Incremented by a truncation. After it, offsets may be assigned to new records, which earlier syncs do not
+        # Incremented by a truncation. After it, offsets may be assigned again, to records that earlier syncs do not
         # cover.
         self._generation = 0
         # While a checkpoint with a new log start is pending: the largest log start offset that it can store. Otherwise
@@ -104,9 +104,9 @@ class DurableLog(ReadableLog):
         self._has_failed_seal = False
         # Log start offsets that are being made durable and that readers do not see yet.
         self._pending_starts: tuple[int, ...] = ()
-        # While a replacement is in progress, offset gaps may appear below this.
+        # While a replacement of segments is in progress, offset gaps may appear below this offset. Otherwise 0.
         self._gaps_upto = 0
-        # The segments that the replacement removes from the list of segments, and those that it adds.
+        # For checkpoints during a replacement: the base offsets of the removed segments, and the new segments.
         self._relisted: tuple[frozenset[int], tuple[ListedSegment, ...]] = (frozenset(), ())
         # The error that appends raise, if they are refused.
         self._refusal: Exception | None = None
@@ -124,7 +124,7 @@ class DurableLog(ReadableLog):
     # --- syncing
 
     def begin_sync(self) -> LogSync | None:
-        """Create the sync that makes all records durable. None if they are durable, or the log is poisoned or closed.
+        """Create the sync that makes all records durable. None if all are durable, or the log is poisoned or closed.
 
         Raises :class:`DiskFailure` if no descriptor is available: nothing is lost, and the call may be repeated.
         """
@@ -156,7 +156,7 @@ class DurableLog(ReadableLog):
         )
 
     def end_sync(self, sync: LogSync) -> None:
-        """Record a successful sync. It is ignored if the log was truncated or another sync of it failed meanwhile."""
+        """Record a successful sync. Has no effect if the log was truncated or another sync failed meanwhile."""
         if sync.generation != self._generation or self.gate.failure is not None:
             return
         for segment, size_bytes, _ in sync.dirty:
@@ -184,12 +184,12 @@ class DurableLog(ReadableLog):
         self._refuse_appends(error)
 
     def _mark_sync_failure(self) -> None:
-        """Mark the folder, so that the next start does not trust the page cache. In the thread of the failed sync."""
+        """Mark the folder, so that the next start does not trust the page cache. Runs in the failed sync's thread."""
         if not self.is_closed:
             mark_sync_failed(self._files, self._directory)
 
     def _unmark_sync_failure(self) -> None:
-        # If the file stays, or comes back after a power cut, the next start scans the log once more.
+        # If the marker file stays, or reappears after a power cut, the next start scans the log once more.
         with suppress(OSError), self._checkpoint_file.held() as is_ours:
             if is_ours and self.gate.failure is None:
                 self._files.unlink(os.path.join(self._directory, SYNC_FAILED_NAME))
@@ -222,7 +222,7 @@ class DurableLog(ReadableLog):
     def finish_recovery(self, unsealed: list[LogSegment], known: Checkpoint | None, *, is_synced: bool = False) -> None:
         """After a recovery scan: seal segments without a seal and write a checkpoint, so that the next scan is short.
 
-        Nothing is written if there is no such segment and ``known``, the checkpoint on disk, has the same content apart
+        Nothing is written if ``unsealed`` is empty and ``known``, the checkpoint on disk, has the same content apart
         from the producer states. If ``is_synced`` is False, a killed process wrote the scanned bytes, so they may not
         be synced.
         """
@@ -287,7 +287,7 @@ class DurableLog(ReadableLog):
         self._seal_and_checkpoint(pending, checkpoint)
 
     def _run_in_background(self, job: Callable[[], None]) -> bool:
-        """Run ``job`` in the background. Returns False if no thread is available: later work then does the job."""
+        """Run ``job`` in the background. Returns False if no thread is available. Then the job is not run."""
         try:
             self._background(job)
         except RuntimeError:
@@ -329,7 +329,7 @@ class DurableLog(ReadableLog):
 
     @property
     def _is_describable(self) -> bool:
-        """Whether a checkpoint can describe the log. None can if the log never had a record, or its end is damaged."""
+        """Whether a checkpoint can describe the log: the log has had records, and its end is not damaged."""
         return self.damage is None and (self._active is not None or self.log_end_offset > 0)
 
     @property

@@ -52,7 +52,7 @@ CHECKPOINT_INTERVAL_BYTES: Final = 16 * 1024 * 1024
 _RELATIVE_OFFSET_MAX: Final = 0x7FFFFFFF
 _NEVER: Final = 2**63
 
-# Called before the first append of a run, to record it. The first sync calls the result, to make the record durable.
+# Called before the first append, to add the log to the unclean list. The first sync calls the result to sync the entry.
 OnFirstAppend = Callable[[], Callable[[], None]]
 
 _pack_placement = PLACEMENT.pack_into
@@ -101,7 +101,7 @@ class Log(DurableLog):
         super().__init__(directory, files, background, boot_id, state)
         self._prepare_directory = prepare_directory
         self._on_first_append = on_first_append
-        # The replacement in progress. Until it ends, the list of segments does not change.
+        # The replacement in progress. Until it ends, appends may add segments, but no segment is removed.
         self._replacement: SegmentReplacement | None = None
         # Log start offset, log end offset and clean_upto of the last clean checkpoint that was written.
         self._clean_extent: tuple[int, int, int] | None = None
@@ -110,7 +110,7 @@ class Log(DurableLog):
             self._checkpoint_due_bytes += self._active.size_bytes
         self.settings = settings
         if len(self.quarantined) < len(state.quarantined):
-            self._run_in_background(self._store_quarantine)  # a crash interrupted a truncation before it did this
+            self._run_in_background(self._store_quarantine)  # a crash interrupted a truncation before this step
 
     # --- settings
 
@@ -127,7 +127,7 @@ class Log(DurableLog):
         self._set_roll_limits()
 
     def _set_roll_limits(self) -> None:
-        """Set the roll limits. As in Kafka, a segment's age starts at its first batch's timestamp or its creation."""
+        """Set the roll limits. As in Kafka, a segment's age starts at its first timestamp, or else at its creation."""
         settings = self._settings
         # -1 sends the first append of a run through _append_slow_path.
         self._segment_bytes = settings.segment_bytes if self._on_first_append is None else -1
@@ -252,9 +252,9 @@ class Log(DurableLog):
     def _append_to_next_segment(
         self, batch: memoryview, size: int, offset: int, last_offset: int, timestamp: int, now_ms: int
     ) -> LogSegment:
-        """Roll: start the next segment with this batch, then seal the one before.
+        """Roll: start the next segment with this batch, then seal the segment before.
 
-        Every step that can fail comes before the new segment is added to the log. After that step the batch is stored.
+        Every step that can fail is done before the new segment is added to the log. From then on the batch is stored.
         """
         before = self._active if self._active is not None and not self._active.is_sealed else None
         if before is not None:
@@ -371,7 +371,7 @@ class Log(DurableLog):
     def begin_replacement(
         self, removed: Sequence[LogSegment], added: Sequence[NewSegment], clean_upto: int
     ) -> SegmentReplacement:
-        """Like :meth:`replace_segments`, in steps: call ``run`` in a thread, then ``finish`` or ``fail`` here.
+        """Begin a replacement. Call ``run`` of the result in a thread, then ``finish`` or ``fail`` on the log's thread.
 
         ``removed`` are adjacent segments that are sealed and synced. If they include the last segment of the log, the
         new segments must end at the log end offset, because that offset is stored nowhere else.
@@ -471,7 +471,7 @@ class Log(DurableLog):
 
     def _replace_end(self, segments: list[LogSegment], gone: list[LogSegment], end_offset: int) -> None:
         last = segments[-1] if segments else None
-        # The checkpoint is written before the truncation, which may fail. It must describe the old log, too.
+        # The truncation may fail after the checkpoint is written, so the checkpoint must fit the old log, too.
         with disk_errors(f"truncate {self._directory}"):
             known = (last, end_offset, last.size_bytes) if last else end_of_emptied(self._segments, end_offset)
         # Dropped files that are not deleted yet may have the names of future segments. If the log is emptied, all
@@ -504,7 +504,7 @@ class Log(DurableLog):
             self._relist()
             if error is not None:
                 self._checkpoint_file.log_start_offset = start_before
-                if not isinstance(error, StorageFailed):  # else the files may be gone: a seal would create empty ones
+                if not isinstance(error, StorageFailed):  # else the files may be gone, and a seal would create new ones
                     for segment in gone:
                         segment.stop_work(is_stopped=False)
                 self._handle_failed_replacement(error)
@@ -532,7 +532,7 @@ class Log(DurableLog):
         self._replacement = SegmentReplacement(self._files, manifest, new_sizes, self._checkpoint_file, checkpoint, end)
         self._run_replacement(self._replacement)
         if is_less_clean:
-            # Until now gaps were normal up to the old clean_upto. From now on, records are missing in a gap there.
+            # Compaction left gaps up to the old clean_upto. From now on, a gap after end_offset means missing records.
             number, file = self._checkpoint_file.take_number(), self._checkpoint_file
             try:
                 file.make_durable(number, self._describe_end(is_clean=False))

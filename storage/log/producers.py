@@ -39,7 +39,7 @@ _UNDECIDED: Final = struct.Struct(">qq")
 _PRODUCER: Final = struct.Struct(">qhiqqB")
 _PRODUCER_WITHOUT_TIMESTAMP: Final = struct.Struct(">qhiqB")
 _BATCH: Final = struct.Struct(">iiqqq")
-# One call packs a whole producer: a checkpoint packs all producers on the log's thread.
+# One call packs a whole producer, for speed: a checkpoint packs all producers on the log's thread.
 _PRODUCER_WITH_BATCHES: Final = [
     struct.Struct(_PRODUCER.format + "iiqqq" * count).pack for count in range(WINDOW_BATCHES + 1)
 ]
@@ -280,7 +280,7 @@ class ProducerStates:
         for producer_id, state in list(self._states.items()):
             if state.marker_offset >= end_offset:
                 # The marker may have raised the epoch and ended a transaction. Only a scan can find the state before
-                # it.
+                # the marker.
                 del self._states[producer_id]
                 continue
             kept = [batch for batch in state.batches if batch.last_offset < end_offset]

@@ -1,7 +1,8 @@
 """Reading a log: finds the segment of an offset, searches by timestamp, and lists aborted transactions.
 
 Offsets rise from segment to segment, but there may be gaps: compaction removes records, and damaged ranges are
-quarantined. A read skips gaps of compaction, ends before a quarantined range, and is refused inside it.
+quarantined. A read skips gaps of compaction and ends before a quarantined range. A read that starts inside such a range
+is refused.
 
 Thread rule: all methods are called on the log's thread, except :meth:`ReadableLog.warm_start` and
 :meth:`ReadableLog.warm_aborted`.
@@ -40,7 +41,7 @@ class Damage(Struct, frozen=True):
 
 
 class LogState(Struct):
-    """The initial state of a log object: empty, or the result of :mod:`storage.recovery.recovery`."""
+    """The initial state of a log object: empty, or the result of :mod:`storage.recovery.crash_recovery`."""
 
     segments: list[LogSegment]
     log_start_offset: int
@@ -114,7 +115,7 @@ class ReadableLog:
     def read(self, offset: int, max_bytes: int, upto: int, *, at_least_one: bool = True) -> LogRead:
         """Return whole batches of one segment below offset ``upto``, starting with the batch that holds ``offset``.
 
-        The view is empty if there is nothing below ``upto`` yet, or if no batch fits and ``at_least_one`` is not set.
+        The view is empty if ``offset`` is not below ``upto`` yet, or if no batch fits and ``at_least_one`` is not set.
         Raises :class:`QuarantinedRange` for an offset whose bytes are damaged. If the end of the log is damaged, raises
         :class:`DamagedLog` for offsets from there on: the real log end offset is unknown.
         """

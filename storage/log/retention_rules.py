@@ -1,6 +1,6 @@
 """The rules of retention: computes the new log start offset. This module does no I/O and reads no clock.
 
-By age and size, as in Kafka, whole segments are removed, oldest first, up to the first one that is kept. A segment is
+The limits of age and size remove whole segments, as in Kafka: oldest first, up to the first one to keep. A segment is
 as old as its newest record. A segment is removed by size only if the rest of the log is not smaller than
 ``retention.bytes``. The limit of the number of records is exact: the newest records are kept, as in a ring buffer.
 
@@ -56,7 +56,7 @@ class LogExtent(NamedTuple):
 def retained_start(segments: Sequence[RetainedSegment], extent: LogExtent, limits: RetentionLimits, now_ms: int) -> int:
     """The new log start offset; never below the current one, never above the high watermark.
 
-    It is the log end offset if no segment is kept, not even the last one.
+    If not even the last segment is kept, it is the log end offset.
     """
     start = message_limit_start(extent.log_start_offset, extent.high_watermark, limits.retention_messages)
     if not limits.is_deleted:

@@ -31,7 +31,7 @@ class _Folder(NamedTuple):
 
 
 class SegmentAge:
-    """A segment whose max timestamp is read from its file on first use, if it is not given.
+    """A segment. Its max timestamp is read from its file on first use, unless the caller passes it.
 
     ``written_ms`` is an upper bound of the time at which its last record was written, by the broker's clock. It is used
     if the records have no timestamps.

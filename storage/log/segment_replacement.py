@@ -35,8 +35,8 @@ from storage.segment.txn_index import AbortedEntry, decode_fitting, encode_file
 REPLACEMENT_NAME: Final = "replacement"
 NEW_SUFFIX: Final = ".new"
 
-# Called with None, it adds the new segments to the log and returns the old ones. Called with the error of a failed
-# replacement, it keeps the old segments in the log.
+# A function that ends a replacement. Called with None, it adds the new segments to the log and returns the old ones.
+# Called with the error of a failed replacement, it keeps the old segments in the log.
 ReplacementEnd = Callable[[DiskFailure | None], list[LogSegment]]
 
 
@@ -148,7 +148,7 @@ def _carry_out(manifest: Manifest, directory: str, files: Files, folder_fd: int 
 
 
 class SegmentReplacement:
-    """One replacement in an open log. It is created and ended on the log's thread. :meth:`run` is for any other.
+    """One replacement in an open log, created and ended on the log's thread. :meth:`run` may be called in any thread.
 
     ``checkpoint`` describes the log both before and after the replacement. It is made durable first, so that no
     checkpoint on disk refers to positions in removed files.

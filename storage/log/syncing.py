@@ -1,10 +1,10 @@
 """Syncs the appended records of one log, or of many logs together.
 
-A :class:`LogSync` is created on the log's thread and runs in any other. It has its own descriptors, so the log may
+A :class:`LogSync` is created on the log's thread and runs in any thread. It has its own descriptors, so the log may
 roll, be closed or be deleted meanwhile. After the first failed sync of any file of a log, the :class:`SyncGate` of the
 log is closed until the next start. The kernel reports a lost page once and then treats the page as clean, so a later
-sync that succeeds proves nothing. The gate admits background seals and sync rounds one at a time, so that neither of
-them relies on a sync that came after a failure of the other.
+sync that succeeds proves nothing. The gate admits one sync at a time. Otherwise a sync round could succeed just after a
+background seal has failed (or the reverse), and that success would prove nothing.
 
 A lack of file descriptors is not a failed sync. :meth:`LogSync.run` opens everything before it syncs anything. If it
 cannot open a file, it raises a plain :class:`DiskFailure`, the gate stays open, and the sync may be retried.
@@ -27,10 +27,9 @@ if TYPE_CHECKING:
     from storage.log.durability import DurableLog
     from storage.segment.segment import LogSegment
 
-# Up to FILES_ONE_BY_ONE_MAX files of a data directory are synced one by one. For more files, the whole file system is
-# synced, which also writes dirty pages of other processes. If at most UNWRITTEN_BYTES_MAX bytes are dirty, a sync of
-# the file system is faster for more than FILES_ONE_BY_ONE_MIN files. docs/decisions/0008-sync-rounds.md has the
-# figures.
+# Up to FILES_ONE_BY_ONE_MIN files of a data directory are synced one by one. For more than FILES_ONE_BY_ONE_MAX files,
+# the whole file system is synced, which also writes dirty pages of other processes. In between, the file system is
+# synced if at most UNWRITTEN_BYTES_MAX bytes are dirty. docs/decisions/0008-sync-rounds.md has the figures.
 FILES_ONE_BY_ONE_MAX: Final = 8
 FILES_ONE_BY_ONE_MIN: Final = 2
 UNWRITTEN_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -54,7 +53,7 @@ class SyncGate:
 
     def __init__(self, on_failure: Callable[[], None] | None = None) -> None:
         """``on_failure`` is called once, at the first failure, in the thread that detects or reports the failure."""
-        # Held while waiting for the disk, so never taken by the logs' thread.
+        # Held while waiting for the disk, so the logs' thread never waits for this lock.
         self._lock = threading.Lock()
         # Held only for a comparison and an assignment.
         self._close_lock = threading.Lock()
@@ -64,7 +63,7 @@ class SyncGate:
     def sync(
         self, what: str, call: Callable[_Arguments, None], *args: _Arguments.args, **kwargs: _Arguments.kwargs
     ) -> None:
-        """Make one call that syncs. If it fails, the gate closes, unless no descriptor was left or no file exists."""
+        """Make one call that syncs. If it fails, the gate closes, unless no descriptor was left or the file is gone."""
         with self._lock:
             if self.failure is not None:
                 raise copy(self.failure)
@@ -74,7 +73,7 @@ class SyncGate:
                 raise  # the folder was deleted meanwhile: nothing was synced, and nothing is lost
             except OSError as error:
                 raise self._failed(what, error) from error
-            if self.failure is not None:  # closed meanwhile: a lost page may have been reported to the other sync only
+            if self.failure is not None:  # a sync of the file system failed meanwhile, and may have reported our page
                 raise copy(self.failure)
 
     def enter(self) -> bool:
@@ -190,8 +189,8 @@ class LogSync:
     def begin(self) -> int | None:
         """Begin an asynchronous sync instead of :meth:`run`: return the descriptor that the kernel has to sync.
 
-        Call :meth:`end` or :meth:`cancel` afterwards. Returns None if anything but one segment has to be synced, or if
-        another sync of this log is in progress or has failed.
+        Call :meth:`end` or :meth:`cancel` afterwards. Returns None if anything besides one segment file must be synced,
+        or if another sync of this log is in progress or has failed.
         """
         if self.names_created or self.notes or len(self.dirty) != 1 or not self._log.gate.enter():
             return None
@@ -204,7 +203,7 @@ class LogSync:
     def end(self, error: OSError | None) -> DiskFailure | None:
         """End the kernel's sync, which had the result ``error``. Returns the error that :meth:`run` would raise.
 
-        With an error this may wait for the disk, so it is called in a thread.
+        If there is an error, this may wait for the disk, so it is called in a thread.
         """
         try:
             return self._log.gate.leave(f"sync {self._log.directory}", error)
@@ -212,7 +211,10 @@ class LogSync:
             self.close()
 
     def _open_names(self, opened: ExitStack) -> list[tuple[str, Callable[[int], None], int]]:
-        """Open what has to be synced for the names of this log's files: (path, the call that syncs it, descriptor)."""
+        """Open the files and folders whose syncs make the names of this log's files durable.
+
+        Returns (path, function that syncs it, descriptor) of each.
+        """
         files, directory = self._files, self._log.directory
         names: list[tuple[str, Callable[[int], None], int]] = []
         if self.is_folder_new:
@@ -227,7 +229,7 @@ class LogSync:
         return names
 
     def run_prerequisites(self) -> None:
-        """Make durable what the records depend on. Raises :class:`DiskFailure` like :meth:`run`."""
+        """Make other files durable on which the records depend. Raises :class:`DiskFailure` like :meth:`run`."""
         try:
             for note in self.notes:
                 note()
@@ -262,7 +264,7 @@ class LogSync:
         self._log.end_sync(self)
 
     def fail(self, error: StorageFailed) -> None:
-        """Poison the log after the sync has failed."""
+        """Make the log refuse appends and syncs until the next start (poison it), because the sync has failed."""
         self._log.poison(error)
 
     def close(self) -> None:
@@ -273,7 +275,7 @@ class LogSync:
                 self._files.close(fd)
 
 
-# A sync and its error. After :class:`StorageFailed` no retry is allowed; after another :class:`DiskFailure` one is.
+# A sync and its error. :class:`StorageFailed` must not be retried, any other :class:`DiskFailure` may be.
 Synced: TypeAlias = tuple[LogSync, DiskFailure | None]
 
 
@@ -286,7 +288,7 @@ def sync_all(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) -
 def sync_each(files: Files, data_dirs: Sequence[str], syncs: Sequence[LogSync]) -> Iterator[Synced]:
     """Run all syncs in the caller's thread. Yields each sync with its error, or None, as soon as the sync ends.
 
-    Syncs of few bytes come first, so that a log with a small batch does not wait for megabytes of another log. If a
+    Syncs with the fewest bytes run first: a log with a small batch does not wait for megabytes of another log. If a
     data directory has too many files to sync one by one, its whole file system is synced. If the sync of the file
     system fails, all syncs of that directory fail with :class:`FileSystemFailed`. The caller then has to poison every
     log of the directory, because logs that had nothing to sync may have lost pages, too.
@@ -333,7 +335,7 @@ def _open_files(files: Files, directory: str, *, but: tuple[str, ...]) -> Iterat
         try:
             fd = files.open_read(path)
         except FileNotFoundError:
-            continue  # the file was removed meanwhile, as the manifest of a replacement is
+            continue  # the file was removed meanwhile, for example the manifest of a replacement
         yield path, fd
 
 

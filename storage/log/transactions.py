@@ -12,12 +12,13 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-# At most this many ended transactions with an invisible marker are tracked separately. Later ones are merged.
+# At most this many ended transactions with an invisible marker are tracked separately. Further ones are merged into
+# the last entry.
 UNDECIDED_MAX: Final = 1000
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction. Readers skip the producer's batches up to ``last_offset``, that of the ABORT marker."""
+    """An aborted transaction. Readers skip the producer's batches up to the ABORT marker, at ``last_offset``."""
 
     producer_id: int
     first_offset: int

@@ -2,10 +2,9 @@
 
 A checkpoint is one small file, replaced as a whole. ``epochs`` and ``producers`` cover all batches up to ``offset``,
 which is at ``position`` of the segment with base offset ``segment_base``. The segments before ``scan_from`` are
-sealed, and their files are cut to the size of their batches. The seals of later segments may be pending. A checkpoint
-describes the page cache of one boot of
-the machine: after a power cut (another boot id) the last batches may be gone. Below ``clean_upto`` the log was
-compacted, so offsets there need not be consecutive.
+sealed, and their files end with their last batch. The seals of later segments may be pending. A checkpoint
+describes the page cache of one boot of the machine: after a power cut (another boot id) the last batches may be gone.
+Below ``clean_upto`` the log was compacted, so offsets there need not be consecutive.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ CHECKPOINT_NAME: Final = "checkpoint"
 
 _MAGIC: Final = b"KWCP"
 # A checkpoint is written in the oldest version that has all the fields it needs. So an older release can still read
-# the checkpoints of logs that do not use newer features. Version 4
-# adds the list of segments and the flag for quarantined ranges. Version 3 adds transactions.
+# the checkpoints of logs that do not use newer features. Version 4 adds the list of segments and the flag for
+# quarantined ranges. Version 3 adds transactions.
 _VERSION: Final = 4
 _VERSION_WITHOUT_SEGMENTS: Final = 3
 _VERSION_WITHOUT_ABORTED: Final = 2
@@ -183,7 +182,7 @@ class CheckpointFile:
         self._taken = 0
         self._written = 0
         self._synced = 0
-        # The newest log start offset, set by the log's thread. A checkpoint with an older one is written with this one.
+        # The newest log start offset, set by the log's thread. `write` uses it for checkpoints that have an older one.
         self.log_start_offset = 0
 
     @property
@@ -205,7 +204,7 @@ class CheckpointFile:
             if number <= self._written:
                 return
             # The start must not be above the checkpoint's end: recovery would not read the batches and producers
-            # between.
+            # between the two.
             if checkpoint.log_start_offset < self.log_start_offset <= checkpoint.offset:
                 checkpoint = replace(checkpoint, log_start_offset=self.log_start_offset)
             self._files.replace_file(self._path, checkpoint.encode(), sync=sync, sync_content=not is_unsynced)

@@ -7,18 +7,18 @@ from collections.abc import Callable
 from storage.disk.files import Files
 from storage.log.log import Log
 from storage.log.settings import LogSettings
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 
 
 def has_damaged_end(directory: str, files: Files) -> bool:
-    """Whether a damaged end keeps the log from taking appends. Opens the log like a start; no server may use it."""
+    """Whether a damaged end keeps the log from taking appends. Opens the log, so no server may use it."""
     log = _opened(directory, files, None)
     log.close(is_clean=False)
     return log.damage is not None
 
 
 def quarantine_damaged_end(directory: str, files: Files, offset: int) -> int:
-    """Quarantine what is damaged or missing at the end, up to ``offset``, and close the log cleanly.
+    """Quarantine the damaged and missing offsets at the end, up to ``offset``, and close the log cleanly.
 
     Returns the new log end offset. No bytes are removed.
     """

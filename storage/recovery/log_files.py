@@ -73,7 +73,7 @@ class LogFiles:
             self.remove(self.bases[0])
 
     def sync_checkpoint(self) -> None:
-        """Make the checkpoint durable before files are removed: afterwards it is the only record of their offsets."""
+        """Make the checkpoint durable before files are removed: afterwards only the checkpoint has their offsets."""
         if self.is_checkpoint_synced:
             return
         assert self.checkpoint is not None

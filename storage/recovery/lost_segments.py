@@ -1,7 +1,7 @@
 """Compares the segments listed in a checkpoint with the files on disk: finds changed and missing segments.
 
-A closed segment never changes, and it is removed only after a checkpoint without it is durable. So a file of another
-length was damaged and is scanned, and the offsets of a missing file are lost.
+A closed segment never changes, and it is removed only after a checkpoint without it is durable. So a file whose
+length differs was damaged and is scanned, and the offsets of a missing file are lost.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from storage.segment.txn_index import AbortedEntry, decode_entries, decode_fitti
 
 
 class Replay:
-    """The state of a log. Call it with each batch from ``start_offset`` on, in order. The checkpoint has the rest."""
+    """Rebuilds the state of a log, starting with the checkpoint. Call it with each batch from ``start_offset`` on."""
 
     def __init__(self, checkpoint: Checkpoint | None) -> None:
         self.start_offset = checkpoint.offset if checkpoint else 0
@@ -35,7 +35,7 @@ class Replay:
         self._new_epoch: tuple[int, int] | None = None
 
     def __call__(self, header: BatchHeader, batch: memoryview | None) -> None:
-        """``batch`` is given for control batches."""
+        """Replay the next batch. ``batch`` has the bytes of a control batch and is None for data batches."""
         epoch = header.partition_leader_epoch
         if epoch != self.epochs.latest or self._new_epoch is not None:
             self._replay_epoch(epoch, header.base_offset)
@@ -50,7 +50,7 @@ class Replay:
             self.found_aborted.append(entry)
 
     def _replay_epoch(self, epoch: int, offset: int) -> None:
-        """Add a new epoch once the next batch confirms it: the CRC does not cover it, and epochs never decrease."""
+        """Add a new epoch once the next batch confirms it: the CRC does not cover the epoch. Epochs never decrease."""
         if epoch < 0:
             return
         if self._new_epoch is not None and epoch >= self._new_epoch[0]:
@@ -112,7 +112,7 @@ def _has_lost_seal(segment: LogSegment, checkpoint: Checkpoint | None) -> bool:
 
 
 def _read_aborted(segment: LogSegment, checkpoint: Checkpoint | None, files: Files) -> list[AbortedEntry] | None:
-    """The entries of the transaction index file, if it belongs to the segment's current or checkpointed length."""
+    """The entries of the transaction index file; None if it fits neither the current nor the checkpointed length."""
     sizes = [segment.size_bytes]
     if checkpoint is not None and checkpoint.segment_base == segment.base_offset:
         sizes.append(checkpoint.position)

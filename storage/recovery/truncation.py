@@ -2,6 +2,8 @@
 
 A file is not truncated in place: readers may hold slices of the removed bytes, and reading such a slice would cause a
 fatal signal.
+
+This is for logs in use. A torn tail after a crash is removed by `crash_recovery.py`.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ def write_prefix(segment: LogSegment, position: int, next_offset: int, directory
 
 
 def _index_below(segment: LogSegment, position: int) -> tuple[SparseIndex, int]:
-    """The index entries below ``position`` and the largest timestamp there."""
+    """The index entries below ``position``, and the largest timestamp of the batches below it."""
     index = SparseIndex.decode(segment.base_offset, segment.index.encode())
     index.truncate(position)
     # An entry has the max timestamp of the batches before it. The batches after the last entry are read here.

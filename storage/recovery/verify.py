@@ -1,13 +1,13 @@
 """Verifies a segment: reads and checks every batch, and changes nothing.
 
 Used by ``kwire log verify`` and by the scrub of a running server. A verification works in steps: :func:`verify_segment`
-reads up to ``limit_bytes`` and returns a report, and the next call takes that report and continues. So the caller can
-limit the rate, show progress or stop. The report between two steps is small. Jobs and reports can be sent to another
-process.
+reads up to ``limit_bytes`` and returns a report. The next call continues from that report. So the caller can limit the
+rate, show progress or stop. The report between two steps is small. Jobs and reports can be sent to another process.
 
 Bytes are read, not mapped: a page that the disk cannot read raises an exception in a read, but a fatal signal in a map.
 Such a page is replaced by zeros, so that the scan continues after it as after any other damage. At an invalid batch,
-:mod:`storage.segment.scan` decides, so that the reported ranges are those that the next start would quarantine.
+:mod:`storage.segment.scan` decides which bytes are damaged, so that the reported ranges are those that the next start
+would quarantine.
 """
 
 from __future__ import annotations
@@ -386,7 +386,7 @@ class _Verification:
                 Kind.HEADER, f"compression codec {attributes & COMPRESSION_MASK} does not exist", end_offset=end_offset
             )
         elif count > delta + 1 or count < (0 if is_compacted else 1):
-            # Fewer records are normal: a record may span several offsets, as in the event journal.
+            # Fewer records are normal: a record of the topic `__events` takes one offset for each of its events.
             self.add(Kind.HEADER, f"{count} records in {delta + 1} offsets", end_offset=end_offset)
 
     def jump(self, position: int, next_offset: int) -> int:

@@ -115,7 +115,7 @@ def _check_journal(path: str, files: Files) -> list[Finding]:
         return [Finding(Kind.JOURNAL, path, str(error).removeprefix(f"{path}: "))]
     if end == len(data):
         return []
-    reason = "the last commit was never finished; the next start cuts it"
+    reason = "the last commit was never finished; the next start removes it"
     return [Finding(Kind.TORN, path, reason, is_sound=True, position=end, size_bytes=len(data) - end)]
 
 
@@ -278,7 +278,7 @@ class _FolderPlanner:
         known_offset, is_truncated = 0, False
         if checkpoint is not None and next_base is None:
             is_truncated = checkpoint.is_clean and checkpoint.segment_base == base and checkpoint.position == size_bytes
-            # A clean checkpoint describes synced files. Any other one describes the page cache of its boot.
+            # A clean checkpoint describes synced files. Any other checkpoint describes the page cache of its boot.
             known_offset = checkpoint.offset if checkpoint.is_clean or is_same_boot else 0
             next_base = checkpoint.offset if is_truncated else None
         elif checkpoint is not None:

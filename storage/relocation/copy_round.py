@@ -23,14 +23,14 @@ from storage.segment.txn_index import encode_file
 PIECE_BYTES: Final = 4 * 1024 * 1024
 # The log's thread copies at most this many bytes itself, without waiting for the disk. That takes half a millisecond.
 REST_BYTES_MAX: Final = 1024 * 1024
-# The limit that applies if fast producers keep the rest above REST_BYTES_MAX. That copy takes ten milliseconds.
+# The limit if producers append so fast that more than REST_BYTES_MAX always remains. That copy takes ten milliseconds.
 LARGE_REST_BYTES_MAX: Final = 16 * 1024 * 1024
 REST_FILES_MAX: Final = 8
 _CHUNK_BYTES: Final = 1024 * 1024
 
 
 class SegmentCopy:
-    """The progress of copying one segment. The caller compares ``segment`` to detect that the log has replaced it."""
+    """The progress of copying one segment. If the log now has another object than ``segment``, it was replaced."""
 
     __slots__ = ("copied_bytes", "is_indexed", "segment", "synced_bytes")
 
@@ -59,7 +59,7 @@ class SegmentCopyJob(NamedTuple):
 
 
 class CopyRound:
-    """One round: copies what a log has at one moment and its copy lacks. Created on the log's thread."""
+    """One round: copies the bytes that a log has at one moment and its copy lacks. Created on the log's thread."""
 
     def __init__(
         self,
@@ -72,8 +72,8 @@ class CopyRound:
     ) -> None:
         """``damage`` are the quarantined ranges to write; None if they have not changed.
 
-        ``stale`` are segments whose files are in the copy, but no longer in the log. A removed one is deleted from this
-        set.
+        ``stale`` are segments whose files are in the copy, but no longer in the log. The round removes the files, and
+        then deletes the segment from this set.
         """
         self._path = path
         self._files = files
@@ -162,7 +162,7 @@ class CopyRound:
         name = txn_index_name(one.base_offset)
         data = one.aborted if one.aborted is not None else self._files.read_file(os.path.join(one.source_dir, name))
         if data is None:
-            # If the seal is valid, a missing file means that the segment has no ABORT markers.
+            # A sealed copy without this file would be read as a segment without ABORT markers.
             raise OSError(errno.EIO, f"{name} of {one.source_dir} does not exist")
         self._write(name, data, is_synced=is_synced)
 
@@ -176,7 +176,7 @@ class CopyRound:
             self._files.close(fd)
 
     def _sealed_index(self, one: SegmentCopyJob) -> bytes:
-        # Load it like any other index, so that a missing or invalid one is rebuilt.
+        # A segment object rebuilds its index if the index file is missing or not valid.
         segment = sealed_segment(
             one.source_dir, one.base_offset, one.next_offset, one.end, self._files, index_interval_bytes=4096
         )

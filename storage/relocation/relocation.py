@@ -5,11 +5,12 @@ The log of ``t-0`` moves from directory A to directory B. Notes are small files 
 1. ``B/t-0.<topic id>-0.future`` is created with ``partition.metadata`` and the note ``future``, and synced. The move
    is now durable. A is the log.
 2. Segments are copied and synced in the background, in chunks, closed segments first, while A takes appends. This is
-   repeated until the rest is small. A is the log: a start that finds the folder removes it and restarts the move.
+   repeated until the rest is small. A is the log: a start that finds the ``.future`` folder removes it and restarts the
+   move.
 3. The switch is one call on the log's thread that does not wait for the disk. The small rest is copied, the folder
    gets its final name ``B/t-0``, and the note ``A/t-0/moving`` is written, with the machine's boot id. From here on B
    takes the appends. After a kill in the same boot the page cache is intact, so B is the log. After a power cut A is
-   the log. It has everything that was synced, because the log in B acknowledges nothing before step 4 has ended.
+   the log. A has everything that was synced, because the log in B acknowledges nothing before step 4 has ended.
 4. The commit runs in a thread, as the first part of the first sync of the log in B. Everything in B is synced. Then
    ``moving`` is renamed to ``moved``, and ``A/t-0`` is synced. From here on B is the log in all cases. A needs space
    for a rename only, so its disk may be full.
@@ -182,7 +183,7 @@ class MoveCommit:
                     log.moved_checkpoint_file.make_durable_here(*checkpoint)
                     _store_commit(self._source, self._target, self._files)
             except StorageFailed as error:
-                log._refuse_appends(error)  # no other sync may report this error
+                log._refuse_appends(error)  # the kernel may not report this error to any other sync
                 raise
             self.is_done = True
 
@@ -235,7 +236,7 @@ class MovedLog(Log):
         self.moved_checkpoint_file = MovedCheckpointFile(directory, old._files, commit)
         self.moved_checkpoint_file.log_start_offset = old.log_start_offset
         self._checkpoint_file = self.moved_checkpoint_file
-        # The offsets are durable in the old folder, which is the log until the commit, and afterwards in this one.
+        # Offsets below this are durable: until the commit in the old folder, which is the log, then in the new folder.
         self.synced_offset = old.synced_offset
         self._unsynced = [one for one in segments if one.synced_bytes < one.size_bytes and one is not self._active]
         if self._active is not None and self._active.is_sealed and self._active.synced_bytes < self._active.size_bytes:

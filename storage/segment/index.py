@@ -7,8 +7,8 @@ batch before the wanted batch. The first batch of the segment needs no entry: it
 On disk the entries are 16 bytes each (u32 offset from the segment's base, u32 position, i64 timestamp, little endian).
 They are written in blocks, so that recovery after a kill does not have to scan the whole segment. Closing a segment
 adds a *seal*: one more entry, with a CRC over all entries and the length of the segment file. A valid seal proves that
-the segment is complete, truncated to its end and synced. An append to the segment makes the seal invalid, because the
-length no longer matches.
+the segment is complete, truncated after its last batch and synced. An append to the segment makes the seal invalid,
+because the length no longer matches.
 """
 
 from __future__ import annotations
@@ -61,21 +61,21 @@ class SparseIndex:
         return len(offsets) - self.written_count
 
     def find_offset(self, offset: int) -> tuple[int, int]:
-        """(position, offset) of the last known batch that begins at or below ``offset``."""
+        """(position, offset) of the last batch in the index that begins at or below ``offset``."""
         at = bisect_right(self.offsets, offset - self.base_offset) - 1
         if at < 0:
             return 0, self.base_offset
         return self.positions[at], self.base_offset + self.offsets[at]
 
     def find_position(self, position: int) -> tuple[int, int]:
-        """(position, offset) of the last known batch that begins at or below ``position``."""
+        """(position, offset) of the last batch in the index that begins at or below ``position``."""
         at = bisect_right(self.positions, position) - 1
         if at < 0:
             return 0, self.base_offset
         return self.positions[at], self.base_offset + self.offsets[at]
 
     def find_timestamp(self, timestamp_ms: int) -> tuple[int, int]:
-        """(position, offset) of the last known batch before which all timestamps are below ``timestamp_ms``."""
+        """(position, offset) of the last batch in the index before which all timestamps are below ``timestamp_ms``."""
         at = bisect_left(self.timestamps, timestamp_ms) - 1
         if at < 0:
             return 0, self.base_offset

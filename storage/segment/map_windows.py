@@ -1,9 +1,9 @@
 """Windows: read-only memory maps of those parts of one file that readers read.
 
-There is no map of the whole file. It would have to be replaced at each extension, and that would unmap all pages that
-readers have touched, which takes ten milliseconds per gigabyte on the event loop. A window covers the bytes that a
-reader reads next. So a tailing reader creates one window per extension, and a reader that catches up creates one per
-:data:`WINDOW_BYTES`. A window is unmapped when no slice refers to it. Used by one thread.
+There is no map of the whole file. Such a map would have to be replaced each time the file is extended. That would unmap
+all pages that readers have touched, which takes ten milliseconds per gigabyte on the event loop. A window covers the
+bytes that a reader reads next. So a tailing reader creates one window per extension, and a reader that catches up
+creates one per :data:`WINDOW_BYTES`. A window is unmapped when no slice refers to it. Used by one thread.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 from storage.disk.files import Files
 
 WINDOW_BYTES: Final = 64 * 1024 * 1024
-# Enough for a few readers. Each window holds one descriptor.
+# The most windows of one sealed segment. Each window holds one descriptor.
 WINDOWS_MAX: Final = 4
 # For the active segment, which every partition has: one window for the tail and one for a reader that catches up.
 GROWING_WINDOWS_MAX: Final = 2
@@ -25,7 +25,7 @@ _PAGE_MASK: Final = ~(mmap.ALLOCATIONGRANULARITY - 1)
 
 
 class MapWindows:
-    """The last few windows of one file, newest first."""
+    """The newest windows of one file, newest first."""
 
     __slots__ = ("_files", "_windows")
 

@@ -14,7 +14,7 @@ from storage.segment.segment import LogSegment
 
 
 def copy_segment(segment: LogSegment, directory: str, files: Files, settings: LogSettings) -> LogSegment:
-    """A read-only copy of ``segment``, for calls on the log's thread. Later appends are after the copy's end."""
+    """Create a read-only copy of ``segment``, on the log's thread. The copy does not have later appends."""
     copy = sealed_segment(
         directory, segment.base_offset, segment.next_offset, segment.size_bytes, files, settings.index_interval_bytes
     )

@@ -27,7 +27,7 @@ from storage.segment.map_windows import EMPTY, MapWindows
 from storage.segment.reads import LogRead
 from storage.segment.txn_index import AbortedEntry, TransactionIndex, decode_fitting
 
-# At most this many read ends are cached, so that a reader's next read starts without a search.
+# At most this many end positions of reads are cached, so that a reader's next read starts without a search.
 READ_ENDS_MAX: Final = 128
 # The last bytes that this process wrote, up to this many, are assumed to be in memory.
 RECENT_BYTES: Final = 8 * 1024 * 1024
@@ -145,7 +145,7 @@ class ReadableSegment:
     def read(
         self, offset: int, max_bytes: int, upto: int, at_least_one: bool, ceiling: tuple[int, int] | None = None
     ) -> LogRead:
-        """Return batches below offset ``upto``, from the batch on that holds ``offset``, which is in this segment.
+        """Return batches below offset ``upto``, starting with the batch that holds ``offset``.
 
         ``ceiling`` is the (position, offset) at which damaged bytes begin: the read ends there at the latest.
         """
@@ -169,7 +169,7 @@ class ReadableSegment:
         return LogRead(view[start - window_start : end - window_start], next_offset, self, start)
 
     def cache_end(self) -> None:
-        """Cache the end position: a reader that waits there starts its next read there."""
+        """Cache the end position: a reader that waits for new batches starts its next read there."""
         if self.next_offset not in self._read_ends:
             self._cache_read_end(self.next_offset, self.size_bytes)
 
@@ -265,7 +265,7 @@ class ReadableSegment:
         return ((start, end) for start, end, _, _ in self._scan(position))
 
     def batches_for_timestamp(self, timestamp_ms: int) -> Iterator[memoryview]:
-        """The batches from the first one on that may have a record of ``timestamp_ms`` or later."""
+        """All batches from the first one that may have a record of ``timestamp_ms`` or later."""
         start, known_offset = self.index.find_timestamp(timestamp_ms)
         for position, end, _, _ in self._scan(start, known_offset):
             yield self.view(position, end)
@@ -316,7 +316,7 @@ class ReadableSegment:
             return True
         if self._fd < 0:
             if self._is_closed:
-                return True  # the log has closed the segment, and soon this reader will, too
+                return True  # the log has closed the segment, and its readers will soon stop
             with disk_errors(f"open {self.path}"):
                 self._open_for_read()
         try:  # disk_errors is not used here: this runs once per read, and a context manager costs time
@@ -413,7 +413,7 @@ class ReadableSegment:
         self._max_timestamp = max_timestamp
 
     def set_timestamps(self, max_timestamp: int, first_timestamp: int, created_ms: int) -> None:
-        """Use the timestamps of a checkpoint or a scan, so that nothing needs to be read."""
+        """Use the timestamps of a checkpoint or a scan, so that they need not be read from files."""
         self._max_timestamp = max_timestamp
         self.first_timestamp = first_timestamp
         self.created_ms = created_ms

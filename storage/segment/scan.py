@@ -42,7 +42,7 @@ _SECTOR_BYTES: Final = 512
 _OFFSETS_MAX: Final = 2**32
 _MAGIC_POSITION: Final = 16
 _MAGIC_BYTE: Final = bytes([MAGIC])
-# A batch may itself end with up to this many zeros. The search for its real length tries each of them as the end.
+# A batch may itself end with zeros. The search for its real end tries up to this many zeros as a part of the batch.
 _TRAILING_ZEROS_MAX: Final = 64
 # A batch never begins with this many zeros: its base offset may be zero, but not the length after it.
 _LEADING_ZEROS_LIMIT: Final = 12
@@ -125,9 +125,10 @@ class SegmentScan:
         offset: int | None = None,
         max_timestamp: int = NO_MAX_TIMESTAMP,
     ) -> ScanResult:
-        """Scan from ``position``, where ``offset`` should begin, to the end. ``index`` has the entries before it.
+        """Scan from ``position``, where ``offset`` should begin, to the end of the file.
 
-        ``replay`` is called with each batch from offset ``replay_from`` on, and with the bytes of control batches.
+        ``index`` has the entries of the batches before ``position``. ``replay`` is called with the header of each batch
+        from offset ``replay_from`` on, and with the bytes of control batches.
         """
         index = SparseIndex(self._base_offset) if index is None else index
         offset = self._base_offset if offset is None else offset
@@ -198,7 +199,7 @@ class SegmentScan:
         return found is not None and found[0] == offset
 
     def _fetch_to(self, end: int) -> int:
-        """Fetch the bytes up to ``end`` and some more. Returns the end of the fetched bytes."""
+        """Fetch the bytes up to ``end``, in chunks of 1 MiB or more. Returns the end of the fetched bytes."""
         target = min(max(end, self._fetched + _CHUNK_BYTES), self._size)
         if self._fetch is not None and target > self._fetched:
             self._fetch(self._fetched, target)
@@ -267,7 +268,7 @@ class SegmentScan:
         return base_offset if is_confirmed else None
 
     def _after_claimed_end(self, position: int, offset: int) -> tuple[int, int] | None:
-        """(position, offset) of the next batch, if the header of the one at ``position`` predicts both correctly."""
+        """(position, offset) of the next batch, if the invalid header at ``position`` predicts both correctly."""
         if position + HEADER_BYTES > self._size:
             return None
         _, length, _, _, _, _, delta, *_ = _unpack(self._view, position)
@@ -406,7 +407,7 @@ class SegmentScan:
         return self._is_start_lost(start, offset) or self._has_lost_sector(start, end)
 
     def _is_start_lost(self, position: int, offset: int) -> bool:
-        """Whether the sector in which the batch begins is zero from ``position`` on, which no batch can be."""
+        """Whether the first sector of a batch is zero from ``position`` on. No written batch begins like this."""
         end = position - position % _SECTOR_BYTES + _SECTOR_BYTES
         if not is_zero(self._view, position, min(end, self._size)):
             return False
@@ -420,7 +421,7 @@ class SegmentScan:
 
 
 def _fits_with_zeros(view: memoryview, position: int, data_end: int, crc: int) -> bool:
-    """Whether the CRC in the header matches the bytes up to ``data_end`` and some of the zeros after it."""
+    """Whether the CRC in the header matches the bytes up to ``data_end`` and up to 64 of the zeros after it."""
     value = crc32c(view[position + CRC_START : data_end])
     for _ in range(min(_TRAILING_ZEROS_MAX, len(view) - data_end)):
         if value == crc:

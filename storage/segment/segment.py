@@ -12,7 +12,8 @@ its last batch, and no slice reaches beyond that position. Reading is in :mod:`s
 Thread rule: everything is called by the log's thread, except the jobs passed to ``background``, the function that
 :meth:`LogSegment.seal` returns, :meth:`LogSegment.stop_work` and :meth:`LogSegment.delete_files`. These hold
 ``_work_lock`` while they change the length of files or use file names. That may wait for the disk, so the log's thread
-does not take this lock while it serves requests. ``_lock`` guards the descriptor and is never held for long.
+does not acquire this lock while it serves requests. ``_lock`` guards the descriptor. No call that may wait for the disk
+is made under ``_lock``.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ class LogSegment(ReadableSegment):
             # leave the end of a batch without its beginning.
             self._files.truncate(self._fd, self.size_bytes)
             self._reset_reserved()
-            # Parts of the failed write may be on the disk, but the truncation is not yet.
+            # Parts of the failed write may be on the disk, and the truncation is not durable, so a sync is needed.
             self.synced_bytes = min(self.synced_bytes, self.size_bytes - 1)
 
     # --- space
@@ -226,7 +227,7 @@ class LogSegment(ReadableSegment):
         return max(end, min(self._limit_bytes, max(self._capacity + self._step_bytes, end)))
 
     def _reserve(self, end: int) -> None:
-        """Reserve the next step in a background thread, unless that is in progress. The next batch ends at ``end``.
+        """Reserve the next step in a background thread, unless one is being reserved. The next batch ends at ``end``.
 
         Raises ``OSError`` if the reservation has already failed and the batch cannot be stored.
         """
@@ -407,7 +408,7 @@ class LogSegment(ReadableSegment):
     def seal_unsynced(self) -> None:
         """Truncate the files of a synced segment and write its seal, without a sync. Raises ``OSError``.
 
-        The segment still accepts appends, which make the seal invalid. Not allowed while it ``is_reserving``.
+        The segment still accepts appends, which make the seal invalid. Not allowed while :attr:`is_reserving`.
         """
         index, max_timestamp = self.prepare_seal()
         self._append_limit = 0
@@ -442,7 +443,7 @@ class LogSegment(ReadableSegment):
     # --- closing and removal
 
     def keep_open(self) -> None:
-        """Open and load everything that readers may need, because the names will soon belong to other files."""
+        """Open and load everything that readers may need, because the file names will soon belong to other files."""
         self._is_kept_open = True
         with disk_errors(f"open {self.path}"):
             self._open_for_read()
@@ -480,7 +481,7 @@ class LogSegment(ReadableSegment):
         self.is_deleted = True
 
     def mark_deleted(self) -> None:
-        """Mark the segment as deleted without removing files: its own are gone, and others may have the same names."""
+        """Mark the segment as deleted. Removes no files: its own are gone, and other files may have the same names."""
         self._remove_files = None
         self.delete_files()
 

@@ -102,7 +102,7 @@ def _times(batch: memoryview, header: BatchHeader, start: int, upto: int) -> Ite
 
 
 def _bound(segment: LogSegment, upto: int) -> int:
-    """Upper bound of the timestamps of the segment's records below ``upto``. A larger bound only costs time."""
+    """Upper bound of the timestamps of records below ``upto``. A bound that is too large only slows the search."""
     if segment.next_offset <= upto or segment.holes:
         return segment.max_timestamp
     # The last batches are not visible yet. The nearest index entry has the largest timestamp before it, and only the

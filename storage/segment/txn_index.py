@@ -141,8 +141,8 @@ def find_aborted(segments: Sequence[ReadableSegment]) -> list[AbortedEntry]:
     found.
     """
     entries: list[AbortedEntry] = []
-    # ``opened``: the first offsets of open transactions, by producer. ``ended``: producers with a marker. ``unknown``:
-    # the entry of each producer whose transaction may begin in an earlier segment.
+    # ``opened``: the first offsets of open transactions, by producer. ``ended``: producers with a marker. ``unknown``,
+    # by producer: the index in ``entries`` of a transaction that may begin in an earlier segment.
     opened: dict[int, int] = {}
     ended: set[int] = set()
     unknown: dict[int, int] = {}

@@ -183,7 +183,7 @@ def test_one_place_raises_the_high_watermark() -> None:
         "import storage.log.log",
         "import storage.log.log as stored",
         "from storage.log import log as stored",
-        "def peek():\n    from storage.recovery.recovery import open_log",
+        "def peek():\n    from storage.recovery.crash_recovery import open_log",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from storage.log.log import Log",
     ],
 )

@@ -22,7 +22,7 @@ from storage.errors import DiskFailure
 from storage.log.log import Log
 from storage.relocation import copy_round
 from storage.relocation import relocation as moving
-from storage.relocation.relocation import FUTURE_SUFFIX, MOVED_NOTE
+from storage.relocation.relocation import FUTURE_SUFFIX, MOVED_NOTE, LogMove
 from tests.support.batches import headers, make_batch
 from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop
@@ -501,3 +501,29 @@ async def test_a_log_that_has_failed_does_not_move(tmp_path: Path) -> None:
         with pytest.raises(KafkaError) as caught:
             await begin(node, partition)
         assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@in_loop
+async def test_idle_waits_for_a_move_whose_folder_is_being_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare, may_prepare = LogMove.prepare, threading.Event()
+
+    def prepare_slowly(move: LogMove) -> None:
+        assert may_prepare.wait(WAIT_SECONDS)
+        prepare(move)
+
+    monkeypatch.setattr(LogMove, "prepare", prepare_slowly)
+    async with started(tmp_path) as node:
+        partition = await node.create_partition("t")
+        await reached(partition, put(partition))
+        before = place(partition)
+        beginning = asyncio.ensure_future(begin(node, partition))
+        while not node.relocations.moving_count:
+            await asyncio.sleep(0)
+        waiting = asyncio.ensure_future(idle(node.relocations))
+        await asyncio.sleep(0)
+        may_prepare.set()
+        await waiting
+        await beginning
+        assert place(partition) != before

@@ -16,7 +16,7 @@ from kwire.broker.partition import Partition
 from kwire.concurrency.worker_process import WorkerProcess
 from storage.batch.record_batch import check_batch, parse_header
 from storage.errors import QuarantinedRange
-from storage.recovery.verify import SegmentJob, SegmentReport, verify_segment
+from storage.recovery.verify import Finding, Kind, SegmentJob, SegmentReport, verify_segment
 from tests.support.batches import make_batch, split_batches
 from tests.support.node import QuietNode, in_loop
 from tests.support.partition_log import log_of
@@ -330,3 +330,19 @@ async def test_it_works_with_the_real_worker(node: QuietNode) -> None:
 def test_reports_of_a_segment_that_is_gone_say_so(tmp_path: Path) -> None:
     job = SegmentJob(str(tmp_path), 0, "00000000000000000000.log", "00000000000000000000.index", 10)
     assert verify_segment(job, None, 100) == SegmentReport(0, 0, is_done=True, is_gone=True)
+
+
+@in_loop
+async def test_the_number_of_reported_findings_is_bounded(
+    node: QuietNode, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scrub_module, "REPORTED_MAX", 2)
+    scrub = start(node, HereWorker())
+    for _ in range(2):
+        for number in range(4):
+            scrub._report(Finding(Kind.DAMAGE, f"/data/t-{number}/0.log", "damaged", position=0))
+    assert scrub.findings == 2
+    *reported, limit = [record.getMessage() for record in caplog.records]
+    assert [message.split(":")[0] for message in reported] == ["/data/t-0/0.log", "/data/t-1/0.log"]
+    assert "2 findings" in limit
+    await scrub.close()

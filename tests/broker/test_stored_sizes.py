@@ -1,6 +1,7 @@
 """Sizes by topic: those of closed logs are measured a few at a time, without opening a log."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from kwire.broker.topics import stored_sizes
 from kwire.broker.topics.stored_sizes import StoredSizes
 from storage.batch.record_batch import check_batch
 from tests.support.batches import make_batch
+from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_loop
 
 
@@ -91,3 +93,17 @@ async def test_folder_of_a_topic_deleted_while_it_is_measured_is_not_counted(nod
     await node.topics.delete(topic)
     await measuring
     assert node.topics.stored_bytes == {}
+
+
+@in_loop
+async def test_a_folder_that_cannot_be_read_is_measured_again(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    with QuietNode(tmp_path, files=files) as node:
+        size_bytes = append(await node.create_partition("t"))
+        node.restart()
+        sizes = sizes_of(node)
+        files.fail_next("listdir")
+        await sizes.measure()
+        assert node.topics.stored_bytes == {}
+        await sizes.measure()
+        assert await sizes.by_topic(100) == ({"t": size_bytes}, 0)

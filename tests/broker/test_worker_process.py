@@ -208,3 +208,15 @@ async def test_a_call_that_fails_keeps_its_arguments_in_neither_process() -> Non
     finally:
         gc.enable()
         await worker.close()
+
+
+@in_loop
+async def test_a_worker_without_idle_time_ends_after_each_call() -> None:
+    worker = WorkerProcess(idle_seconds=0)
+    try:
+        await worker.run(max, 1, 2)
+        async with asyncio.timeout(5):
+            while worker.pid is not None:
+                await asyncio.sleep(0.01)
+    finally:
+        await worker.close()

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
@@ -26,6 +27,7 @@ from kwire.client import (
     Unreachable,
     websocket,
 )
+from kwire.client.http import Http
 from kwire.client.subscription import QUEUE_ITEMS_MAX
 from tests.support.fake_rooms import FakeRooms, fake_rooms
 from tests.support.node import in_loop
@@ -395,3 +397,25 @@ async def test_a_frame_that_is_nonsense_costs_the_connection_and_nothing_else() 
             await connection.socket.send_str("no json")
         rooms.publish("r", 1)
         assert await numbers(subscription, 1) == [1]
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+@in_loop
+async def test_an_http_request_without_an_answer_in_time_is_an_answer_timeout(method: str) -> None:
+    async def hang(request: web.Request) -> web.Response:
+        await asyncio.sleep(WAIT_S)
+        return web.Response()
+
+    app = web.Application()
+    app.router.add_route("*", "/slow", hang)
+    async with TestServer(app) as server, aiohttp.ClientSession() as session:
+        url = str(server.make_url("/")).rstrip("/")
+        with pytest.raises(AnswerTimeout, match=r"within 0\.05 s"):
+            await Http(session, url, 0.05).call(method, "/slow")
+
+
+def test_the_message_of_a_gap_fits_rooms_and_topics() -> None:
+    missing = 'subscription to "orders": the events from 5 to 9 are no longer available (retention)'
+    assert str(GapFound(Gap("orders", 5, 9, "retention"))) == missing
+    recreated = 'subscription to "r": the events from 5 on are no longer available (room_recreated)'
+    assert str(GapFound(Gap("r", 5, None, "room_recreated"))) == recreated

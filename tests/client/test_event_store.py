@@ -1,6 +1,7 @@
 """`client.events` against a node in this process: publishing once, reading, and following across lost connections."""
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -240,7 +241,8 @@ async def test_what_retention_took_meanwhile_is_a_gap(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_a_topic_that_is_deleted_ends_its_stream(tmp_path: Path) -> None:
+async def test_a_topic_that_is_deleted_ends_its_stream(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "kwire.client")
     async with connected(tmp_path) as (http, _, client):
         await client.events.publish_many(made("a", 1))
         stream = await client.events.subscribe_stream("a", from_version=0)
@@ -248,6 +250,7 @@ async def test_a_topic_that_is_deleted_ends_its_stream(tmp_path: Path) -> None:
         assert (await http.delete("/topics/a")).status == 200
         with pytest.raises(TopicNotFound):
             await stream.next(WAIT_S)
+        assert "reconnecting" not in caplog.text
 
 
 @in_loop

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from kwire.client import CaughtUp, Client, ClientClosed, Event, Position, Unreachable
+from kwire.client.sync.item_iterator import SyncItemIterator
+from kwire.client.sync.loop_thread import LoopThread
 from tests.support.fake_rooms import FakeRooms, fake_rooms
 
 WAIT_S = 10.0
@@ -85,3 +87,31 @@ def test_a_closed_client_says_so() -> None:
     client.close()
     with pytest.raises(ClientClosed):
         client.stream.publish("r", "n", 1)
+
+
+def test_the_timeout_of_next_event_limits_the_whole_call() -> None:
+    """A source that yields an item which is not an event just before each timeout."""
+
+    timeouts_s: list[float] = []
+
+    class Busy:
+        position = Position("epoch-1", 0)
+
+        async def next_batch(self, count_max: int, timeout_s: float | None = None) -> list[tuple[CaughtUp, Position]]:
+            assert timeout_s is not None
+            timeouts_s.append(timeout_s)
+            if len(timeouts_s) > 50 or timeout_s <= 0:
+                raise TimeoutError
+            await asyncio.sleep(timeout_s / 2)
+            return [(CaughtUp("r", 0), self.position)] * 2
+
+        async def close(self) -> None:
+            pass
+
+    loop = LoopThread()
+    try:
+        with pytest.raises(TimeoutError):
+            SyncItemIterator(loop, Busy(), Event).next_event(0.2)
+        assert sum(timeouts_s) / 2 <= 0.2
+    finally:
+        loop.close()

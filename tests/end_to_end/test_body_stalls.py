@@ -65,7 +65,7 @@ def test_a_body_does_not_hold_the_loop(tmp_path: Path, name: str) -> None:
         assert stall_s < STALL_SECONDS_MAX
         assert status in (200, 413)
         last = json.loads(answer.splitlines()[-1])
-        assert last["error"]["code"] in ("ExpandsTooMuch", "TooManyRefused", "TooManyObjects")
+        assert last["error"]["code"] in ("ExpandsTooMuch", "TooManyRefusedLines", "TooManyObjects")
         assert process.stop() == 0
     finally:
         process.kill()

@@ -298,12 +298,12 @@ async def test_secrets_are_rotated_without_a_gap(tmp_path: Path) -> None:
         await hooks.create_topic("orders")
         webhook = await hooks.create(receiver)
         rotated = (await hooks.post(webhook, "rotate-secret", {"overlapHours": 1})).json
-        assert rotated["oldSigns"] == 1
+        assert rotated["previousSecretCount"] == 1
         await hooks.publish("orders", {"n": 1})
         (got,) = await receiver.received(1)
         for secret in (webhook["secret"], rotated["secret"]):
             Webhook(secret).verify(got.body, dict(got.headers))
-        assert (await hooks.post(webhook, "rotate-secret", {"overlapHours": 0})).json["oldSigns"] == 0
+        assert (await hooks.post(webhook, "rotate-secret", {"overlapHours": 0})).json["previousSecretCount"] == 0
         shown = json.dumps((await hooks.http.get("/webhooks")).json)
         assert "whsec_" not in shown
 

@@ -17,6 +17,7 @@ from kwire.wire.messages.describe_log_dirs import (
 )
 from storage.batch.record_batch import check_batch
 from tests.support.batches import make_batch
+from tests.support.faulty_files import FaultyFiles
 from tests.support.node import QuietNode, in_every_version, in_loop
 from tests.support.partition_log import log_of
 
@@ -154,3 +155,17 @@ async def test_all_directories_can_be_cordoned_and_only_those_there_are(tmp_path
         append_to(await node.create_partition("t"))  # what exists has to be somewhere
     with pytest.raises(InvalidConfig, match=r"cordoned\.log\.dirs.*must be one of log\.dirs"):
         load(data_dir=str(tmp_path / "a"), settings=[f"cordoned.log.dirs={tmp_path / 'c'}"])
+
+
+@in_loop
+async def test_a_folder_that_cannot_be_read_is_measured_again(tmp_path: Path) -> None:
+    files = FaultyFiles()
+    with QuietNode(tmp_path, files=files) as node:
+        topic = await node.create("t")
+        append_to(topic.partitions[0])
+        size_bytes = log_of(topic.partitions[0]).size_bytes
+        del topic
+        node.restart()
+        files.fail_next("listdir")
+        assert list(sizes(await node.ask(ALL, LATEST)).values()) == [0]
+        assert list(sizes(await node.ask(ALL, LATEST)).values()) == [size_bytes]

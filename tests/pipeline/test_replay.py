@@ -18,7 +18,7 @@ from kwire.pipeline import ordered_rows
 from kwire.pipeline.graceful_stop import StopRequest
 from kwire.pipeline.replay.checkpoint import CheckpointFile, ReplayCheckpoint
 from kwire.pipeline.replay.event import CannotReplay, Record, ReplayEvent
-from kwire.pipeline.replay.job import LOOK, Replay
+from kwire.pipeline.replay.job import CHECK, Replay
 from kwire.pipeline.replay.rate_limit import RateLimiter
 from kwire.pipeline.replay.rounds import Round
 from kwire.pipeline.replay.source import Backlog
@@ -127,7 +127,7 @@ def replayed(kwire: KwireProcess, topic: str, checkpoints: CheckpointFile, sourc
     try:
         with checkpoints.locked():
             checkpoint = checkpoints.read({"to": topic})
-            replay.run(checkpoint, LOOK, is_shown=False)
+            replay.run(checkpoint, CHECK, is_shown=False)
     finally:
         target.close()
     return replay
@@ -223,7 +223,7 @@ def test_a_signal_ends_it_behind_the_round_that_is_under_way(
     try:
         with checkpoints.locked(), stop.on_signals():
             replay = Replay(ListSource(events), target, checkpoints, RateLimiter(20, kill_at_once), stop)
-            checkpoint = replay.run(checkpoints.read({"to": topic}), LOOK, is_shown=False)
+            checkpoint = replay.run(checkpoints.read({"to": topic}), CHECK, is_shown=False)
     finally:
         target.close()
     # The first goes at once; the second is waited for, and that is when the signal comes.

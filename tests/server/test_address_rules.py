@@ -66,12 +66,30 @@ def test_the_own_network_can_be_opened(url: str) -> None:
 
 @pytest.mark.parametrize(
     "text", ["169.254.169.254", "169.254.1.1", "100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254",
-             "fd20:ce::254", "fe80::1", "224.0.0.1", "ff02::1", "0.0.0.0", "::", "255.255.255.255", "240.0.0.1",
-             "::ffff:169.254.169.254", "64:ff9b::a00:1", "2002:a00:1::"]
+             "fd20:ce::254", "fd00:42::42", "fe80::1", "224.0.0.1", "ff02::1", "0.0.0.0", "::", "255.255.255.255",
+             "240.0.0.1", "::ffff:169.254.169.254", "64:ff9b::a00:1", "2002:a00:1::"]
 )  # fmt: skip
 def test_some_places_stay_closed_whatever_is_opened(text: str) -> None:
     with pytest.raises(ForbiddenTarget):
         OWN_NETWORK.check_address(ip_address(text))
+
+
+@pytest.mark.parametrize(
+    "host", ["metadata.google.internal", "Metadata.Google.Internal.", "metadata", "metadata.goog", "instance-data",
+             "instance-data.ec2.internal", "metadata.tencentyun.com", "api.metadata.cloud.ibm.com",
+             "metadata.azure.internal"]
+)  # fmt: skip
+def test_names_of_metadata_services_stay_closed_whatever_is_opened(host: str) -> None:
+    for rules in (STRICT, BY_ADDRESS, OWN_NETWORK):
+        with pytest.raises(ForbiddenTarget):
+            rules.check_url(f"https://{host}/latest/meta-data/")
+    with pytest.raises(ForbiddenTarget, match="metadata service"):
+        OWN_NETWORK.check_url(f"http://{host}:5000/")
+
+
+def test_other_names_of_the_own_network_are_opened() -> None:
+    for host in ("metadata-store", "my.metadata", "hooks.internal", "instance-data.example.com"):
+        OWN_NETWORK.check_url(f"http://{host}:5000/")
 
 
 @given(st.ip_addresses(v=4))

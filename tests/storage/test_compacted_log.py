@@ -13,7 +13,7 @@ from storage.disk.files import Files
 from storage.errors import DiskFailure, StorageFailed
 from storage.log.log import Log
 from storage.log.settings import LogSettings
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from storage.segment.sealed_scan import SealedSegment
 from tests.support.batches import BOOT_ID, NOW_MS, read_all, run_now
 from tests.support.faulty_files import FaultyFiles

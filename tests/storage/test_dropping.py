@@ -12,7 +12,7 @@ from storage.errors import DiskFailure, LogClosed, OffsetOutOfRange
 from storage.log.log import Log
 from storage.log.settings import LogSettings
 from storage.recovery.checkpoint import CheckpointFile
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from storage.segment.segment import segment_name
 from tests.support.batches import (
     BOOT_ID,

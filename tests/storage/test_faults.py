@@ -10,7 +10,7 @@ from storage.disk.files import Files
 from storage.errors import DiskFailure, StorageFailed
 from storage.log.log import Appended, Log
 from storage.log.settings import LogSettings
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from tests.support.batches import BOOT_ID, LaterJobs, append, make_batch, make_log, read_all, run_now
 from tests.support.faulty_files import FaultyFiles
 

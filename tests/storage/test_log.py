@@ -13,7 +13,7 @@ from storage.disk.files import Files
 from storage.errors import LogClosed, OffsetOutOfRange, OutOfOrderSequence
 from storage.log.log import Appended, Log
 from storage.log.settings import LogSettings
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from storage.segment.segment import index_name
 from tests.support.batches import (
     BOOT_ID,

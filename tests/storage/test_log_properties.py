@@ -14,7 +14,7 @@ from storage.errors import DiskFailure, OffsetOutOfRange
 from storage.log.log import Appended, Log
 from storage.log.producers import WINDOW_BATCHES
 from storage.log.settings import LogSettings
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from storage.segment.sealed_scan import SealedSegment
 from tests.support.batches import NOW_MS, LaterJobs, split_batches
 from tests.support.effort import examples

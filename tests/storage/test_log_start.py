@@ -12,7 +12,7 @@ from storage.log.log import Log
 from storage.log.settings import LogSettings
 from storage.log.start_offset import LogStartUpdate
 from storage.recovery.checkpoint import CheckpointFile
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from tests.support.batches import BOOT_ID, LaterJobs, UnsyncedFiles, append, make_batch, make_log, run_now
 from tests.support.faulty_files import FaultyFiles
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles

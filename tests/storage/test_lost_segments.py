@@ -11,7 +11,7 @@ from storage.log.log import Log
 from storage.log.quarantine import QUARANTINE_NAME
 from storage.log.settings import LogSettings
 from storage.recovery.checkpoint import CHECKPOINT_NAME, CheckpointFile, decode_checkpoint
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from storage.segment.segment import segment_name
 from tests.support.batches import BOOT_ID, UnsyncedFiles, append, make_batch, make_log, run_now, split_batches
 

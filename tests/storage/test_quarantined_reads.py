@@ -9,7 +9,7 @@ from storage.errors import QuarantinedRange
 from storage.log.log import Log
 from storage.log.quarantine import Quarantine, read_quarantine
 from storage.log.settings import LogSettings
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from tests.support.batches import BOOT_ID, NOW_MS, append, headers, make_batch, make_log, run_now
 
 SMALL = LogSettings(segment_bytes=700, index_interval_bytes=100)

@@ -13,7 +13,7 @@ from storage.log import log as log_module
 from storage.log.log import Log
 from storage.log.settings import LogSettings
 from storage.recovery.checkpoint import CHECKPOINT_NAME
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from storage.segment import scan as walk_module
 from storage.segment.segment import segment_name
 from tests.support.batches import (

@@ -13,7 +13,7 @@ from storage.log.log import Log
 from storage.log.quarantine import QUARANTINE_NAME, Quarantine, read_quarantine
 from storage.log.settings import LogSettings
 from storage.recovery.checkpoint import CHECKPOINT_NAME, CheckpointFile
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from storage.segment.segment import index_name, segment_name
 from tests.support.batches import (
     BOOT_ID,

@@ -20,7 +20,7 @@ from storage.log.log import Log
 from storage.log.segment_replacement import REPLACEMENT_NAME, finish_replacement, new_index_path, new_log_path
 from storage.log.settings import LogSettings
 from storage.recovery.checkpoint import CheckpointFile
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from storage.segment.segment import segment_name
 from tests.support.batches import BOOT_ID, NOW_MS, LaterJobs, append, headers, make_batch, make_log, read_all, run_now
 from tests.support.faulty_files import FaultyFiles

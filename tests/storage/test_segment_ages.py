@@ -8,7 +8,7 @@ from storage.log.log import Log
 from storage.log.retention_rules import NEVER, LogExtent, RetentionLimits
 from storage.log.segment_ages import closed_log_ages, open_log_ages
 from storage.log.settings import LogSettings
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from storage.segment.reading import index_name, segment_name
 from tests.support.batches import BOOT_ID, NOW_MS, UnsyncedFiles, append, make_batch, make_log, run_now
 

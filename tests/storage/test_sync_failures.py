@@ -13,7 +13,7 @@ from storage.errors import FileSystemFailed, StorageFailed
 from storage.log.log import Log
 from storage.log.settings import LogSettings
 from storage.log.syncing import FILES_ONE_BY_ONE_MAX, SYNC_FAILED_NAME, sync_all
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from tests.support.batches import append, make_batch, read_all, run_now
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles
 

@@ -14,7 +14,7 @@ from storage.errors import DiskFailure, LogClosed, StorageFailed
 from storage.log.log import Log
 from storage.log.settings import LogSettings
 from storage.log.syncing import FILES_ONE_BY_ONE_MAX, FILES_ONE_BY_ONE_MIN, UNWRITTEN_BYTES_MAX, LogSync, sync_all
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from tests.support.batches import BOOT_ID, LaterJobs, append, make_batch, make_log, read_all, run_now
 from tests.support.faulty_files import FaultyFiles
 from tests.support.simulated_disk import SimulatedDisk, SimulatedFiles

@@ -16,7 +16,7 @@ from storage.compaction.compaction import CompactionJob, compact
 from storage.log.log import Log
 from storage.log.settings import LogSettings
 from storage.log.transactions import AbortedTransaction
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from storage.segment.reading import txn_index_name
 from storage.segment.sealed_scan import SealedSegment
 from tests.end_to_end.seeds import announced_seed

@@ -12,7 +12,7 @@ from storage.log.log import Log
 from storage.log.producers import ProducerStates
 from storage.log.settings import LogSettings
 from storage.log.transactions import UNDECIDED_MAX, AbortedTransaction, UnstableTransactions
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from storage.segment.txn_index import ENTRIES_MAX
 from tests.support.batches import BOOT_ID, NOW_MS, LaterJobs, UnsyncedFiles, append, make_log, run_now
 from tests.support.faulty_files import FaultyFiles

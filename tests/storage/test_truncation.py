@@ -12,7 +12,7 @@ from storage.disk.files import Files
 from storage.errors import DiskFailure, LogClosed, OffsetOutOfRange, StorageFailed
 from storage.log.log import Log
 from storage.log.settings import LogSettings
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from tests.support.batches import (
     BOOT_ID,
     NOW_MS,

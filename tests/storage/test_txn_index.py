@@ -11,7 +11,7 @@ from storage.log.log import Log
 from storage.log.producers import ProducerStates
 from storage.log.settings import LogSettings
 from storage.log.transactions import AbortedTransaction
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from storage.recovery.verify import Finding, Kind, verify_segment
 from storage.recovery.verify_folder import plan_folder
 from storage.segment.sealed_scan import SealedSegment

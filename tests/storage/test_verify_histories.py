@@ -10,7 +10,7 @@ from storage.batch.record_batch import Record, build_batch, check_batch
 from storage.compaction.compaction import CompactionJob, compact
 from storage.log.log import Log
 from storage.log.settings import LogSettings
-from storage.recovery.recovery import open_log
+from storage.recovery.crash_recovery import open_log
 from storage.recovery.verify import Finding, Kind, verify_segment
 from storage.recovery.verify_folder import plan_folder
 from storage.segment.sealed_scan import SealedSegment

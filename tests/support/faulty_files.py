@@ -129,6 +129,10 @@ class FaultyFiles(Files):
         if source in self._unsynced:
             self._unsynced[target] = self._unsynced.pop(source)
 
+    def listdir(self, path: str) -> list[str]:
+        self._enter("listdir")
+        return super().listdir(path)
+
     def makedirs(self, path: str) -> None:
         self._enter("makedirs")
         super().makedirs(path)

@@ -149,3 +149,18 @@ async def test_a_lease_grows_and_shrinks() -> None:
     lease.release()
     lease.release()
     assert memory.used_bytes == 0
+
+
+@in_loop
+async def test_a_large_lease_that_grows_in_small_steps_leaves_the_part_for_small_leases() -> None:
+    memory = HttpMemory(16 * SMALL_BYTES, 0)
+    waits, never_waits = memory.lease(), memory.lease()
+    for number in range(1, 13):
+        await waits.hold(number * SMALL_BYTES)
+    with pytest.raises(MemoryExhausted):
+        await waits.hold(13 * SMALL_BYTES)
+    assert waits.size_bytes == memory.used_bytes == 12 * SMALL_BYTES
+    waits.release()
+    grown = [number for number in range(1, 17) if never_waits.try_hold(number * SMALL_BYTES)]
+    assert grown == list(range(1, 13))
+    assert all(memory.lease().try_hold(SMALL_BYTES) for _ in range(4))

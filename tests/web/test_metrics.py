@@ -34,6 +34,7 @@ from kwire.streams.subscriptions import Subscriptions
 from kwire.web.answers.page_scheduler import PageScheduler
 from kwire.web.groups.reports import GroupReports
 from kwire.web.monitoring import metrics as page
+from kwire.web.monitoring.former_names import FORMER_NAMES
 from kwire.web.monitoring.metrics import NodeCollector
 from kwire.web.monitoring.storage_metrics import OTHER_TOPICS
 from kwire.web.requests.body_checks import BodyChecks
@@ -108,6 +109,22 @@ async def test_every_family_has_a_type_and_a_sentence(tmp_path: Path) -> None:
             assert family.documentation.endswith("."), family.name
             assert family.samples, family.name
             assert family.name.startswith(("kwire_", "process_"))
+
+
+@in_uvloop
+async def test_renamed_metrics_are_exported_under_their_former_names_too(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
+        told = await scrape(node)
+    for former, name in FORMER_NAMES.items():
+        ours, old = told.families[name], told.families[former]
+        assert old.type == ours.type
+        assert name in old.documentation
+        assert [one.value for one in old.samples] == [one.value for one in ours.samples]
+        assert [one.name for one in old.samples] == [one.name.replace(name, former) for one in ours.samples]
+    assert told.value("kwire_relocations_finished_total") == told.value("kwire_moves_finished_total") == 0
+    assert told.value("kwire_relocations_pending") == told.value("kwire_moves_pending") == 0
+    assert told.value("kwire_rooms_delivered_batches_total") == told.value("kwire_rooms_portions_total")
+    assert told.value("kwire_rooms_lag_actions_total") == told.value("kwire_rooms_lag_cuts_total")
 
 
 @in_uvloop

@@ -1,7 +1,7 @@
 """Changes of the settings of topics, brokers, groups, client metrics and loggers.
 
-A change is a list of edits to a resource's settings. In Kafka's older API AlterConfigs, it replaces all settings of the
-resource. Changes are durable before the request is answered, except log levels, which are only in memory.
+A change is a list of edits to a resource's settings. A change by AlterConfigs, Kafka's older API, replaces all settings
+of the resource. Changes are durable before the request is answered, except log levels, which are only in memory.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from kwire.config.resources.group import GROUP_SETTINGS
 from kwire.config.setting import format_value
 from kwire.errors import ErrorCode, KafkaError
 
-# Checking a change takes some hundred microseconds. After this many changes, the event loop runs other work.
+# Checking a change takes a few hundred microseconds. After this many changes, the event loop runs other work.
 CHANGES_PER_CHUNK = 20
 # The maximum number of edits in a change. No resource has that many settings.
 EDITS_MAX = 1_000
@@ -64,9 +64,9 @@ class ConfigChanges:
         self._configs = configs
 
     async def apply(self, changes: Sequence[ResourceChange], validate_only: bool) -> list[KafkaError | None]:
-        """Apply each change.
+        """Apply each change, or only check it if `validate_only` is set.
 
-        With `validate_only`, only check it. Returns the error or None for each change, in order.
+        Returns the error or None for each change, in order.
         """
         times: Counter[tuple[int, str]] = Counter()
         async for change in spread(changes):
@@ -129,7 +129,9 @@ class ConfigChanges:
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{change.name}' does not exist.")
         if topic.is_hidden:
-            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"The topic '{change.name}' is the server's own.")
+            raise KafkaError(
+                ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"The topic '{change.name}' is internal and cannot be configured."
+            )
         _check_event_topic(topic, change, overrides, config)
         if not validate_only and overrides != dict(topic.configs):
             await self._topics.configure(topic, overrides)
@@ -185,7 +187,7 @@ class ConfigChanges:
 def _check_event_topic(topic: Topic, change: ResourceChange, overrides: dict[str, str], config: Config) -> None:
     """Raise KafkaError if the change would set `kwire.events` to another value.
 
-    A complete replacement may omit the setting. In that case this function adds the current value to `overrides`.
+    A change with `is_whole` may omit the setting. In that case this function adds the current value to `overrides`.
     """
     if topic.settings.is_event_topic and all(edit.name != EVENTS_CONFIG for edit in change.edits):
         overrides[EVENTS_CONFIG] = topic.configs[EVENTS_CONFIG]
@@ -217,7 +219,7 @@ def _apply_edits(
     in_force: Mapping[str, str],
     settings: Mapping[str, Setting],
 ) -> dict[str, str]:
-    """Return the overrides of the resource after the edits. APPEND and SUBTRACT change the value of `in_force`."""
+    """Return the overrides of the resource after the edits. APPEND and SUBTRACT start from the value in `in_force`."""
     overrides = {} if change.is_whole else dict(before)
     for edit in change.edits:
         if edit.operation == Operation.DELETE:

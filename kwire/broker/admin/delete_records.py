@@ -1,7 +1,8 @@
 """DeleteRecords: deletes the records at the beginning of partitions by raising the log start offset.
 
-The new log start offset is first made durable. Then readers get it, and then the request is answered. So a record that
-was reported as deleted never reappears. The next round of retention removes the segments that end below the offset.
+The new log start offset is first made durable. Then it becomes visible to readers, and then the request is answered. So
+a record that was reported as deleted never reappears. The next round of retention removes the segments that end at or
+below the new log start offset.
 """
 
 import asyncio
@@ -29,7 +30,7 @@ class Deletion(NamedTuple):
 
 
 class _StartedUpdate(NamedTuple):
-    """An update of a log start offset that has begun. `number` is the index of its request in `wanted`."""
+    """An update of a log start offset that has begun. `number` is its index in the argument of `delete_records`."""
 
     number: int
     log: LogMaintenance
@@ -39,7 +40,8 @@ class _StartedUpdate(NamedTuple):
 async def delete_records(wanted: Sequence[Deletion], timeout_seconds: float, lane: Lane) -> list[int | KafkaError]:
     """Delete records. Returns the new, durable log start offset or the error for each request.
 
-    All logs are opened without a pause, so callers pass only a few requests at a time. `lane` runs the disk writes.
+    All logs are opened in one loop iteration, so callers pass at most OPENS_PER_CHUNK requests at a time
+    (`chunked_answers.py`). `lane` runs the disk writes.
     """
     outcomes: list[int | KafkaError] = [0] * len(wanted)
     loop = asyncio.get_running_loop()
@@ -50,8 +52,8 @@ async def delete_records(wanted: Sequence[Deletion], timeout_seconds: float, lan
         if not begun:
             return outcomes
         work = lane.run(_run, [one.update for one in begun])
-        # As a callback, `_end` runs before the request is answered, and also if the writes end after the timeout. The
-        # timeout does not cancel the writes, because a thread that waits for the disk cannot be cancelled.
+        # `_end` is a callback for two reasons: it runs before the request is answered, and it also runs if the writes
+        # end only after the timeout. A thread that waits for the disk cannot be cancelled.
         work.add_done_callback(partial(_end, begun))
         try:
             done = await asyncio.wait_for(asyncio.shield(work), max(deadline - loop.time(), 0))

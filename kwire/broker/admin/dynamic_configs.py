@@ -105,8 +105,8 @@ class DynamicConfigs:
     async def replace(self, kind: ResourceType, name: str, overrides: Mapping[str, str]) -> None:
         """Replace all settings of the resource. The caller has checked them and holds `change_lock`."""
         stored = self._stored[kind].get(name, _NOTHING)
-        # Unchanged settings are not written. If there are no overrides, a stored entry is removed, even if all of its
-        # settings were ignored at the start.
+        # Unchanged settings are not written. There is one exception: if all settings of a stored entry were ignored at
+        # the start, a change to no overrides still removes the entry.
         if dict(stored.overrides) == dict(overrides) and (overrides or stored.revision == ABSENT):
             return
         config = self._config_with(name, overrides) if kind is ResourceType.BROKER else None
@@ -143,7 +143,7 @@ class DynamicConfigs:
     def _config_with(self, name: str, overrides: Mapping[str, str]) -> Config:
         """Return this node's configuration with `overrides` set on the resource `name`. Raises KafkaError.
 
-        `name` is this broker or ALL_BROKERS. The overrides of the other one stay.
+        `name` is `broker_name` or ALL_BROKERS. The overrides of the other of these two resources stay unchanged.
         """
         unknown = [one for one in overrides if one not in SETTINGS]
         if unknown:
@@ -202,7 +202,10 @@ class DynamicConfigs:
 
 
 def _known_overrides(kind: ResourceType, key: str, overrides: Mapping[str, str]) -> dict[str, str]:
-    """Return the stored overrides that this version supports. Others are logged. The next change removes them."""
+    """Return the stored overrides that this version supports.
+
+    Other overrides are logged. The next change of the resource removes them from the metadata store.
+    """
     settings, good = _SETTINGS[kind], {}
     for name, text in overrides.items():
         setting = settings.get(name)

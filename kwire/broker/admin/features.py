@@ -30,7 +30,7 @@ class Feature(NamedTuple):
     def fitted(self, stored: Mapping[str, int]) -> int:
         """Return the level of this feature, given the stored levels of all features.
 
-        If no level is stored, it is the last level. If the stored level is not supported, it is the nearest supported
+        If no level is stored, this is `last_level`. If the stored level is not supported, this is the nearest supported
         level.
         """
         return min(max(stored.get(self.name, self.last_level), self.first_level), self.last_level)
@@ -95,9 +95,9 @@ class Features:
         return feature.fitted(entry.value if entry else {}) if feature else 0
 
     async def register(self) -> None:
-        """Store the finalized levels if they differ from the stored ones, so that they get a new epoch.
+        """Store the levels that apply if they differ from the stored ones. Then clients see a new epoch.
 
-        They differ at the first start, and if this version of the server supports other levels than the last one.
+        They differ at the first start, and at the first start of a version that supports other levels.
         """
         entry = self._metastore.get(KEY)
         if entry is None or entry.value != self.finalized.levels:

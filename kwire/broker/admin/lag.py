@@ -2,8 +2,8 @@
 
 The lag in offsets is the distance to the last stable offset. Records of open transactions are therefore not counted.
 The lag in seconds is the age of the first record that the reader has not read yet. The age is computed from the
-record's timestamp. Unless the topic has `message.timestamp.type=LogAppendTime`, that is a time of the producer's clock.
-A reader that has read everything has a lag of 0.
+record's timestamp. With `message.timestamp.type=CreateTime`, the timestamp comes from the producer's clock. A reader
+that has read everything has a lag of 0.
 
 Each scrape of `/metrics` measures the lag of many readers. The cost is limited as follows:
 - Only the header of a record's batch is read. The timestamp is cached, so a reader whose offset does not change needs
@@ -35,8 +35,8 @@ from storage.log.producers import has_transactions
 from storage.recovery.checkpoint import CheckpointFile
 
 NO_TOPIC_ID = bytes(16)
-# Looking up a reader takes a few microseconds, and finding a batch header about a hundred. After this many, the event
-# loop runs other work.
+# Looking up a reader takes a few microseconds, and finding a batch header about a hundred microseconds. After this many
+# readers or headers, the event loop runs other work.
 READERS_PER_CHUNK = 500
 HEADERS_PER_CHUNK = 20
 # The limits of one round. A checkpoint is one small file. Opening a log takes a third of a millisecond.
@@ -68,7 +68,8 @@ class Reader(NamedTuple):
 class Lag(NamedTuple):
     """The lag of a reader.
 
-    `seconds` is None if the record has no timestamp, if it is damaged, or if it has not been read yet.
+    `seconds` is None if the first unread record has no timestamp or is damaged, or if a later round has to read it from
+    the disk.
     """
 
     log_start_offset: int
@@ -92,7 +93,7 @@ class _PartitionKey(NamedTuple):
 class _Extent(NamedTuple):
     """The offsets of a log when it had `size_bytes`. If a closed log has another size, the extent is outdated.
 
-    DeleteRecords changes the log start offset, but not the size. The new offset is found when the log is open again.
+    DeleteRecords changes the log start offset, but not the size. A round finds the new offset while the log is open.
     """
 
     log_start_offset: int
@@ -199,7 +200,7 @@ class Lags:
         found: dict[_PartitionKey, _Extent] = {}
         sizes = [self._stored_bytes(key) for key in keys]
         paths = [self._store.path_of(key.folder) for key in keys]
-        # A log without a folder is empty, unless a data directory is offline: the folder may be there.
+        # A log without a folder is empty, unless a data directory is offline: the folder may be in that directory.
         without_folder = None if _is_incomplete(self._store) else (0, 0)
         ends = await self._topics.lanes.survey.run(
             lambda: [without_folder if path is None else self._read_ends(path) for path in paths]
@@ -309,14 +310,15 @@ class Lags:
 def time_of(header: BatchHeader, offset: int) -> int | None:
     """Return the timestamp of the record at `offset`, estimated from the header of its batch.
 
-    The result is exact for the first record of a batch, and mostly exact for the last. Others are interpolated.
+    The result is exact for the first record of a batch, and mostly exact for the last. For other records, it is
+    interpolated.
     """
     first_ms, last_ms = header.base_timestamp, header.max_timestamp
     if last_ms < 0:
         return None
     if header.timestamp_type == LOG_APPEND_TIME or not 0 <= first_ms < last_ms:
         return last_ms
-    # If compaction removed the record, the batch begins after the offset.
+    # If compaction removed the record, the header is that of the next batch, which begins after `offset`.
     passed = max(0, offset - header.base_offset)
     return first_ms + (last_ms - first_ms) * passed // max(1, header.last_offset_delta)
 

@@ -12,13 +12,13 @@ from typing import NamedTuple
 from msgspec import Struct, field
 
 from kwire.broker.maintenance.relocation import Relocations
+from kwire.broker.topics.stored_sizes import folder_size_bytes
 from kwire.broker.topics.topics import Topics
 from storage.data_directory.directories import LogDirectories
 from storage.data_directory.partition_metadata import partition_folder
 from storage.disk.files import Files
 from storage.errors import StorageError
 
-LOG_SUFFIX = ".log"
 # Finding the directory and size of a partition takes two microseconds if the size is in memory. After this many
 # partitions, the event loop runs other work.
 PARTITIONS_PER_CHUNK = 500
@@ -119,16 +119,10 @@ class LogDirs:
 
     async def _measure(self, some: list[tuple[str, str, int, str]], found: dict[str, LogDirFacts]) -> None:
         paths = [os.path.join(place, folder) for place, _, _, folder in some]
-        sizes = await self._topics.lanes.survey.run(lambda: [self._size(path) for path in paths])
+        sizes = await self._topics.lanes.survey.run(lambda: [folder_size_bytes(self._files, path) for path in paths])
         for (place, name, index, folder), size_bytes in zip(some, sizes, strict=True):
             if self._topics.catalogue.find(name) is not None:
-                self._topics.stored_bytes.setdefault(folder, size_bytes)
-                found[place].topics.setdefault(name, []).append(ReplicaFacts(index, size_bytes))
-
-    def _size(self, path: str) -> int:
-        """Return the size of the segment files in a folder. Runs in a thread."""
-        try:
-            names = self._files.listdir(path)
-            return sum(self._files.size_of(os.path.join(path, name)) for name in names if name.endswith(LOG_SUFFIX))
-        except OSError:
-            return 0  # the folder was deleted or moved
+                if size_bytes is not None:
+                    self._topics.stored_bytes.setdefault(folder, size_bytes)
+                # If the folder cannot be read, it was moved, or opening the log reports the error.
+                found[place].topics.setdefault(name, []).append(ReplicaFacts(index, size_bytes or 0))

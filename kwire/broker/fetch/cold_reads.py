@@ -26,7 +26,10 @@ class ColdReads:
         self.count = 0
 
     async def do(self, warm_ups: Iterable[Callable[[], None]]) -> None:
-        """Load pages into memory, and wait until all are loaded. A log that is deleted in the meantime is ignored."""
+        """Run functions that load pages into memory, and wait for all of them.
+
+        A log that is deleted in the meantime is ignored.
+        """
         for outcome in await self._outcomes(warm_ups):
             if isinstance(outcome, BaseException) and not isinstance(outcome, LogClosed):
                 raise outcome
@@ -46,7 +49,7 @@ class ColdReads:
         return await asyncio.gather(*waits, return_exceptions=True)
 
     def begin(self, warm_up: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        """Load pages into memory, like `do`, but call `done` with the error or None instead of being awaited.
+        """Run `warm_up`, a function that loads pages into memory, and then call `done` with the error or None.
 
         `done` is called in a later loop iteration. If the log is deleted in the meantime, `done` gets None, because the
         next read reports the deletion. If the server stops first, `done` is not called.

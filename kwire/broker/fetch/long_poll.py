@@ -12,9 +12,9 @@ class LongPoll:
     `done` is called in a later loop iteration. So a request that appends to several partitions wakes a reader of these
     partitions only once.
 
-    With `is_committed`, appended records cannot be read while an earlier transaction is open. When that transaction
-    ends, all of them become readable, but their size is not known without a read. The poll then ends with `is_guess`
-    set. If the reader finds too few bytes, it waits with another poll.
+    With `is_committed` (isolation level `read_committed`), appended records cannot be read while an earlier transaction
+    is open. When that transaction ends, all of these records become readable, but their size is not known without a
+    read. The poll then ends with `is_guess` set. If the reader finds too few bytes, it starts another poll.
     """
 
     __slots__ = ("_blocked", "_done", "_is_over", "_known", "_loop", "_missing_bytes", "_stable", "_timer", "is_guess")

@@ -59,7 +59,7 @@ class CachedPartition:
     """One partition of a session, with the values of the last request and the last response.
 
     `topic` is the topic's name or its id, as in the requests of the session. `live` is the `Partition` object, or None
-    until it has been looked up. The objects are small, because there may be many of them.
+    until it has been looked up. The objects are small, because there may be up to PARTITIONS_MAX of them.
     """
 
     __slots__ = (
@@ -158,7 +158,10 @@ class FetchSession:
             self.partitions.pop((topic, index), None)
 
     def move_to_end(self, cached: CachedPartition) -> None:
-        """Move a partition that had records in the response to the end, so that others come first in the next one."""
+        """Move a partition that had records in the response to the end of `partitions`.
+
+        The next response then begins with other partitions.
+        """
         key = cached.topic, cached.partition
         # The partition may have been removed from the session while the response was built.
         if self.partitions.pop(key, None) is not None:
@@ -205,7 +208,7 @@ class FetchSessions:
     def add(self, session: FetchSession) -> int:
         """Open a session that `begin` returned.
 
-        Returns its id, or NO_SESSION if the space for it is used up meanwhile.
+        Returns its id, or NO_SESSION if other sessions have used up the space since `begin`.
         """
         now = self._clock.monotonic()
         if session.session_id in self._sessions or not self._make_room(len(session.partitions), now):
@@ -237,7 +240,7 @@ class FetchSessions:
         if not session.partitions:
             self.close(session.session_id)
         elif added > 0 and self.partition_count + added > self._partitions_max:
-            # After this error, the reader sends a full request. It gets a response without a session.
+            # After this error, the reader sends a full request. Its response may have no session.
             self.close(session.session_id)
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         else:
@@ -294,7 +297,7 @@ class FetchSessions:
         self.eviction_count += 1
 
     def _new_id(self) -> int:
-        """Return a random id that cannot be guessed. A client with the id of another session could disturb it."""
+        """Return a random id that cannot be guessed, so that no client can use the session of another client."""
         while True:
             session_id = secrets.randbelow(SESSION_ID_MAX) + 1
             if session_id not in self._sessions:

@@ -2,13 +2,12 @@
 
 One log is compacted at a time, the log with the highest dirty ratio first. A worker process runs
 `storage.compaction.compaction.compact` at a limited rate. The event loop only chooses the log and swaps in the result.
-It discards a result if the log was deleted, truncated or parked since it was chosen. Results for segments that
+It discards a result if the log was deleted, truncated or parked since the log was chosen. Results for segments that
 retention has removed are skipped.
 
 The cleaner checks all open logs. A closed log gets no appends, so it is checked only if it was dirty at its last check
-or
-becomes due at a later time. The cleaner keeps a list of these logs and opens them when they are due. After a start of
-the server, a log is not checked before its first use.
+or becomes due at a later time. The cleaner keeps a list of these logs and opens them when they are due. After a start
+of the server, a log is not checked before its first use.
 """
 
 import asyncio
@@ -41,8 +40,8 @@ LOGS_PER_CHUNK = 100
 # One check opens at most this many closed logs. It begins with the logs whose last check is the longest ago. Opening a
 # log takes half a millisecond.
 CLOSED_PER_ROUND = 10
-# The maximum number of entries in each table by partition. If a table is full, its oldest entry is removed. A closed
-# log without an entry is not checked before it is opened again.
+# The maximum number of entries in each dictionary with a PartitionKey. If a dictionary is full, its oldest entry is
+# removed. A closed log without an entry in `_due` is not checked before it is opened again.
 REMEMBERED_MAX = 10_000
 # The maximum number of partitions whose last error is kept.
 ERRORS_MAX = 100
@@ -50,7 +49,7 @@ ERRORS_MAX = 100
 RETRY_DELAY_MS = 60_000
 # If the worker process dies this many times in a row while it compacts a log, the log is not compacted again.
 WORKER_DEATHS_MAX = 3
-# The interval at which a log is touched while it is compacted, so that it is not parked as idle.
+# The interval at which `Topics.touch` is called for a log that is being compacted, so that the log is not parked.
 TOUCH_SECONDS = 5.0
 
 # Replaced segments stay open for `file.delete.delay.ms`, because readers may still use them. If more than
@@ -439,7 +438,7 @@ def _discard(job: CompactionJob, files: Files) -> None:
 
 
 def _swap_batches(groups: list[SegmentGroup]) -> Iterator[list[SegmentGroup]]:
-    """Yield lists of adjacent groups to swap together, because each swap takes half a dozen disk syncs."""
+    """Yield lists of adjacent groups to swap together, because each swap needs about six disk syncs."""
     batch: list[SegmentGroup] = []
     for group in groups:
         if batch and sum(len(one.removed) for one in (*batch, group)) > GROUP_SEGMENTS_MAX:

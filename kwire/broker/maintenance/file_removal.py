@@ -1,9 +1,11 @@
 """Deletes the files of removed segments after `file.delete.delay.ms`, in a thread and at most FILES_PER_JOB at a time.
 
-The segments are no longer part of their log. A reader of such a segment has the file mapped into memory, so the file
-can be deleted. The list of files is only in memory. If the server stops before files are deleted, the next opening of
-their log deletes them, because they are below the log start offset. If the log was closed or deleted in the meantime,
-no file in its folder is deleted here. So the files of a new topic of the same name are safe.
+The segments are no longer part of their log. A reader of such a segment has the file mapped into memory, so it can
+continue to read after the file was deleted. The list of files is only in memory. If the server stops before files are
+deleted, the next opening of their log deletes those of retention, because they are below the log start offset. The
+files of segments that compaction replaced already have no name, so the system frees them when they are closed. If the
+log was closed or deleted in the meantime, this module deletes no file in its folder. So the files of a new topic of the
+same name are safe.
 """
 
 import asyncio
@@ -25,7 +27,7 @@ log = logging.getLogger("kwire.broker")
 # Deleting a large file takes tens of milliseconds. Between two jobs, the thread can run other jobs.
 FILES_PER_JOB = 8
 # If more segments are waiting, the oldest are deleted before their delay has passed. A segment that cannot be deleted
-# is then not retried: the next start deletes it.
+# is then not retried: the next opening of its log deletes it.
 PENDING_MAX = 10_000
 # A failed deletion is retried after RETRY_SECONDS. The pause doubles after each failure, up to RETRY_SECONDS_MAX.
 RETRY_SECONDS = 1.0
@@ -91,7 +93,7 @@ class FileRemover:
 
         def delete() -> None:
             failed = [(one, error) for one in some if (error := delete_files(one.segment)) is not None]
-            with suppress(RuntimeError):  # the event loop is closed: the next start deletes the other files
+            with suppress(RuntimeError):  # the event loop is closed, so the server is stopping
                 self._loop.call_soon_threadsafe(self._deleted, len(some) - len(failed), failed)
 
         try:

@@ -18,7 +18,8 @@ LOGS_PER_CHUNK = 200
 # The interval of the check whether too many logs are open. The check takes constant time.
 COUNT_SECONDS = 1.0
 # Parking a log takes a few system calls. Skipping a log takes a microsecond. For each log that was opened since the
-# last chunk, PARKS_PER_OPENED logs are parked. Otherwise the number of open logs would have no bound.
+# last chunk, PARKS_PER_OPENED logs are parked. Otherwise the number of open logs would have no bound. To park one log,
+# at most TRIES_PER_PARK logs are tried.
 PARKS_PER_CHUNK = 4
 PARKS_PER_OPENED = 2
 TRIES_PER_PARK = 25
@@ -80,7 +81,7 @@ class IdleLogs:
     # --- the limit on open logs
 
     def on_log_opened(self) -> None:
-        """Begin to park logs if too many are open. Called when a log has been opened or touched."""
+        """Begin to park logs if too many are open. Called after a log was opened, and after `Topics.touch`."""
         self._opened_count += 1
         if not self._is_parking and len(self._topics.open_partitions) > self._open_max:
             self._parking.cancel()

@@ -141,7 +141,7 @@ class Relocations:
         if here == data_dir or entry is not None:
             return
         if self._store.offline_dirs:
-            # As in Kafka, because the offline directory may already contain a copy of the log.
+            # As in Kafka: the offline directory may already contain a copy of the log.
             raise DiskFailure("no partition can be moved while a log directory is offline")
         await self._settle_earlier_move(partition)
         self._check_current(topic, partition)
@@ -173,7 +173,7 @@ class Relocations:
             await self._topics.lanes.maintenance.run(opened.commit_move)
 
     async def _place_empty(self, topic: Topic, partition: Partition, folder: str, data_dir: str) -> None:
-        """Create the folder of a partition that has no folder yet in the new directory. No records are copied."""
+        """Create the folder of a partition in `data_dir`. The partition has no folder yet, so no records are copied."""
         if not self._topics.park(partition):
             raise DiskFailure(f"the log of {folder} is in use, try again")
         self._store.create_empty(folder, topic.topic_id, data_dir)
@@ -214,8 +214,9 @@ class Relocations:
 
     async def idle(self) -> None:
         """Wait until no move is running or waiting."""
-        while self._entries:
-            await asyncio.wait([entry.task for entry in self._entries.values() if entry.task is not None])
+        # An entry without a task is being begun, or waits for the end of another one. After `close` it stays so.
+        while self._entries and (tasks := self._tasks() | self._begin_tasks):
+            await asyncio.wait(tasks)
 
     async def close(self) -> None:
         """Stop all moves. The next start begins incomplete copies again. A move that was switched is committed."""
@@ -228,11 +229,13 @@ class Relocations:
             await asyncio.wait(self._begin_tasks)
         for entry in self._entries.values():
             entry.stop.set()
-        tasks = [entry.task for entry in self._entries.values() if entry.task is not None]
-        if tasks:
+        if tasks := self._tasks():
             await asyncio.wait(tasks)
         for removal in self._removals.values():
             removal.cancel()
+
+    def _tasks(self) -> set[asyncio.Task[None]]:
+        return {entry.task for entry in self._entries.values() if entry.task is not None}
 
     # --- one move
 

@@ -1,9 +1,9 @@
 """Retention: periodically deletes old records from all logs, at most LOGS_PER_CHUNK logs at a time.
 
 `storage/log/retention_rules.py` computes the new log start offset of a log from the sizes and ages of its segments.
-This module makes the new offset durable and then applies it to the log, so that readers get it. It removes the segments
-below the offset from the log, and passes their files to `file_removal.py`. If the new offset cannot be written, the log
-stays unchanged, and is retried after a pause.
+This module makes the new offset durable and then applies it to the log, so that it becomes visible to readers. Then it
+removes the segments below the offset from the log, and passes their files to `file_removal.py`. If the new offset
+cannot be written, the log stays unchanged, and this module tries again after a pause.
 
 - An open log is checked in memory. Timestamps that are not in memory are read from disk by a thread.
 - A closed log does not change. A thread reads its folder once, and again when the oldest segment reaches the retention
@@ -46,14 +46,15 @@ RETRY_SECONDS = 5.0
 RETRY_SECONDS_MAX = 300.0
 # The maximum number of failed partitions that are named in the server's log at a time.
 FAILURES_SHOWN_MAX = 10
-# Checking an open log takes about ten microseconds, and dropping segments about a hundred. After this many logs, the
-# event loop runs other work.
+# Checking an open log takes about ten microseconds, and dropping segments about a hundred microseconds. After this many
+# logs, the event loop runs other work.
 LOGS_PER_CHUNK = 50
 # Folders are read in chunks, with a pause after each chunk. A node can have a hundred thousand folders, and the work is
 # not urgent.
 FOLDERS_PER_CHUNK = 20
 CHUNK_PAUSE_SECONDS = 0.1
-# Skipping a folder that need not be read takes a few microseconds. After this many, the event loop runs other work.
+# Skipping a folder that need not be read takes a few microseconds. After this many folders, the event loop runs other
+# work.
 NAMES_PER_CHUNK = 200
 
 
@@ -304,7 +305,7 @@ class Retention:
         before, self._next_checks = self._next_checks, {}
         counts = self._topics.catalogue.partition_counts()
         folders = (f"{name}-{index}" for name, count in counts for index in range(count))
-        # `_open_and_apply` skips logs that are opened later.
+        # A log that is opened during this round is skipped by `_open_and_apply`.
         opened = {f"{one.topic_name}-{one.index}" for one in self._topics.open_partitions}
         chunk: list[_Closed] = []
         while some := list(islice(folders, NAMES_PER_CHUNK)):
@@ -356,8 +357,9 @@ class Retention:
     async def _open_and_apply(self, closed: _Closed) -> None:
         """Open a closed log, apply retention to it and park it again.
 
-        Called if records have to be deleted, or if only the opened log shows it. The files are deleted without a delay:
-        a closed log has no readers, and the log could not be parked before its files are deleted.
+        Called if records have to be deleted, or if the log has to be open to find out whether that is so. The files are
+        deleted without a delay, because a closed log has no readers, and because the log cannot be parked before its
+        files are deleted.
         """
         self._next_checks.pop(closed.folder, None)
         partition = self._topics.find_partition(closed.topic_name, closed.partition_index)
@@ -411,7 +413,7 @@ def _limits(settings: TopicSettings, undecided: int = 0) -> RetentionLimits:
 def _check_folder(one: _Closed, files: Files, now_ms: int) -> RetentionResult | None:
     """Return the retention result of a closed log, or None if the log has to be opened. Runs in a thread.
 
-    The log has to be opened if records or leftover files have to be deleted, or if its folder does not show its extent.
+    The log has to be opened if records or leftover files have to be deleted, or if the log was not closed cleanly.
     """
     settings = LogSettings(segment_ms=one.settings.segment_ms, index_interval_bytes=one.settings.index_interval_bytes)
     try:

@@ -39,7 +39,7 @@ R = TypeVar("R")
 START_DELAY_SECONDS = 30.0
 SLOTS_MAX = 1024
 SLOT_MS_MIN = 60_000
-# The longest sleep between two looks at the wall clock. Longer sleeps would not notice that the clock was changed.
+# The longest sleep between two reads of the wall clock. Longer sleeps would not notice that the clock was changed.
 SLEEP_SECONDS_MAX = 60.0
 # After hashing this many names, the event loop runs other work.
 NAMES_PER_CHUNK = 1000
@@ -47,7 +47,8 @@ FOLDERS_PER_CALL = 100
 PIECE_BYTES_MIN = 64 * 1024
 PIECE_BYTES_MAX = 4 * 1024 * 1024
 PIECES_PER_SECOND = 4
-# The maximum size of the set of findings that were logged. A finding in the set is not logged again.
+# The maximum number of findings that are logged and counted. They are kept in memory, so that a finding is not logged
+# again in each interval.
 REPORTED_MAX = 1000
 
 
@@ -195,15 +196,16 @@ class Scrub:
 
     def _report(self, finding: Finding) -> None:
         key = (finding.path, finding.kind, finding.position)
-        if finding.is_sound or key in self._reported:
+        if finding.is_sound or key in self._reported or len(self._reported) >= REPORTED_MAX:
             return
-        if len(self._reported) < REPORTED_MAX:
-            self._reported.add(key)
+        self._reported.add(key)
         self.findings += 1
         log.error(
             "%s: %s at position %s, offsets %s to %s: %s",
             *(finding.path, finding.kind.value, finding.position, finding.offset, finding.end_offset, finding.reason),
         )
+        if len(self._reported) >= REPORTED_MAX:
+            log.error("%d findings were logged. Further ones are not logged or counted before a restart.", REPORTED_MAX)
 
 
 def _folder_names(counts: Iterable[tuple[str, int]]) -> Iterator[str]:

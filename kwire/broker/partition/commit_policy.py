@@ -53,8 +53,8 @@ class CommitPolicy(Protocol):
 class PageCache:
     """Records are committed when they are in the page cache of the operating system: `kwire.log.sync=os`.
 
-    With `flush.messages`, an append after which at least this many records are not synced is committed by a sync. With
-    `flush.ms`, a sync is requested this long after an append.
+    With `flush.messages`: if at least this many records are not synced after an append, only a sync commits the append.
+    With `flush.ms`, the policy requests a sync this long after an append.
     """
 
     __slots__ = ("_flush_messages", "_flush_ms", "_syncs", "is_immediate")

@@ -21,7 +21,7 @@ RANGES_SHOWN_MAX = 20
 
 
 class OwningTopic(Protocol):
-    """The topic of a partition. The open log refers to its topic, so the topic exists as long as the log is open."""
+    """The topic of a partition. An open log holds a reference to this object, which therefore stays in memory."""
 
     name: str
     topic_id: bytes
@@ -50,7 +50,7 @@ def open_log(
 def cut_damaged_end(store: LogDirectories, partition: "Partition", topic_id: bytes) -> None:
     """Truncate the damaged end of a log that has no readers yet, and open the log again. Raises StorageError.
 
-    The caller has the truncated records elsewhere.
+    The caller has another copy of the truncated records.
     """
     settings = log_settings(partition.settings)
     partition._log = store.truncate_damage(partition.topic_name, partition.index, topic_id, settings)
@@ -60,7 +60,7 @@ def cut_damaged_end(store: LogDirectories, partition: "Partition", topic_id: byt
 def _report_damage(found: Log) -> None:
     """Write the damage of a newly opened partition log to the server's log.
 
-    The metrics report it as long as it lasts.
+    The metrics report the damage as long as the log is open.
     """
     folder = os.path.basename(found.directory)
     if found.torn_bytes:
@@ -74,8 +74,8 @@ def _report_damage(found: Log) -> None:
         log.error("%s: %d more ranges cannot be read", folder, len(found.quarantined) - RANGES_SHOWN_MAX)
     if found.damage is not None:
         log.error(
-            "%s: damaged from offset %d on: %s. It is served up to there and accepts no records, because the offsets "
-            "that were assigned after it are not known. To continue without them, stop the server and run: "
-            "kwire log adopt %s --accept-loss %s",
+            "%s: damaged from offset %d on: %s. Records below this offset are served. The log accepts no records, "
+            "because it is not known which offsets were already assigned. To continue without the damaged records, "
+            "stop the server and run: kwire log adopt %s --accept-loss %s",
             *(folder, found.damage.offset, found.damage.reason, os.path.dirname(found.directory), folder),
         )

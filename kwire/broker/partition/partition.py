@@ -256,7 +256,7 @@ class Partition(ReadablePartition):
             self._notify_watchers()
 
     def _hold_ring(self, log: Log) -> None:
-        """Raise the log start offset if the topic has `kwire.retention.messages`.
+        """With `kwire.retention.messages`, raise the log start offset so that at most that many records stay.
 
         Only records below the last stable offset are counted. Otherwise records that cannot be read yet would remove
         records that can be read.
@@ -343,9 +343,9 @@ class Partition(ReadablePartition):
         self._await(Awaited(offset, self._clock.monotonic() + timeout_ms / 1000, call))
 
     def on_synced(self, offset: int, call: OnReached) -> None:
-        """Call `call` once, when all records below `offset` are on disk.
+        """Call `call` once: when all records below `offset` are on disk, or with an error after WAIT_MS_MAX.
 
-        The topic's `kwire.log.sync` does not matter.
+        This requests a sync, whatever the value of the topic's `kwire.log.sync` is.
         """
         log = self._log or self._open_now()
         if log.synced_offset >= offset:

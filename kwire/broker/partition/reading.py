@@ -1,4 +1,4 @@
-"""The methods of a partition that read: its leader epoch, offsets and producers, and its committed records."""
+"""The read methods of a partition: for its leader epoch, offsets and producers, and for its committed records."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -135,9 +135,9 @@ class ReadablePartition(ReservedOffsets):
         return transaction is not None and transaction.producer_epoch == producer_epoch
 
     def find_duplicate(self, header: BatchHeader) -> ProducedBatch | None:
-        """Return the earlier append of a producer's batch, or None if it is the next batch in sequence.
+        """Return the earlier append of the same batch, or None if the batch is the producer's next batch in sequence.
 
-        Raises StorageError if the batch is neither a duplicate nor the next one.
+        Raises StorageError if the batch is neither a duplicate nor the next batch.
         """
         return (self._log or self._open_now()).producers.check(header)
 

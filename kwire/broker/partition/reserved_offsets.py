@@ -17,8 +17,8 @@ UNLIMITED = 2**63 - 1
 class ReservedOffsets(Waiting):
     """The part of a partition that keeps the high watermark at or below the offset mark.
 
-    The next block is requested when less than half a block remains between the high watermark and the mark. In most
-    appends this needs only one comparison.
+    The next block is requested when less than half a block remains between the high watermark and the mark. For most
+    appends, the check is only one comparison.
     """
 
     __slots__ = (

@@ -4,8 +4,8 @@ A round syncs the records that were appended before the round began. Records tha
 by the next round. So a slow disk gets fewer and larger rounds, and many producers wait for the same sync. A round
 begins at the end of a loop iteration, so that it includes all requests of that iteration.
 
-The kernel syncs the files of a small round in the background. A thread syncs large rounds, and new files and folders.
-If the kernel does not support background syncs, the thread syncs everything.
+The kernel syncs a round of at most FILES_ONE_BY_ONE_MAX files in the background. A thread syncs larger rounds, and new
+files and folders. If the kernel does not support background syncs, the thread syncs everything.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from storage.log.syncing import FILES_ONE_BY_ONE_MAX, LogSync, Synced, sync_each
 
 log = logging.getLogger("kwire.broker")
 
-# The interval at which waiting calls are checked for their deadlines while rounds run.
+# While rounds run, the interval between two checks for requests that have waited for a sync until their deadline.
 TIMEOUT_CHECK_SECONDS = 1.0
 # The minimum interval between two reports of a thread about the finished syncs of a round. Each report wakes the event
 # loop.
@@ -153,8 +153,8 @@ class SyncRounds:
                 self._delay(partition, error)
                 continue
             except Exception:
-                # `begin_sync` may run callbacks. If one raises, the rounds of the other partitions continue.
-                log.exception("at the sync of %s-%d", partition.topic_name, partition.index)
+                # `begin_sync` may run callbacks. If one raises, the round continues with the other partitions.
+                log.exception("beginning the sync of %s-%d failed", partition.topic_name, partition.index)
                 continue
             if sync is None:
                 self._delayed.discard(partition)
@@ -204,7 +204,7 @@ class SyncRounds:
     def _delay(self, partition: Partition, error: DiskFailure) -> None:
         """Retry a sync later, because there is no free file descriptor. No record is lost.
 
-        The deadlines of waiting calls do not change.
+        The deadlines of the requests that wait for the sync do not change.
         """
         if partition not in self._delayed:
             self._delayed.add(partition)
@@ -261,7 +261,7 @@ class SyncRounds:
                 partition.end_sync(sync, readable_bytes, failure)
             except Exception:
                 # `end_sync` runs callbacks. If one raises, the other partitions are still notified.
-                log.exception("after the sync of %s-%d", partition.topic_name, partition.index)
+                log.exception("processing the finished sync of %s-%d failed", partition.topic_name, partition.index)
             if failure is not None and not isinstance(failure, StorageFailed):
                 self._delay(partition, failure)
         for _, failure in done:

@@ -1,7 +1,7 @@
 """Waiting calls and watchers of a partition.
 
-A waiting call is called once, when an offset is committed or synced. A watcher is called at each rise of the high
-watermark.
+A waiting call is a callback that is called once, when an offset is committed or synced. A watcher is a callback that is
+called at each rise of the high watermark.
 """
 
 from collections import deque
@@ -42,7 +42,7 @@ class Waiting:
         self._awaited_syncs: deque[Awaited] | None = None
 
     def watch(self, watcher: Watcher) -> None:
-        """Call `watcher` at each rise of the high watermark. The watcher must be quick and must not append."""
+        """Call `watcher` at each rise of the high watermark. The watcher must not block and must not append."""
         if self._watchers is None:
             self._watchers = set()
         self._watchers.add(watcher)

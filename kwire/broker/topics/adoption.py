@@ -1,8 +1,9 @@
-"""Adoption rebuilds the catalogue of a stopped server from its partition folders, and records accepted losses.
+"""Adoption rebuilds the catalogue of a stopped server from its partition folders, and replaces lost partitions.
 
-`kwire log adopt` runs it. An adoption deletes no data: it moves folders that cannot be used to `set-aside-TIME`. The
-folders do not record the settings of their topic. An adopted topic therefore keeps all records (`retention.ms=-1`,
-`retention.bytes=-1`) until an operator changes its settings.
+`kwire log adopt` runs it. An adoption deletes no data: it moves folders that cannot be used to `set-aside-TIME`. It
+replaces a lost partition only if the operator accepts the loss (`--accept-loss`). The folders do not record the
+settings of their topic. An adopted topic therefore keeps all records (`retention.ms=-1`, `retention.bytes=-1`) until an
+operator changes its settings.
 """
 
 import os
@@ -58,9 +59,10 @@ _PARTITION_FOLDER = re.compile(r"(.+)-(\d+)")
 
 
 class AdoptionRefused(Exception):
-    """The operator's request cannot be carried out. No folder and no catalogue entry was changed.
+    """The operator's request cannot be carried out. The message gives the reason.
 
-    The message gives the reason.
+    No folder and no catalogue entry was changed. If the journal was damaged, it was rebuilt before; `Adoption.outcome`
+    reports that.
     """
 
 
@@ -122,8 +124,11 @@ class Adoption:
         self._config = config
         self._lanes = DiskLanes()
         self._stamp = set_aside_stamp()
-        self._outcome = Outcome()
+        # If the adoption fails, the outcome has the changes that were made before.
+        self.outcome = Outcome()
         self._changes: list[Change] = []
+        # One sentence for each change of the catalogue that is not committed yet.
+        self._uncommitted: list[str] = []
         # Paths of the partitions that are damaged only at their end, by folder name.
         self._lost_ends: dict[str, str] = {}
 
@@ -150,10 +155,11 @@ class Adoption:
                 self._rebuild_node()
             for start in range(0, len(self._changes), CHANGES_PER_COMMIT):
                 await self._metastore.commit(self._changes[start : start + CHANGES_PER_COMMIT])
+            self.outcome.done += self._uncommitted
         finally:
             self._metastore.close()
             self._lanes.close()
-        return self._outcome
+        return self.outcome
 
     # --- the catalogue and folders on disk
 
@@ -181,7 +187,7 @@ class Adoption:
             # copy.
             self._files.rename(path + SALVAGED_SUFFIX, path)
         self._files.fsync_dir(data_dir)
-        self._outcome.done.append(
+        self.outcome.done.append(
             f"both copies of the catalogue were damaged: they are kept in {target}, and new ones hold the "
             f"{len(ordered)} commits that could be read"
         )
@@ -252,7 +258,7 @@ class Adoption:
             self._write_metadata(folder, topic_id)
         if is_new:
             value["partitions"] = folder.number + 1
-            self._outcome.done.append(f"topic {folder.topic} has {folder.number + 1} partitions now")
+            self._uncommitted.append(f"topic {folder.topic} has {folder.number + 1} partitions now")
 
     def _adopt_topic(self, topic: str, folders: Sequence[Folder]) -> None:
         ids = Counter(one.topic_id for one in folders if one.topic_id is not None and not self._is_owned(one.topic_id))
@@ -272,7 +278,7 @@ class Adoption:
         self._topics[topic] = entry_value(topic_id, count, configs)
         self._owned_ids.add(topic_id.hex())
         settings = " ".join(f"{name}={value}" for name, value in configs.items())
-        self._outcome.done.append(
+        self._uncommitted.append(
             f"topic {topic} is in the catalogue again: {count} partitions ({len(folders)} folders), {settings}; check "
             "its partition count and settings, which the folders do not record"
         )
@@ -283,11 +289,11 @@ class Adoption:
 
     def _write_metadata(self, folder: Folder, topic_id: bytes) -> None:
         self._files.replace_file(os.path.join(folder.path, METADATA_NAME), encode_metadata(topic_id), sync=True)
-        self._outcome.done.append(f"{folder.path}: {METADATA_NAME} was rewritten")
+        self.outcome.done.append(f"{folder.path}: {METADATA_NAME} was rewritten")
 
     def _set_aside(self, folder: Folder, reason: str) -> None:
         target = set_aside(folder.data_dir, [folder.name], self._stamp, self._files)
-        self._outcome.done.append(f"{folder.path} was moved to {target}: {reason}")
+        self.outcome.done.append(f"{folder.path} was moved to {target}: {reason}")
 
     def _commit_topics(self) -> None:
         for name, value in self._topics.items():
@@ -305,7 +311,7 @@ class Adoption:
                 "directory_id": uuid.uuid4().hex,
             }
             self._changes.append(Change(NODE_KEY, value, ABSENT))
-            self._outcome.done.append(
+            self._uncommitted.append(
                 f"the cluster id is {value['cluster_id']}; groups and webhooks have to be defined again"
             )
         if self._metastore.get(PRODUCER_IDS_KEY) is None:
@@ -359,14 +365,14 @@ class Adoption:
         offset: int = entry.value.get(index, MARK_BLOCK) if entry is not None else MARK_BLOCK
         if name in self._lost_ends:
             end = quarantine_damaged_end(self._lost_ends[name], self._files, offset)
-            self._outcome.done.append(f"{name} continues at offset {end}, above every acknowledged offset")
+            self.outcome.done.append(f"{name} continues at offset {end}, above every acknowledged offset")
             return
         for folder in self._found.get(name, ()):
             checkpoint = self._checkpoint(folder.path)
             offset = max(offset, checkpoint.offset if checkpoint is not None else 0)
             self._set_aside(folder, "its loss was accepted")
         self._make_empty_log(os.path.join(self._data_dirs[0], name), bytes.fromhex(value["id"]), offset)
-        self._outcome.done.append(f"{name} starts empty at offset {offset}, above every acknowledged offset")
+        self.outcome.done.append(f"{name} starts empty at offset {offset}, above every acknowledged offset")
 
     def _make_empty_log(self, path: str, topic_id: bytes, offset: int) -> None:
         checkpoint = Checkpoint(
@@ -393,7 +399,7 @@ class Adoption:
         directories = shlex.join(self._data_dirs)
         for name in self._lost():
             if name not in accepted:
-                self._outcome.left.append(
+                self.outcome.left.append(
                     f"the folder of {name} is lost. Restore it, or accept the loss: kwire log adopt {directories} "
                     f"--accept-loss {name}"
                 )

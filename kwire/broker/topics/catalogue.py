@@ -45,8 +45,8 @@ class TopicFacts(NamedTuple):
     """The catalogue entry of a topic.
 
     `configs` contains only the settings that were set on the topic itself. `revision` is the revision of the entry in
-    the metadata store. A change is refused if the entry's revision has changed since. `created_ms` is -1 if the time is
-    not known.
+    the metadata store. A change is refused if the entry now has another revision. `created_ms` is -1 if the time is not
+    known.
     """
 
     name: str
@@ -77,7 +77,7 @@ class Catalogue:
         check: Callable[[str, Mapping[str, str]], object],
         notes: DeletionNotes | None = None,
     ) -> None:
-        """`notes` are the deletions whose folders may not have been removed yet."""
+        """`notes` are the notes of deleted topics whose folders may not have been removed yet."""
         self._metastore = metastore
         self._notes = notes
         # Keys in the metadata store, by topic id. The values are the string objects that the store itself uses, so an
@@ -160,7 +160,7 @@ class Catalogue:
                 yield facts
 
     def find_colliding(self, name: str) -> str | None:
-        """Return the existing topic whose name is `name` or collides with it."""
+        """Return the name of the existing topic that is named `name` or collides with it, or None."""
         shown = collision_key(name)
         return self._names_by_collision_key.get(shown) or (shown if self.find(shown) is not None else None)
 

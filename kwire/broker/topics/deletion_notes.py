@@ -1,9 +1,9 @@
-"""Deletion notes: entries for deleted topics in the metadata store. With them, a start can remove leftover folders.
+"""Deletion notes: entries for deleted topics in the metadata store. With them, the next start removes leftover folders.
 
 The commit that deletes a topic also writes its note. Once the removal of every folder of the topic is durable, the next
 commit that creates or deletes topics removes the note. While a data directory is offline, notes stay, because that
-directory may contain folders of deleted topics. A start removes leftover folders and then treats their notes in the
-same way.
+directory may contain folders of deleted topics. The notes of earlier runs are also removed in this way, after the start
+of the server has removed the leftover folders.
 """
 
 from collections import deque
@@ -25,7 +25,8 @@ class DeletionNotes:
     def __init__(self, metastore: MetaStore, store: LogDirectories) -> None:
         self._metastore = metastore
         self._store = store
-        # Ids of topics whose folders were all renamed, oldest first. The ticket reports whether the removal is durable.
+        # Ids of topics whose folders were all renamed, oldest first, and tickets with which `LogDirectories.is_removed`
+        # returns whether the removal is durable.
         self._renamed: deque[tuple[bytes, tuple[int, ...]]] = deque()
 
     def change(self, topic_id: bytes, name: str, partition_count: int) -> Change:

@@ -15,8 +15,8 @@ def check_name(name: str) -> None:
     if not name or name in (".", "..") or len(name) > NAME_LENGTH_MAX or not _LEGAL_NAME.fullmatch(name):
         raise KafkaError(
             ErrorCode.INVALID_TOPIC_EXCEPTION,
-            f"Topic name is invalid: '{name[:NAME_LENGTH_MAX]}'; letters, digits, '.', '_' and '-' are allowed, "
-            f"{NAME_LENGTH_MAX} at most, and not '.' or '..'.",
+            f"Topic name is invalid: '{name[:NAME_LENGTH_MAX]}'; a name has at most {NAME_LENGTH_MAX} "
+            "characters, which are letters, digits, '.', '_' or '-', and is not '.' or '..'.",
         )
 
 

@@ -24,7 +24,7 @@ log = logging.getLogger("kwire.broker")
 COMMIT_SECONDS_MAX = 30.0
 # The interval of the check for timeouts of calls that wait for a mark.
 TIMEOUT_CHECK_SECONDS = 1.0
-# The number of topics whose marks are written by one commit.
+# The maximum number of topics whose marks one commit writes.
 TOPICS_PER_COMMIT_MAX = 1000
 
 
@@ -100,7 +100,7 @@ class OffsetMarks:
             except Exception:
                 # `raise_mark` runs callbacks of waiting calls. If one raises, the other partitions still get their
                 # marks.
-                log.exception("after the offset mark of %s-%d", partition.topic_name, partition.index)
+                log.exception("a callback of %s-%d failed after a new mark", partition.topic_name, partition.index)
 
     async def commit(self, marks: Iterable[tuple[bytes, int, int]]) -> None:
         """Write marks durably. Each mark is a tuple of topic id, partition index and offset."""

@@ -1,10 +1,10 @@
-"""A large ordered set of keys. It needs eight bytes per key, and finds a page by bisection."""
+"""A large ordered set of keys. It needs eight bytes per key, and finds a range of keys by bisection."""
 
 from bisect import bisect_left
 
 
 class OrderedKeys:
-    """An ordered set of keys. The next call of `page` or `put_in_order` sorts the keys that were added since."""
+    """An ordered set of keys. New keys are sorted at the next call of `page` or `put_in_order`."""
 
     __slots__ = ("_added", "_ordered")
 

@@ -47,7 +47,7 @@ def new_cluster_id() -> str:
 def set_aside_stamp() -> str:
     """Return the current time as the end of a folder name.
 
-    It ends in "Z". So such a folder cannot be mistaken for a partition folder, whose name ends in a digit.
+    The text ends in "Z". So such a folder cannot be mistaken for a partition folder, whose name ends in a digit.
     """
     return datetime.now(UTC).strftime("%Y-%m-%dT%H.%M.%S.%fZ")
 
@@ -120,7 +120,7 @@ async def check_metadata(topics: Topics, store: LogDirectories) -> None:
             topic = topics.get(name)
             partition = topic.partition(int(index)) if topic is not None else None
             if partition is not None and not partition.is_open:
-                with suppress(StorageError):  # `open` has logged it
+                with suppress(StorageError):  # `open` has logged the error
                     partition.open()
         await asyncio.sleep(CHECK_PAUSE_SECONDS)
 
@@ -141,8 +141,9 @@ def _report_list(store: LogDirectories) -> None:
 def _remedies(store: LogDirectories) -> str:
     directories = " ".join(map(shlex.quote, store.configured_dirs))
     return (
-        f'Either rebuild the catalogue from what can be read and from the folders: "kwire log adopt {directories}"; or '
-        "start without them, keeping them in set-aside-TIME inside the data directory: "
+        "Either rebuild the catalogue from its readable entries and from the partition folders: "
+        f'"kwire log adopt {directories}"; or start without the damaged catalogue and the unknown folders, which are '
+        "then moved to set-aside-TIME inside the data directory: "
         '"kwire serve … --set kwire.start.empty=true"'
     )
 

@@ -1,8 +1,8 @@
 """The sizes of topics in bytes, found without opening their logs.
 
 The size of an open log comes from the log itself, and the size of a parked log from `Topics.stored_bytes`. The files of
-all other logs are measured once, in a thread. Each call of `measure` measures at most FOLDERS_PER_ROUND folders, so
-with a hundred thousand topics the sum is complete only after some calls.
+all other logs are measured in a thread, until that succeeds once. Each call of `measure` measures at most
+FOLDERS_PER_ROUND folders, so with a hundred thousand folders the sum is complete only after 50 calls.
 """
 
 import asyncio
@@ -19,6 +19,15 @@ LOG_SUFFIX = ".log"
 FOLDERS_PER_ROUND = 2000
 # Adding the size of a partition takes half a microsecond. After this many partitions, the event loop runs other work.
 PARTITIONS_PER_CHUNK = 5000
+
+
+def folder_size_bytes(files: Files, path: str) -> int | None:
+    """Return the size of the segment files in a partition's folder; None if the folder cannot be read. Call this in a
+    thread."""
+    try:
+        return sum(files.size_of(os.path.join(path, name)) for name in files.listdir(path) if name.endswith(LOG_SUFFIX))
+    except OSError:
+        return None
 
 
 class StoredSizes:
@@ -47,21 +56,21 @@ class StoredSizes:
         del self._unknown[-FOLDERS_PER_ROUND:]
         sizes = await self._topics.lanes.survey.run(lambda: [self._size(folder) for folder in some])
         stored, catalogue = self._topics.stored_bytes, self._topics.catalogue
+        unreadable: list[str] = []
         for folder, size_bytes in zip(some, sizes, strict=True):
             # If the log was parked during the measurement, `stored` already has a newer size. If the topic was deleted,
             # the size is not needed.
             if folder not in stored and catalogue.find(folder.rpartition("-")[0]) is not None:
-                stored[folder] = size_bytes
+                if size_bytes is None:
+                    unreadable.append(folder)
+                else:
+                    stored[folder] = size_bytes
+        # These folders are measured again after all others.
+        self._unknown[:0] = unreadable
 
-    def _size(self, folder: str) -> int:
+    def _size(self, folder: str) -> int | None:
         path = self._store.path_of(folder)
-        if path is None:
-            return 0
-        try:
-            names = self._files.listdir(path)
-            return sum(self._files.size_of(os.path.join(path, name)) for name in names if name.endswith(LOG_SUFFIX))
-        except OSError:
-            return 0  # the folder was deleted, or cannot be read (opening the log reports that)
+        return 0 if path is None else folder_size_bytes(self._files, path)
 
     async def by_topic(self, topics_max: int) -> tuple[dict[str, int], int]:
         """Return the size in bytes of each listed topic, and the sum of the sizes of all other topics.

@@ -1,7 +1,7 @@
 """The topics of this node: the catalogue lists all of them, and topics in use have live objects.
 
 A topic is created, extended with partitions, configured or deleted by one compare-and-set in the metadata store. The
-live objects change once that is durable. Callers pass full topic names, and check the client's permission before.
+live objects change once that is durable. Callers check the client's permission first.
 """
 
 import asyncio
@@ -118,8 +118,9 @@ class Topics:
     """All topics by name and by id. Lookups read only memory. Changes are async, and durable when they return.
 
     A change that has begun is completed even if its caller is cancelled, so that the live objects always agree with the
-    catalogue. `open_partitions` are the partitions whose log is open, in the order in which they were last opened or
-    touched. `stored_bytes` contains the sizes of logs that are not open, by folder name, if they have been measured.
+    catalogue. `open_partitions` are the partitions whose log is open, in the order of their last opening or their last
+    call of `touch`. `stored_bytes` contains the sizes of logs that are not open and have been measured, by folder
+    name.
     """
 
     def __init__(
@@ -147,7 +148,7 @@ class Topics:
         self.open_partitions: dict[Partition, None] = {}
         # The number of deletions so far. Code that caches partitions looks them up again when the number has changed.
         self.deletion_count = 0
-        # Called whenever a log has been opened or touched, to enforce the limit on open logs.
+        # Called after a log was opened, and after `touch`, to enforce the limit on open logs.
         self.on_opened: Callable[[], None] | None = None
         self.stored_bytes: dict[str, int] = {}
         # The folder names of the offline partitions that have been logged.
@@ -244,7 +245,7 @@ class Topics:
 
     @property
     def has_too_many_open_logs(self) -> bool:
-        """Whether far more logs are open than `kwire.log.open.max` allows."""
+        """Whether more than OPEN_LOGS_FACTOR_MAX times `kwire.log.open.max` logs are open."""
         return len(self.open_partitions) > OPEN_LOGS_FACTOR_MAX * self._config.log.open_max
 
     def note_fetch(self, partition: Partition) -> None:
@@ -313,7 +314,7 @@ class Topics:
             taken_keys: dict[str, str] = {}
             for topic in new:
                 self._check_free(topic.name, taken_keys)
-                # A start fails if stored settings are invalid.
+                # Invalid settings must not be stored, because the next start of the server would fail.
                 self._checked_settings(topic.configs)
                 taken_keys[collision_key(topic.name)] = topic.name
             now_ms = self._clock.now_ms()
@@ -458,7 +459,7 @@ class Topics:
     async def events_topic(self) -> Topic:
         """Return the topic of the event journal. It is created for the first event.
 
-        If the broker's setting for its retention has changed, the topic's settings are updated.
+        If the broker's setting for the retention of this topic has changed, the topic's settings are updated.
         """
         topic = self.get(EVENTS_TOPIC) or await self._create_internal(EVENTS_TOPIC)
         _, configs = internal_topic(EVENTS_TOPIC, self._config)

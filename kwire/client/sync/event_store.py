@@ -70,7 +70,7 @@ class SyncEventStore:
         )
 
     def read_all(self, topic: str, *, since: str | None = None, date: str | None = None) -> Iterator[StoredEvent]:
-        """Yield all stored events of the topic. They are requested page by page."""
+        """Yield all stored events of the topic. The client requests the events page by page."""
         after = since
         while True:
             page = self.read(topic, since=after, date=date, limit=PAGE_EVENTS)

@@ -1,5 +1,6 @@
 """Iteration over the items of a subscription, for programs without an event loop."""
 
+import time
 from collections import deque
 from collections.abc import Coroutine, Iterator, Sequence
 from types import TracebackType
@@ -19,7 +20,7 @@ SourceItemT = TypeVar("SourceItemT", covariant=True)
 
 
 class Source(Protocol[SourceItemT]):
-    """The asynchronous subscription from which items are fetched."""
+    """The asynchronous subscription from which `SyncItemIterator` fetches items."""
 
     @property
     def position(self) -> Position | None: ...
@@ -47,7 +48,10 @@ class SyncItemIterator(Generic[ItemT, EventT]):
         return self._position
 
     def next(self, timeout_s: float | None = None) -> ItemT:
-        """Wait for the next item and return it. Raises TimeoutError, or the error that ended the subscription."""
+        """Wait for the next item and return it.
+
+        Raises TimeoutError if no item arrives within `timeout_s`, or the error that ended the subscription.
+        """
         if not self._fetched:
             self._fetched.extend(self._loop.run(self._source.next_batch(BATCH_ITEMS, timeout_s)))
         item, self._position = self._fetched.popleft()
@@ -56,10 +60,11 @@ class SyncItemIterator(Generic[ItemT, EventT]):
     def next_event(self, timeout_s: float | None = None) -> EventT:
         """Wait for the next event and return it. `CaughtUp` and `Lagging` are skipped.
 
-        A gap raises `GapFound`. The next call continues after the gap.
+        A gap raises `GapFound`. The next call continues after the gap. `timeout_s` limits the whole call.
         """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            item = self.next(timeout_s)
+            item = self.next(None if deadline is None else max(deadline - time.monotonic(), 0))
             if isinstance(item, self._event_class):
                 return item
             if isinstance(item, Gap):

@@ -27,7 +27,7 @@ class LoopThread:
         try:
             return future.result()
         except BaseException:
-            # Ctrl-C ends the wait with KeyboardInterrupt. The coroutine must not continue then.
+            # Ctrl-C ends the wait with KeyboardInterrupt. Then the coroutine must end too.
             future.cancel()
             raise
 

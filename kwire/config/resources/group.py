@@ -56,7 +56,10 @@ SETTINGS_WITH_EFFECT = frozenset(
 
 
 def _bounded(name: str, documentation: str, floor: int) -> GroupSetting:
-    """Return a row whose broker settings follow from its name: consumer.x has group.consumer.x, .min.x and .max.x."""
+    """Return a row whose broker settings follow from its name.
+
+    For consumer.x they are group.consumer.x, group.consumer.min.x and group.consumer.max.x.
+    """
     kind, _, what = name.partition(".")
     return GroupSetting(
         name,
@@ -168,7 +171,7 @@ def validate(overrides: Mapping[str, str], config: Config) -> None:
         if name not in GROUP_SETTINGS:
             raise InvalidConfig(f"Unknown group config name: {name}")
     values = {name: value_of(name, overrides, config) for name in GROUP_SETTINGS}
-    # Only overrides are checked, because a broker default that is out of bounds must not make them invalid.
+    # Only overrides are checked, because a broker default that is out of bounds is not an error of the group.
     for name in overrides:
         setting, value = GROUP_SETTINGS[name], values[name]
         if not isinstance(value, int):

@@ -425,9 +425,9 @@ class TopicSettings:
     is_log_append_time: bool
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
-    # Whether each record's timestamp is checked. If not, only the largest one is, which is in the batch header.
+    # Whether the timestamp of each record is checked. Otherwise only the largest one, in the batch header, is checked.
     checks_each_timestamp: bool
-    # True if no setting requires work besides the append itself. For most topics this is the only check of settings.
+    # True if no setting requires work besides the append itself. An append tests this flag before single settings.
     is_plain: bool
     is_group_synced: bool
     # When this number of records is not synced, the log is synced before these records become readable.

@@ -546,3 +546,5 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
 }
 
 SETTINGS: dict[str, Setting] = {setting.name: setting for section in SECTIONS.values() for setting in section}
+# The current name of each former name.
+FORMER_NAMES = {setting.former_name: name for name, setting in SETTINGS.items() if setting.former_name}

@@ -18,7 +18,7 @@ def _assignors_problem(value: SettingValue) -> str | None:
 
 
 def _migration_policy_problem(value: SettingValue) -> str | None:
-    """Check the name of the policy. Upper and lower case are equal, as in Kafka."""
+    """Check the name of the policy, which is case-insensitive, as in Kafka."""
     assert isinstance(value, str)
     return None if value.lower() in MIGRATION_POLICIES else f"String must be one of: {', '.join(MIGRATION_POLICIES)}"
 

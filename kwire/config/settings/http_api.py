@@ -128,12 +128,13 @@ ROOM_SETTINGS = (
         one_of("group", "os"),
     ),
     Setting(
-        "kwire.rooms.tail.events",
+        "kwire.rooms.recent.events",
         Kind.INT,
         100_000,
         "Maximum number of newest events that a room with subscribers keeps decoded in memory. Rooms with little "
         "traffic keep fewer.",
         at_least(1),
+        former_name="kwire.rooms.tail.events",
     ),
 )
 

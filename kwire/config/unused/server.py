@@ -52,7 +52,14 @@ SERVER_SETTINGS = (
         at_least(0),
         CLUSTER_WIDE,
     ),
-    unused("log.cleaner.threads", Kind.INT, 1, "Compactions at once; kwire runs one.", at_least(0), CLUSTER_WIDE),
+    unused(
+        "log.cleaner.threads",
+        Kind.INT,
+        1,
+        "Maximum number of concurrent compactions; kwire runs one.",
+        at_least(0),
+        CLUSTER_WIDE,
+    ),
     unused(
         "log.flush.offset.checkpoint.interval.ms",
         Kind.INT,

@@ -1,8 +1,8 @@
 """The range strategy: the partitions of each topic are divided into contiguous ranges, one for each subscriber.
 
 It works as in Kafka. If all members subscribe to the same topics and these have the same number of partitions, a member
-gets the same partition numbers of each topic. So it can join the records of these topics. The disadvantage is a worse
-balance: in every topic, the first members get the remainder of the division.
+gets the same partition numbers of each topic. So a member can join the records of these topics. The disadvantage is a
+worse balance: in every topic, the first members get the remainder of the division.
 """
 
 from collections.abc import Mapping

@@ -68,7 +68,8 @@ def _owners(
 
 
 def _balance(pools: "list[_Pool[Topic]]", member_count: int) -> None:
-    # Begin with the pools that have the fewest readers. Later pools can compensate for them, so fewer partitions move.
+    # Begin with the pools that have the fewest readers. The pools with more readers can then even out differences
+    # between members, so fewer partitions move.
     pools = sorted(pools, key=lambda pool: len(pool.readers))
     loads = [0] * member_count
     for pool in pools:
@@ -111,7 +112,7 @@ class _Pool(Generic[Topic]):
     def is_even(self, loads: list[int]) -> bool:
         """Return whether this pool is balanced.
 
-        It is not if a reader that has partitions of this pool has at least two partitions more than another reader.
+        The pool is not balanced if one of its readers can give a partition to a reader that has at least two fewer.
         """
         least = min([loads[reader] for reader in self.readers])
         givers = [loads[reader] for reader, share in zip(self.readers, self.shares, strict=True) if share]
@@ -155,7 +156,7 @@ class _Pool(Generic[Topic]):
             room[reader] -= len(owned)
             for _, _, topic, partition in owned:
                 yield reader, topic, partition
-        # Assign adjacent partitions to different members, for the same reason.
+        # Assign adjacent partitions to different members, so that a busy topic is distributed over many members.
         unassigned.sort()
         waiting = deque(reader for reader in self.readers if room[reader])
         for topic, partition in unassigned:

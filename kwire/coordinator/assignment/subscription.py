@@ -55,7 +55,10 @@ def sorted_member_ids(members: Mapping[str, MemberSubscription[Any]]) -> list[st
 
 
 class Readership(Struct, Generic[Topic], frozen=True):
-    """Topics that have the same readers. A reader is a member's position in `sorted_member_ids`. Both are ascending."""
+    """Topics that have the same readers. A reader is a member's position in `sorted_member_ids`.
+
+    Both lists are ascending.
+    """
 
     readers: list[int]
     topics: list[Topic]

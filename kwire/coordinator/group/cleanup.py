@@ -1,10 +1,11 @@
 """Cleanup of a shard: removes expired offsets, offsets of deleted topics, and deleted groups.
 
-A shard can have 100,000 groups, and a group can have 100,000 offsets. So a cleanup task runs in chunks. Each chunk is
-one decision, whose records are appended and applied like those of any other decision. Between two chunks, clients are
-served. Each chunk uses the state at its start, so commits and joins between two chunks need no rollback. If the append
-of a chunk's tombstones fails, the number of offsets stays the same. The next chunk detects this and does not retry: it
-skips the offsets, which a later task removes, or answers DeleteGroups with an error.
+A shard can have 100,000 groups, and a group can have 100,000 offsets. So a cleanup task runs in chunks. Each chunk runs
+like a command of the state machine: its records are appended, then applied. Between two chunks, clients are served.
+Each chunk uses the state at its start, so commits and joins between two chunks need no rollback. If the append of a
+chunk's tombstones fails, the number of offsets stays the same. The next chunk detects this and does not retry. A
+periodic task (expired offsets, deleted topics) skips these offsets, and its next run removes them. A group deletion
+answers DeleteGroups with an error.
 """
 
 from collections import deque
@@ -22,10 +23,10 @@ from kwire.errors import ErrorCode
 from kwire.wire.types import ZERO_UUID
 
 # The time between two searches for offsets of deleted topics. Until these offsets are removed, they only use memory:
-# OffsetFetch does not return offsets that were committed for another topic of the same name.
+# OffsetFetch does not return an offset that was committed for an earlier topic of the same name.
 TOPICS_CHECK_MS = 5_000
 # The limits of one chunk. A chunk takes about five milliseconds (chunks of `concurrency/chunking.py` take about half a
-# millisecond). Its records are small enough for one batch, even with the longest names.
+# millisecond). The records of a chunk fit into one batch, even with the longest names.
 CHUNK_GROUPS_MAX = 500
 CHUNK_TOPICS_MAX = 500
 CHUNK_OFFSETS_MAX = 5_000
@@ -152,7 +153,7 @@ class _DeletedTopicsTask:
         self._topics_left = deque(offsets.topics())
         # The groups that have not been processed yet, for the first topic in `_topics_left`.
         self._groups_left: deque[str] | None = None
-        # The number of offsets of the first group when the budget was last used up in the middle of that group. If the
+        # Set if the last chunk ended in the middle of a group: the number of offsets that the group had then. If the
         # number is the same in the next chunk, the tombstones were not appended, and the group is skipped.
         self._size: int | None = None
 
@@ -186,8 +187,8 @@ class _DeletedTopicsTask:
             group_id = self._groups_left[0]
             for partition, topic_ids in self._offsets.ids_by_partition(group_id, topic):
                 # A tombstone removes all committed and pending offsets of the partition. So if one of these offsets
-                # belongs to the current topic, all of them are kept for now. When the transaction has ended, a later
-                # check removes the offsets of deleted topics.
+                # belongs to the current topic, all of them are kept for now. When the transactions of the pending
+                # offsets have ended, a later check removes the offsets of deleted topics.
                 if not topic_ids <= stale_ids:
                     continue
                 if not budget.has_room():
@@ -242,9 +243,9 @@ class _GroupDeletionTask:
 class _ExpirationTask:
     """Checks every group once and removes offsets that were unused for the retention time.
 
-    An offset is in use while the group has members, unless it is known that no member subscribes to the topic. An
-    offset is also in use while a transaction has a pending offset for the partition. When the last offset of a group is
-    removed, the group is removed too, unless it has members or pending offsets or was created over HTTP.
+    If the group has members, an offset is in use if a member subscribes to the topic, or if the subscriptions are not
+    known. An offset is also in use while a transaction has a pending offset for the partition. When the last offset of
+    a group is removed, the group is removed too, unless it has members or pending offsets or was created over HTTP.
     """
 
     def __init__(
@@ -259,7 +260,7 @@ class _ExpirationTask:
         self._groups_left = deque({**dict.fromkeys(groups), **dict.fromkeys(offsets.group_ids())})
         # The topics that have not been processed yet, for the first group in `_groups_left`.
         self._topics_left: deque[str] | None = None
-        # The number of offsets of the first topic when the budget was last used up in the middle of that topic. If the
+        # Set if the last chunk ended in the middle of a topic: the number of offsets that the topic had then. If the
         # number is the same in the next chunk, the tombstones were not appended, and the topic is skipped.
         self._size: int | None = None
 

@@ -47,9 +47,9 @@ class JoinGroup(Struct, frozen=True, eq=False, kw_only=True):
     rebalance_timeout_ms: int
     protocol_type: str
     protocols: tuple[tuple[str, bytes], ...]
-    # A new dynamic member first receives a member id and must join again with this id (KIP-394).
+    # Whether a new dynamic member first receives a member id and must join again with this id (KIP-394).
     requires_member_id: bool = True
-    # The client supports `JoinAnswer.skip_assignment`: as leader, it then keeps the current assignment (KIP-814).
+    # Whether the client supports `JoinAnswer.skip_assignment`, with which a leader keeps the assignment (KIP-814).
     can_skip_assignment: bool = True
     # The suffix of a new member's id. It is part of the command, because decisions must be deterministic.
     fresh_id: str
@@ -96,7 +96,7 @@ class LeavingMember(Struct, frozen=True):
 class LeaveAnswer(Struct, frozen=True):
     """The answer to LeaveGroup. `member_errors` has one error per member of the command, in the same order.
 
-    It is empty if the whole command was refused.
+    `member_errors` is empty if the whole command was refused.
     """
 
     error: ErrorCode
@@ -124,8 +124,8 @@ class CommitOffsets(Struct, frozen=True, eq=False, kw_only=True):
     """Commit offsets. The answer is a list with one error for each offset, in order.
 
     In a transaction, the offsets are pending until the transaction ends. A transactional commit with a member id is
-    checked like any other: the member must exist and its generation must match. But it is not refused during a
-    rebalance: if the member is replaced, its producer is fenced.
+    checked like any other: the member must exist and its generation must match. But a rebalance does not refuse a
+    transactional commit: if the member is replaced, its producer is fenced.
     """
 
     group_id: str
@@ -138,8 +138,8 @@ class CommitOffsets(Struct, frozen=True, eq=False, kw_only=True):
     # STALE_MEMBER_EPOCH.
     knows_group_id_not_found: bool = True
     transaction: ProducerIdAndEpoch | None = None
-    # Whether the command comes from the HTTP API. If it then has no member id, an administrator has sent it, and it is
-    # allowed even while the group has members.
+    # Whether the command comes from the HTTP API. A command of the HTTP API without a member id comes from an
+    # administrator, and is allowed even while the group has members.
     is_by_web: bool = False
     offsets: Sequence[OffsetToCommit]
 
@@ -201,7 +201,7 @@ class PartitionOfTopic(Struct, frozen=True):
 class DeleteOffsetsAnswer(Struct, frozen=True):
     """The answer to DeleteOffsets. `errors` has one error per partition of the command, in the same order.
 
-    It is empty if the whole command was refused.
+    `errors` is empty if the whole command was refused.
     """
 
     error: ErrorCode
@@ -226,7 +226,7 @@ class DescribedMember(Struct, frozen=True):
 
 
 class DescribeAnswer(Struct, frozen=True, kw_only=True):
-    """The description of a classic group. Only a Stable group has a protocol, metadata and assignments in it."""
+    """The description of a classic group. If it is not Stable, protocol name, metadata and assignments are empty."""
 
     error: ErrorCode
     message: str | None = None

@@ -30,7 +30,7 @@ class HasGroupId(Command[Answer_co], Protocol[Answer_co]):
 
 
 class GroupCoordinator(Coordinator[GroupShard]):
-    """Coordinates all groups of this node. A command for a group loads the group's shard if `load` has not yet."""
+    """Coordinates all groups of this node. A command for a group loads the group's shard if it is not loaded."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ class Group(Protocol):
     """One group of a shard, of the classic or the consumer protocol."""
 
     group_id: str
-    # The time at which the group's deadlines must be checked next, and the time for which the shard has scheduled this.
+    # The time at which the deadlines must be checked next, and the time for which the shard has scheduled a check.
     wake_ms: int | None
     armed_ms: int | None
 

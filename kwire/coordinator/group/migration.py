@@ -46,7 +46,7 @@ KNOWN_ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-stick
 # The maximum size of the records of a migration, because they must fit into one batch. It is a little less than the
 # default `message.max.bytes`.
 CONVERSION_BYTES_MAX = 1_000_000
-# The maximum size of the other fields of a record: lengths, offset and timestamp.
+# The maximum size of a record without its key and value: lengths, offset and timestamp.
 RECORD_OVERHEAD_BYTES = 40
 
 # From classic to consumer
@@ -252,7 +252,7 @@ def downgrade_for(
         and joining.subscription.topic_names == replaced.subscription.topic_names
         and not replaced.subscription.topic_regex
         and all(one.current.is_reconciled_to(group.target_epoch) for one in others)
-        # The member itself must not have to get or to revoke partitions.
+        # The rejoining member has all partitions of its target assignment, and no others.
         and replaced.current.state is MemberState.STABLE
         and _indexes(replaced.current.assigned) == group.targets.get(replaced.member_id, NO_TARGET)
     )
@@ -273,8 +273,8 @@ def rejoin_answer(classic: ClassicGroup, command: JoinGroup, member_id: str) -> 
     answer = classic.joined_answer(member_id)
     if classic.leader_id is None or command.can_skip_assignment:
         return replace(answer, skip_assignment=classic.leader_id is not None)
-    # An old client does not support `skip_assignment`. As leader it would compute an assignment, so the answer does not
-    # say that it is the leader.
+    # An old client does not support `skip_assignment`: if the answer named it as the leader, it would compute an
+    # assignment. So the answer names no leader.
     return replace(answer, leader="", members=())
 
 

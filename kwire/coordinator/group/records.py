@@ -36,7 +36,8 @@ LEGACY_OFFSET_COMMIT = 0
 OFFSET_COMMIT = 1
 GROUP_METADATA = 2
 
-# The versions that Kafka 4.3 writes. Only an offset with its own expiry time (OffsetCommit 2-4) needs version 1.
+# The versions that Kafka 4.3 writes. Version 1 is only for an offset with its own expiry time, from OffsetCommit
+# requests of the versions 2 to 4.
 OFFSET_COMMIT_VALUE_VERSION = 4
 OFFSET_COMMIT_VALUE_VERSION_WITH_EXPIRY = 1
 GROUP_METADATA_VALUE_VERSION = 3

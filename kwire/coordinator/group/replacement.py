@@ -36,7 +36,7 @@ class GroupReplacement:
         self._staged = None
 
     def stage(self, staged: AnyGroup) -> None:
-        """Stage a new group. The current decision writes its first records or the last records of the old group."""
+        """Stage a new group. The current decision writes the new group's first or the old group's last records."""
         self._staged = staged
 
     def install_successor(self, group_id: str) -> None:

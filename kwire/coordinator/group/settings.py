@@ -18,7 +18,7 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
 
 
 class MigrationPolicy(Enum):
-    """The migrations between the protocols that are allowed for groups with members. For empty groups, all are."""
+    """The protocol migrations that are allowed for groups with members. Empty groups may always be migrated."""
 
     DISABLED = "disabled"
     UPGRADE = "upgrade"
@@ -48,9 +48,9 @@ class ConsumerSettings(Struct, frozen=True, kw_only=True):
     max_size: int = 2_147_483_647
     # The supported assignors. The first one is used if no member requests an assignor.
     assignors: tuple[str, ...] = ("uniform", "range")
-    # In large groups the assignment is computed at most once per interval. So one computation is enough for many
-    # members that join one after the other. If the number of partitions plus the number of members is at most
-    # `assigned_at_once_max`, the assignment is computed immediately.
+    # If the number of partitions plus the number of members is at most `assigned_at_once_max`, a new assignment is
+    # computed immediately. In larger groups, it is computed at most once per `assignment_interval_ms`. So one
+    # computation is enough for many members that join one after the other.
     assignment_interval_ms: int = 1_000
     assigned_at_once_max: int = 1_000
     migration_policy: MigrationPolicy = MigrationPolicy.BIDIRECTIONAL

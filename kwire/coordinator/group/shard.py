@@ -49,10 +49,10 @@ from kwire.errors import ErrorCode
 # The maximum number of groups in one shard that have members, records or issued member ids. It limits the memory that
 # clients can use by sending new group ids.
 GROUPS_MAX = 100_000
-# The maximum number of groups whose deadlines are handled in one event-loop turn. After a restart, the deadlines of all
-# groups may pass at the same time.
+# The maximum number of groups whose deadlines are handled in one iteration of the event loop. After a restart, the
+# deadlines of all groups may pass at the same time.
 DUE_GROUPS_MAX = 20
-# When the heap of wake-ups has this many entries more than two per group, outdated entries are removed.
+# Outdated entries are removed from the heap of wake-ups when it has more than two entries per group plus this number.
 SPARE_WAKES_MAX = 1_000
 
 
@@ -71,8 +71,8 @@ class GroupShard:
         self.offsets = CommittedOffsets(settings)
         self._cleanup = ShardCleanup(self.groups, self.offsets, settings, topics)
         # A heap of (steady_ms, group id) with one valid entry per group that has a deadline. Outdated entries are
-        # skipped. When there are many of them, they are removed, because clients that join and leave many groups could
-        # otherwise use up the memory.
+        # skipped. When there are many outdated entries, they are removed. Otherwise, clients that join and leave many
+        # groups could use up the memory.
         self._wakes: list[tuple[int, str]] = []
 
     def step(self, command: GroupCommand | ShardCommand, moment: Moment) -> Result:
@@ -138,7 +138,7 @@ class GroupShard:
     def apply_pending(self, producer_id: int, key: bytes, value: bytes | None) -> None:
         """Apply a transactional record. An offset stays pending until the transaction ends.
 
-        Other records are applied immediately, but the coordinator writes only offsets into transactions.
+        Records of other kinds are applied immediately. The coordinator never writes them in a transaction.
         """
         record = decode_record(key, value)
         if isinstance(record, OffsetCommitRecord) and record.value is not None:

@@ -82,7 +82,7 @@ class GroupView:
         return [] if self._group is None else [_member_view(one) for one in self._group.members.values()]
 
     def offsets(self) -> Iterator[tuple[str, int, CommittedOffset]]:
-        """Return an iterator of (topic, partition, committed offset). Use it up within one event-loop turn."""
+        """Return an iterator of (topic, partition, committed offset). Do not yield to the event loop while using it."""
         return self._offsets.of_group(self.group_id)
 
 
@@ -115,7 +115,7 @@ def _member_view(member: Member | ConsumerMember) -> MemberView:
 
 
 def _classic_assignment(data: bytes) -> Assignment:
-    """Return the decoded assignment of a consumer; empty if it has no assignment or the member is not a consumer."""
+    """Return the decoded assignment of a member; empty if the member has no assignment or is not a consumer."""
     try:
         decoded = read_assignment(data)
     except WireError:

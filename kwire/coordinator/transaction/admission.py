@@ -1,10 +1,10 @@
 """Admission of transactional batches: a batch is appended only if its partition belongs to the transaction.
 
-If the coordinator does not have a partition in the transaction, the partition never gets a marker. Consumers that read
+If the coordinator has not added a partition to the transaction, the partition never gets a marker. Consumers that read
 only committed records would then wait forever (KIP-890). So the first batch of a transaction in a partition waits until
-the coordinator has confirmed the partition. A V1 producer has added the partition before. For a V2 producer, the
-coordinator adds the partition now. Batches of one producer are appended in the order of their requests, even if only
-some of them have to wait.
+the coordinator has confirmed the partition. A producer with transaction protocol V1 has added the partition before, by
+AddPartitionsToTxn. For a producer with V2, the coordinator adds the partition now. Batches of one producer are appended
+in the order of their requests, even if only some of them have to wait.
 """
 
 import logging
@@ -23,8 +23,7 @@ logger = logging.getLogger(__name__)
 
 A = TypeVar("A")
 
-# The maximum number of entries for partitions in which a batch was rejected and no batch was appended since. Above it,
-# the oldest entry is removed.
+# The maximum number of entries in `_rejected`. When a new entry would exceed it, the oldest entry is removed.
 REJECTED_MAX: Final = 100_000
 
 # A callback that is called once per request, in the order of the requests. It is called with NONE if the batches are
@@ -67,7 +66,8 @@ class TransactionAdmission:
         # coordinator answers in order only within a transactional id. If requests of two transactional ids shared a
         # queue, a batch that waits for the other id's answer could be appended after the marker of its own transaction.
         self._waiting: dict[_QueueKey, deque[_WaitingRequest]] = {}
-        # The epoch and the lowest sequence number of rejected batches, by producer id and partition.
+        # The epoch and the lowest sequence number of rejected batches, by producer id and partition. An entry is
+        # removed when a batch of the producer is appended to the partition.
         self._rejected: dict[tuple[int, TopicPartition], tuple[int, int]] = {}
 
     def is_waiting(self, transactional_id: str, producer_id: int) -> bool:
@@ -125,7 +125,7 @@ class TransactionAdmission:
     def record_rejected(self, producer_id: int, producer_epoch: int, partition: TopicPartition, sequence: int) -> None:
         """Record that a batch was rejected. The producer will send the batch again.
 
-        Until then, `is_out_of_order` is True for the producer's later batches, which must not be appended before it.
+        Until the batch is appended, `is_out_of_order` is True for later batches of the producer in this partition.
         """
         epoch, lowest = self._rejected.pop((producer_id, partition), (producer_epoch, sequence))
         if epoch == producer_epoch:

@@ -41,7 +41,7 @@ class InitProducer(Struct, frozen=True, eq=False, kw_only=True):
 
 
 class AddPartitions(Struct, frozen=True, eq=False, kw_only=True):
-    """Add partitions to a transaction. The first partitions begin the transaction. The answer is one error for all.
+    """Add partitions to a transaction. The first command begins it. The answer is one error for all partitions.
 
     `is_v2` is True if the client uses a new epoch for every transaction (Produce 12 and newer).
     """

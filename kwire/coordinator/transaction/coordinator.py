@@ -9,10 +9,10 @@ from kwire.coordinator.coordinator import Coordinator
 from kwire.coordinator.decisions import Command
 from kwire.coordinator.runtime import CallLater, CoordinatorLog, CoordinatorRuntime
 from kwire.coordinator.transaction.commands import MarkersWritten
+from kwire.coordinator.transaction.marker_effect import MarkerWriter, WriteMarkers
 from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.coordinator.transaction.shard import TransactionShard
 from kwire.coordinator.transaction.states import TopicPartition
-from kwire.coordinator.transaction.write_markers import MarkerWriter, WriteMarkers
 from kwire.errors import KafkaError
 
 logger = logging.getLogger(__name__)

@@ -13,15 +13,15 @@ from kwire.broker.chunked_answers import OPENS_PER_CHUNK
 from kwire.broker.partition import Partition, code_of
 from kwire.broker.topics.topics import OFFSETS_TOPIC, Topics
 from kwire.coordinator.group.coordinator import GroupCoordinator
+from kwire.coordinator.transaction.marker_effect import MarkersDone, WriteMarkers
 from kwire.coordinator.transaction.states import TopicPartition
-from kwire.coordinator.transaction.write_markers import MarkersDone, WriteMarkers
 from kwire.errors import ErrorCode, KafkaError
 from storage.errors import StorageError
 
 logger = logging.getLogger(__name__)
 
-# The maximum number of markers that are appended in one event-loop turn. Each takes tens of microseconds. If the log
-# must be opened first, as after a restart, the marker is counted as _OPEN_WEIGHT markers.
+# The maximum number of markers that are appended in one iteration of the event loop. Each takes tens of microseconds.
+# If the log must be opened first, as after a restart, the marker is counted as _OPEN_WEIGHT markers.
 MARKERS_PER_CHUNK: Final = 100
 _OPEN_WEIGHT: Final = MARKERS_PER_CHUNK // OPENS_PER_CHUNK
 
@@ -78,8 +78,8 @@ class MarkerAppender:
                 try:
                     self.write(topic_partition, marker, partial(written, topic_partition))
                 except Exception:
-                    # In a later event-loop turn no caller handles an exception, and the transaction would never be
-                    # completed.
+                    # In a later iteration of the event loop, no caller would handle the exception. The transaction
+                    # would then never be completed.
                     logger.exception("%s-%d: the marker %s cannot be written", *topic_partition, marker)
                     written(topic_partition, ErrorCode.UNKNOWN_SERVER_ERROR)
                 if weight >= MARKERS_PER_CHUNK:

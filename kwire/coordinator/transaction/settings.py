@@ -15,6 +15,6 @@ class TransactionSettings(Struct, frozen=True, kw_only=True):
     # transaction.state.log.num.partitions
     state_log_num_partitions: int = 50
     # Kafka does not have this setting. A command that is received while the markers of the previous transaction are
-    # being written waits for up to this time. After it, the command is answered with CONCURRENT_TRANSACTIONS. The wait
-    # is usually much shorter than the 20 to 100 ms after which a client would retry.
+    # being written waits for up to this time. After this time, the command is answered with CONCURRENT_TRANSACTIONS.
+    # The wait is usually much shorter than the 20 to 100 ms after which a client would retry.
     completion_wait_ms: int = 100

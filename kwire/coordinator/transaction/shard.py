@@ -31,8 +31,8 @@ from kwire.errors import ErrorCode
 
 # The maximum number of transactional ids in one shard. It limits the memory that clients can use by sending new ids.
 TRANSACTIONAL_IDS_MAX = 100_000
-# The maximum number of transactional ids whose deadlines are handled in one event-loop turn. After a restart, the
-# deadlines of all of them may pass at the same time.
+# The maximum number of transactional ids whose deadlines are handled in one iteration of the event loop. After a
+# restart, the deadlines of all transactional ids may pass at the same time.
 DUE_MAX = 20
 
 
@@ -108,6 +108,10 @@ class TransactionShard:
         return None if oldest is None else self.transactions[oldest].metadata.start_ms
 
     def loaded(self, moment: Moment) -> None:
+        # In a compacted log, the records are in the order of the last change of each transaction.
+        ordered = sorted(self._ongoing, key=lambda one: self.transactions[one].metadata.start_ms)
+        self._ongoing.clear()
+        self._ongoing.update(dict.fromkeys(ordered))
         for transaction in self.transactions.values():
             transaction.loaded(moment)
             self._schedule_wake(transaction)

@@ -19,6 +19,7 @@ from kwire.coordinator.transaction.commands import (
     ProducerAnswer,
     VerifyPartitions,
 )
+from kwire.coordinator.transaction.marker_effect import RETRY_MS_MAX, RETRY_MS_MIN, WriteMarkers
 from kwire.coordinator.transaction.producers import (
     FIRST_EPOCH,
     LAST_EPOCH,
@@ -38,14 +39,13 @@ from kwire.coordinator.transaction.states import (
     TopicPartition,
     TransactionMetadata,
 )
-from kwire.coordinator.transaction.write_markers import RETRY_MS_MAX, RETRY_MS_MIN, WriteMarkers
 from kwire.errors import ErrorCode
 
 # The maximum number of partitions of one transaction. Each change writes a record with all partitions.
 PARTITIONS_MAX = 10_000
-# The maximum size of that record. It is well below the size of a batch: the records that end the transaction are a
-# little larger, and a timeout scan appends the records of several transactions in one batch. If they did not fit into
-# a batch, the transaction could never end.
+# The maximum size of that record. It is well below the maximum size of a batch: the records that end the transaction
+# are a little larger, and a timeout scan appends the records of several transactions in one batch. If these records did
+# not fit into a batch, the transaction could never end.
 RECORD_BYTES_MAX = 512 * 1024
 # The maximum number of commands that wait for the markers of one transaction. A producer sends at most one or two.
 WAITING_MAX = 100
@@ -248,8 +248,8 @@ class Transaction:
     def _end_v2(self, command: EndTransaction, moment: Moment, result: Result) -> None:
         now = self.metadata
         if now.state.is_prepared:
-            # This comes before the checks of the producer id, because the producer may already use the id that becomes
-            # current when the markers are written.
+            # This check comes before the checks of the producer id, because the producer may already use the id that
+            # becomes current when the markers are written.
             result.refuse(command, ErrorCode.CONCURRENT_TRANSACTIONS)
             return
         is_retry = now.state.is_complete and self._is_retry_of_last_end(command)

@@ -12,10 +12,10 @@
   stable offset is returned for both isolation levels.
 - Version 4 adds the isolation level. Version 5 adds the log start offset. Version 6 reports a failed disk as
   KAFKA_STORAGE_ERROR, earlier versions as NOT_LEADER_OR_FOLLOWER.
-- Version 7 adds fetch sessions. Epoch 0 requests a session, epoch -1 closes the session or works without one, and any
-  other epoch continues the session. A continued session keeps the partitions that the request does not name. The
-  response has only partitions with records, errors or a changed high watermark, last stable offset or log start offset.
-  See `broker/fetch/sessions.py`.
+- Version 7 adds fetch sessions. Epoch 0 requests a session. Epoch -1 requests none and closes the session that the
+  request names, if any. Any other epoch continues the session. A continued session keeps the partitions that the
+  request does not name. The response has only partitions with records, errors or a changed high watermark, last stable
+  offset or log start offset. See `broker/fetch/sessions.py`.
 - Version 9 checks the client's leader epoch. Version 10 is the first that may read topics compressed with zstd. Version
   11 adds the client's rack, which has no effect with one replica.
 - Version 12 returns the diverging epoch if the client sends the epoch of its last fetched record.
@@ -250,7 +250,10 @@ class _DelayedFetch(asyncio.Future[FetchResponse]):
 
 
 class _FetchAttempt:
-    """One attempt to read every requested partition. Its response is complete only if `warm_ups` is empty.
+    """One attempt to read every requested partition.
+
+    `warm_ups` are functions that load pages which are not in memory. If there are any, call them in threads and then
+    repeat the attempt, because its response is incomplete.
 
     Without a session the request names all partitions, and the response has all of them. With a session the partitions
     are those of the session, and the response has those that changed since the previous response. One class implements
@@ -301,7 +304,7 @@ class _FetchAttempt:
     def steps(self, *, may_block: bool = False) -> Iterator[None]:
         """Begin the attempt again and yield after each chunk. With `may_block`, reads may block the event loop."""
         self.found_bytes = 0
-        # True if an existing partition cannot be read, or not from the requested offset.
+        # True if the read of an existing partition failed, for example because the offset is out of range.
         self.has_failed = False
         self.has_more = False
         self.partitions: list[Partition] = []
@@ -479,7 +482,7 @@ class _FetchAttempt:
         return sessions.add(session)
 
     async def new_session_in_chunks(self) -> int:
-        """Open a session for many partitions, in chunks. Called after `answer`, which opens none if `is_chunked`."""
+        """Open a session for many partitions, in chunks, after `answer`, which opens none if `is_chunked`."""
         topics, sessions = self.request.topics, self.context.services.fetch_sessions
         size = 0
         async for asked in spread(topics):

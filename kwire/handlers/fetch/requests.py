@@ -33,7 +33,7 @@ def has_repeats(topics: list[FetchTopic], by_id: bool) -> bool:
 
 
 async def without_repeats(topics: list[FetchTopic], by_id: bool) -> list[FetchTopic]:
-    """Merge repeated partitions: each has its first position and its last parameters."""
+    """Merge repeated partitions: each keeps the position of its first entry and the parameters of its last entry."""
     merged: dict[str | bytes, tuple[FetchTopic, dict[int, FetchPartition]]] = {}
     async for asked in spread(topics):
         _, partitions = merged.setdefault(asked.topic_id if by_id else asked.topic, (asked, {}))

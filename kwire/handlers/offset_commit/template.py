@@ -38,7 +38,7 @@ _HEAD_BYTES = 8
 _unpack_call = struct.Struct(">i").unpack_from
 _pack_answer_head = struct.Struct(">ii").pack
 _CORRELATION_ID_BYTES = 4
-# Values that do not occur in requests. They are used to find the positions of the numbers in an encoded request.
+# Placeholders that mark the positions of the numbers in an encoded request.
 _OFFSET_PLACEHOLDER = 0x0102030405060708
 _EPOCH_PLACEHOLDER = 0x11121314
 
@@ -64,7 +64,7 @@ class Template:
     )
 
     def __init__(self, context: Context, frame: memoryview, request: OffsetCommitRequest, topics: list[Topic]) -> None:
-        """Create a template. `topics` are those of the request, in its order. Raises ValueError if it is impossible."""
+        """`topics` are the topics of `request`, in the same order. Raises ValueError if no template is possible."""
         version = context.api_version
         self._version = version
         self._ask = context.services.groups.submit
@@ -167,7 +167,10 @@ class _DeferredResponse(DeferredFrame):
 
 
 class OffsetCommitTemplateCache:
-    """The OffsetCommit template of one connection. It is created when two successive requests have the same form."""
+    """The OffsetCommit template of one connection. It is created after two successive requests of the same form.
+
+    The form of a request is its version, group, generation, member, partitions and offset metadata.
+    """
 
     __slots__ = ("_form", "_template")
 
@@ -192,7 +195,7 @@ class OffsetCommitTemplateCache:
     def update(
         self, context: Context, frame: memoryview, request: OffsetCommitRequest, response: OffsetCommitResponse | None
     ) -> None:
-        """Create a template from a decoded request if it has the same form as the previous one."""
+        """Create a template from a decoded request if it has the same form as the previous request."""
         self._template = None
         if len(frame) > FRAME_BYTES_MAX:
             return
@@ -207,7 +210,7 @@ class OffsetCommitTemplateCache:
 
 
 def _form(context: Context, request: OffsetCommitRequest) -> object:
-    """Return all fields of a request that a template treats as constant: not offsets and leader epochs."""
+    """Return the fields in which two requests must agree before a template is created."""
     partitions = [
         (asked.name, asked.topic_id, [(one.partition_index, one.committed_metadata) for one in asked.partitions])
         for asked in request.topics

@@ -5,12 +5,14 @@ StorageError:
 
 1. The request: `admit_request` checks its version and its acks.
 2. The partition: `admit` checks that it exists, that clients may write to it and that this node leads it.
-3. The batch: `admit` checks that there is exactly one, that it is intact, and that this version allows its codec.
+3. The batch: `admit` checks that there is exactly one, that its header and CRC are valid, and that this version
+   allows its codec.
 
 A transactional batch must also be admitted by the transaction coordinator (see `transactions.py`).
 
-A check of something that can change (leadership, permissions, quotas) belongs in step 1 or 2. Its revision belongs in
-`Admitted`, because a template assumes that steps 1 and 2 succeed until a revision changes. Step 3 runs for every batch.
+A check of something that can change (leadership, permissions, quotas) belongs in step 1 or 2. Then `Admitted` must
+contain the revision of the checked thing, because a template skips steps 1 and 2 until a revision changes. Step 3 runs
+for every batch.
 """
 
 from msgspec import Struct
@@ -69,5 +71,6 @@ def admit(topic: Topic | None, index: int, batch: memoryview, version: int) -> P
     return PartitionAppend(index, batch, partition, header)
 
 
-# Step 3 for a template. The versions of templates accept every codec, and a request without a batch fits no template.
+# Step 3 for a template. Templates exist only in versions that allow every codec, and a partition without a batch does
+# not fit a template.
 admit_repeated_batch = check_batch

@@ -60,7 +60,7 @@ class PartitionAppend(Struct, eq=False, gc=False):
     # The offsets and the append time.
     appended: Appended = NOT_APPENDED
     log_start_offset: int = -1
-    # Called when the outcome of a batch that was passed to its transaction or to the event store is known.
+    # For a batch that was passed to its transaction or to the event store: called when its outcome is known.
     on_settled: Callable[[], None] | None = None
     # True if `batch` is a copy, not a view of the request's memory.
     is_copy: bool = False
@@ -86,8 +86,8 @@ class PartitionAppend(Struct, eq=False, gc=False):
             try:
                 self.appended = appended = partition.append(self.batch, self.header, now_ms, validate)
             except DiskFailure:
-                # A partial write closes the segment. The second append truncates this segment and writes to the next
-                # one, whose disk space may suffice.
+                # After a partial write the segment takes no more appends. The second append truncates this segment and
+                # writes to a new segment, for which the disk may have enough space.
                 self.appended = appended = partition.append(self.batch, self.header, now_ms, validate)
             self.log_start_offset = partition.log_start_offset
         except (KafkaError, StorageError) as error:
@@ -128,7 +128,7 @@ class PartitionAppend(Struct, eq=False, gc=False):
         self.settle()
 
     def fail(self, error: KafkaError | StorageError | StreamError) -> None:
-        """Store the error of a batch that was not stored, or whose storage is uncertain."""
+        """Set the error of a batch that was not stored, or that may or may not be stored (a timeout)."""
         self.failure = failure_of(error)
         self.batch = _NO_BATCH
         self.release()
@@ -228,7 +228,7 @@ def when_settled(waiting: Sequence[PartitionAppend], timeout_ms: int, call: Call
 
 
 def memory_exhausted() -> KafkaError:
-    # After this error a producer retries with a pause, and does not refresh its metadata to find another leader.
+    # After NOT_ENOUGH_REPLICAS a producer pauses and retries, and does not refresh its metadata to find another leader.
     return KafkaError(
         ErrorCode.NOT_ENOUGH_REPLICAS,
         "the memory for batches that wait for a commit or a transaction is exhausted (queued.max.request.bytes), retry",

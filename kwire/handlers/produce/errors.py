@@ -13,9 +13,9 @@ RECORD_ERRORS_MAX = 1000
 
 
 class Failure(NamedTuple):
-    """The error of a batch that was not stored, or whose storage is uncertain, and the known invalid records.
+    """The error of a batch that was not stored, or that may or may not be stored, and the known invalid records.
 
-    It is kept instead of the exception, because the traceback of the exception would keep the batch in memory.
+    An append stores this object instead of the exception, whose traceback would keep the batch in memory.
     """
 
     code: ErrorCode

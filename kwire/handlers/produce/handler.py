@@ -12,11 +12,11 @@
 - If a batch is refused because of its records (no key in a compacted topic, a timestamp outside the topic's limits, an
   event that violates its schema), the response lists at most 1,000 of these records (KIP-467). Codes and messages are
   Kafka's.
-- A large request is handled in chunks, with yields to the event loop between its partitions. In compacted topics,
-  topics with timestamp limits and topics with another codec the records of a batch must be read. If that would block
-  the event loop, a worker process validates the batch. If this takes longer than the request's timeout (at least 1
-  second, at most 30 seconds), the error is REQUEST_TIMED_OUT. The connection handles its next request only when all
-  batches of this one are appended, so that the order is kept.
+- A large request is handled in chunks, with yields to the event loop between its partitions. The connection handles
+  its next request only when all batches of this request are appended, so that the order is kept.
+- The records of a batch must be read if the topic is compacted, has timestamp limits or has another codec than the
+  batch. If that would block the event loop, a worker process validates the batch. If the validation takes longer than
+  the request's timeout (at least 1 second, at most 30 seconds), the error is REQUEST_TIMED_OUT.
 - The response for a duplicate batch (same producer id, epoch and sequence) has the offset of the first append.
 - Version 3 is the first with the current record batch format and the transactional id. Version 5 adds the log start
   offset. Version 7 is the first that allows zstd. Version 8 adds the list of invalid records and error messages.

@@ -24,8 +24,8 @@ from storage.batch.format import NO_TIMESTAMP, TRANSACTIONAL_BIT
 from storage.errors import StorageError
 from storage.log.log import Appended
 
-# Templates exist from version 7 on. These versions accept every codec, and the variable numbers of a partition are
-# adjacent in the response (they are since version 5).
+# Templates exist from version 7 on, because these versions allow every codec. In their responses the variable numbers
+# of a partition are adjacent.
 FIRST_VERSION = FIRST_ZSTD_VERSION
 # Requests with more partitions are decoded. The limit keeps the partition count of a flexible response in one byte.
 PARTITIONS_MAX = 100
@@ -39,7 +39,7 @@ STRUCTS_MAX = 256
 
 # The numbers of a partition in a response: index, error code, base offset, append time, log start offset.
 _NUMBERS = struct.Struct(">ihqqq")
-# Values that do not occur in responses. They are used to find the positions of the numbers in an encoded response.
+# Placeholders that mark the positions of the numbers in an encoded response.
 _PLACEHOLDERS = (0x01020304, 0, 0x0102030405060708, 0x1112131415161718, 0x2122232425262728)
 # The size of a response and the correlation id of its request.
 _ANSWER_HEAD = struct.Struct(">ii")
@@ -59,7 +59,7 @@ _Packing = tuple[int, bytes, Callable[..., bytes]]
 
 
 class Template:
-    """The template of requests to one topic and of their responses. It is immutable, except for cached packings."""
+    """The template of requests to one topic and of their responses. Only the cache `_packings` is mutable."""
 
     __slots__ = (
         "_after",
@@ -112,8 +112,8 @@ class Template:
         )
         front, _, after = self._encoded([sample]).partition(_NUMBERS.pack(*_PLACEHOLDERS))
         self._words = self._head_tags + front[: -self._count_bytes]
-        # A flexible response ends with the tags of the topic, the throttle time and the tags of the response; others
-        # end with the throttle time. The bytes between a partition's numbers and this end follow every partition.
+        # A flexible response ends with the tags of the topic, the throttle time and the tags of the response. Other
+        # responses end with the throttle time. The bytes before this end are repeated after each partition's numbers.
         end_bytes = 1 + 4 + 1 if is_flexible else 4
         self._between, self._after = after[:-end_bytes], after[-end_bytes:]
         # The packings of responses without errors, by the number of partitions.
@@ -139,7 +139,7 @@ class Template:
         for _ in range(count):
             if is_flexible:
                 index, first, second, third = _unpack_flexible_part(frame, position)
-                # The same as `decode_uvarint`, which takes 0.2 µs more per batch because it indexes the view per byte.
+                # Equal to `decode_uvarint`, which takes 0.2 µs more per batch because it indexes the view per byte.
                 if first < 128:
                     start, length = position + 5, first - 1
                 elif second < 128:
@@ -241,7 +241,10 @@ class _DeferredResponse(DeferredFrame):
 
 
 class ProduceTemplateCache:
-    """The Produce template of one connection. It is created when two successive requests have the same form."""
+    """The Produce template of one connection.
+
+    It is created after two successive requests with the same version, topic and acks.
+    """
 
     __slots__ = ("_target", "_template")
 
@@ -257,7 +260,7 @@ class ProduceTemplateCache:
         template = self._template
         if template is None or len(frame) > FRAME_BYTES_MAX:
             return None
-        # Every revision of `Admitted` is compared here, because a method call takes as long as ten comparisons.
+        # Compare every revision of `Admitted` here: a method of `Admitted` would take as long as ten comparisons.
         admitted = template.admitted
         if admitted.topic.revision != admitted.topic_revision:
             self._template = None
@@ -289,7 +292,7 @@ class ProduceTemplateCache:
     def update(
         self, context: Context, frame: memoryview, request: ProduceRequest, response: ProduceResponse | None
     ) -> None:
-        """Create a template from a decoded request if it has the same form as the previous one."""
+        """Create a template from a decoded request if version, topic and acks are those of the previous request."""
         self._template = None
         version = context.api_version
         if version < FIRST_VERSION or len(request.topic_data) != 1 or request.transactional_id is not None:

@@ -1,10 +1,10 @@
 """The transactional batches of a Produce request.
 
 If the transaction is already open in all partitions of the request, and no earlier batch of the producer waits, the
-batches are appended immediately. Otherwise the transaction coordinator is asked first
-(`coordinator/transaction/admission.py`). The wait for its reply is limited by the request's timeout, but by no less
-than one second. The request's memory is reused before the reply, so these batches are copied, and memory is reserved
-for the copies.
+batches are appended immediately. Otherwise the transaction coordinator must admit them first
+(`coordinator/transaction/admission.py`). The wait for the coordinator's reply takes at most the request's timeout or
+one second, whichever is longer. The request's memory is reused before the reply, so these batches are copied, and
+memory is reserved for the copies.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ FIRST_ABORTABLE_VERSION: Final = 11
 FIRST_V2_VERSION: Final = 12
 
 # Transient errors of the coordinator, which older clients treat as fatal in a Produce response. These clients get
-# NOT_ENOUGH_REPLICAS instead. They retry after it and do not refresh their metadata to find another leader.
+# NOT_ENOUGH_REPLICAS instead, after which they retry and do not refresh their metadata to find another leader.
 _TRANSIENT: Final = frozenset(
     {
         ErrorCode.CONCURRENT_TRANSACTIONS,
@@ -40,7 +40,7 @@ _TRANSIENT: Final = frozenset(
 
 
 class TransactionAppends:
-    """The transactional batches of one request. All are collected first, so that the coordinator is asked only once."""
+    """The transactional batches of one request, collected so that the coordinator gets one request for all of them."""
 
     def __init__(self, context: Context, request: ProduceRequest, wait_ms_max: int) -> None:
         """`wait_ms_max` is the maximum time to wait for the coordinator."""
@@ -52,7 +52,8 @@ class TransactionAppends:
         self._timeout_ms = request.timeout_ms
         self._wait_ms_max = wait_ms_max
         self._is_v2 = context.api_version >= FIRST_V2_VERSION
-        # With transaction.partition.verification.enable=false, older producers are assumed to have added partitions.
+        # If transaction.partition.verification.enable is false, the server assumes that older producers have added the
+        # partitions to the transaction.
         self._needs_verification = self._is_v2 or context.services.config.transactions.is_verified
         self._appends: list[PartitionAppend] = []
         self._requested_at = 0.0
@@ -194,7 +195,10 @@ def _topic_partition(append: PartitionAppend) -> TopicPartition:
 
 
 def _is_open(append: PartitionAppend) -> bool:
-    """Whether the batch's transaction is open in its partition. False if the log cannot be opened: the append fails."""
+    """Whether the batch's transaction is open in its partition. False if the log cannot be opened.
+
+    In this case the append fails and reports the error.
+    """
     header = append.header
     try:
         return append.partition.has_open_transaction(header.producer_id, header.producer_epoch)

@@ -1,4 +1,7 @@
-"""The context of a request, which is passed to its handler, and the types of a handler's results."""
+"""The context of a request, which is passed to its handler, and the types of a handler's results.
+
+The ordered phase of a request is the part that must end before the next request of the same connection begins.
+"""
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -31,7 +34,7 @@ from kwire.wire.schema import Api
 
 
 class DropConnection(Exception):
-    """Raised to close the connection. A client with acks=0 expects no response, so it gets no other error report."""
+    """Raised to close the connection. This is the only way to report an error to a producer with acks=0."""
 
 
 class Peer(Protocol):
@@ -154,7 +157,7 @@ class DeferredFrame:
         self._call: Callable[[bytes], None] | None = None
 
     def complete(self, frame: bytes) -> None:
-        """Set the frame. It must be called exactly once."""
+        """Set the frame. Call this method exactly once."""
         if self._call is None:
             self.frame = frame
         else:
@@ -171,9 +174,9 @@ class DeferredFrame:
 class BlockingContinuation(NamedTuple):
     """The rest of the ordered phase of a request, which a handler returns if this phase takes long.
 
-    Until the coroutine has ended, the connection handles no later request. It also keeps the memory of the request,
-    except if the request is in the shared buffer. The coroutine returns a response as a handler does, or raises
-    DropConnection.
+    Until the coroutine has ended, the connection handles no later request and keeps the bytes of this request. Bytes
+    in the shared buffer are not kept, so the handler must copy them. The coroutine returns a response as a handler
+    does, or raises DropConnection.
     """
 
     rest: Coroutine[Any, Any, Any]
@@ -199,8 +202,8 @@ class Handler(NamedTuple):
 
     The handler returns a response, None for no response, an awaitable of a response, or a BlockingContinuation.
     `needs` are all operations for which the handler may check the client's rights. A test compares them with the
-    checks that the handler makes. `has_records` is True if the requests of the API are large because of record batches,
-    which are not decoded.
+    checks that the handler makes. `has_records` is True if requests of the API are large because they contain record
+    batches. The codec does not decode these.
     """
 
     api: Api

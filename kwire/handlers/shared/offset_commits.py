@@ -98,7 +98,7 @@ async def _commit_in_chunks(
 
 
 class _RequestedOffsets:
-    """The offsets of a request that are sent to the coordinator, and in `responses` the partition response of each."""
+    """The offsets of a request that are sent to the coordinator. `responses` has the partition response of each."""
 
     __slots__ = ("_are_topics_named_by_id", "_make_response", "_not_found", "_topics", "offsets", "responses")
 
@@ -118,7 +118,7 @@ class _RequestedOffsets:
         return self._topics.get(asked.name)
 
     def add(self, topic: Topic | None, asked: RequestedPartition) -> Any:
-        """Return the response of one partition. For an existing partition, add the offset and set the error later."""
+        """Return the response of a partition. If the partition exists, add its offset; the error is set later."""
         index = asked.partition_index
         if topic is None:
             return self._make_response(partition_index=index, error_code=self._not_found)

@@ -1,7 +1,7 @@
 """The functions that compute the analyses. Each takes events (room, event_type, user, event_time) and returns rows.
 
 The functions work on streams and on batches. On a stream, in output mode `append`, each group is emitted once, when the
-watermark has passed the end of its window. The watermark depends on the newest event that the analysis includes.
+watermark has passed the end of its window. Only events that the analysis includes advance the watermark.
 Active users and top rooms use two aggregations in sequence. The results are exact, and the size of a row in Spark's
 state does not grow with the number of users.
 """

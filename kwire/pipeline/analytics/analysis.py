@@ -17,7 +17,8 @@ class Analysis:
     """The parameters of an analysis.
 
     A window of `window_ms` starts every `slide_ms`. A session ends after `gap_ms` without an event. An event is
-    included if it is at most `lateness_ms` older than the newest event. `top` is the maximum number of top rooms.
+    included if it is at most `lateness_ms` older than the newest event. `top` is the maximum number of rooms in the
+    list of rooms with the most events.
     """
 
     window_ms: int

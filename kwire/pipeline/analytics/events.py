@@ -29,7 +29,7 @@ def events_of(records: "DataFrame", fields: EventFields) -> "DataFrame":
 
     If the payload has no user field, the user is null. The event time is the time in the payload, if it is valid and
     not later than the record's timestamp. Otherwise it is the record's timestamp. Times in the future are replaced by
-    the current time. Otherwise one event from a machine with a wrong clock would make all other events late. (The
+    the current time, so that an event from a machine with a wrong clock does not make all other events late. (The
     current time is the time at which the micro-batch was planned. It does not change if the micro-batch is repeated.)
     """
     payload = F.col("value").cast("string")

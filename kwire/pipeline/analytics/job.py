@@ -106,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="start",
         choices=("earliest", "latest"),
         default="earliest",
-        help="where the first start begins to read (default %(default)s)",
+        help="where to begin reading if there is no checkpoint yet (default %(default)s)",
     )
     how.add_argument(
         "--batch-records",
@@ -147,8 +147,8 @@ def run(arguments: argparse.Namespace) -> int:
         for result in [RESULTS[name] for name in dict.fromkeys(arguments.results or RESULT_NAMES)]:
             query = result.query(analysis)
             checkpoint = Checkpoint(spark, f"{_checkpoints(arguments)}/{query}")
-            # The lock has the name of the result, without parameters: for all parameters a result has the same table,
-            # and a table may have only one writer.
+            # The name of the lock does not contain the parameters. A result has the same table for all parameters, and
+            # a table may have only one writer.
             held.enter_context(sole_writer(spark, f"{_checkpoints(arguments)}/{result.name}"))
             result_sinks: list[ResultSink] = []
             if ROOM in sinks:

@@ -93,8 +93,8 @@ class ResultsRoom(NamedTuple):
     def create_if_missing(self) -> None:
         """Create the room if it does not exist.
 
-        The server may have deleted it, because it deletes unused rooms. If a producer
-        wrote to the missing room, it would create an ordinary topic with this name.
+        The server deletes unused rooms, so the room may have been deleted. If a producer wrote to the missing room,
+        the server would create an ordinary topic with this name.
         """
         try:
             TopicFactsReader(self.http, self.bootstrap).topic(self.name)

@@ -1,7 +1,7 @@
 """Reads Spark's checkpoint of a streaming query: the query id and the end offsets of each micro-batch.
 
-A checkpoint belongs to a table and is stored in the same warehouse. If the checkpoint is lost, the job continues from
-the end offsets in the table's last batch mark.
+A checkpoint belongs to a table, and by default is stored in the same warehouse. If the checkpoint is lost, the job
+continues from the end offsets in the table's last batch mark (see tables.py).
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Apache Iceberg tables. The batch mark is stored in the summary of the snapshot that commits the rows."""
+"""Apache Iceberg tables. The summary of a snapshot has the mark of the batch that it commits (see tables.py)."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ QUERY_ID, BATCH_ID, NOTE_PREFIX = "kwire.query-id", "kwire.batch-id", "kwire.not
 # Prefix of the session settings that add summary keys to the commits of SQL statements.
 _SESSION_PREFIX = "spark.sql.iceberg.snapshot-property."
 _WRITE_PREFIX = "snapshot-property."
-# The table property with batch marks whose snapshots may be deleted.
+# The table property with copies of batch marks, which are kept when maintenance deletes the snapshots of the marks.
 _KEPT_MARKS = "kwire.last-marks"
 
 _PROPERTIES = {

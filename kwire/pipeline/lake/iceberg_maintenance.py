@@ -20,13 +20,13 @@ TIMESTAMP_COLUMN = "kafka_timestamp"
 ATTEMPTS_MAX = 5
 # If a partition has fewer small files than this, they are not compacted.
 FILES_MIN = 5
-# The maximum number of files that one pass rewrites. If the commit lock is needed, the writer waits during the complete
-# pass, so a pass must take less than commit_lock.WAIT_S. A small machine needs about ten minutes for this many files
-# that are only a little below the target size.
+# The maximum number of files that one pass rewrites. If the catalog is a local directory, the writer waits for the
+# commit lock during the complete pass, so a pass must take less than commit_lock.WAIT_S. A small machine needs about
+# ten minutes for this many files, if their size is only a little below the target size.
 FILES_PER_PASS_MAX = 500
 PASSES_MAX = 1000
-# The maximum number of commits in a pass. If the commit lock is not needed, the writer may commit during a pass. Then a
-# conflict makes one of these commits fail, and the others succeed.
+# The maximum number of commits in a pass. With other catalogs, the writer may commit during a pass. Then a conflict
+# makes one of the pass's commits fail, and the others succeed.
 COMMITS_MAX = 10
 # A data file is rewritten if at least this many delete files refer to it.
 DELETE_FILES_MIN = 3
@@ -108,7 +108,7 @@ class IcebergMaintenance:
     def vacuum(self, history: timedelta, orphans: timedelta) -> Iterator[str]:
         """Delete snapshots older than `history`, and files older than `orphans` that no snapshot refers to.
 
-        Before this, batch marks are copied to the table properties, because the writer needs them later.
+        First, batch marks are copied to the table properties, because the writer still needs them.
         """
         self._table.keep_marks()
         older = f"older_than => TIMESTAMP '{self._before(history)}', retain_last => {SNAPSHOTS_KEPT_MIN}"

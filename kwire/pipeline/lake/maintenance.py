@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HISTORY_HOURS = 5 * 24
 ORPHAN_HOURS = 3 * 24
-# The minimum that Iceberg accepts. It prevents that files of a batch that is not committed yet are deleted as orphans.
+# The minimum that Iceberg accepts. Files of a batch that is not committed yet look like orphans, and must be kept.
 ORPHAN_HOURS_MIN = 24
 # A hundred years. Larger values could lead to dates that Python does not support.
 DAYS_MAX = 36_500

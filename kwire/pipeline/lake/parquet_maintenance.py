@@ -6,7 +6,7 @@ their final directories.
 A compaction writes the large files to a temporary directory, and then, atomically, a plan: the small files to delete
 and the large files to move. Then it deletes the small files and moves the large files to their directory. After a
 crash, the next maintenance completes the plan. Between the two steps readers do not see the rows of these files, but
-they never see a row twice. Iceberg tables are changed atomically.
+they never see a row twice. (Iceberg tables are compacted atomically, without such a gap.)
 """
 
 import json
@@ -74,7 +74,8 @@ class ParquetMaintenance:
         """Acquire the maintenance lock, complete the plan of a maintenance that was killed, then run the block.
 
         The lock is needed because two concurrent compactions could both replace the same file, which would duplicate
-        its rows. The plan is completed first, because later it could move files into a day that was dropped meanwhile.
+        its rows. The plan is completed first, because a later completion could move files into the directory of a day
+        that the block has dropped.
         """
         with sole_writer(self._spark, self._files.uri(_LOCK)):
             self._finish()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 FORMATS = ("iceberg", "parquet")
 TARGET_FILE_BYTES = 128 * 1024 * 1024
-# The maximum number of queries whose last mark a table keeps. A table has one query at a time. If its checkpoint is
-# lost, the job starts a new query.
+# The maximum number of queries whose last mark a table keeps. One query at a time writes to a table. If the checkpoint
+# of the query is lost, the job starts a new query.
 QUERIES_MAX = 100
 
 
@@ -30,7 +30,7 @@ QUERIES_MAX = 100
 class BatchMark:
     """Identifies a micro-batch: the id of the streaming query, from its checkpoint, and the number of the batch.
 
-    `notes` are texts by name that are stored with the mark, such as the end offsets of the batch.
+    `notes` are named texts that are stored with the mark, such as the end offsets of the batch.
     """
 
     query_id: str

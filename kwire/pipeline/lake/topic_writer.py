@@ -105,7 +105,7 @@ class TopicWriter:
     def _check_checkpoint(self) -> None:
         """Check that the table holds the last batch that Spark has recorded as done.
 
-        If it does not, the query would continue after that batch, and the records of the batch would be missing.
+        Without this check, the query would continue after that batch, and the table would lack the batch's records.
         """
         done = self._checkpoint.last_done()
         if done is not None and not self.table.holds(BatchMark(self._checkpoint.query_id(), done)):
@@ -134,7 +134,7 @@ class TopicWriter:
 
     def _write(self, batch: "DataFrame", batch_id: int) -> None:
         offsets = self._checkpoint.end_offsets(batch_id)
-        # This check comes before changes of the table, so that the schemas of a recreated topic are not applied to it.
+        # The topic is checked before the table is changed, so that columns of a recreated topic are not added to it.
         lost = self._changes.check_batch(self._checkpoint.begun_offsets(), offsets)
         shape = self._shape(self._reader.topic(self.topic))
         notes = {
@@ -184,7 +184,7 @@ class TopicWriter:
             assert isinstance(self.table, IcebergTable)
             upsert.upsert(self.table, self._rows(found).select(ROW, TOMBSTONE), mark)
         else:
-            # Bad records are counted during the write. Most batches have none, so these batches are read only once.
+            # Bad records are counted during the write. A batch without bad records is not read a second time.
             counted = Observation()
             found = found.observe(counted, f.count_if(~good).alias("bad"))
             self.table.append(self._rows(found).select(f"{ROW}.*"), mark)

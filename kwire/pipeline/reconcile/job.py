@@ -161,9 +161,9 @@ class Reconciliation:
         }
 
     def _is_compared(self) -> "Column":
-        """Return the condition for the table's rows to compare.
+        """Return the condition that selects the rows of the table that are compared.
 
-        They begin at the first record of the topic, and end at the end that the table had when it was read.
+        These are the rows from the topic's first offset to the end that the table had at the start of the comparison.
         """
         from pyspark.sql import functions as F
 

@@ -1,9 +1,9 @@
 """The checkpoint of a replay, written to disk before every round is sent.
 
 A round consists of one batch per target partition. The server appends each batch completely or not at all. The
-checkpoint stores which events were sent and acknowledged (settled), and which round is in progress. After a crash it is
-unknown only for the round in progress which of its events were appended. So the replay searches the target for the
-events of this round, from the offsets `target_from` on, and sends those that are missing.
+checkpoint stores which events were sent and acknowledged (settled), and which round is in progress. After a crash, only
+the round in progress is in doubt: the target may have all, some or none of its events. So the replay searches the
+target for the events of this round, from the offsets `target_from` on, and sends those that are missing.
 """
 
 import fcntl

@@ -1,4 +1,4 @@
-"""The event type of a replay: a record, and its partition and offset in the source."""
+"""The events that a replay sends. An event is a record with its partition and offset in the source."""
 
 from typing import NamedTuple
 

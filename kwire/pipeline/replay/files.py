@@ -131,7 +131,7 @@ def events_of(topic: str, rows: Iterable[Any]) -> Iterator[ReplayEvent]:
 
 
 def _existing(spark: "SparkSession", patterns: list[str], directory: str, topic: str) -> list[str]:
-    """Return the patterns that match at least one file, because Spark raises an error for a pattern without a match."""
+    """Return only the patterns that match a file. Spark would raise an error for a pattern without a match."""
     jvm: Any = spark._jvm
     configuration: Any = spark._jsc.hadoopConfiguration()
     found = []

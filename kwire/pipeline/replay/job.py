@@ -25,7 +25,9 @@ from kwire.progress import Progress
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LOOK, SEND, SKIP = "look", "send", "skip"
+CHECK, SEND, SKIP = "check", "send", "skip"
+# The former name of `--in-doubt check`. It is accepted for one release.
+FORMER_CHECK = "look"
 STOPPED = "; stopped before the end, run the same command again to continue"
 # A stop takes effect between two rounds. At the minimum rate a round has one event and takes at most ten seconds.
 RATE_MIN, RATE_MAX = 0.1, 1_000_000.0
@@ -57,10 +59,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--in-doubt",
-        choices=(LOOK, SEND, SKIP),
-        default=LOOK,
-        help="for the events of an interrupted round: look for them in the target and send missing ones, send all, or "
-        "skip all (default: look)",
+        type=_in_doubt_action,
+        choices=(CHECK, SEND, SKIP),
+        default=CHECK,
+        help="for the events of an interrupted round: check which of them are in the target and send the others, send "
+        "all, or skip all (default: check)",
     )
     parser.add_argument(
         "--checkpoint", metavar="FILE", help="file with the progress of the replay (default: in WAREHOUSE/_replay)"
@@ -169,7 +172,7 @@ class Replay:
         count = len(checkpoint.target_from)
         found = self._source.between(checkpoint.settled, checkpoint.through)
         events = [(self._target.partition_for(event, count), event) for event in found]
-        if in_doubt == LOOK:
+        if in_doubt == CHECK:
             is_there = self._target.find_sent(events, checkpoint.target_from)
         else:
             is_there = [in_doubt == SKIP] * len(events)
@@ -247,6 +250,10 @@ def _time(text: str) -> datetime:
             f"expected a time such as 2026-11-16 or 2026-11-16T13:30, got {text!r}"
         ) from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+def _in_doubt_action(text: str) -> str:
+    return CHECK if text == FORMER_CHECK else text
 
 
 def _rate(text: str) -> float:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-# With a rate limit, a round has at most the number of events that may be sent in this time.
+# Events are sent in rounds. With a rate limit, a round has at most as many events as may be sent in this time.
 ROUND_SECONDS = 0.5
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from kwire.pipeline.replay.event import ReplayEvent
 
 ROUND_EVENTS_MAX = 5_000
-# This is much less than max.message.bytes, which limits the size of a batch (by default a little more than 1 MiB).
+# The maximum size of a batch. The server's limit, max.message.bytes, is by default a little more than 1 MiB.
 BATCH_BYTES_MAX = 256 * 1024
 # The maximum size of a round. A complete round is held in memory, with one batch for each partition of the target.
 ROUND_BYTES_MAX = 16 * 1024 * 1024

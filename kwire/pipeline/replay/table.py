@@ -109,8 +109,8 @@ def topic_table(spark: "SparkSession", warehouse: str, table_format: str, topic:
         # Rows that were written before the table had the column `value` have no text.
         F.when(text.isNull() & has_fields, _as_json(fields) if fields else nothing).alias("fields"),
     )
-    # Files that are still to be moved contain rows that the replay does not see. Their offsets would be lower than
-    # offsets that are already sent, so the rows would never be sent.
+    # The replay does not see the rows of files that are not yet in their final directories. It would send later
+    # offsets and then continue after them, so these rows would never be sent.
     check_in_place(table)
     payloads = Payloads(fields, facts.schemas)
     return TopicTable(rows.withColumn("size_bytes", size), payloads, notes.get(TOPIC_ID_NOTE, ""))

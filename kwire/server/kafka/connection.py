@@ -8,8 +8,8 @@ No connection blocks the event loop for long. When the requests of one loop iter
 connection handles one more request. Its other requests are handled later, in a separate chunk. A large request is
 decoded, handled and answered in chunks. As in Kafka, later requests of the same connection wait for its response.
 
-A connection is starved while it is not read because the memory for requests, or the share of its client host, is used
-up.
+A connection is starved while the server does not read from it, because the memory for requests is used up, or the share
+of this memory for the client's host.
 """
 
 import asyncio
@@ -55,10 +55,11 @@ log = logging.getLogger("kwire.server")
 
 UNSENT_BYTES_MAX = 1024 * 1024
 # The sizes of a read after the budget of the loop iteration is spent. The first is for the rest of an incomplete
-# request, the second for a read into the shared page.
+# request, the second for a read into the buffer that all connections share.
 OVER_BUDGET_READ_BYTES = SHORT_READ_BYTES
 OVER_BUDGET_SHARED_READ_BYTES = SMALL_STEP_BYTES
-# When memory was released, one chunk tries at most this many starved connections, and resumes at most this many.
+# When memory was released, one chunk tries to read from at most TRIED_PER_CHUNK starved connections. It ends earlier
+# when RESUMED_PER_CHUNK of them have got memory.
 TRIED_PER_CHUNK = 100
 RESUMED_PER_CHUNK = 5
 
@@ -274,7 +275,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._close_if_drained()
 
     def note_progress(self, now: float) -> None:
-        """Reset `stuck_since` if the client has read bytes since the last call. Called periodically while it is set."""
+        """Set `stuck_since` to `now` if the client has read bytes since the last call.
+
+        Called periodically while `stuck_since` is set.
+        """
         unsent_bytes = self._transport.get_write_buffer_size()
         if unsent_bytes < self._unsent_bytes:
             self.stuck_since = now
@@ -285,9 +289,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Whether a request was received in part, and its rest is expected from the client or waits for memory."""
         is_awaited = self._is_reading or self._is_read_deferred or self.reader.is_starved
         return self.reader.held_bytes > 0 and is_awaited and not self._is_muted and not self.is_draining
-
-    def is_stuck_since(self, time: float) -> bool:
-        return self.stuck_since is not None and self.stuck_since <= time
 
     def give_up(self) -> None:
         """Abort the connection, and release the memory of its incomplete request immediately."""

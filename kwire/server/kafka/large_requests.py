@@ -9,8 +9,8 @@ from kwire.server.garbage import PostponedCollections
 LARGE_REQUESTS_MAX = 4
 # The approximate memory of a large request while it is handled.
 LARGE_REQUEST_BYTES = 50 * 1024 * 1024
-# A response that takes longer most likely waits for other clients. The request then releases its slot until the
-# response is ready.
+# If a response is not ready after this time, it most likely waits for other clients. The request then releases its slot
+# until the response is ready.
 SLOT_SECONDS_MAX = 10.0
 # The interval of the check whether garbage collections are still overdue.
 POLL_SECONDS = 0.005

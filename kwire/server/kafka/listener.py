@@ -41,8 +41,8 @@ class KafkaListener:
             start_serving=False,
         )
         for listening in self._server.sockets:
-            # Accepted sockets inherit these sizes. The size of the receive buffer has no effect on the TCP window scale
-            # after the handshake.
+            # Accepted sockets inherit these sizes. The receive buffer must be set before the TCP handshake, because the
+            # handshake determines the window scale.
             if network.receive_buffer_bytes > 0:
                 listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, network.receive_buffer_bytes)
             if network.send_buffer_bytes > 0:
@@ -94,7 +94,7 @@ class KafkaListener:
 class Sweep:
     """Checks every connection once a second.
 
-    Closes idle, stuck and slow connections, and lets starved ones try again.
+    Closes idle, stuck and slow connections, and lets starved connections try to read again.
     """
 
     def __init__(self, shared: Shared) -> None:

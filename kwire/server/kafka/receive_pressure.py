@@ -1,9 +1,9 @@
 """Closes connections that send a request slowly, if the memory for requests is used up.
 
-While memory is free, a client may send a request at any speed. When a connection cannot be read because no memory is
-free, connections are closed whose incomplete request arrives at less than `kwire.receive.rate.min` bytes per second.
-The rate is measured over `kwire.receive.window.ms`, and not while a connection is starved. The slowest connections are
-closed first, and only as many as are necessary.
+While memory is free, a client may send a request at any speed, with the exception below. When a connection cannot be
+read because no memory is free, the server closes connections whose incomplete request arrives at less than
+`kwire.receive.rate.min` bytes per second. The rate is measured over `kwire.receive.window.ms`, and not while a
+connection is starved. The slowest connections are closed first, and only as many as are necessary.
 
 A connection whose request arrives at less than SLOW_SHARE of that rate for SLOW_SECONDS_MAX is always closed. Such a
 client has most likely failed, or is hostile.
@@ -41,7 +41,10 @@ class _Progress(NamedTuple):
 
 
 class ReceivePressure:
-    """Measures incomplete requests and closes slow connections. `check` is called about once a second."""
+    """Measures the receive rates of incomplete requests and closes slow connections.
+
+    `check` is called about once a second.
+    """
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -102,8 +105,7 @@ class ReceivePressure:
         for starved in tuple(self._shared.starved):
             while not starved.reader.has_room:
                 # The connection gets no memory. If the server still has free memory, the share of this client host is
-                # used up. Only other requests of the same host can
-                # then free memory for it.
+                # used up. Only other requests of the same host can then free memory for the connection.
                 account = starved.reader.account if starved.reader.has_memory else None
                 victim = next(
                     (one for one in slow if one is not starved and account in (None, one.reader.account)), None

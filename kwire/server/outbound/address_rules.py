@@ -20,9 +20,21 @@ HOST_LENGTH_MAX = 253
 DEFAULT_PORTS = {"https": 443, "http": 80}
 PORT_MAX = 65535
 
-# Names of metadata services or of this machine. Unless private addresses are allowed, they are refused without a
-# lookup.
-REFUSED_NAMES = frozenset({"localhost", "metadata", "instance-data", "metadata.google.internal", "metadata.goog"})
+# Names of the metadata services of clouds. They are always refused without a lookup. Other names of these services are
+# refused after the lookup, because of their addresses.
+METADATA_NAMES = frozenset(
+    {
+        "metadata",
+        "metadata.google.internal",
+        "metadata.goog",
+        "metadata.azure.internal",
+        "metadata.tencentyun.com",
+        "api.metadata.cloud.ibm.com",
+        "instance-data",
+        "instance-data.ec2.internal",
+    }
+)
+# Suffixes of names in local networks. Unless private addresses are allowed, such names are refused without a lookup.
 LOCAL_SUFFIXES = (".localhost", ".local", ".internal", ".localdomain", ".home.arpa", ".lan", ".intranet", ".corp")
 
 _PRIVATE_V4 = {
@@ -42,7 +54,7 @@ _FORBIDDEN_V4 = {
     "reserved": ("240.0.0.0/4",),
 }
 _FORBIDDEN_V6 = {
-    "of a cloud's metadata service": ("fd00:ec2::/32", "fd20:ce::/32"),
+    "of a cloud's metadata service": ("fd00:ec2::/32", "fd20:ce::/32", "fd00:42::42/128"),
     "unspecified": ("::/128",),
     "link-local": ("fe80::/10", "fec0::/10"),
     "multicast": ("ff00::/8",),
@@ -93,6 +105,8 @@ class AddressRules(NamedTuple):
         literal = target.literal
         if literal is not None:
             self.check_address(literal)
+        elif target.host in METADATA_NAMES:
+            raise ForbiddenTarget(f"{target.host} is a name of a cloud's metadata service")
         elif not self.is_private_allowed and is_local_name(target.host):
             raise ForbiddenTarget(f"{target.host} is a name of this machine or of its own network")
         return target
@@ -147,15 +161,15 @@ def parse_url(url: str) -> Target:
 
 
 def is_local_name(name: str) -> bool:
-    """Whether a name is not public: it is in REFUSED_NAMES, has no dot, or has a suffix for local networks."""
-    return name in REFUSED_NAMES or "." not in name or name.endswith(LOCAL_SUFFIXES)
+    """Whether a name is not public: it has no dot, such as localhost, or a suffix for local networks."""
+    return "." not in name or name.endswith(LOCAL_SUFFIXES)
 
 
 def refusal(address: IPv4Address | IPv6Address, *, is_private_allowed: bool) -> str | None:
     """Return the reason why connections to an address are not allowed, or None if they are allowed."""
     if isinstance(address, IPv6Address):
         if address.scope_id is not None:
-            return "with a zone, so one of a single link"
+            return "with a zone, so it is valid only on one link"
         mapped = address.ipv4_mapped
         if mapped is not None:
             # A connection to a mapped address is a connection to the IPv4 address.

@@ -145,7 +145,7 @@ class WebhookSender:
         """Send the request. If it fails on a kept-alive connection that was closed, send it on another connection.
 
         A receiver may close a connection shortly before it is used. If the receiver restarts, it closes all of its
-        connections. That is not a failed delivery. If the receiver gets an event twice, both have the same id.
+        connections. That is not a failed delivery. If the receiver gets an event twice, both copies have the same id.
         """
         for _ in range(self._connections_per_host_max):
             connection_use = _ConnectionUse()

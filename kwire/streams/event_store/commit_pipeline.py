@@ -35,7 +35,7 @@ from storage.errors import RecordProblem, StorageError
 
 log = logging.getLogger("kwire.broker")
 
-# The key of the sync checkpoint in the metadata store. The checkpoint is written there at a clean stop.
+# The key of the sync checkpoint (`sync_checkpoint.py`) in the metadata store. A clean stop stores the checkpoint there.
 CHECKPOINT_KEY = "events/mark"
 # Bounds of a group with more than one commit. Writing such a group blocks the event loop for a few milliseconds.
 GROUP_BYTES_MAX = 4 * 1024 * 1024
@@ -83,7 +83,8 @@ class CommitPipeline:
         # Parts that are in the journal but could not be appended to their topics. A topic accepts no commits until all
         # its parts are appended.
         self._unapplied: dict[Partition, deque[tuple[Commit, Part]]] = {}
-        # By topic id: why the topic lacks events of the journal or differs from it. It accepts no commits.
+        # By topic id: why the topic lacks events of the journal or differs from the journal. Such a topic accepts no
+        # commits.
         self._incomplete: dict[bytes, str] = {}
         self._deadline_timer: asyncio.TimerHandle | None = None
         self._retry_timer: asyncio.TimerHandle | None = None
@@ -117,7 +118,7 @@ class CommitPipeline:
         journal = self._journal = (await self.topics.events_topic()).partitions[0]
         end = journal.log_end_offset
         if journal.high_watermark < end and journal.is_writable:
-            # The previous process was killed before it synced these commits. They are committed after a sync.
+            # The previous process was killed before it synced the last commits of the journal. This sync commits them.
             await self._wait_until_synced(journal, end)
         self.checkpoint = SyncCheckpoint(self._syncs, await self._stored_checkpoint(journal))
         if self.checkpoint.position < journal.high_watermark:
@@ -262,7 +263,8 @@ class CommitPipeline:
     def _start_group(self) -> None:
         """Form a group of the waiting commits and write it.
 
-        It is scheduled with `call_soon`, so that all requests of one loop iteration can be in the same group.
+        `_schedule_group` defers this call with `call_soon`, so that all requests of one loop iteration can be in the
+        same group.
         """
         self._is_group_scheduled = False
         if self._group is not None or not self._waiting:
@@ -314,8 +316,8 @@ class CommitPipeline:
     def _is_any_topic_incomplete(self) -> bool:
         """Whether a topic lacks events that are in the journal.
 
-        While this is True, the checkpoint must not advance. The next start recovers only from the checkpoint on: it
-        would not find the missing events, and the topic would accept new ones.
+        While this is True, the checkpoint must not advance. The next start recovers only events from the checkpoint on.
+        If the missing events were below the checkpoint, they would stay missing, and the topic would accept new events.
         """
         if self._incomplete:
             name_of = self.topics.catalogue.name_of
@@ -400,14 +402,18 @@ class CommitPipeline:
         return True
 
     def _append(self, part: Part) -> None:
+        if (reason := self._incomplete.get(part.topic.topic_id)) is not None:
+            raise StorageError(f"topic {part.topic.name}: {reason}")
         appended = part.partition.append_journaled(part.batch, part.header, part.now_ms)
         if appended.is_duplicate or appended.base_offset != part.header.base_offset:
-            # This should never happen. A topic that differs from the journal must not accept more events.
+            # This should never happen. A topic that differs from the journal must not accept more events, and a retry
+            # would append the batch again.
             self._incomplete[part.topic.topic_id] = "the topic differs from the event journal"
-            raise StorageError(
-                f"topic {part.topic.name}: the batch for offset {part.header.base_offset} "
-                f"was appended at {appended.base_offset}"
+            log.critical(
+                "topic %s accepts no more events: the batch for offset %d was appended at %d",
+                *(part.topic.name, part.header.base_offset, appended.base_offset),
             )
+            raise StorageError(f"topic {part.topic.name} differs from the event journal")
 
     def _make_visible(self, partitions: Iterable[Partition]) -> None:
         for partition in partitions:

@@ -29,16 +29,16 @@ EVENTS_PER_TURN = 500
 # Topics whose envelopes are cached. When the cache is full, it is cleared.
 ENVELOPES_MAX = 1000
 
-# A call of this takes half the time of a call of the NamedTuple class.
+# Creating a NamedTuple with `tuple.__new__` takes half the time of calling its class.
 _new_tuple = tuple.__new__
 
 
 class EventDraft(NamedTuple):
     """An event to be published. `payload` is one JSON value, as `checked_json` returns it.
 
-    `event_id` is chosen by the publisher and stored as `ce_id`. Readers see another id, which is derived from the topic
-    and the offset. `expected_version` is the offset that the preceding event of the topic must have; -1 if this event
-    must be the first of its topic.
+    `event_id` is chosen by the publisher and stored in the record header `ce_id`. Readers see another id, which is
+    derived from the topic and the offset. `expected_version` is the offset that the preceding event of the topic must
+    have; -1 if this event must be the first of its topic.
     """
 
     topic: str
@@ -56,7 +56,7 @@ class Checks(Protocol):
     def check_draft(self, topic: Topic, draft: EventDraft) -> Awaitable[object] | None:
         """Raise a StreamError if the event is refused.
 
-        If an awaitable is returned, the check is complete only after it has been awaited, and that may raise the error.
+        If an awaitable is returned, the caller must await it to complete the check. Awaiting it may raise the error.
         """
         ...
 
@@ -246,7 +246,7 @@ class _Encoding:
 
 
 def _identity(draft: EventDraft) -> bytes:
-    """Return the bytes that enter the digest of an idempotency key for an event, in addition to the payload.
+    """Return the bytes of an event, other than its payload, that are hashed into the digest of an idempotency key.
 
     Generated ids and times are not included, because they differ when the same event is published again.
     """

@@ -1,4 +1,4 @@
-"""The topics of the event store. Each is created with schemas, to which later changes can only add.
+"""The topics of the event store. Each topic is created with schemas. Later changes can only add to these schemas.
 
 The schemas of a topic are an entry of the metadata store under the topic's id. The entry is created and deleted in the
 same commit as the topic itself (`catalogue.py`). A topic that is deleted and created again does not keep its schemas.
@@ -130,9 +130,9 @@ class EventTopics:
         return topic
 
     async def evolve(self, topic: Topic, raw: object, *, is_whole: bool) -> "TopicSchemas":
-        """Replace all schemas of a topic (`is_whole` is True), or add or replace only the given ones.
+        """Replace all schemas of a topic by `raw`. If `is_whole` is False, keep the schemas of other event types.
 
-        Raises IncompatibleSchema if the result is not the present schemas with additions only.
+        Raises IncompatibleSchema if the change does more than add to the present schemas (`schemas/evolution.py`).
         """
         for _ in range(ATTEMPTS_MAX):
             now, revision = self.schemas_and_revision(topic)
@@ -208,5 +208,5 @@ class EventTopics:
 
 
 def config_value(name: str, sequence: int, schemas: "TopicSchemas") -> dict[str, Any]:
-    """Return the content of a topic's configuration file."""
+    """Return the description of a topic: the same fields as in its configuration file (`files/layout.py`)."""
     return {"name": name, "sequence": sequence, "schemas": schemas.as_json()}

@@ -1,8 +1,8 @@
 """A reader of all events in commit order: a cursor over the event journal.
 
-`GlobalReader` has the interface of `EventReader`, which reads one topic. It returns events whose `offset` is the global
-position. Their `event_id` is `<topic>-<number>`, with the number of the event in its topic. Events of deleted topics
-are skipped.
+`GlobalReader` has the interface of `EventReader`, which reads one topic. In the events that `GlobalReader` returns,
+`offset` is the global position, and `event_id` is `<topic>-<number>`, with the number of the event in its topic. Events
+of deleted topics are skipped.
 """
 
 from collections import Counter
@@ -36,7 +36,7 @@ BATCHES_PER_READ = 100
 IDLE_BATCH_BYTES_MAX = 256 * 1024
 
 
-# A call of this takes a third of the time of `_replace`.
+# Creating an Event with `tuple.__new__` takes a third of the time of `Event._replace`.
 _new_tuple = tuple.__new__
 
 # The position of a commit, and the number of one of its parts.
@@ -56,8 +56,8 @@ class _Part(NamedTuple):
     """A part of a commit that is being read.
 
     `topic` is the name of the topic, or None if it is deleted. `body` has the decompressed records, and `cursor` is the
-    position in them. The first `skipped` events are not returned. `start_offset` is the topic offset of the first event
-    after them.
+    position in these records. The first `skipped` events are not returned. `start_offset` is the topic offset of the
+    first event that is returned.
     """
 
     topic: str | None
@@ -81,7 +81,7 @@ class GlobalReader:
         self._events: Iterator[Event | None] = iter(())
         self._batch_end = -1
         self._batch_bytes = 0
-        # Parts of the current commit that a thread has decompressed, or the error with which that failed.
+        # Parts of the current commit that a thread has decompressed, or the error of the decompression.
         self._decompressed: dict[_PartKey, bytes | StorageError] = {}
 
     def read(self, count_max: int = EVENTS_PER_READ, bytes_max: int = BYTES_PER_READ) -> list[Event] | NotReady:
@@ -240,7 +240,7 @@ class GlobalReader:
 
 
 def _skipped(counts: Sequence[int], order: Sequence[int], skipped: int) -> list[int]:
-    """Return for each part of a commit how many of the first `skipped` events of the commit it contains."""
+    """Return, for each part of a commit, how many of the commit's first `skipped` events are in this part."""
     if order:
         passed = Counter(order[:skipped])
         return [passed[number] for number in range(len(counts))]

@@ -8,8 +8,8 @@ all of these are true:
 - Its commit is among the last `KEYS_MAX` commits with a key.
 - Its entry is among the newest entries that fit in `KEYS_BYTES_MAX`.
 
-Each entry is one bytes object. It takes a tenth of the memory of separate objects for parts and order, and the garbage
-collector does not have to visit it.
+Each entry is one bytes object. It takes a tenth of the memory that a `KeyedCommit` with its lists would take, and the
+garbage collector does not have to visit it.
 """
 
 import struct
@@ -24,7 +24,7 @@ from storage.batch.record_batch import parse_header
 from storage.errors import CorruptBatch
 
 KEYS_MAX = 100_000
-# Total size of all entries, including the overhead of the objects. The order of a commit of 10,000 events takes 20 kB.
+# Total size of all entries, including the overhead of the objects. The field `order` takes 20 kB for 10,000 events.
 KEYS_BYTES_MAX = 64 * 1024 * 1024
 KEY_BYTES_MAX = 256
 KEYS_JOURNAL_BYTES = 16 * 1024 * 1024
@@ -111,7 +111,7 @@ def key_bytes(key: str) -> bytes:
 
 
 class Digest:
-    """A hash of the events published under a key. It depends on the content, length and order of the pieces."""
+    """A hash of the events published under a key. It depends on content, length and order of all added pieces."""
 
     def __init__(self) -> None:
         self._hash = blake2b(digest_size=DIGEST_BYTES)

@@ -14,7 +14,7 @@ one offset for each event, so a global position is looked up like any offset of 
 Without an order, the events of the commit are in the order of the parts.
 
 The recovery of a log with a torn end searches the remaining bytes for a valid batch. Because of the different magic
-byte, it does not mistake a batch inside a torn record for a batch of the journal.
+byte, recovery does not mistake a batch inside a torn record for a batch of the journal.
 
 The key of a record is null, or a 16-byte digest of the published events followed by the idempotency key.
 """

@@ -1,8 +1,9 @@
 """Crash recovery at the start: events that are in the journal but not in their topics are appended to the topics.
 
 Recovery runs before event topics are read. It reads the journal from the sync checkpoint on. If a topic is damaged at
-offsets that the journal also contains, the topic is truncated there first. If a topic ends before its first part in
-that range of the journal, older events are missing, and the whole journal is read for that topic.
+offsets that the journal also contains, recovery first truncates the topic at the damage. If a topic ends below the base
+offset of its first part in that range of the journal, older events are missing too. Then recovery reads the whole
+journal for that topic.
 """
 
 import asyncio
@@ -126,7 +127,7 @@ class _RecoveryPass:
             self.too_short.add(part.topic_id)
             raise CorruptBatch(f"it ends at offset {end}, and the journal continues at {part.base_offset}")
         if part.base_offset < end:
-            # The first records of this batch were deleted, so the log starts in the middle of the batch.
+            # The first records of this batch were deleted, so the empty log starts (and ends) inside the batch.
             batch = _without_beginning(batch, end)
             header = parse_header(batch)
         appended = partition.append_journaled(batch, header, max(header.max_timestamp, 0))

@@ -2,7 +2,7 @@
 
 Recovery therefore reads the journal from the checkpoint on. After CHECKPOINT_BYTES of commits, all topics that were
 written to are synced. When all these syncs have finished, the checkpoint advances. Commits do not wait for these syncs.
-The stop of the server does.
+Only a stop of the server waits for them.
 """
 
 from collections.abc import Iterable

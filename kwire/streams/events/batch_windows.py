@@ -1,7 +1,7 @@
 """Windows of large batches: parts with a bounded number of bytes, from a given offset on.
 
 A batch of one megabyte can decompress to three million records. A reader that needs the last record has to skip all
-others. A reader that needs all records reads some hundred at a time. Therefore a thread decompresses the batch,
+others. A reader that needs all records reads a few hundred at a time. Therefore a thread decompresses the batch,
 searches for the requested record and keeps a window that begins with it. A reader never keeps more than one window in
 memory. The search caches some record positions, so that the next search does not start at the beginning of the batch.
 """
@@ -158,7 +158,7 @@ def _skip(body: bytes, record: RecordPosition, delta_wanted: int, position_max: 
 
 
 def _skip_equal_sized(body: bytes, record: RecordPosition, delta_wanted: int, position_max: int) -> _Skipped | None:
-    """Do the same as `_skip` in a hundredth of the time, if the records have equal lengths. Otherwise returns None.
+    """A variant of `_skip` for records of equal length, in a hundredth of the time. Returns None if the lengths differ.
 
     Most large batches have records of equal length. If the length field at each multiple of the first record's size has
     the same value, all records have that size, because each record begins where the one before it ends.

@@ -63,7 +63,7 @@ class BatchCursor:
         self.left = count
 
     def take(self, body: bytes, from_offset: int, events: list[Event], count_max: int, bytes_max: int) -> int:
-        """Append up to `count_max` events from `from_offset` on to `events`. Stops when they have `bytes_max` bytes.
+        """Append up to `count_max` events from `from_offset` on to `events`, but stop after `bytes_max` bytes.
 
         Returns the bytes of the appended events. A call may append no event although records are left, because it takes
         several calls to reach a record in the middle of a very large batch.

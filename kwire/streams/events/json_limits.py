@@ -4,8 +4,8 @@ The grammar of JSON has no such limits. Python refuses longer integers, and nest
 and msgspec refuse a number like 1e400. Python and JavaScript read this number as Infinity, which cannot be written as
 JSON. A consumer that cannot parse such a value is stuck at the offset of that record.
 
-The checks run on the bytes of a value whose grammar was checked before. Only a value that might exceed a limit is
-examined in detail, which takes at most some 25 ms per megabyte.
+The checks run on the bytes of a value. The caller has already checked its grammar. Only a value that might exceed a
+limit is examined in detail, which takes at most about 25 ms per megabyte.
 """
 
 import json
@@ -22,14 +22,14 @@ INTEGER_DIGITS_MAX = 4300
 # A number with fewer than this many digits before the decimal point and an exponent of at most two digits is below
 # 1e299, so it fits in a double.
 _SAFE_DIGITS = 200
-# The error for a larger value does not name the path of the number, because finding the path takes as long as decoding
-# the value.
+# If the value is larger than this, the error message does not name the path of the number, because finding the path
+# takes as long as decoding the value.
 _LOCATED_BYTES_MAX = 64 * 1024
 
 _DIGITS = b"0123456789"
 _OPENING, _CLOSING = b"[{", b"]}"
-# Maps digits and `+` to 0, and E to e. After that, a number that may be too large contains `0e000` or a long run of
-# zeros.
+# Maps digits and `+` to 0, and E to e. After this mapping, a number that may be too large contains `0e000` or a long
+# run of zeros.
 _AS_ZEROS = bytes(ord("0") if byte in _DIGITS + b"+" else ord("e") if byte == ord("E") else byte for byte in range(256))
 _LARGE_EXPONENT = b"0e000"
 _LONG_RUN = b"0" * _SAFE_DIGITS

@@ -64,8 +64,8 @@ def _check(raw: bytes, bytes_max: int | None = None) -> None:
 def checked_json(raw: bytes, field: str = "data", stored_bytes_max: int | None = None) -> bytes:
     """Check a JSON value, and return it without insignificant whitespace. Numbers keep their notation.
 
-    If the value is larger than `stored_bytes_max`, the log will refuse it. Then its limits are not checked, because
-    this may take long.
+    If the value is larger than `stored_bytes_max`, the log will refuse it. Then the limits of `json_limits` are not
+    checked, because this check may take long.
 
     Raises InvalidEvent if the bytes are not JSON or not UTF-8, or if some parsers cannot read the JSON (`json_limits`).
     The message names `field`.

@@ -14,8 +14,8 @@ from kwire.streams.log import NotReady, StreamLog, StreamRead, Unreadable
 from storage.batch.format import CONTROL_BIT, LENGTH_OVERHEAD, MIN_BATCH_LENGTH, TRANSACTIONAL_BIT
 from storage.batch.record_batch import parse_header
 
-# If more events are requested, or after more offsets were searched, each remaining offset is counted as an event,
-# without a search for markers.
+# If more than COUNTED_EVENTS_MAX events are requested, or after COUNTED_OFFSETS_MAX offsets were searched, each
+# remaining offset is counted as an event, even if it belongs to a marker.
 COUNTED_EVENTS_MAX = 10_000
 COUNTED_OFFSETS_MAX = 100_000
 

@@ -39,7 +39,7 @@ class Partitioner:
         self._counters: dict[str, int] = {}
 
     def choose(self, topic: str, key: bytes | None, partition_count: int) -> int:
-        """Return the partition for `key`. Without a key, return the partitions of the topic in turn."""
+        """Return the partition for `key`. Without a key, calls for a topic return its partitions in turn."""
         if key is not None:
             return partition_for_key(key, partition_count)
         counters = self._counters

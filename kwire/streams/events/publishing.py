@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 # readers would read it in parts anyway.
 SHARED_EVENTS_MAX = 1000
 # The maximum number of cached envelopes, one per source. A full cache is cleared. Each envelope caches some types and
-# metadata names, so a client that sends many different ones can use about 100 MiB at most.
+# metadata names, so a client that sends many different types and names can use about 100 MiB at most.
 ENVELOPES_MAX = 4000
 
 # Errors that a single call of a shared batch can cause. After such an error, each call is appended separately.
@@ -66,7 +66,7 @@ class _PendingCalls:
 
 
 class Publisher:
-    """Collects the events of an iteration of the event loop, and appends them at its end.
+    """Collects the events of an iteration of the event loop, and appends them at the end of the iteration.
 
     Use it only in the event loop's thread.
 
@@ -81,7 +81,7 @@ class Publisher:
         # The cached envelopes by source.
         self._envelopes: dict[bytes, Envelope] = {}
         # The prefix is random for each run of the server, so ids are unique without being stored. The dash
-        # distinguishes these ids from `evt_<offset>`, the id of a record that was stored without one.
+        # distinguishes these ids from `evt_<offset>`, the id of a record that was stored without an id.
         self._id_prefix = f"evt_{os.urandom(8).hex()}-"
         self._id_number = 0
 
@@ -193,5 +193,5 @@ def _batched(calls: Sequence[_Call], bytes_max: int) -> list[list[_Call]]:
 def _finish(done: Done, outcome: Outcome) -> None:
     try:
         done(outcome)
-    except Exception:  # must not prevent the callbacks of other calls in the batch
+    except Exception:  # the callbacks of the other calls in the batch must still run
         logger.exception("the callback of a published event failed")

@@ -60,7 +60,7 @@ _NO_KEY: _BatchKey = (-1, -1)
 
 
 class EventReader:
-    """A cursor over the events of a log. The next event is at `next_offset`, or the first existing one after it."""
+    """A cursor over the events of a log. The next event is the first one at or after `next_offset`."""
 
     __slots__ = ("_batch_key", "_cursor", "_decompressed", "_log", "_waits", "_window", "next_offset")
 

@@ -13,11 +13,11 @@ from kwire.errors import ErrorCode, KafkaError
 
 log = logging.getLogger("kwire.broker")
 
-# While far too many logs are open, a commit waits until some logs have been closed. It waits at most
-# CROWDED_SECONDS_MAX, because the open logs may all be in use.
+# While far too many logs are open (`Topics.has_too_many_open_logs`), a commit waits until some logs have been closed.
+# It waits at most CROWDED_SECONDS_MAX, because the open logs may all be in use.
 CROWDED_POLL_SECONDS = 0.01
 CROWDED_SECONDS_MAX = 5.0
-# The maximum number of rooms per commit. Checking the settings of one topic takes some twenty microseconds.
+# The maximum number of rooms per commit. Checking the settings of one topic takes about 20 microseconds.
 ROOMS_PER_COMMIT = 100
 
 
@@ -81,7 +81,7 @@ class RoomCreator:
                 self._complete(new)
 
     async def _wait_until_uncrowded(self) -> None:
-        """Wait while far too many logs are open. Each new room opens a log, and closing a log takes longer."""
+        """Wait while far too many logs are open. Each new room opens a log, and closing takes longer than opening."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + CROWDED_SECONDS_MAX
         while self._topics.has_too_many_open_logs and loop.time() < give_up_at:

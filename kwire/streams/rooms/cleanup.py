@@ -1,12 +1,12 @@
 """RoomCleanup: deletes rooms that have not been used for a while, in periodic rounds over all rooms.
 
 A room is deleted if it had no event, no subscriber and no read for `kwire.rooms.inactive.timeout.hours`, and if
-`is_in_use` returns False for it. A room is in use if a group has committed offsets in it or is defined to read it, or
-if a webhook reads it. Topics that were not created as rooms are never deleted.
+`is_in_use` returns False for it. A room is in use if a group has committed offsets in it, if the stored definition of a
+group names it, or if a webhook reads it. Topics that were not created as rooms are never deleted.
 
-- Events: the time of the last event is the modification time of the log's files, which a thread reads. It is the time
-  at which the event arrived, not the record's timestamp. A room without files has had no event, or retention has
-  deleted all events. For such a room, the time of its creation is used instead.
+- Events: the time of the last event is the modification time of the log's files, which a thread reads. This is the
+  time at which the event arrived, not the record's timestamp. A room without files has had no event, or retention has
+  deleted all events. For such a room, only the time of its creation counts.
 - Reads: each read, over Kafka's protocol or HTTP, sets the flag `Partition.is_fetched`. A round clears the flag and
   records the current time as the time of the read. The same happens when a log is parked. So the recorded time is never
   earlier than the read.
@@ -34,10 +34,10 @@ from storage.errors import StorageError
 
 log = logging.getLogger("kwire.broker")
 
-# The number of rooms that are checked in one iteration of the event loop. A check takes some microseconds.
+# The number of rooms that are checked in one iteration of the event loop. A check takes a few microseconds.
 NAMES_PER_ITERATION = 50
-# The number of folders that are listed between two pauses. Listing a folder takes some twenty microseconds if the
-# system has cached it, and a disk read otherwise. Searching all group shards for a topic takes as long. The pauses
+# The number of folders that are listed between two pauses. Listing a folder takes about 20 microseconds if the system
+# has cached it, and a disk read otherwise. `is_in_use` searches all group shards, which takes about as long. The pauses
 # limit the load on a node with a hundred thousand rooms.
 FOLDERS_PER_BATCH = 25
 BATCH_PAUSE_SECONDS = 0.01

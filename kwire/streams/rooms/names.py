@@ -89,5 +89,5 @@ def _too_long(room: str) -> InvalidName:
     return InvalidName(
         room[: TOPIC_NAME_LENGTH_MAX + 1],
         f"as a topic name it has more than {TOPIC_NAME_LENGTH_MAX} characters (each byte of a character that Kafka "
-        "does not allow counts five)",
+        "does not allow counts as five)",
     )

@@ -51,7 +51,7 @@ class Subscribers(Protocol):
 
 
 class Room(NamedTuple):
-    """A room, or an ordinary topic of one partition that is used as one."""
+    """A room, or an ordinary topic of one partition that is used as a room."""
 
     name: str
     topic: Topic

@@ -1,4 +1,4 @@
-"""Room activity (which rooms were used, and when) that a clean stop saves in the metastore for the next start.
+"""Room activity (which rooms were used, and when) that a clean stop saves in the metadata store for the next start.
 
 This is a separate module because the server loads the activity long before it creates the Rooms object.
 """
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from kwire.metastore import Change, MetaStore
 
-# The key in the metastore.
+# The key in the metadata store.
 ACTIVITY_KEY = "rooms/fetched"
 
 

@@ -59,7 +59,7 @@ def default_retention(config: RoomsConfig) -> RoomRetention:
 
 
 def retention_of(settings: TopicSettings) -> RoomRetention:
-    """The current retention limits of a room, or of a topic that is used as one."""
+    """The current retention limits of a room, or of a topic that is used as a room."""
     hours = settings.retention_ms / _HOUR_MS if settings.has_delete_policy and settings.retention_ms >= 0 else None
     max_events = settings.retention_messages if settings.retention_messages >= 0 else None
     if hours is not None and hours.is_integer():

@@ -21,7 +21,7 @@ class Lagging(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """The events from `from_offset` to `to_offset`, both included, are not delivered. `reason` is given below."""
+    """The events from `from_offset` to `to_offset`, both included, are not delivered. `reason` is a constant below."""
 
     from_offset: int
     to_offset: int
@@ -32,7 +32,8 @@ class Gap(NamedTuple):
         return self.to_offset
 
 
-# Reasons of a gap: the rule `drop` skipped the events, retention deleted them before delivery, or they are damaged.
+# Reasons of a gap: the `on_lag` rule `drop` skipped the events, retention deleted them before delivery, or they are
+# damaged.
 DROPPED = "lagged"
 RETENTION = "retention"
 DAMAGED = "damaged"

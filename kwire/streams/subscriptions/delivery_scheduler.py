@@ -2,7 +2,7 @@
 
 Live feeds run first, then subscriptions that read history. Subscribers have no tasks and no timers of their own. One
 call per iteration runs the queued work of all subscribers. One timer checks for stalled subscribers and due
-checkpoints, and runs only while there may be any.
+checkpoints. It runs only while a feed may have one of these.
 """
 
 import logging
@@ -14,7 +14,7 @@ from kwire.clock import Clock
 
 log = logging.getLogger("kwire.broker")
 
-# Limits of the work in one iteration, in units of some microseconds. Decoding an event takes one unit. Delivering a
+# Limits of the work in one iteration, in units of a few microseconds. Decoding an event takes one unit. Delivering a
 # batch to one subscriber takes at least two.
 LIVE_UNITS_PER_ITERATION = 1000
 HISTORY_UNITS_PER_ITERATION = 500
@@ -169,7 +169,7 @@ class DeliveryScheduler:
         for feed in some:
             try:
                 is_over = not feed.tick()
-            except Exception:  # must not prevent the ticks of other feeds
+            except Exception:  # the ticks of the other feeds must still run
                 log.exception("the periodic check of a live feed failed")
                 is_over = True
             if is_over:

@@ -32,7 +32,7 @@ class EventBatch:
         self.start_offset = start_offset
         self.next_offset = next_offset
         # False for a filtered or shortened version until a second subscriber uses it. The work of making the version is
-        # added to the delivery to the first subscriber.
+        # counted as part of the delivery to the first subscriber.
         self.is_shared = True
         self._size_bytes: int | None = None
         self._encoded: dict[Encoding, bytes] | None = None

@@ -1,4 +1,4 @@
-"""LiveFeed: decodes the new events of a log once, and delivers them to all subscribers that are at its head.
+"""LiveFeed: decodes the new events of a log once, and delivers them to all subscribers at the head of the log.
 
 A feed exists while its log has subscribers. `ready` subscribers are at the head and receive the next batch from the
 feed. `blocked` subscribers are live too, but lag because their sinks could not be written to. All other subscribers

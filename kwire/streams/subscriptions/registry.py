@@ -62,9 +62,9 @@ class Subscriptions:
     ) -> Subscription:
         """Register a subscription. Call its `begin` to start the delivery.
 
-        `name` is the name that the subscriber uses for the log. All subscribers that use the same name
-        for a log share one live feed, and a feed has only one reader. So a subscriber whose `open_reader` is not
-        `EventReader` must use a different name for the log.
+        `name` is the name that the subscriber uses for the log. All subscribers that use the same name for a log share
+        one live feed, and a feed has only one reader. So a subscriber whose `open_reader` is not `EventReader` must use
+        a different name for the log.
 
         Raises OffsetOutOfRange, TooManySubscribers, SubscriptionFailed, RoomNotFound, or KafkaError if the disk fails.
         """
@@ -138,7 +138,7 @@ class Subscriptions:
             log,
             self._scheduler,
             self.counts,
-            self._settings.tail_events_max,
+            self._settings.recent_events_max,
             self._recent_bytes,
             self._shared_batches,
             self._forget,

@@ -9,15 +9,15 @@ from kwire.streams.subscriptions.event_batches import EventBatch
 
 BATCHES_MAX = 1024
 ALL_BYTES_MAX = 32 * 1024 * 1024
-# The assumed memory of a batch, as a multiple of its size. A batch keeps its events, which may no longer exist
-# elsewhere, and usually one or two encodings.
+# The assumed memory of a batch, as a multiple of its size. A batch keeps its events, which `RecentEvents` may have
+# dropped already, and usually one or two encodings.
 COPIES = 3
 
 
 class SharedBatches:
     """The cached batches by owner (a live feed) and start offset.
 
-    The oldest batch of the owner that was added first is evicted first.
+    An eviction removes the oldest batch of the owner that has been in the cache for the longest time.
     """
 
     def __init__(self, bytes_max: int = ALL_BYTES_MAX) -> None:

@@ -5,7 +5,7 @@
 | none | the head: only new events |
 | 0 | the oldest event |
 | N | offset N. If N is below the oldest offset, the request fails. If N is beyond the head, the subscriber waits |
-| -N | the last N events, or the oldest if there are fewer |
+| -N | the last N events, or all events if there are fewer |
 
 With -N, transaction markers and aborted records are not counted as events. Records that compaction has removed are
 counted. `replay: true` alone requests all events. `replay: false` requests only new events, even if there are other

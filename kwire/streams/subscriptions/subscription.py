@@ -369,7 +369,10 @@ class Subscription:
                 self.fall_behind()
 
     def skip_deleted_when_ready(self, oldest: int) -> None:
-        """Call `skip_deleted` for the live feed. If the sink is not writable now, a gap is reported later."""
+        """Handle deleted events that the live feed found (see `skip_deleted`).
+
+        If the sink is not writable now, a gap is reported later.
+        """
         if self.is_ready and self.position < oldest:
             if self._on_lag is OnLag.TERMINATE or self.sink.is_writable():
                 self.skip_deleted(oldest)

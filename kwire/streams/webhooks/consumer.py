@@ -86,10 +86,14 @@ class DeadLetter(NamedTuple):
 
 
 class AttemptResult(NamedTuple):
-    """The outcome of an attempt. `reason` is empty if the event was delivered."""
+    """The outcome of an attempt. `reason` is empty if the event was delivered.
+
+    `is_dead_letter` is whether the event became a dead letter. The outcome is then DEAD or DISABLE.
+    """
 
     outcome: Outcome
     reason: str = ""
+    is_dead_letter: bool = False
 
 
 class ConsumerRules(NamedTuple):
@@ -249,7 +253,7 @@ class Consumer:
         if result.outcome is Outcome.DELIVERED:
             self._drop_dead(topic, delivery.offset)
         elif result.outcome is Outcome.DEAD and is_current:
-            result = self._add_dead_letter(topic, delivery, event.type, response, now_ms) or result
+            result = self._add_dead_letter(topic, delivery, event.type, response, result.reason, now_ms)
         self._track_position(topic)
         return result
 
@@ -265,7 +269,7 @@ class Consumer:
         reason = "the event is no longer stored"
         gone = Response(None, reason)
         self._log(topic, delivery.offset, delivery.attempt, "", gone, now_ms, Outcome.DEAD, None)
-        return self._add_dead_letter(topic, delivery, "", gone, now_ms) or AttemptResult(Outcome.DEAD, reason)
+        return self._add_dead_letter(topic, delivery, "", gone, reason, now_ms)
 
     def release(self, delivery: Delivery) -> None:
         """Give back a delivery that was not sent, so that `take` can return it again."""
@@ -328,15 +332,15 @@ class Consumer:
         self._changed[COUNTS_KEY] = None
 
     def _add_dead_letter(
-        self, topic: str, delivery: Delivery, event_type: str, response: Response, now_ms: int
-    ) -> AttemptResult | None:
-        """Add a dead letter. Returns the outcome DISABLE if the webhook now has DEAD_LETTERS_MAX of them, else None."""
+        self, topic: str, delivery: Delivery, event_type: str, response: Response, reason: str, now_ms: int
+    ) -> AttemptResult:
+        """Add a dead letter. The outcome is DISABLE if the webhook now has DEAD_LETTERS_MAX of them, otherwise DEAD."""
         letter = DeadLetter(event_type, delivery.attempt, now_ms, response.status, response.problem)
         self.dead[topic, delivery.offset] = letter
         self._changed["d", topic, delivery.offset] = None
         if len(self.dead) < DEAD_LETTERS_MAX:
-            return None
-        return AttemptResult(Outcome.DISABLE, f"the webhook has {DEAD_LETTERS_MAX} dead letters")
+            return AttemptResult(Outcome.DEAD, reason, is_dead_letter=True)
+        return AttemptResult(Outcome.DISABLE, f"the webhook has {DEAD_LETTERS_MAX} dead letters", is_dead_letter=True)
 
     def _drop_dead(self, topic: str, offset: int) -> bool:
         if self.dead.pop((topic, offset), None) is None:
@@ -380,12 +384,12 @@ class Consumer:
         self._track_position(topic)
 
     def send_again(self, topic: str, offset: int, now_ms: int) -> None:
-        """Schedule one event to be sent again, out of order. If it is a dead letter, it stays one until delivered."""
+        """Schedule one event to be sent again, out of order. A dead letter stays a dead letter until delivered."""
         self.cursors[topic].send_again(offset, now_ms)
         self._changed["r", topic, offset] = None
 
     def drop_dead(self, topic: str, offset: int) -> bool:
-        """Discard a dead letter. Returns False if there is none. A delivery of it in flight is not cancelled."""
+        """Discard a dead letter. Returns False if there is none. If it is being sent, the request is not cancelled."""
         return self._drop_dead(topic, offset)
 
     def _forget_events(self, topic: str) -> None:

@@ -28,7 +28,7 @@ IsDue = Callable[[int], bool]
 
 
 class Retry(NamedTuple):
-    """The state of an event that waits for a retry. `attempts` have failed. The next may start at `due_ms`."""
+    """A pending retry of an event. `attempts` is the number of failed attempts. The next one may start at `due_ms`."""
 
     attempts: int
     due_ms: int
@@ -53,8 +53,9 @@ class Delivery(NamedTuple):
 class TopicCursor:
     """The position of one webhook in one topic, with its deliveries in flight and its retries.
 
-    `start_id` is copied from the `TopicStart` of the definition. Methods call their `is_due` argument with a due time
-    in milliseconds. It returns whether this time has been reached.
+    `start_id` is the id in the `TopicStart` of the webhook's definition; a stored position with another id is not
+    valid. Methods call their `is_due` argument with a due time in milliseconds. It returns whether this time has been
+    reached.
     """
 
     def __init__(self, topic_id: bytes, start_id: str, position: int, *, is_ordered: bool, parallel: int) -> None:
@@ -174,7 +175,7 @@ class TopicCursor:
             self._reinsert(delivery.event)
 
     def complete(self, delivery: Delivery, retry: Retry | None) -> bool:
-        """End an attempt. Without `retry`, the event needs no more attempts; otherwise it waits for `retry`.
+        """End an attempt. If `retry` is None, the event needs no more attempts. Otherwise it waits for `retry`.
 
         Returns False if a seek or a change of mode has made the result obsolete.
         """

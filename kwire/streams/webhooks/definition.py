@@ -1,7 +1,7 @@
 """The definition of a webhook: which events are sent to which URL, at which rate, and what happens on failure.
 
-Definitions are immutable. A change creates a new one. A request has these fields, and a request with other fields is
-refused:
+Definitions are immutable. A change creates a new definition. A request has these fields, and a request with other
+fields is refused:
 
 | field | meaning |
 |---|---|
@@ -93,6 +93,12 @@ class Definition:
     state: State = "active"
     reason: str = ""
     created_ms: int = 0
+
+    @property
+    def url_without_query(self) -> str:
+        """The URL for the audit log. The query may contain a password."""
+        parts = urlsplit(self.url)
+        return f"{parts.scheme}://{parts.netloc}{parts.path}"
 
     def wants(self, topic: str, event: Event) -> bool:
         if self.types and event.type not in self.types:
@@ -214,7 +220,7 @@ def checked_secrets(secret: str | None) -> SigningSecrets:
 
 
 def checked_url(url: object) -> str:
-    """Check the syntax of a URL and return it; raises InvalidWebhook. It is not checked whether the host is allowed."""
+    """Check the syntax of a URL and return it; raises InvalidWebhook. Does not check whether the host is allowed."""
     if not isinstance(url, str) or not url or len(url) > URL_LENGTH_MAX:
         raise InvalidWebhook(f"url must be a string of 1 to {URL_LENGTH_MAX} characters")
     if any(ord(one) <= 0x20 or ord(one) == 0x7F for one in url) or "\\" in url:

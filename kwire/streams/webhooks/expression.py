@@ -330,7 +330,7 @@ def _ordered(compare: Callable[[Any, Any], bool]) -> Callable[[Value, Value], bo
 
 
 def _has(one: Value, other: Value) -> bool:
-    """Whether `one` contains `other`: a list its value, a string its substring, or an object its name."""
+    """Whether `one` contains `other`: as a value of a list, a substring of a string, or a name of an object."""
     if isinstance(one, list):
         return any(_is_equal(each, other) for each in one)
     if isinstance(one, str | Mapping):

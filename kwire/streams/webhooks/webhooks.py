@@ -1,6 +1,7 @@
 """The webhooks of a server: register, change, pause and remove them, and list, resend and replay their deliveries.
 
-A webhook consists of its definition, its consumer, and a lane in the dispatcher of each of its topics.
+A webhook consists of its `Definition`, its `Consumer` (positions, retries, dead letters and the delivery log), and one
+`Lane` in the `Dispatcher` of each of its topics.
 """
 
 import asyncio
@@ -10,7 +11,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 from kwire.broker.topics.catalogue import AUDIT_TOPIC
 from kwire.broker.topics.topics import Topic, Topics
@@ -166,7 +166,7 @@ class Webhooks:
         return consumer
 
     def page(self, after: str, limit: int, topic: str | None = None) -> list[Consumer]:
-        """Return up to `limit` webhooks whose ids sort after `after`. With `topic`, only those that have this topic."""
+        """Return up to `limit` webhooks whose ids sort after `after`. With `topic`, only webhooks of this topic."""
         found = [
             webhook_id
             for webhook_id, consumer in self._consumers.items()
@@ -275,8 +275,12 @@ class Webhooks:
     async def _apply_change(self, webhook_id: str, change: Callable[[Definition], Definition], what: str) -> Consumer:
         async with self._change_lock:
             consumer = self.get(webhook_id)
-            definition = change(consumer.definition)
-            await self._definitions.put(definition)
+            before: Definition | None = None
+            while consumer.definition is not before:
+                # A second pass is necessary if a failed delivery has disabled the webhook during the first one.
+                before = consumer.definition
+                definition = change(before)
+                await self._definitions.put(definition)
             if consumer.is_removed:
                 # A failed delivery has removed the webhook meanwhile (policy `remove`).
                 await self._definitions.remove(webhook_id)
@@ -325,8 +329,8 @@ class Webhooks:
         """Schedule these events to be sent again, out of order, and return their number.
 
         If one of the events cannot be sent again, none is. Raises WebhookConflict if an event was not sent yet or the
-        retry queue is too small, EventNotFound if an event is no longer stored, and InvalidWebhook if the webhook does
-        not have its topic.
+        retry queue has too little space, EventNotFound if an event is no longer stored, and InvalidWebhook if the
+        webhook does not have the topic of an event.
         """
         consumer = self.get(webhook_id)
         wanted = list(dict.fromkeys(event_ids))
@@ -346,7 +350,7 @@ class Webhooks:
         """Schedule these dead letters to be sent again, and return their number.
 
         Without `event_ids`, all dead letters are scheduled, up to the maximum length of the retry queues. A dead letter
-        stays one until it is delivered.
+        stays a dead letter until it is delivered.
         """
         consumer = self.get(webhook_id)
         if event_ids is None:
@@ -562,7 +566,7 @@ class Webhooks:
         definition = consumer.definition
         fields: dict[str, object] = {
             "webhook": definition.webhook_id,
-            "url": _without_query(definition.url),
+            "url": definition.url_without_query,
             "policy": definition.policy,
             "topics": sorted(definition.topics),
             **facts,
@@ -571,7 +575,7 @@ class Webhooks:
 
 
 def _offset_after(name: str, last: str | None, bounds: Bounds) -> int:
-    """Return the offset at which reading starts: the one after the event `last`. LATEST is the end of the topic."""
+    """Return the offset after the event `last`, the start of the topic if `last` is None, or its end if LATEST."""
     head = bounds.committed_end
     if last is None:
         return bounds.start
@@ -587,12 +591,6 @@ def _offset_after(name: str, last: str | None, bounds: Bounds) -> int:
         raise InvalidWebhook(f"event {last!r} does not exist yet: topic {name!r} has {head} events")
     # If retention has already deleted events after this one, reading reports a gap.
     return event_id.offset + 1
-
-
-def _without_query(url: str) -> str:
-    # The query may contain a password.
-    parts = urlsplit(url)
-    return f"{parts.scheme}://{parts.netloc}{parts.path}"
 
 
 async def _shielded(change: Coroutine[Any, Any, R]) -> R:

@@ -13,7 +13,7 @@ The statuses:
 - 413: the request is too large
 - 415: the media type of the body is not supported
 - 422: valid JSON with invalid content, only in the REST Proxy routes
-- 429: a limit on a number is reached
+- 429: a maximum number is reached, for example of rooms, subscribers or webhooks
 - 503: the storage failed, the memory is exhausted, or the node is not ready
 
 docs/http.md has a table for users.

@@ -1,4 +1,4 @@
-"""The msgspec type of event ids in parameters and fields. `EventId.parse` validates the id, with better messages."""
+"""The msgspec type of event ids in parameters and fields. `EventId.parse` validates ids, with clearer messages."""
 
 from typing import Annotated
 

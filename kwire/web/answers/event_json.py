@@ -73,8 +73,8 @@ def source_of(room: str) -> bytes:
 
 
 def new_event(published: PublishedEvent) -> NewEvent:
-    """Convert a published event to the event that is appended. Raises InvalidEvent if the data is invalid, because
-    msgspec does not validate the strings in a Raw field."""
+    """Convert a published event to the event that is appended. Raises InvalidEvent if the data is invalid. The data is
+    checked here, because msgspec does not validate the strings in a Raw field."""
     key = published.key
     return NewEvent(
         published.event_type,

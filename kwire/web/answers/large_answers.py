@@ -1,9 +1,10 @@
-"""Sends large answers in pieces. A piece is written to the transport only when the previous piece has been sent.
+"""Sends large answers in pieces of at most PIECE_BYTES. The server writes a piece only when the transport's buffer is
+below its limit.
 
-A page of events is an async generator of parts (`Parts`). A page of at most PIECE_BYTES is sent with a Content-Length.
-A larger page is sent in HTTP chunks while it is read. So for a client that does not read, the server keeps only one
-part and the transport's buffer in memory, not the whole page. A complete answer of more than PIECE_BYTES is counted in
-the port's memory until it is sent.
+A page of events is an async generator of parts (`Parts`). A part has the events of one read from the log. A page of at
+most PIECE_BYTES is sent with a Content-Length. A larger page is sent in HTTP chunks while it is read. So for a client
+that does not read, the server keeps only one part and the transport's buffer in memory, not the whole page. An answer
+that is already complete and has more than PIECE_BYTES is counted in the port's memory (`HttpMemory`) until it is sent.
 
 If a client receives nothing for `kwire.send.timeout.ms`, its connection is closed
 (`kwire/server/http_connection.py`).
@@ -26,7 +27,7 @@ log = logging.getLogger("kwire.web")
 PIECE_BYTES = 64 * 1024
 # The memory of an answer in addition to the part that is being sent: one piece, and the unsent bytes in the transport.
 SENDING_BYTES = 2 * PIECE_BYTES
-# The maximum size of a part: normally, and if the memory for a part of PART_BYTES is not free.
+# The maximum size of a part. If the memory for a part of PART_BYTES is not free, the maximum is SHORTAGE_PART_BYTES.
 PART_BYTES = 128 * 1024
 SHORTAGE_PART_BYTES = 32 * 1024
 
@@ -34,8 +35,8 @@ Parts = AsyncGenerator[bytes, None]
 
 
 class PartSizes:
-    """Determines the maximum size of each part of a page, and counts it in the port's memory. Call `release` when the
-    page is sent."""
+    """Determines the maximum size of each part of a page, and counts the current part in the port's memory. Call
+    `release` when the page is sent."""
 
     __slots__ = ("_is_begun", "_lease", "_scheduler")
 
@@ -70,8 +71,8 @@ class PartSizes:
 async def stream_answer(
     request: web.Request, parts: Parts, content_type: str, headers: Mapping[str, str] | None = None
 ) -> web.StreamResponse:
-    """Send an answer that consists of the parts. If the generator raises before the first piece is sent, the exception
-    propagates. Later, the connection is aborted."""
+    """Send an answer that consists of the parts. If the generator `parts` raises before the first piece is sent, the
+    exception propagates. If it raises later, the connection is aborted."""
     response: web.StreamResponse | None = None
     pending: list[bytes] = []
     size_bytes = 0

@@ -23,7 +23,10 @@ class PageScheduler:
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def next(self) -> None:
-        """Wait until the caller may read a part. Returns immediately if no other request waits or has just read one."""
+        """Wait until the caller may read a part.
+
+        Returns immediately if no other request waits and no other part was read since the last chunk.
+        """
         if not self._is_running:
             self._is_running = True
             schedule_chunk(self._wake_next)

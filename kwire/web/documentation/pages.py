@@ -27,17 +27,14 @@ class Page(NamedTuple):
     path: str
     file: str
     content_type: str
-    # Whether the file is meant for pages of any origin. No code reads this field: the origin policy applies to all
-    # files.
-    is_public: bool = False
 
 
 PAGES: tuple[Page, ...] = (
     Page("/docs", "docs.html", HTML),
     Page("/docs.css", "docs.css", CSS),
     Page("/docs.js", "docs.js", JAVASCRIPT),
-    Page("/kwire.js", "kwire.js", JAVASCRIPT, is_public=True),
-    Page("/kwire.d.ts", "kwire.d.ts", TYPESCRIPT, is_public=True),
+    Page("/kwire.js", "kwire.js", JAVASCRIPT),
+    Page("/kwire.d.ts", "kwire.d.ts", TYPESCRIPT),
 )
 
 

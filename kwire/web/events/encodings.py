@@ -94,7 +94,7 @@ def public_code(code: str) -> str:
 
 
 def subscribed_json(field_names: FieldNames, name: str, facts: SubscriptionFacts) -> Shown:
-    """Return the first message of a subscription as JSON: its id, its start and the offsets of its log."""
+    """Return the first message of a subscription as JSON: the subscription's id and start, and its log's offsets."""
     offset_field = field_names.offset_field
     return {
         **field_names.head("subscribed", name),

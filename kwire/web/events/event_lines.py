@@ -43,8 +43,9 @@ def stream_lines(topic: str, events: Sequence[Event]) -> list[bytes]:
 
 
 def all_lines(_name: str, events: Sequence[Event]) -> list[bytes]:
-    """Return events of the event journal, each as one JSON text. The position is the offset in the event journal. Topic
-    and version are taken from the event's id."""
+    """Return events of all topics, each as one JSON text. `events` were read from the event journal: the internal topic
+    with all events of the event store. The position is the offset in this topic. The event's id contains its topic and
+    version."""
     lines = []
     for event, rest in zip(events, _rests(events), strict=True):
         event_id = event.event_id
@@ -55,7 +56,7 @@ def all_lines(_name: str, events: Sequence[Event]) -> list[bytes]:
 
 
 def _rests(events: Iterable[Event]) -> Iterator[bytes]:
-    """Generate the rest of each event's JSON text, after the version."""
+    """Generate the part of each event's JSON text that follows the version."""
     second, second_text = -1, b""
     for event in events:
         timestamp_ms = event.timestamp_ms

@@ -114,12 +114,12 @@ class EventSocket:
         self._outlet.finish()
 
     def _update_reading(self) -> None:
-        """Pause or resume reading. While the client does not read, the server does not read from it: the answers to its
-        pings would fill an unbounded buffer."""
+        """Pause or resume reading. While the client does not read, the server does not read from the client either.
+        Otherwise the answers to the client's pings would fill an unbounded buffer."""
         if not (self._is_closing or self._outlet.is_writable):
             self._outlet.pause_reading()
         elif self._reader.has_more:
-            # Frames are left from the last read. Yield to the event loop before they are processed.
+            # Some frames of the last read are not processed yet. Yield to the event loop before they are processed.
             self._outlet.pause_reading()
             if not self._is_resume_scheduled:
                 self._is_resume_scheduled = True
@@ -155,7 +155,8 @@ class EventSocket:
             self._close(GOING_AWAY, "the server is stopping")
 
     def _close(self, code: int, reason: str) -> None:
-        """Send the close frame. The connection stays open until the client answers it or `tick` ends the wait."""
+        """Send the close frame. The connection stays open until the client answers with a close frame, or until `tick`
+        ends the wait."""
         self._is_closing = True
         self._subscription.close()
         self._outlet.write(close_frame(code, reason))

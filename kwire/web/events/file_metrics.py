@@ -16,7 +16,7 @@ def event_file_families(sink: EventFiles, clock: Clock) -> Iterator[Metric]:
         "kwire_event_files_behind_events", "Events not written to files yet.", value=sink.pending_count
     )
     # If no event is pending, ignore `oldest_waiting_ms`: the sink resets it only at the end of its round, later than
-    # the count.
+    # `pending_count`.
     oldest_ms = sink.oldest_waiting_ms if sink.pending_count else None
     yield GaugeMetricFamily(
         "kwire_event_files_behind_seconds",

@@ -2,8 +2,8 @@
 /events/{event} reads one event by its id.
 
 `sinceEventId` and `beforeEventId` are exclusive bounds. `date` selects the events whose timestamps are within a day in
-UTC. Timestamps may be in any order. So the server scans all events from the first event that is not older than the day,
-at most SCANNED_EVENTS_MAX per request. `next` is the start of the next page, null on the last page.
+UTC. Timestamps may be in any order. So the server scans all events from the first event with a timestamp on or after
+this day, at most SCANNED_EVENTS_MAX per request. `next` is the start of the next page, null on the last page.
 """
 
 import asyncio
@@ -62,8 +62,8 @@ class EventPage(msgspec.Struct, kw_only=True):
 
 
 class _Range(NamedTuple):
-    """The offsets from `start` to `end` (exclusive). If `day_ms` is set, only events of the day that begins then are
-    selected."""
+    """The offsets from `start` to `end` (exclusive). If `day_ms` is set, only events of the day that begins at `day_ms`
+    are selected."""
 
     start: int
     end: int
@@ -74,8 +74,8 @@ class _Range(NamedTuple):
 
 
 class _Page:
-    """The progress of a page. `position` is the offset of the last scanned event. Before any event is
-    scanned, `position` is just outside the range: `start - 1` when reading forwards, `end` when reading backwards."""
+    """The progress of a page. `position` is the offset of the last scanned event. Before any event is scanned,
+    `position` is just outside the range: `start - 1` when reading forwards, `end` when reading backwards."""
 
     def __init__(self, topic: Topic, limit: int, position: int, sizes: PartSizes) -> None:
         self.topic = topic

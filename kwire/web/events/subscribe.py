@@ -1,5 +1,6 @@
-"""GET /subscribe/all subscribes to all events of the event store, in the order of the event journal, from a global
-position on. GET /subscribe/streams/{topic} subscribes to the events of one topic, from a version on.
+"""GET /subscribe/all subscribes to all events of the event store, in the order in which they were committed, from a
+global position on. GET /subscribe/streams/{topic} subscribes to the events of one topic, from a version on. The version
+of an event is its number in its topic.
 
     curl -N 'http://127.0.0.1:8082/subscribe/all?from=0'
 
@@ -7,8 +8,8 @@ The request's headers select a WebSocket, Server-Sent Events or NDJSON. The serv
 control message `caught_up`, then new events, without gaps or duplicates. The implementation, the control messages and
 the rules for slow readers are the same as for rooms (`kwire/streams/subscriptions/`).
 
-A start below the oldest position or version is refused. Unlike in a room, this is also true for 0, because a client
-that starts at 0 expects all events.
+A start below the oldest position or version is refused. A start at 0 is refused too if the first events were deleted,
+unlike in a room, because a client that starts at 0 expects all events.
 """
 
 from functools import partial

@@ -24,8 +24,9 @@ from kwire.web.topics.lookup import TOPIC, TOPIC_PATTERN
 Schemas = Annotated[
     list[dict[str, Any]],
     msgspec.Meta(
-        description="JSON Schemas (2020-12), one per event type. `eventType` names the event type; if it is absent, "
-        "`type` names it and is then not a JSON Schema keyword. References must be inside the schema.",
+        description="JSON Schemas (2020-12), one per event type. `eventType` is the name of the event type. Without "
+        "`eventType`, the value of `type` is the name, and `type` is not used as a JSON Schema keyword. References "
+        "must be inside the schema.",
         # These limits are only for the documentation. The event store checks them, with better error messages.
         extra_json_schema={"minItems": 1, "maxItems": SCHEMAS_MAX},
     ),

@@ -9,9 +9,9 @@ Partitions are reassigned when members join, leave or time out. A revoked partit
 after its owner has confirmed the release. The owner confirms the release with its next heartbeat, or with its next
 request for its assignment. `state` is `rebalancing` while partitions are being reassigned. `generation` increases with
 every change of the assignment. A commit that names a member is refused if the member was removed. If the commit also
-names an outdated generation, it is refused unless the partition was already assigned to the member at that generation.
-A commit without a member and a generation is administrative. An administrative commit is accepted unless the group has
-members of Kafka's classic protocol.
+names an outdated generation, it is accepted only for partitions that the member already had at that generation. A
+commit that names neither a member nor a generation is administrative. It is refused only if the group has members of
+Kafka's classic protocol.
 
 The coordinator is the same as for Kafka clients. Kafka's tools show these groups, and a Kafka consumer may join them.
 """

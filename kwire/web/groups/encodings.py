@@ -1,4 +1,5 @@
-"""Encodings of a member's stream: events and control messages as NDJSON or Server-Sent Events, in complete HTTP chunks.
+"""Encodings of the stream of a consumer group's member: events and control messages as NDJSON or Server-Sent Events, in
+complete HTTP chunks.
 
 An event has the format of POST /topics/{topic}/partitions/{partition}/consume. A control message is `{"control", …}`.
 The encoding function of each partition index is cached. Event batches cache the bytes per encoding function, so all

@@ -2,8 +2,8 @@
 members, their assignments, and each committed offset with its lag.
 
 The list is sorted by group id and has pages. A page has at most `limit` groups whose ids sort after `after`. `next` is
-the `after` of the next page, null on the last page. A page has fewer than `limit` groups if these would have more than
-OFFSETS_MAX offsets together.
+the `after` of the next page, null on the last page. A page has fewer than `limit` groups if `limit` groups together
+would have more than OFFSETS_MAX offsets.
 
 `lag_offsets` is the number of offsets from the committed offset to the last stable offset. `lag_seconds` is the age of
 the first record after the committed offset, 0 if there is no such record. A lag is null if it is unknown. That is the
@@ -31,10 +31,10 @@ from kwire.web.route import JSON, Answer, Route
 from kwire.web.services import GroupServices
 
 PAGE_GROUPS_MAX = 1000
-# The maximum numbers of offsets and members in one answer. If a group has more, the answer has the number left out.
+# The maximum numbers of offsets and members in one answer. If a group has more, the answer says how many it leaves out.
 OFFSETS_MAX = 10_000
 MEMBERS_MAX = 10_000
-# The handler yields to the event loop after this many list elements. Encoding one takes some microseconds.
+# The handler yields to the event loop after this many list elements. Encoding an element takes some microseconds.
 ELEMENTS_PER_CHUNK = 500
 RETRY_AFTER_SECONDS = 1
 

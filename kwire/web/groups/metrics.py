@@ -1,7 +1,7 @@
 """Metrics of the groups and their lag; a part of GET /metrics.
 
 Any client can create groups, so the number of series is bounded. At most GROUP_SERIES_MAX groups and LAG_SERIES_MAX
-partitions have their own series, and only groups whose names have at most GROUP_NAME_CHARS_MAX characters. The number
+partitions have their own series. A group whose name has more than GROUP_NAME_CHARS_MAX characters has none. The number
 of groups and offsets without series is a metric too. The series of a deleted group disappear.
 
 This module writes Prometheus' text format itself, in chunks: with prometheus_client, ten thousand samples would block

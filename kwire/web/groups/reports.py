@@ -1,8 +1,8 @@
 """Reports on groups and their lag for the HTTP port, computed in chunks.
 
 A node may have a hundred thousand groups, and a group may have a hundred thousand offsets. So the code yields to the
-event loop between chunks, and the number of offsets in reports is limited. Each report says
-how many offsets it leaves out.
+event loop between chunks, and the number of offsets in reports is limited. Each report says how many offsets it leaves
+out.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ class GroupReports:
     def __init__(self, coordinator: GroupCoordinator, lags: Lags) -> None:
         self._coordinator = coordinator
         self._lags = lags
-        # The ids of the groups that had their own series at the last scrape of /metrics. The order of the ids is kept.
+        # The ids of the groups that had their own series at the last scrape of /metrics, in the order of the series.
         self.with_series: dict[str, None] = {}
 
     @property
@@ -70,8 +70,8 @@ class GroupReports:
         return self._coordinator.shard_count - sum(1 for _ in self._coordinator.shards())
 
     async def find(self, group_id: str) -> GroupView | None:
-        """Return the group, None if it does not exist. Waits until all earlier decisions of the group's shard are
-        committed. Raises KafkaError if the shard is unavailable."""
+        """Return the group; None if it does not exist. Waits until the shard of the group has stored all its earlier
+        decisions. Raises KafkaError if the shard is unavailable."""
         asked = FetchOffsets(group_id=group_id, topics=())
         answer = answer_of(self._coordinator, asked, lambda answered: answered.error)
         error = await answer if isinstance(answer, Awaitable) else answer

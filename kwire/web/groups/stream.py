@@ -10,12 +10,12 @@ A revoked partition is released in three steps. The stream stops sending events 
 commits the events that it has sent. Then it sends the heartbeat after which the coordinator may assign the partition to
 another member.
 
-With auto-commit the stream commits, after every interval, the events that it had sent one interval earlier. It commits
-all events that it has sent when a partition is revoked, when the member leaves, and when the stream ends because of
-`limit`, `timeout_ms` or a stop of the node. Only events that the client's machine has acknowledged are committed. So
-nothing is committed for a client that does not read, and after a lost connection the unacknowledged events are sent
-again. If a client must process an event before the event is committed, it sets `auto_commit=false` and commits the
-offsets itself.
+With auto-commit the stream commits at the end of every interval. It commits the events that it had sent before the
+interval began. It commits all sent events when a partition is revoked, when the member leaves, and when the stream ends
+because of `limit`, `timeout_ms` or a stop of the node. Only events that the client's machine has acknowledged (by TCP)
+are committed. So nothing is committed for a client that does not read, and after a lost connection the unacknowledged
+events are sent again. If a client must process an event before the event is committed, it sets `auto_commit=false` and
+commits the offsets itself.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from collections.abc import Callable
 from typing import Annotated, Literal
 
 import msgspec
-from aiohttp import hdrs, web
+from aiohttp import web
 
 from kwire.coordinator.web_groups import MemberStatus, WebGroups
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange, StreamError
@@ -48,6 +48,7 @@ from kwire.web.requests.bodies import query_of
 from kwire.web.rooms.encodings import NDJSON_HEARTBEAT, SSE_HEARTBEAT
 from kwire.web.route import EVENT_STREAM, NDJSON, Answer, Route
 from kwire.web.services import GroupServices
+from kwire.web.streaming.stream_requests import accepts
 from kwire.web.streaming.streaming import LAST_CHUNK, Outlet, check_streamable, chunked_head
 from kwire.web.streaming.streaming import stream as take_over
 from kwire.web.topics.events import TopicEvent
@@ -60,15 +61,16 @@ TIMEOUT_MS_MAX = 86_400_000
 # new partitions soon.
 HEARTBEATS_PER_SESSION = 3
 HEARTBEAT_SECONDS_MAX = 3.0
-# The delay between a change of the group and the heartbeat. Changes within the delay are handled by one heartbeat.
+# The delay between a change of the group and the heartbeat that fetches the new assignment. One heartbeat handles all
+# changes within the delay.
 SYNC_DELAY_SECONDS = 0.003
 # Before the last commit of a partition, the stream waits until the client has received the events that were sent.
 # DRAIN_SECONDS_MAX is the maximum wait if a partition is revoked, the member leaves or the node stops. A stopping node
 # does not wait much longer for its streams. DRAIN_POLL_SECONDS is the interval of the check.
 DRAIN_SECONDS_MAX = 1.0
 DRAIN_POLL_SECONDS = 0.002
-# The maximum wait if the stream ends because of `limit` or `timeout_ms`, when no other member waits for the partitions.
-# Every wait is at most half of the session timeout.
+# The maximum wait if the stream ends because of `limit` or `timeout_ms`. It is longer, because in these cases no other
+# member waits for the partitions. Every wait is at most half of the session timeout.
 SLOW_DRAIN_SECONDS_MAX = 30.0
 # The assumed session timeout before the first heartbeat.
 SESSION_SECONDS_MIN = 1.0
@@ -166,7 +168,7 @@ class GroupStream:
         # The value of `_written_bytes` after the last events were written.
         self._events_bytes = 0
         # The positions that the next auto-commit commits, once the client has received the first `_sent_before_bytes`
-        # bytes. The commit happens at least one interval after these positions were stored.
+        # bytes. The commit happens at least one interval after the stream had reached these positions.
         self._sent_before: dict[int, int] = {}
         self._sent_before_bytes = 0
         self._committed: dict[int, int] = {}
@@ -224,10 +226,10 @@ class GroupStream:
     # --- the reader of a member
 
     def replaced(self) -> None:
-        self._end("Replaced", "the member has opened another stream", is_committed=False)
+        self._end("StreamReplaced", "the member has opened another stream", is_committed=False)
 
     async def leave(self) -> None:
-        self._end("Left", "the member has left the group")
+        self._end("MemberLeft", "the member has left the group")
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2 * DRAIN_SECONDS_MAX):
                 await self._is_finished.wait()
@@ -296,7 +298,7 @@ class GroupStream:
         self._wake_worker()
 
     def _timeout_expired(self) -> None:
-        self._end("TimeIsUp", "timeout_ms has expired", drain_seconds_max=SLOW_DRAIN_SECONDS_MAX)
+        self._end("TimeoutExpired", "timeout_ms has expired", drain_seconds_max=SLOW_DRAIN_SECONDS_MAX)
 
     def _request_commit(self) -> None:
         self._is_commit_due = True
@@ -445,8 +447,8 @@ class GroupStream:
         return self._written_bytes - self._outlet.unsent_bytes >= written_bytes
 
     async def _is_drained(self, seconds_max: float = DRAIN_SECONDS_MAX) -> bool:
-        """Wait up to `seconds_max` until the client's machine has received all events that were sent. Return whether it
-        has."""
+        """Wait up to `seconds_max` until the client's machine has received all sent events. Return whether the machine
+        has received them."""
         deadline = self._loop.time() + min(seconds_max, self._session_seconds / 2)
         while not (is_received := self._has_received(self._events_bytes)):
             if self._is_lost or self._loop.time() >= deadline:
@@ -480,9 +482,9 @@ async def stream_group(services: GroupServices, request: web.Request) -> web.Str
     check_streamable(request)
     query = query_of(request, StreamQuery)
     group_id, member_id = request.match_info["group"], request.match_info["member"]
-    # If the member is unknown, this fails with an HTTP status, before the stream begins.
+    # If the member is unknown, this heartbeat fails before the stream begins, and the answer has an error status.
     await groups.heartbeat(group_id, member_id, None)
-    is_sse = EVENT_STREAM in request.headers.get(hdrs.ACCEPT, "")
+    is_sse = accepts(request, EVENT_STREAM)
     return await take_over(
         services.port,
         request,

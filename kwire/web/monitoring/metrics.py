@@ -2,8 +2,9 @@
 module that this module imports.
 
 Each request creates the metric families again from plain counters, so the series of deleted topics disappear. The
-number of series is bounded. API names are a fixed set. If there are more than TOPIC_SERIES_MAX topics, at most that
-many of the topics used since the start have their own series. One further series has the sum of all other topics.
+number of series is bounded. API names are a fixed set. If there are more than TOPIC_SERIES_MAX topics, only topics that
+were used since the start have their own series, at most TOPIC_SERIES_MAX. One further series has the sum of all other
+topics.
 """
 
 import os
@@ -19,6 +20,7 @@ from prometheus_client.registry import Collector
 from kwire.metrics import LATENCY_BOUNDS
 from kwire.web.events.file_metrics import event_file_families
 from kwire.web.groups.metrics import group_text
+from kwire.web.monitoring.former_names import with_former_names
 from kwire.web.monitoring.http_metrics import http_families
 from kwire.web.monitoring.storage_metrics import storage_families
 from kwire.web.monitoring.transaction_metrics import transaction_families
@@ -52,6 +54,9 @@ class NodeCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
+        yield from with_former_names(self._families())
+
+    def _families(self) -> Iterator[Metric]:
         yield from self._requests()
         yield from self._connections()
         yield from http_families(self._services.port)

@@ -19,7 +19,7 @@ def storage_families(storage: StorageServices, sizes: Mapping[str, int], other_b
     yield from _retention(storage)
     yield from _compaction(storage)
     yield from _scrub(storage)
-    yield from _moves(storage)
+    yield from _relocations(storage)
 
 
 def _logs(storage: StorageServices, sizes: Mapping[str, int], other_bytes: int) -> Iterator[Metric]:
@@ -44,8 +44,8 @@ def _logs(storage: StorageServices, sizes: Mapping[str, int], other_bytes: int) 
 
 
 def _damage(storage: StorageServices) -> Iterator[Metric]:
-    """Generate the metrics of damaged logs. Only open logs are examined. That is sufficient, because a damaged log is
-    not closed when it is idle."""
+    """Generate the metrics of damaged logs. Only open logs are examined. That is sufficient, because the server keeps
+    damaged logs open even if they are idle."""
     logs = [partition.maintenance() for partition in storage.topics.open_partitions if partition.is_open]
     ranges = [one for log in logs for one in log.quarantined]
     yield GaugeMetricFamily(
@@ -172,13 +172,21 @@ def _scrub(storage: StorageServices) -> Iterator[Metric]:
     yield CounterMetricFamily("kwire_scrub_findings", "Findings of damage.", value=scrub.findings)
 
 
-def _moves(storage: StorageServices) -> Iterator[Metric]:
-    moves = storage.maintenance.relocations
+def _relocations(storage: StorageServices) -> Iterator[Metric]:
+    relocations = storage.maintenance.relocations
     yield GaugeMetricFamily(
-        "kwire_moves_pending", "Partitions being moved to another data directory.", value=moves.moving_count
+        "kwire_relocations_pending",
+        "Partitions being moved to another data directory.",
+        value=relocations.moving_count,
     )
     yield CounterMetricFamily(
-        "kwire_moves_finished", "Partitions moved to another data directory.", value=moves.moved_count
+        "kwire_relocations_finished", "Partitions moved to another data directory.", value=relocations.moved_count
     )
-    yield CounterMetricFamily("kwire_moves_copied_bytes", "Bytes copied for moves.", value=moves.copied_bytes)
-    yield CounterMetricFamily("kwire_moves_failures", "Moves that failed.", value=moves.failures)
+    yield CounterMetricFamily(
+        "kwire_relocations_copied_bytes", "Bytes copied to another data directory.", value=relocations.copied_bytes
+    )
+    yield CounterMetricFamily(
+        "kwire_relocations_failures",
+        "Partitions whose move to another data directory failed.",
+        value=relocations.failures,
+    )

@@ -1,4 +1,4 @@
-"""The media types of REST Proxy v2. They distinguish its requests from those of kwire's own API on the same path.
+"""The media types of REST Proxy v2. They distinguish requests of REST Proxy and of kwire's own API on the same path.
 
 A media type is `application/vnd.kafka[.format].v2+json`, in Content-Type (of a produce request) or in Accept. The
 formats are `binary` (base64, the default), `json` and `text`. Formats that need a schema registry (`avro`,

@@ -1,9 +1,9 @@
 """Produce requests of REST Proxy v2: POST /topics/{topic} and POST /topics/{topic}/partitions/{partition}, with REST
 Proxy's media types.
 
-Keys and values of `binary` records are in base64. Those of `json` records are any JSON values, which are stored without
-whitespace. Those of `text` records are strings. null is an absent key or value. `headers` (with base64 values) and
-`timestamp` (in milliseconds) are as in Strimzi's bridge.
+Keys and values of `binary` records are in base64. Keys and values of `json` records are any JSON values, which are
+stored without whitespace. Keys and values of `text` records are strings. null means that the record has no key or no
+value. `headers` (with base64 values) and `timestamp` (in milliseconds) are as in Strimzi's bridge.
 
 If the path or the record names a partition, the record is stored there. Otherwise the hash of the key determines the
 partition, as in Kafka's Java client. Records without a key are distributed round-robin. If the topic does not exist and

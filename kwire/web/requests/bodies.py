@@ -2,7 +2,7 @@
 
 A body is decoded as JSON if its Content-Type is `application/json`, `…+json`, or absent. A form or plain text is
 refused, because a page of another origin can send these without a CORS preflight (origin_policy.py). Only pages of
-listed origins may send JSON as plain text.
+origins that `kwire.http.origins` lists may send JSON as plain text.
 """
 
 from collections.abc import Callable, Iterator
@@ -111,7 +111,7 @@ def query_of(request: web.Request, shape: type[S]) -> S:
 
 
 def number_in_path(request: web.Request, name: str) -> int:
-    """Return a path parameter as a number; raises BadRequest."""
+    """Return a path parameter as a number. Raises BadRequest if it is not a number from 0 to 2**63 - 1."""
     text = request.match_info[name]
     # A 64-bit offset has at most 19 digits.
     if not (text.isascii() and text.isdigit() and len(text) <= 19) or int(text) >= 2**63:
@@ -120,8 +120,8 @@ def number_in_path(request: web.Request, name: str) -> int:
 
 
 def check_is_json(request: web.Request) -> None:
-    """Raise UnsupportedMediaType unless the Content-Type is JSON. A page of a listed origin may send JSON as plain
-    text, for which the browser needs no CORS preflight."""
+    """Raise UnsupportedMediaType if the request has a Content-Type that is not JSON. Only a page of a listed origin may
+    send JSON as plain text: then the browser sends no CORS preflight."""
     kind = request.headers.get(hdrs.CONTENT_TYPE)
     if kind is None or kind == JSON:
         return

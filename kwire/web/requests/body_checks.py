@@ -1,8 +1,8 @@
 """Runs the checks of large bodies in a worker process, because scanning ten megabytes would block the event loop for
 ten milliseconds.
 
-A body that passes the checks is decoded in the event loop's thread. The checks (`body_limits`) limit how long that
-takes.
+A body that passes the checks is decoded in the event loop's thread. The checks (`body_limits`) limit how long the
+decoding takes.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ Check = Callable[[bytes], None]
 
 
 class BodyChecks:
-    """Runs checks in this process or in the worker process. `worker_count` is the number of bodies that were given to
+    """Runs checks in this process or in the worker process. `worker_count` is the number of bodies that were sent to
     the worker process."""
 
     def __init__(self) -> None:

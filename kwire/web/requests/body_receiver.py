@@ -46,8 +46,8 @@ BODY_LEASE = web.RequestKey("kwire.body_lease", Lease)
 
 
 class _Window:
-    """A time window. `missing_bytes` more bytes must be received until `deadline`. When they are received, the next
-    window begins."""
+    """A time window. `missing_bytes` more bytes must be received before `deadline`. When these bytes are received, the
+    next window begins."""
 
     __slots__ = ("_rate_min", "_timeout_s", "deadline", "missing_bytes")
 
@@ -67,7 +67,7 @@ class _Window:
 
 
 class ReceiveDeadline:
-    """The time until which more bytes of a body must be received."""
+    """The deadline before which the client must send more bytes of a body. Bytes that arrive move the deadline."""
 
     __slots__ = ("_loop", "_memory", "_short", "_window")
 

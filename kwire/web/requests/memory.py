@@ -2,13 +2,14 @@
 
 The declared length of a body is counted before the body is received. A body without a declared length is counted step
 by step. The memory of a large answer is counted until the answer is sent. For an answer in parts, only the memory of
-one part is counted. A lease has the memory that is counted for one request or answer. If a lease exceeds the free
-memory, the request waits for at most `kwire.http.memory.wait.ms`, in the order of arrival. At most WAITERS_MAX requests
-wait at the same time. If the wait is too long, or if no further request may wait, the request is answered with status
-503 and Retry-After.
+one part is counted. A lease is the memory that is counted for one request or answer. If a lease needs more bytes than
+are free, its request waits for at most `kwire.http.memory.wait.ms`, in the order of arrival. At most WAITERS_MAX
+requests wait at the same time. If the wait is too long, or if no further request may wait, the request is answered with
+status 503 and Retry-After.
 
-Leases of at most SMALL_BYTES may use all of the memory and do not wait for larger leases. All larger leases together
-may use three quarters of the memory. So small requests are served while large requests wait.
+A lease of at most SMALL_BYTES may use all of the memory, and does not wait for larger leases. A larger lease gets its
+bytes only if the total use stays within three quarters of the memory. This is also true if it grows in small steps. So
+small requests are served while large requests wait.
 
 Bodies and answers of at most UNCOUNTED_BYTES are not counted. The limit on the number of connections limits their
 memory.
@@ -23,8 +24,8 @@ from kwire.web.answers.errors import Refusal
 
 UNCOUNTED_BYTES = 16 * 1024
 SMALL_BYTES = 64 * 1024
-# The maximum number of requests that wait for memory at the same time. The number is limited because each of them may
-# occupy the bytes that were received together with its head.
+# The maximum number of requests that wait for memory at the same time. The number is limited because each waiting
+# request may occupy the bytes that were received together with its head.
 WAITERS_MAX = 128
 
 
@@ -77,10 +78,10 @@ class HttpMemory:
     def lease(self) -> "Lease":
         return Lease(self)
 
-    def try_take(self, count: int) -> bool:
-        """Take `count` bytes if they are free and no lease of the same kind (small or large) waits. Return whether they
-        were taken."""
-        is_small = count <= SMALL_BYTES
+    def try_take(self, count: int, lease_bytes: int) -> bool:
+        """Take `count` bytes for a lease that then has `lease_bytes`. The bytes are taken only if they are free and no
+        lease of the same kind (small: at most SMALL_BYTES, or large) waits. Return whether they were taken."""
+        is_small = lease_bytes <= SMALL_BYTES
         if self._small if is_small else self._large:
             return False
         if self.used_bytes + count > (self.bytes_max if is_small else self._large_bytes_max):
@@ -88,15 +89,16 @@ class HttpMemory:
         self.used_bytes += count
         return True
 
-    async def take(self, count: int) -> None:
-        """Take `count` bytes. If they are not free, wait after the leases that already wait. Raises MemoryExhausted."""
-        if self.try_take(count):
+    async def take(self, count: int, lease_bytes: int) -> None:
+        """Take `count` bytes for a lease that then has `lease_bytes`. If they are not free, wait until earlier waiting
+        leases have got their bytes and `count` bytes are free. Raises MemoryExhausted."""
+        if self.try_take(count, lease_bytes):
             return
         if self.waiting >= WAITERS_MAX:
             raise self.exhausted()
         was_short = self.is_short
         waiter = _Waiter(count)
-        queue = self._small if count <= SMALL_BYTES else self._large
+        queue = self._small if lease_bytes <= SMALL_BYTES else self._large
         queue.append(waiter)
         if not was_short:
             for callback in tuple(self._shortage_callbacks):
@@ -156,7 +158,7 @@ class Lease:
     async def hold(self, size_bytes: int) -> None:
         """Resize the lease to `size_bytes`. Wait for free memory if necessary. Raises MemoryExhausted."""
         if size_bytes > self.size_bytes:
-            await self.memory.take(size_bytes - self.size_bytes)
+            await self.memory.take(size_bytes - self.size_bytes, size_bytes)
             self.size_bytes = size_bytes
         else:
             self._shrink(size_bytes)
@@ -167,7 +169,7 @@ class Lease:
         if size_bytes <= self.size_bytes:
             self._shrink(size_bytes)
             return True
-        if not self.memory.try_take(size_bytes - self.size_bytes):
+        if not self.memory.try_take(size_bytes - self.size_bytes, size_bytes):
             return False
         self.size_bytes = size_bytes
         return True
@@ -182,5 +184,5 @@ class Lease:
 
 
 def large_bytes_max(bytes_max: int) -> int:
-    """Return the memory that all leases above SMALL_BYTES may use together."""
+    """Return the total use up to which leases above SMALL_BYTES may grow. The rest is for small leases only."""
     return bytes_max // 4 * 3

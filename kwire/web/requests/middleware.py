@@ -22,7 +22,7 @@ def request_middleware(policy: OriginPolicy, memory: HttpMemory) -> Middleware:
             policy.check(request)
             answer = preflight_answer(request) if is_preflight(request) else await handler(request)
         except ConnectionError:
-            # The client has disconnected, so this answer is not sent. aiohttp needs one nevertheless.
+            # The client has disconnected, so this answer is not sent. aiohttp still requires a response.
             answer = web.Response(status=400)
         except Exception as error:
             answer = proxy_error_answer(error) if is_proxy(request) else error_answer(error)

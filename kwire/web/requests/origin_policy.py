@@ -3,15 +3,15 @@
 Any page in a browser can send requests from the user's machine. So a page of another origin may use this port, by
 request or by WebSocket, only if `kwire.http.origins` lists the page's origin; `*` allows any origin. Browsers send the
 headers Origin and Sec-Fetch-Site, which identify such requests. A body whose content type needs no CORS preflight (a
-form or plain text) is also refused unless the origin is listed.
+form or plain text) is accepted only from a listed origin.
 
 In DNS rebinding, the host name of a foreign page resolves to this machine. Therefore a port that is bound to loopback
 accepts in the header Host only addresses, `localhost`, and the hosts of listed origins.
 
 Requests without Origin and Sec-Fetch-Site do not come from a browser, so their origin is not checked.
 
-Topics whose names start with `__` are internal. They are refused here for every path that names a topic or a room. A
-handler that reads a name from a body must call `check_name`.
+Topics whose names start with `__` are internal. `OriginPolicy.check` refuses these names in every path that names a
+topic or a room. A handler that reads a name from a body must call `check_name`.
 """
 
 import ipaddress
@@ -49,7 +49,8 @@ class OriginPolicy:
         self._origins = origins
         self._is_open = "*" in origins
         self._checks_host = is_loopback and not self._is_open
-        # Remove the empty host, which the origin "null" has: `_host_of` returns "" for a malformed Host too.
+        # Remove the empty host, which the origin "null" has. Otherwise a malformed Host would be accepted, because
+        # `_host_of` returns "" for it.
         self._listed_hosts = {_host_of(one.partition("://")[2]) for one in origins} - {""}
         self._known_hosts: set[str] = set()
 
@@ -120,8 +121,8 @@ def check_name(name: str) -> None:
 
 
 def _check_escapes(request: web.Request) -> None:
-    """Raise InvalidName for invalid percent escapes in the path. These are not decoded, so without this check two paths
-    could name the same room."""
+    """Raise InvalidName for invalid percent escapes in the path. Invalid escapes are not decoded, so without this check
+    two different paths could name the same room."""
     raw = request.raw_path.partition("?")[0].encode(errors="replace")
     try:
         if not _BROKEN_ESCAPE.search(raw):

@@ -1,8 +1,8 @@
 """Commands of rooms: `{"command": "stream.publish", "payload": {…}, "request_id": …}`, on a WebSocket or by POST.
 
 Each of the four commands is a Struct, and the field `command` is its tag. `socket_session.py` runs the commands of a
-WebSocket. `result_of` and `history_parts` run those of POST requests, where stream.subscribe fails. `request_id` may be
-any JSON value. The WebSocket's answer contains it unchanged.
+WebSocket. `result_of` and `history_parts` run the commands of POST requests; there stream.subscribe fails. `request_id`
+may be any JSON value. The answer on the WebSocket contains the same `request_id`.
 
 No command fails with EventNotFound. A `stream.history` without events in its range has an empty result. GET
 /rooms/{room}/events/{offset} reads one event.

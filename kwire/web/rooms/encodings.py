@@ -6,7 +6,8 @@ every subscriber. The functions for Server-Sent Events and NDJSON return complet
 
 An event is one JSON object. In a Server-Sent Event the field `id` is the event's offset. A browser that reconnects
 sends the last `id` as Last-Event-ID. Events of a room have no field `event`, so that a page receives events of all
-types by `onmessage`. Control messages have a field `event`, and a page that does not listen for its value ignores them.
+types by `onmessage`. Control messages have a field `event`. A page ignores a control message if it has no listener for
+the value of this field.
 """
 
 from collections.abc import Sequence
@@ -68,7 +69,7 @@ def control_json(room: str, message: ControlMessage) -> dict[str, object]:
 
 
 def facts_json(room: str, facts: SubscriptionFacts) -> dict[str, object]:
-    """Return the first message of a subscription as JSON: its id, its start and the offsets of the room."""
+    """Return the first message of a subscription as JSON: the subscription's id and start, and the room's offsets."""
     return {
         "room": room,
         "subscription_id": facts.subscription_id,

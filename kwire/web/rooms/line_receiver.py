@@ -34,7 +34,7 @@ class LineReceiver:
             raise Refusal("the rest of the line arrived too slowly", code="RequestTimeout", status=408) from None
 
     async def hold(self, line: int, partial_bytes: int) -> None:
-        """Count the incomplete line in the port's memory; raises MemoryExhausted. `line` is its number."""
+        """Count the incomplete line in the port's memory; raises MemoryExhausted. `line` is the number of this line."""
         if partial_bytes <= UNCOUNTED_BYTES:
             self._deadline = None
             self._lease.release()

@@ -7,8 +7,8 @@ invalid, or if a compressed body expands too much.
 
 Memory is bounded. Up to WAITING_BATCHES_MAX batches wait to become durable while the next lines are read. If the client
 does not read its answers, the server stops reading from the client and aborts the connection after
-`kwire.send.timeout.ms`. A long incomplete line is counted in the port's memory. The code yields to the event loop after
-each batch, and also if the received bytes contain only empty lines.
+`kwire.send.timeout.ms`. A long incomplete line counts towards the memory limit of the HTTP port. The code yields to the
+event loop after each batch, and also if the received bytes contain only empty lines.
 """
 
 import asyncio
@@ -57,7 +57,8 @@ JOINT_DECODE_BYTES_MAX = COUNTED_BYTES_MIN
 # The maximum number of batches of one stream that are not durable yet or whose answers are not sent yet.
 WAITING_BATCHES_MAX = 8
 
-# The open streams of lines of this port. When the node stops, each stream sends its outstanding answers and ends.
+# The timeouts of this port's open streams of lines. When the node stops, it makes these timeouts expire. Then each
+# stream sends its outstanding answers and ends.
 STREAMS: web.AppKey[set[asyncio.Timeout]] = web.AppKey("kwire.streams")
 
 _encode = msgspec.json.Encoder().encode
@@ -143,7 +144,7 @@ class Lines:
         self._partial = BytesIO()
 
     def _completed(self, rest: bytes) -> bytes:
-        """Return the incomplete line joined with its rest, and discard it."""
+        """Return the incomplete line joined with `rest`, and clear the buffer of the incomplete line."""
         self._partial.write(rest)
         # `getvalue` does not copy the bytes.
         text = self._partial.getvalue()
@@ -282,7 +283,7 @@ class _LinePublisher:
             self._stop_line = batch.numbers[-1] + 1
             raise Refusal(
                 f"{self._consecutive_refusals} consecutive lines were refused: the stream ends here",
-                code="TooManyRefused",
+                code="TooManyRefusedLines",
                 limit=CONSECUTIVE_REFUSALS_MAX,
             )
 
@@ -298,8 +299,8 @@ def _pieces(data: bytes) -> Iterator[bytes]:
 
 
 async def _current_room(services: RoomServices, room: Room) -> Room:
-    """Return the current room with the name of `room`. Called when the log of `room` is closing: the room may have been
-    cleaned up while the stream was idle."""
+    """Return the current room with the name of `room`. Called when the log of `room` is closing: the server may have
+    deleted the unused room while the stream was idle."""
     try:
         return await room_to_publish(services, room.name)
     except (StreamError, KafkaError):
@@ -349,8 +350,8 @@ def _decoded(lines: Sequence[Line]) -> Sequence[PublishedEvent | Line]:
 
 
 def _checked(found: PublishedEvent | Line, message_bytes_max: int) -> NewEvent:
-    """Return the event of a line. Raise StreamError or Refusal if it is invalid: otherwise its whole batch would fail
-    when it is stored."""
+    """Return the event of a line. Raise StreamError or Refusal if the event is invalid. Without this check, one invalid
+    event would make its whole batch fail."""
     if isinstance(found, Line):
         if found.text is None:
             raise EventTooLarge(found.size_bytes, found.limit)

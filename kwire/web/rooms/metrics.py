@@ -35,13 +35,13 @@ def _readers(rooms: RoomServices) -> Iterator[Metric]:
     )
     yield CounterMetricFamily("kwire_rooms_deliveries", "Events delivered to subscribers.", value=counts.events)
     yield CounterMetricFamily(
-        "kwire_rooms_portions", "Batches of events delivered to subscribers.", value=counts.batches
+        "kwire_rooms_delivered_batches", "Batches of events delivered to subscribers.", value=counts.batches
     )
     yield CounterMetricFamily("kwire_rooms_checkpoints", "Checkpoints sent to subscribers.", value=counts.checkpoints)
     yield CounterMetricFamily("kwire_rooms_gaps", "Gaps reported to subscribers.", value=counts.gaps)
     yield CounterMetricFamily("kwire_rooms_lag_notices", "Lag warnings sent to subscribers.", value=counts.lag_notices)
     yield CounterMetricFamily(
-        "kwire_rooms_lag_cuts", "Times that on_lag was applied to a slow subscriber.", value=counts.lag_actions
+        "kwire_rooms_lag_actions", "Times that on_lag was applied to a slow subscriber.", value=counts.lag_actions
     )
 
 

@@ -1,5 +1,5 @@
-"""GET /rooms lists the rooms. PUT /rooms/{room} creates a room or changes its retention. GET /rooms/{room} describes
-the room, DELETE /rooms/{room} deletes it.
+"""GET /rooms lists the rooms. PUT /rooms/{room} creates a room or changes its retention. GET /rooms/{room} describes a
+room. DELETE /rooms/{room} deletes a room.
 
 The first publish or subscribe request also creates its room. A PUT is needed only for a retention other than the
 default.
@@ -138,7 +138,8 @@ async def room_to_publish(services: RoomServices, name: str) -> Room:
 
 
 def check_length(services: RoomServices, name: str, raw: bytes) -> None:
-    """Raise EventTooLarge if the body is larger than a record batch of the room. Called before the body is decoded."""
+    """Raise EventTooLarge if the body is larger than the largest record batch that the room accepts. Called before the
+    body is decoded."""
     try:
         limit = services.rooms.get(name).log.max_batch_bytes
     except RoomNotFound:

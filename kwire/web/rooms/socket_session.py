@@ -10,8 +10,8 @@ does not read. The frames of one read are processed in chunks. The session yield
 that one client does not delay other clients. The close frame is the last frame: it is sent after the answers to all
 earlier commands.
 
-A large history is sent as one message in several frames. Each frame is sent when the outlet is writable again. Events
-and answers wait until the message is complete.
+A large history is sent as one message in several frames. Each frame is sent when the outlet (the sending side of the
+connection) is writable again. Events and answers wait until the message is complete.
 """
 
 import asyncio
@@ -457,7 +457,8 @@ class SocketSession:
         self._close_if_done()
 
     def _close(self, code: int, reason: str) -> None:
-        """Send the close frame. The connection stays open until the client answers it or `tick` ends the wait."""
+        """Send the close frame. The connection stays open until the client answers with a close frame, or until `tick`
+        ends the wait."""
         self._flush()
         self._ready.clear()
         self._is_closing = True

@@ -28,8 +28,8 @@ def accepts(request: web.Request, content_type: str) -> bool:
 
 
 def last_event_id(request: web.Request) -> int | None:
-    """Return the offset in Last-Event-ID: the last offset that the client has received. Return None without the header.
-    Raises BadRequest."""
+    """Return the offset in Last-Event-ID: the last offset that the client has received. Return None if the request has
+    no such header. Raises BadRequest if the header is invalid."""
     text = request.headers.get(LAST_EVENT_ID)
     if text is None:
         return None

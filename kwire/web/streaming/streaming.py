@@ -1,7 +1,7 @@
 """Streams: a handler takes over the connection of its HTTP request.
 
 Handlers for WebSockets, Server-Sent Events and NDJSON call `return await stream(port, request, head, make_session)`.
-From then on the session controls the connection. The session needs no task. Its methods are called when bytes are
+From then on the session controls the connection. The session needs no task: the server calls its methods when bytes are
 received, when the outlet is writable again, about every second, when the node stops, and when the connection is closed.
 While `outlet.is_writable` is false, a session writes only data that cannot wait. `kwire/server/stream_connections.py`
 implements `Outlet` and `ServeStream`.
@@ -28,8 +28,8 @@ class Outlet(Protocol):
 
     @property
     def unsent_bytes(self) -> int:
-        """The number of written bytes that the client's machine has not acknowledged. After a disconnect, it is the
-        number at the time of the disconnect."""
+        """The number of written bytes that the client's machine has not acknowledged. After a disconnect, the number
+        does not change."""
         ...
 
     def write(self, data: bytes) -> None:
@@ -121,7 +121,7 @@ async def stream(
 def check_streamable(request: web.Request) -> None:
     """Raise a Refusal if the request has a body or uses HTTP/1.0, which has no chunked encoding."""
     if request.version < (1, 1):
-        raise Refusal("a stream requires HTTP/1.1", code="VersionTooOld")
+        raise Refusal("a stream requires HTTP/1.1", code="HttpVersionNotSupported")
     if request.can_read_body:
         raise BadRequest("a request for a stream must not have a body")
 

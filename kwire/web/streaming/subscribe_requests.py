@@ -2,7 +2,7 @@
 
 A subscribe request is a query string or a command on a WebSocket (JSON). The fields for the start of the subscription
 have different names for rooms and for the event store. All other fields are the same. Subclasses declare their own
-fields without `kw_only`, so that these fields come first in the OpenAPI document.
+fields without `kw_only`, so that the OpenAPI document lists these fields first.
 """
 
 from typing import Annotated, Literal
@@ -17,7 +17,7 @@ _TIME = Meta(description="Milliseconds since 1970, or ISO 8601.")
 FromOffset = Annotated[
     int | None, Meta(description="Absent: new events only. 0: all events. N: from offset N on. -N: the last N events.")
 ]
-Replay = Annotated[bool | None, Meta(description="Without `from_offset`, true: all events. False: new events only.")]
+Replay = Annotated[bool | None, Meta(description="Used only without `from_offset`. true: all events; false: new ones.")]
 
 
 class SubscribeRequest(Struct, kw_only=True, forbid_unknown_fields=True):

@@ -185,8 +185,8 @@ async def _resumed(
     """Subscribe at the offset after `last_id`. If that is not possible, subscribe at the oldest event and set
     `recovered` to false."""
     gap = None
-    # If a reader starts beyond the end of the log, the `id` of its first control message may also be beyond the end.
-    # Such an `id` is below the start, and it is valid.
+    # A client may start beyond the end of the log. Then the `id` of its first control message may also be beyond the
+    # end. The client may resume after such an `id` if it is below the requested start.
     is_before_start = start.kind is StartKind.OFFSET and last_id < start.value
     if last_id <= source.log.bounds().newest or is_before_start:
         try:

@@ -24,7 +24,7 @@ class WebSocketKeepalive:
 
     def tick_open(self, now: float, outlet: Outlet, is_read_from: bool) -> None:
         """Send a ping if it is due. Abort the connection if the client has sent nothing, not even a pong, for
-        `socket_idle_timeout_ms`."""
+        `socket_idle_timeout_ms`. `is_read_from` says whether the server currently reads from the connection."""
         web = self._port.config.web
         if self.has_received or not outlet.is_writable or not is_read_from:
             # Restart the idle timeout. The idle timeout does not apply while the server does not read from the

@@ -22,7 +22,7 @@ class MessageLimits:
 
     def check(self, now: float, reader: FrameReader, is_read_from: bool) -> Failure | None:
         """Return the failure with which the connection must end, or None. If `is_read_from` is false, the server does
-        not read from the client, and the time starts again."""
+        not read from the client now, so the measurement of the rate starts again."""
         held_bytes = reader.held_bytes
         if held_bytes <= UNCOUNTED_BYTES:
             self.release()

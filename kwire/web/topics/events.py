@@ -270,7 +270,7 @@ async def _consumed(port: PortServices, log: StreamLog, start: int, limit: int) 
                     sizes.check(events)
             except (KafkaError, OffsetOutOfRange, MemoryExhausted):
                 # The next offset cannot be read. It is damaged, or retention has deleted it, or the memory is
-                # exhausted. The answer ends before this offset if it already has events.
+                # exhausted. If the answer already has events, it ends before this offset.
                 if count:
                     break
                 raise

@@ -175,7 +175,7 @@ ROUTES: tuple[Route[TopicServices], ...] = (
         "/topics/{topic}/partitions",
         increase_partitions,
         summary="Add partitions to a topic",
-        description="The current number changes nothing. A new number maps keys to other partitions.",
+        description="`num_partitions` is the new total number. If the number changes, keys map to other partitions.",
         tag="topics",
         parameters={"topic": TOPIC},
         request=PartitionIncrease,

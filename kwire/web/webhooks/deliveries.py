@@ -202,7 +202,7 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         "POST",
         "/webhooks/{webhook}/resend",
         resend,
-        "Send some events of its topics again, independent of the webhook's position",
+        "Send selected events again, independent of the webhook's position",
         tag=TAG,
         parameters=PATH,
         request=Resend,

@@ -30,7 +30,7 @@ def webhooks_of(services: WebhookServices) -> WebhookCommands:
 async def page_of(
     webhooks: WebhookCommands, query: WebhooksQuery, show: Callable[[WebhookView], Shown]
 ) -> tuple[list[Shown], str | None]:
-    """Return the webhooks of a page, and the `after` of the next page. The latter is None on the last page."""
+    """Return the webhooks of a page, and the `after` of the next page (None on the last page)."""
     # Request one webhook more than `limit`: if it exists, there is a next page.
     page = await webhooks.page(query.after, query.limit + 1, query.topic)
     listed: list[Shown] = []

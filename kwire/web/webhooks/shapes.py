@@ -243,10 +243,12 @@ class DeletedWebhook(msgspec.Struct, kw_only=True):
 
 
 class RotatedSecret(msgspec.Struct, kw_only=True):
-    """The new secret of a webhook. `oldSigns` is the number of older secrets with which deliveries are also signed."""
+    """The new secret of a webhook. `previousSecretCount` is the number of previous secrets with which deliveries are
+    also signed. `oldSigns` is its former name, and will be removed."""
 
     id: str
     secret: str
+    previousSecretCount: int
     oldSigns: int
 
 

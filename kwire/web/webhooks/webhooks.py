@@ -80,7 +80,10 @@ async def rotate_secret(services: WebhookServices, request: web.Request) -> web.
     overlap_ms = None if asked.overlapHours is None else round(asked.overlapHours * HOUR_MS)
     definition = (await webhooks.rotate_secret(request.match_info["webhook"], asked.secret, overlap_ms)).definition
     secrets = definition.secrets.at(services.clock.now_ms())
-    answer = RotatedSecret(id=definition.webhook_id, secret=secrets.current, oldSigns=len(secrets.secrets) - 1)
+    previous = len(secrets.secrets) - 1
+    answer = RotatedSecret(
+        id=definition.webhook_id, secret=secrets.current, previousSecretCount=previous, oldSigns=previous
+    )
     return json_answer(answer)
 
 
@@ -156,7 +159,7 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         "/webhooks/{webhook}/rotate-secret",
         rotate_secret,
         "Replace the secret",
-        "For `overlapHours` deliveries are signed with the old secret, too.",
+        "For the next `overlapHours` hours, deliveries are also signed with the old secret.",
         tag=TAG,
         parameters=PATH,
         request=RotateSecret,

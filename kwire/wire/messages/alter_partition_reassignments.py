@@ -1,4 +1,4 @@
-"""AlterPartitionReassignments, key 45: move partitions to other replicas, or cancel a move.
+"""AlterPartitionReassignments, key 45: change the replicas of partitions, or cancel such a change.
 
 Version 1 adds whether the replication factor may change.
 """

@@ -1,4 +1,4 @@
-"""AlterUserScramCredentials, key 51: set or remove SCRAM credentials, salted before they are sent."""
+"""AlterUserScramCredentials, key 51: set or remove SCRAM credentials. The client sends salted passwords."""
 
 from kwire.wire.schema import Api, field, message, struct
 from kwire.wire.types import Array, Bytes, Int8, Int16, Int32, String

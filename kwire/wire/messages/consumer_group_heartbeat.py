@@ -1,7 +1,7 @@
 """ConsumerGroupHeartbeat, key 68: join, stay in and leave a group of the consumer protocol (KIP-848).
 
-A null field keeps its previous value. Version 1 adds the subscription by regular expression, and the member generates
-its own id (KIP-1082).
+A null field has the value of the previous heartbeat. Version 1 adds the subscription by regular expression. In version
+1 the member generates its own id (KIP-1082).
 """
 
 from kwire.wire.schema import Api, field, message, struct

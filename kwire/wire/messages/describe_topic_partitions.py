@@ -1,6 +1,6 @@
 """DescribeTopicPartitions, key 75: partitions of topics, one page per request.
 
-If a response is incomplete, the client sends its cursor in the next request.
+If a response is incomplete, the client sends the cursor of the response in the next request.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,7 +1,7 @@
 """ListOffsets, key 2: find offsets by position or by timestamp.
 
 Version 2 adds the isolation level. Version 4 adds leader epochs. Version 7 adds the largest timestamp. Versions 8, 9
-and 11 add tiered offsets. Version 10 adds the timeout.
+and 11 add positions in tiered storage. Version 10 adds the timeout.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,8 +1,8 @@
 """OffsetFetch, key 9: the committed offsets of one or more groups.
 
-In version 2 null topics request all topics, and the response has an error of the group. Version 5 adds the leader
-epoch. Version 7 adds require_stable. Version 8 adds several groups. Version 9 adds member epochs. Version 10 has topic
-ids instead of names.
+From version 2 on null topics request all topics, and the response has an error for the whole group. Version 5 adds the
+leader epoch. Version 7 adds require_stable. Version 8 adds several groups. Version 9 adds member epochs. Version 10 has
+topic ids instead of names.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,6 +1,6 @@
-"""ReadShareGroupStateSummary, key 87: the state of share partitions without batches (KIP-932). Used between brokers.
+"""ReadShareGroupStateSummary, key 87: the state of share partitions without `state_batches` (KIP-932).
 
-Version 1 adds the number of completed records from the start offset on (KIP-1226).
+Used between brokers. Version 1 adds the number of completed records from the start offset on (KIP-1226).
 """
 
 from kwire.wire.schema import Api, field, message, struct

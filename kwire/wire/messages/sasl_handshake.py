@@ -1,7 +1,7 @@
 """SaslHandshake, key 17: select the SASL mechanism.
 
-After version 1 the exchange uses SaslAuthenticate requests; after version 0 it uses raw bytes. No version is flexible,
-because old clients negotiate flexible versions incorrectly (KAFKA-9577).
+After a handshake of version 1 the client authenticates with SaslAuthenticate requests, after a handshake of version 0
+with raw bytes. No version is flexible, because old clients negotiate flexible versions incorrectly (KAFKA-9577).
 """
 
 from kwire.wire.schema import Api, field, message

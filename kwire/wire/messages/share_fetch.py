@@ -1,4 +1,4 @@
-"""ShareFetch, key 78: acquire records as a member of a share group, and acknowledge earlier ones (KIP-932).
+"""ShareFetch, key 78: acquire records as a member of a share group, and acknowledge earlier records (KIP-932).
 
 Version 0 was early access and is no longer supported. Version 2 adds how strictly the record limit is applied
 (KIP-1206). In version 2 the locks of acquired records can also be renewed (KIP-1222).

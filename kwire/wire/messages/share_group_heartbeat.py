@@ -1,6 +1,6 @@
 """ShareGroupHeartbeat, key 76: join, stay in and leave a share group (KIP-932).
 
-A null field keeps its previous value. Version 0 was early access and is no longer supported.
+A null field has the value of the previous heartbeat. Version 0 was early access and is no longer supported.
 """
 
 from kwire.wire.schema import Api, field, message, struct

@@ -1,7 +1,8 @@
 """StreamsGroupHeartbeat, key 88: join, stay in and leave a streams group (KIP-1071).
 
-A null field keeps its previous value. In version 1 the server may request a description of the topology (KIP-1331) and
-report missing client tags. In version 1 the acceptable lag is an int64 and has another position.
+A null field has the value of the previous heartbeat. In version 1 the server may request a description of the topology
+(KIP-1331) and report missing client tags. In version 1 the acceptable lag is an int64 and has another position in the
+response.
 """
 
 from kwire.wire.schema import Api, field, message, struct

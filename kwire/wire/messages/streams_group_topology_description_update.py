@@ -1,4 +1,7 @@
-"""StreamsGroupTopologyDescriptionUpdate, key 93: the requested description of a member's topology (KIP-1331)."""
+"""StreamsGroupTopologyDescriptionUpdate, key 93: a member sends the description of its topology (KIP-1331).
+
+The server requests the description in a response of StreamsGroupHeartbeat.
+"""
 
 from kwire.wire.schema import Api, field, message, struct
 from kwire.wire.types import Array, Int8, Int16, Int32, String

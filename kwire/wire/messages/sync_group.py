@@ -1,4 +1,4 @@
-"""SyncGroup, key 14: the leader of a classic group sends the assignment, and each member receives its own.
+"""SyncGroup, key 14: the leader of a classic group sends all assignments, and each member receives its own.
 
 Version 3 adds static members. Version 5 adds the protocol type and name.
 """

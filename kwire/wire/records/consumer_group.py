@@ -1,9 +1,9 @@
 """Groups of the consumer protocol (KIP-848) in `__consumer_offsets`, types 3 to 8 and 16.
 
-Record types: 3 is the group and its epoch. 4 is the partitions for which the epoch was computed; since Kafka 4.1 a hash
-in type 3 replaces it. 5 is the metadata of a member. 6 is the epoch of the target assignment. 7 is the target
-assignment of a member. 8 is the current assignment of a member. 16 is the topics that the regular expression of a
-member matches.
+Record types: 3 is the group and its epoch. 4 is the partitions for which the epoch was computed; since Kafka 4.1 type 3
+has a hash of these partitions instead. 5 is the metadata of a member. 6 is the epoch of the target assignment. 7 is the
+target assignment of a member. 8 is the current assignment of a member. 16 is the topics that the regular expression of
+a member matches.
 
 The classic-protocol metadata of a member is a tagged field of type 5. Kafka's default of this field is an empty struct,
 not null. So for a member without this metadata the field is written, with the value null.

@@ -1,7 +1,7 @@
 """Committed offsets in `__consumer_offsets`, types 0 and 1: the offset of a group in a partition.
 
-Old brokers wrote type 0, which has the same key and values of version 0. Only version 1 of the value has an expiry
-time. Version 3 adds the leader epoch. Version 4 is flexible and adds the topic id as a tagged field.
+Old brokers wrote type 0, which has the same key as type 1, and values of version 0. Only version 1 of the value has an
+expiry time. Version 3 adds the leader epoch. Version 4 is flexible and adds the topic id as a tagged field.
 """
 
 from kwire.wire.schema import field, message

@@ -1,7 +1,8 @@
-"""What an attack is: the server it needs, what is prepared, and what one strike sends.
+"""The description of an attack: settings of the server, preparation, and the requests of one strike.
 
-A strike is the attack once, at the size that was asked for. It is repeated, at most once a second, until the window of
-the attack is over. An attack that holds memory strikes once; its connections stay open until memory was measured.
+A strike is one execution of the attack, with the selected size. Strikes are repeated, at most once a second, until the
+time of the attack is over. An attack that holds memory strikes only once. Its connections stay open until memory was
+measured.
 """
 
 import socket
@@ -40,10 +41,10 @@ class Target:
 
 @dataclass(frozen=True)
 class Attack:
-    """`full` and `quick` are how much one strike sends, in the unit that `title` names in its braces.
+    """An attack. `full` and `quick` are the sizes of a strike. `title` has braces for the size, and names its unit.
 
-    `keep` is called once a second as long as a held attack lasts. `large_bytes` is the size of a larger Produce that
-    the good client sends too, where the attack aims at those.
+    If `is_held` is true, `keep` is called once a second until the attack ends. If `large_bytes` is not 0, the good
+    client also sends larger Produce requests of this size.
     """
 
     name: str

@@ -1,7 +1,7 @@
-"""The attacker, a program of its own: `python -m benchmark.abuse.attacker --help`.
+"""The attacker, a separate program: `python -m benchmark.abuse.attacker --help`.
 
-It prints a line when the window of the attack is over, keeps its connections until its standard input is closed, and
-then prints what it did.
+It prints a line when the time of the attack is over, keeps its connections open until its standard input is closed, and
+then prints its outcome.
 """
 
 import argparse
@@ -17,9 +17,9 @@ from benchmark.abuse.attacks import BY_NAME
 from benchmark.wire import WireError
 
 PAUSE_SECONDS = 1.0
-# Real attackers have machines of their own: here it must not take the processor from the server and its good client.
+# A real attacker has its own machine. Here it has a low priority, so that it does not take CPU time from the others.
 NICENESS = 10
-# Bounds how long connections are kept, if nobody closes the standard input.
+# The maximum time for which connections are kept open, if the standard input is not closed.
 HOLD_SECONDS_MAX = 600.0
 
 
@@ -40,7 +40,7 @@ def attack_for(attack: Attack, target: Target, seconds: float) -> Outcome:
         try:
             attack.strike(target)
         except (OSError, WireError):
-            outcome.refused += 1  # Closed, reset, or not answered in time.
+            outcome.refused += 1  # The connection was closed or reset, or there was no answer in time.
         outcome.strikes += 1
         outcome.longest_seconds = max(outcome.longest_seconds, time.monotonic() - struck)
         time.sleep(max(0.0, PAUSE_SECONDS - (time.monotonic() - struck)))

@@ -1,3 +1,3 @@
-"""How long anybody waits for the server: longer than the longest stall that was ever seen, and not for ever."""
+"""The timeout of all requests. It is longer than the longest stall that was ever observed."""
 
 ANSWER_SECONDS_MAX = 150

@@ -1,8 +1,8 @@
-"""The good client, a program of its own: `python -m benchmark.abuse.good_client --help`.
+"""The good client, a separate program: `python -m benchmark.abuse.good_client --help`.
 
-Every ten milliseconds it produces a small record and fetches it, and publishes a small event over HTTP. A round that
-comes late delays the next ones; the rounds that a punctual client would have begun meanwhile are counted with the time
-that they would have taken (coordinated omission).
+Every ten milliseconds it produces a small record and fetches it, and publishes a small event over HTTP. If a request
+takes longer than this, the next ones are late. The requests that should have started meanwhile are also counted, each
+with the time that it would have waited (correction of coordinated omission).
 """
 
 import argparse
@@ -22,7 +22,7 @@ from benchmark.histogram import Latencies
 from benchmark.servers import LOOPBACK
 from benchmark.wire import FetchCall, ProduceCall, WireError, connect, read_frame, record_batch
 
-# An address of its own, also on loopback: bounds on the connections and the memory of one address are the attacker's.
+# The client has its own loopback address, so that limits per address apply only to the attacker.
 ADDRESS = "127.0.0.2"
 TOPIC, LARGE_TOPIC, ROOM = "good", "good-large", "good-room"
 VALUE_BYTES = 100
@@ -35,7 +35,7 @@ WARM_UP_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Rounds:
-    """Latencies as encoded histograms; those of large requests are empty without any."""
+    """Counts, and latencies as encoded histograms. `large` is "" if no large requests were sent."""
 
     rounds: int
     failed: int
@@ -45,7 +45,7 @@ class Rounds:
 
 
 class Part:
-    """One kind of request on one connection, which is made anew after a failure."""
+    """Sends one kind of request on one connection. After a failure, it opens a new connection."""
 
     def __init__(self, port: int, call: Callable[[socket.socket], None], interval_seconds: float) -> None:
         self._port = port
@@ -80,7 +80,7 @@ class Part:
             taken -= self._interval_ns
 
     def forget(self) -> None:
-        """What was measured so far was a warm-up."""
+        """Discard the results so far, which belong to the warm-up."""
         del self._taken_ns[:]
         self.count = self.failed = 0
 
@@ -123,7 +123,7 @@ def publish() -> Callable[[socket.socket], None]:
 
 
 def run_parts(parts: list[Part], seconds: float, stop_with_stdin: bool) -> None:
-    """Each on a thread of its own, so that one that waits does not delay the others."""
+    """Run each part in its own thread, so that a waiting part does not delay the others."""
     ended = threading.Event()
     threads = [threading.Thread(target=part.run_until, args=(ended,), daemon=True) for part in parts]
     for thread in threads:
@@ -152,7 +152,7 @@ def main() -> None:
     if given.large_bytes:
         large = Part(given.kafka_port, produce_large(given.large_bytes), LARGE_INTERVAL_SECONDS)
     parts = [kafka, http, *([large] if large is not None else [])]
-    run_parts(parts, WARM_UP_SECONDS, stop_with_stdin=False)  # Connects, and makes the room.
+    run_parts(parts, WARM_UP_SECONDS, stop_with_stdin=False)  # The warm-up: connects, and creates the room.
     for part in parts:
         part.forget()
     if given.stop_with_stdin:

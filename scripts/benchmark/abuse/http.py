@@ -1,4 +1,4 @@
-"""The HTTP requests that attackers and the good client send, laid out by hand."""
+"""The HTTP requests of the attackers and the good client, encoded by hand."""
 
 import json
 import os
@@ -35,13 +35,13 @@ def events_path(room: str) -> str:
 
 
 def ask(connection: socket.socket, request: bytes) -> int:
-    """Send a request and read its whole answer; returns the status."""
+    """Send a request, read the complete response, and return its status."""
     connection.sendall(request)
     return read_answer(connection)
 
 
 def read_answer(connection: socket.socket) -> int:
-    """The status of an answer that has a length, or ends with its last chunk, or with the connection."""
+    """Read a response with a content length, or one in chunks. Return its status."""
     deadline = time.monotonic() + ANSWER_SECONDS_MAX
     data = b""
     while (end := data.find(b"\r\n\r\n")) < 0:
@@ -80,7 +80,7 @@ def fill_room(connection: socket.socket, room: str, size: int) -> None:
 
 
 def upgrade(connection: socket.socket, path: str) -> None:
-    """Make a WebSocket of the connection."""
+    """Upgrade the connection to a WebSocket."""
     connection.sendall(
         head(
             "GET",
@@ -104,11 +104,11 @@ def _closed() -> bytes:
 
 
 def command(name: str, **payload: object) -> bytes:
-    """A command of the WebSocket at /ws, as one masked text message."""
+    """Return a command for the WebSocket at /ws, as a masked text message."""
     text = json.dumps({"command": name, "payload": payload, "request_id": COMMAND_NUMBER}).encode()
     return struct.pack(">BBHI", FIN_AND_TEXT, MASKED | LENGTH_OF_16_BITS, len(text), NO_MASK) + text
 
 
 def pings(count: int) -> bytes:
-    """Masked pings without payload."""
+    """Return masked pings without payload."""
     return (struct.pack(">BB", FIN_AND_PING, MASKED) + os.urandom(4)) * count

@@ -1,4 +1,4 @@
-"""The rows of this family's table, with the bars: for each attack what it did, beside the same before it."""
+"""The rows of this family's table, with the targets (bars): for each attack, figures during and before the attack."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from benchmark.measures import Bar, Measure
 
 STALL_MS = Bar(100, absolute=True)
 GROWTH_MIB = Bar(256, absolute=True)
-# Memory counts as back when no more than this is left of the growth: allocators keep some pages.
+# Memory counts as released when at most this much of the growth is left. Allocators keep some pages.
 LEFT_MIB_MAX = 64.0
 LEFT_MIB = Bar(LEFT_MIB_MAX, absolute=True)
 P99 = Bar(5)

@@ -1,4 +1,4 @@
-"""How much anonymous memory a server has, watched in the background: the most of it, and when it is back."""
+"""Measures the anonymous memory of a server in the background: its peak, and when it is released again."""
 
 import threading
 import time
@@ -9,12 +9,12 @@ from benchmark.servers import RunningServer
 
 MEBIBYTE = 1 << 20
 LOOK_SECONDS = 0.05
-LOOKS_PER_FAMILY = 20  # To list the server's processes costs more than to look at them.
+LOOKS_PER_FAMILY = 20  # To list the server's processes takes longer than to measure their memory.
 JOIN_SECONDS = 5.0
 
 
 class MemoryWatch:
-    """Used in a `with`. Mapped segments of logs belong to the page cache and do not count."""
+    """Measures memory in a `with` block. Mapped segments are not counted, because they belong to the page cache."""
 
     def __init__(self, server: RunningServer) -> None:
         self._pid = server.pid
@@ -41,7 +41,7 @@ class MemoryWatch:
         return (self.latest_bytes - self.rest_bytes) / MEBIBYTE
 
     def await_back(self, left_mib_max: float, seconds_max: float) -> float:
-        """Seconds until not more than `left_mib_max` is left of the growth, at most `seconds_max`."""
+        """Wait until at most `left_mib_max` of the growth is left, or for `seconds_max`. Return the seconds waited."""
         started = time.monotonic()
         while self.left_mib > left_mib_max and time.monotonic() - started < seconds_max:
             time.sleep(LOOK_SECONDS)

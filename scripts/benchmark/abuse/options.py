@@ -1,4 +1,4 @@
-"""What a run of this family is asked to do: the command line, and how long each part of an attack lasts."""
+"""The command line of this family, and the durations of the parts of an attack."""
 
 import argparse
 from collections.abc import Sequence
@@ -12,14 +12,14 @@ from benchmark.servers import REPOSITORY
 
 WORK_NAMES = tuple(attack.name for attack in ATTACKS)
 SECONDS_MAX = 120.0
-DISK_GB = 4  # The largest attack writes its requests of 51 MB ten times.
-QUICK_SHARE = 0.1  # Of the time that an attack of the usual size takes.
+DISK_GB = 4  # The largest attack writes a request of 51 MB ten times.
+QUICK_SHARE = 0.1  # Estimated duration with --quick, as a share of the usual duration.
 
 
 @dataclass(frozen=True)
 class Times:
-    """How long the good client is measured before the attack, how long the attack lasts, and how long memory may take
-    to be back."""
+    """The duration of the measurement before the attack, the duration of the attack, and the maximum wait for the
+    release of memory."""
 
     before_seconds: float
     attack_seconds: float

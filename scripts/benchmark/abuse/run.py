@@ -1,4 +1,4 @@
-"""A run of this family: each attack on a server of its own, and the table of what it did to the good client."""
+"""Runs each attack on its own server, and prints the table and a verdict for each attack."""
 
 import platform
 from collections.abc import Iterator, Sequence
@@ -14,7 +14,7 @@ from benchmark.family import Beside, run_family
 from benchmark.samples import Sample
 from benchmark.servers import KWIRE, Kwire
 
-# The columns of other servers show kwire itself, before the attack.
+# Where other families show another server, this table shows kwire before the attack.
 QUIET = Beside(
     name=BEFORE,
     titles=("before the attack", "before"),
@@ -36,7 +36,7 @@ def run_attacks(arguments: Sequence[str]) -> list[Sample]:
 
 
 def verdicts(given: Options, samples: Sequence[Sample]) -> Iterator[str]:
-    """For each attack that was measured whether every bar was met, and which were not."""
+    """Yield a line for each measured attack: whether all targets were met, and which were not."""
     yield ""
     for attack in ATTACKS:
         own = [sample for sample in samples if sample.work == attack.name]

@@ -1,4 +1,4 @@
-"""kwire on a disk that takes a second longer for each sync: `python -m benchmark.abuse.slow_sync_server serve …`."""
+"""Runs kwire with syncs that take one second longer: `python -m benchmark.abuse.slow_sync_server serve …`."""
 
 import runpy
 import time

@@ -1,4 +1,4 @@
-"""What the works of this family are given: a kwire of its own for each, with a slow disk where the attack needs it."""
+"""Starts the server of an attack: kwire, with slow syncs if the attack needs them."""
 
 import sys
 from collections.abc import Iterator
@@ -11,14 +11,14 @@ from benchmark.abuse.attack import Attack
 from benchmark.abuse.options import Options
 from benchmark.servers import Kwire, Launch, RunningServer
 
-BEFORE = "before"  # How the same server is called in samples before it is attacked.
+BEFORE = "before"  # The name of the server in samples before the attack.
 
 Stage = family.Stage[Options, None]
 AttackWork = family.StagedWork[Options, None]
 
 
 class SlowSyncKwire(Kwire):
-    """A kwire whose every sync takes a second more."""
+    """kwire with syncs that take one second longer."""
 
     def prepare(self, directory: Path) -> Launch:
         launch = super().prepare(directory)

@@ -1,4 +1,4 @@
-"""One attack: the good client before it and during it, the longest stall, and memory until it is back."""
+"""Runs one attack, and measures the good client before and during it, the longest stall, and memory."""
 
 import json
 import time
@@ -56,7 +56,7 @@ def _prepare(attack: Attack, server: RunningServer, size: int) -> None:
     if attack.prepare is not None:
         with _attacker(attack, server, size, prepare=True) as preparing:
             preparing.finish(PREPARE_SECONDS_MAX)
-        # What the preparation did to the loop and to memory is not the attack's.
+        # A restart, so that stalls and memory of the preparation are not counted for the attack.
         server.stop()
         server.start()
 
@@ -92,7 +92,7 @@ def _figures(rounds: good_client.Rounds) -> dict[str, float]:
 
 
 def await_health(server: RunningServer) -> LoopHealth:
-    """The loop's figures, as soon as the loop answers."""
+    """Return the event-loop figures as soon as the server answers."""
     deadline = time.monotonic() + HEALTH_SECONDS_MAX
     while (health := loop_health(server)).longest_seconds is None and time.monotonic() < deadline:
         server.check_alive()
@@ -100,10 +100,10 @@ def await_health(server: RunningServer) -> LoopHealth:
 
 
 def _stall_ms(before: LoopHealth, after: LoopHealth, during: good_client.Rounds) -> float:
-    """The longest stall of the attack.
+    """Return the longest stall during the attack.
 
-    The server tells the longest since its start. If that was before the attack, the longest of the attack was at most
-    what the good client waited.
+    The server reports the longest stall since its start. If this stall was before the attack, the longest wait of the
+    good client is an upper bound for the stalls during the attack.
     """
     waited = max(Latencies.decode(text).figures()["max_us"] / 1000 for text in _histograms(during).values())
     if after.longest_seconds is None:

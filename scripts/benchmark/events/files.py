@@ -1,4 +1,4 @@
-"""A file for each event: all there are by `kwire event export`, and kept in step by the server while events come."""
+"""Event files: `kwire event export` of all stored events, and files that the server writes for new events."""
 
 import resource
 import time
@@ -69,7 +69,7 @@ def _export(server: RunningServer, directory: Path, events: int) -> Outcome:
 
 
 def _cpu_of_children() -> float:
-    """Of those that have ended: the export, while the server still runs."""
+    """Return the CPU time of ended child processes. This is the export, because the server still runs."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -1,4 +1,4 @@
-"""The rows of this family's table, with the bars."""
+"""The rows of this family's table, with the targets (bars)."""
 
 from collections.abc import Iterator
 
@@ -45,7 +45,7 @@ def _title(way: Way) -> str:
 
 
 def _load_program(work: str) -> Measure:
-    """Near one, it may have been the limit."""
+    """Return the row with the CPU share of the load program. Near 1, the program may have been the bottleneck."""
     return Measure("- load program", "cores", work, "generator_busy_share", is_compared=False)
 
 

@@ -1,4 +1,4 @@
-"""What a run of this family is asked to do: the command line, and how much of each work that means."""
+"""The command line of this family, and the sizes of its works."""
 
 import argparse
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ WORK_NAMES = (PUBLISH, PRODUCE, WEBHOOKS, FILES, SUBSCRIBE)
 
 SECONDS_MAX = 120.0
 EVENTS_MAX = 1_000_000
-FILE_DISK_BYTES = 8192  # A block and an inode, however small the event is.
-QUICK_SHARE = 0.2  # Of the time that a work of the usual size takes.
+FILE_DISK_BYTES = 8192  # A file of any size needs at least a block and an inode.
+QUICK_SHARE = 0.2  # Estimated duration with --quick, as a share of the usual duration.
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of each work. `seconds` is how long a load lasts that has no end by itself."""
+    """The sizes of the works. `seconds` is the duration of loads without a fixed number of events."""
 
     seconds: float
     produced_records: int
@@ -41,7 +41,7 @@ class Options(FamilyOptions):
 
     @property
     def disk_bytes(self) -> int:
-        """Events of some hundred bytes by the million, or their files, which an export and a server each write."""
+        """The disk space for millions of small events, or for the files of the exported events."""
         return max(4 * GIGABYTE, self.sizes.exported_events * FILE_DISK_BYTES)
 
     @property
@@ -84,6 +84,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_common_options(parser, WORK_NAMES, REPOSITORY / "bench-results-events.json")
     parser.add_argument("--seconds", type=float, metavar="S", help=f"how long each load lasts ({FULL.seconds:g})")
-    parser.add_argument("--records", type=int, metavar="N", help=f"of each producer ({FULL.produced_records})")
+    parser.add_argument("--records", type=int, metavar="N", help=f"records of each producer ({FULL.produced_records})")
     parser.add_argument("--exported", type=int, metavar="N", help=f"events exported to files ({FULL.exported_events})")
     return parser

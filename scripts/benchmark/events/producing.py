@@ -1,7 +1,7 @@
-"""Kafka's own producer into a plain topic, into an event topic that takes everything, and into one with a schema.
+"""Kafka's producer tool with a plain topic, an event topic that accepts any JSON, and an event topic with a schema.
 
-Apache Kafka's plain topic stands beside them all. A topic of the event store is always synced, so what a schema costs
-is to be seen beside the plain topic that is synced too.
+All are compared with a plain topic of Apache Kafka. An event topic is always synced, so the cost of a schema is the
+difference from a plain topic that is also synced.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
-"""POST /events: one event or many with each request, for one topic or three, with a schema and without.
+"""POST /events: one or many events per request, for one or three topics, with and without a schema.
 
-What is answered is synced in the journal of the event store, whatever the server's `kwire.log.sync` says of other
-topics; so only some of it is measured with the other setting too.
+The event store always syncs its journal before it answers, independent of `kwire.log.sync`. So only some of the cases
+are also measured with the other value of this setting.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ SPREAD_TOPICS = 3
 
 @dataclass(frozen=True)
 class Way:
-    """So many events with each request, so many requests under way."""
+    """A measured case: events per request (`batch`), and connections with one request in flight each."""
 
     batch: int
     connections: int

@@ -1,4 +1,4 @@
-"""A run of this family: which works there are, and the table of what they found."""
+"""The works of this family, and the function that runs them and prints the table."""
 
 import sys
 from collections.abc import Sequence
@@ -18,5 +18,5 @@ def run_event_works(arguments: Sequence[str]) -> list[Sample]:
     given = parse(arguments)
     try:
         return run_family(given, WORKS, measures(given), beside(given))
-    except ChildFailed as error:  # Of a work it would be a sample: this is the building.
+    except ChildFailed as error:  # A build failed. (A failed work becomes a sample with an error.)
         sys.exit(f"scripts/bench events: {error}")

@@ -1,4 +1,4 @@
-"""What the works of this family are given: a server with event topics, and load for it."""
+"""Starts the servers of this family, and runs the load program on them."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from benchmark.works import Outcome
 
 LOAD_SOURCES = Path(__file__).parent / "load"
 LOAD_SECONDS_MAX = 300.0
-# The receiver of webhooks is on this machine.
+# Without this setting, the server refuses webhooks whose receiver is on this machine.
 SETTINGS: Mapping[str, object] = {"kwire.webhooks.allow.private": "true"}
 SYNC = "kwire.log.sync"
 WARM_UP_SHARE = 0.25
@@ -23,7 +23,7 @@ WARM_UP_SHARE = 0.25
 
 @dataclass(frozen=True)
 class EventTools:
-    """Kafka's tools only if there is a work that needs them."""
+    """The programs that the works use. `kafka` is None if no selected work needs Kafka's tools."""
 
     load: Path
     kafka: Tools | None

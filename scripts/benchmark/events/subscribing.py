@@ -1,4 +1,4 @@
-"""GET /subscribe/all as lines: a reader of everything that is stored, and readers at the head while events come."""
+"""GET /subscribe/all as NDJSON: one subscriber that reads all stored events, and subscribers that read new events."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial

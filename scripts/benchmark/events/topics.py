@@ -1,4 +1,4 @@
-"""Topics of the event store for the load: with a schema such as people write, or with one that takes everything."""
+"""Creates the event topics for the load, with a typical schema or with a schema that accepts any JSON."""
 
 import json
 import urllib.request
@@ -9,7 +9,7 @@ from benchmark.processes import ChildFailed
 from benchmark.servers import LOOPBACK, RunningServer
 
 TIMEOUT_SECONDS = 30
-# Of what the load program sends, and of records that say no type.
+# The event type of the load program, and the type of records without a type header.
 EVENT_TYPE, RECORD_TYPE = "order.placed", "message"
 ITEM: Mapping[str, object] = {
     "type": "object",
@@ -29,7 +29,7 @@ ORDER: Mapping[str, object] = {
     "required": ["orderId", "customer", "total", "currency", "items"],
     "additionalProperties": False,
 }
-# A topic has to have a schema; this one takes any JSON.
+# An event topic must have a schema. This one accepts any JSON.
 ANYTHING: Mapping[str, object] = {}
 PAYLOADS = 1000
 
@@ -51,7 +51,7 @@ def _post(server: RunningServer, path: str, body: object) -> None:
 
 
 def order(number: int) -> str:
-    """As the load program writes it, `load/events.go`."""
+    """Return an order as JSON, in the same form as the load program (`load/events.go`)."""
     items = [{"sku": "sku-1001", "count": number % 9 + 1}, {"sku": "sku-1002", "count": 1}]
     value = {
         "orderId": f"o-{number:09d}",
@@ -65,6 +65,6 @@ def order(number: int) -> str:
 
 
 def write_payloads(path: Path) -> Path:
-    """Values for a producer, one in each line."""
+    """Write values for a producer to a file, one per line."""
     path.write_text("\n".join(order(number) for number in range(PAYLOADS)) + "\n")
     return path

@@ -1,4 +1,4 @@
-"""Deliveries to one webhook whose receiver, on the same machine, answers at once: how many, and how soon."""
+"""Measures the rate and the latency of deliveries to a webhook. Its receiver on this machine answers immediately."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -21,7 +21,7 @@ def run(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sampl
     sizes = stage.options.sizes
     for work, parallel in ((ORDERED, 1), (PARALLEL, PARALLEL_DELIVERIES)):
         for number, events in ((WARM_UP_ROUND, WARM_UP_EVENTS), (round_number, sizes.delivered_events)):
-            with kwire(stage) as server:  # Alone: a webhook stays, and would get what the next one is sent.
+            with kwire(stage) as server:  # A new server, because the previous webhook would get these events, too.
                 make_event_topics(server, [TOPIC], ORDER)
                 deliver = partial(load, stage, server, "webhook-backlog", topics=TOPIC, batch=BATCH_EVENTS)
                 yield observe(server, number, work, partial(deliver, events=events, parallel=parallel))

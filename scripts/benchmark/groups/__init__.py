@@ -1,7 +1,8 @@
-"""The third family of works: what consumer groups cost. Rebalances, offset commits, and very many heartbeats.
+"""The third family of works: the cost of consumer groups. Rebalances, offset commits, and very many heartbeats.
 
-Members are played on raw sockets, one connection each, by programs of their own: a stock client decides for itself when
-it sends a heartbeat, and ten thousand of them do not fit on the machine. Run it with `scripts/bench groups`.
+Separate programs simulate the members on raw sockets, with one connection each. Stock clients are not used, because
+they decide themselves when to send a heartbeat, and the machine cannot run ten thousand of them. Run the family with
+`scripts/bench groups`.
 """
 
 FAMILY = "groups"

@@ -1,4 +1,4 @@
-"""Offset commits, one after another and eight at a time, under both promises for the topic that keeps them."""
+"""Offset commits, one at a time and eight at a time, with and without a sync of the offsets topic."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -12,7 +12,7 @@ from benchmark.samples import WARM_UP_ROUND, Sample, observe
 from benchmark.servers import KAFKA, RunningServer
 
 CONNECTIONS = (1, 8)
-# The topic is there already and is asked in turn for either promise, so also the default has to be said.
+# The topic exists, and its settings are changed for each promise in turn. So the default must also be set explicitly.
 DEFAULTS = {KAFKA: {"flush.messages": 2**63 - 1}}
 
 

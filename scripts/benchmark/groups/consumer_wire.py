@@ -1,7 +1,7 @@
-"""The one frame of the consumer protocol (KIP-848), ConsumerGroupHeartbeat 1, laid out by hand.
+"""The only request of the consumer protocol (KIP-848), ConsumerGroupHeartbeat 1, encoded by hand.
 
-It exists in the flexible encoding only: lengths are unsigned varints and count one more, zero stands for null, and
-every structure ends with its tagged fields, of which there are none here.
+All its versions are flexible: a length is an unsigned varint of the length plus one, zero means null, and every
+structure ends with tagged fields, which are always empty here.
 """
 
 import struct
@@ -19,12 +19,12 @@ FENCED_MEMBER_EPOCH = 110
 TOPIC_ID_BYTES = 16
 NO_TAGS = b"\0"
 NULL = b"\0"
-BODY_AT = 4 + 4 + 1  # Behind the length, the correlation id and the header's tagged fields.
+BODY_AT = 4 + 4 + 1  # After the length, the correlation id and the header's tagged fields.
 
 
 @dataclass(frozen=True)
 class Owned:
-    """Partitions of the one topic a member reads."""
+    """The partitions of one topic that a member owns."""
 
     topic_id: bytes
     partitions: tuple[int, ...]
@@ -33,13 +33,13 @@ class Owned:
 def consumer_heartbeat(
     group: str, member_id: str, epoch: int, subscribed: str | None = None, owned: Sequence[Owned] | None = None
 ) -> bytes:
-    """`subscribed`, and with it the rebalance timeout, is said when joining; what is None has not changed."""
+    """Return a heartbeat. To join, it has `subscribed` and the rebalance timeout. None means: not changed."""
     header = struct.pack(">hhih", CONSUMER_GROUP_HEARTBEAT, VERSION, CORRELATION_ID, len(CLIENT_ID)) + CLIENT_ID
     timeout_ms = UNCHANGED if subscribed is None else REBALANCE_TIMEOUT_MS
     body = _string(group) + _string(member_id) + struct.pack(">i", epoch)
-    body += NULL + NULL + struct.pack(">i", timeout_ms)  # Neither an instance id nor a rack.
+    body += NULL + NULL + struct.pack(">i", timeout_ms)  # No instance id and no rack.
     body += NULL if subscribed is None else _uvarint(2) + _string(subscribed)
-    body += NULL + NULL  # Neither an expression nor an assignor of its own.
+    body += NULL + NULL  # No topic pattern and no assignor.
     body += NULL if owned is None else _uvarint(len(owned) + 1) + b"".join(map(_owned, owned))
     frame = header + NO_TAGS + body + NO_TAGS
     return FRAME_LENGTH.pack(len(frame)) + frame
@@ -52,7 +52,7 @@ def _owned(owned: Owned) -> bytes:
 
 @dataclass(frozen=True)
 class ConsumerAnswer:
-    """`assigned` is None where there is nothing new to tell."""
+    """A response. `assigned` is None if the assignment has not changed."""
 
     error: int
     message: str
@@ -66,7 +66,7 @@ def read_answer(frame: bytes) -> ConsumerAnswer:
     message, at = _read_string(frame, at + 2)
     _, at = _read_string(frame, at)
     (epoch,) = struct.unpack_from(">i", frame, at)
-    at += 4 + 4  # And the heartbeat interval.
+    at += 4 + 4  # The epoch and the heartbeat interval.
     (presence,) = struct.unpack_from(">b", frame, at)
     if presence < 0:
         return ConsumerAnswer(error, message, epoch, None)

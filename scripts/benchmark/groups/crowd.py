@@ -1,4 +1,4 @@
-"""Members that live at the same time, in one epoll loop: who has an answer, and whose heartbeat is due."""
+"""Runs many members in one epoll loop: receives their responses, and sends their heartbeats when they are due."""
 
 import select
 import time
@@ -14,13 +14,13 @@ from benchmark.wire import FRAME_LENGTH, WireError, connect, raise_for_error, re
 
 ANSWER_SECONDS = 60
 RECEIVE_BYTES = 65_536
-# While something is to happen: the time a member takes at most to notice that its group is being rebalanced.
+# The heartbeat interval during a rebalance. It is the maximum time until a member notices the rebalance.
 QUICK_PACE_SECONDS = 0.010
 RETRY_SECONDS = 0.02
 
 
 class _Seat:
-    """A member's place in the crowd."""
+    """The state of a member in the epoll loop: its heartbeat interval, its next heartbeat and received bytes."""
 
     __slots__ = ("due_at", "member", "pace_seconds", "received", "sent_ns")
 
@@ -33,16 +33,16 @@ class _Seat:
 
 
 class Crowd:
-    """Used in a `with`, which closes every connection; nobody leaves a group by that."""
+    """The members. At its end, a `with` statement closes all connections, but the members do not leave their groups."""
 
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address
         self._epoll = select.epoll()
         self._seats: dict[int, _Seat] = {}
-        # Heartbeats to come; of a member's several entries the one with its `due_at` counts.
+        # A heap of due heartbeats. An entry is valid only if its time equals `due_at` of the member.
         self._due: list[tuple[float, int, _Seat]] = []
         self._numbers: Iterator[int] = count()
-        # How long each heartbeat took, since somebody last cleared it.
+        # The latency of each heartbeat since the list was last cleared.
         self.samples_ns = array("q")
 
     def __enter__(self) -> "Crowd":
@@ -54,7 +54,7 @@ class Crowd:
         self._epoll.close()
 
     def admit(self, protocol: str, group: str, number: int, topic: str, partition_count: int) -> Member:
-        """A member that is connected and has not said anything yet."""
+        """Return a connected member that has not sent a request yet."""
         connection = connect(self._address, ANSWER_SECONDS)
         member = KINDS[protocol](connection, group, number, topic, partition_count)
         self._seats[connection.fileno()] = _Seat(member, QUICK_PACE_SECONDS)
@@ -62,19 +62,19 @@ class Crowd:
         return member
 
     def start(self, members: Iterable[Member], pace_seconds: float = QUICK_PACE_SECONDS) -> None:
-        """They join now."""
+        """Let the members join now."""
         for member in members:
             self.set_pace(member, pace_seconds, time.perf_counter() + pace_seconds)
             member.act()
 
     def set_pace(self, member: Member, pace_seconds: float, first_at: float) -> None:
-        """The next heartbeat at `first_at`, and then one every `pace_seconds`."""
+        """Send the member's next heartbeat at `first_at`, and then one every `pace_seconds`."""
         seat = self._seats[member.connection.fileno()]
         seat.pace_seconds = pace_seconds
         self._plan(seat, first_at)
 
     def dismiss(self, members: Iterable[Member]) -> None:
-        """They hang up. Whoever has left before is not missed."""
+        """Close the connections of the members. They should have left their groups before."""
         for member in members:
             seat = self._seats.pop(member.connection.fileno())
             seat.due_at = 0.0
@@ -82,7 +82,7 @@ class Crowd:
             member.connection.close()
 
     def play(self, is_over: Callable[[], bool], seconds_max: float) -> float:
-        """Go on until it is over, which is asked at every turn of the loop; how long that took."""
+        """Run the loop until `is_over` returns true. It is called in every iteration. Return the elapsed seconds."""
         began = now = time.perf_counter()
         while not is_over():
             if now - began > seconds_max:
@@ -95,7 +95,7 @@ class Crowd:
         return now - began
 
     def settle(self, groups: Sequence[Sequence[Member]], seconds_max: float) -> float:
-        """Play until every group has shared out its partitions."""
+        """Run the loop until every group has assigned all its partitions. Return the elapsed seconds."""
         open_groups = list(groups)
 
         def is_over() -> bool:
@@ -114,7 +114,7 @@ class Crowd:
             due_at, _, seat = heappop(self._due)
             if seat.due_at != due_at or seat.member.has_left:
                 continue
-            # Never two at once for one who was kept waiting.
+            # If the loop was late, missed heartbeats are not sent afterwards.
             self._plan(seat, max(due_at, now - seat.pace_seconds) + seat.pace_seconds)
             if not seat.member.is_waiting:
                 seat.sent_ns = time.perf_counter_ns()
@@ -135,7 +135,7 @@ class Crowd:
 
 
 def await_coordinator(address: tuple[str, int], group: str) -> None:
-    """The first who looks for a coordinator makes the server create the topic for it, which takes a while."""
+    """Wait until the group has a coordinator. The first FindCoordinator makes the server create the offsets topic."""
     connection = connect(address, ANSWER_SECONDS)
     deadline = time.perf_counter() + ANSWER_SECONDS
     try:

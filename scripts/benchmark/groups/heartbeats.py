@@ -1,4 +1,4 @@
-"""Heartbeats of the classic protocol as fast as they are answered: what one costs when nothing has to be written."""
+"""Heartbeats of the classic protocol, as fast as the server answers. They measure a request that writes nothing."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial

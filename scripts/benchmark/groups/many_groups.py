@@ -1,7 +1,7 @@
-"""A thousand groups of ten members at rest: what their heartbeats take of the machine, and how long each waits.
+"""Measures the CPU time and the latency of the heartbeats of a thousand stable groups with ten members.
 
-Every member has a connection of its own. Each server is alone while it is measured, and so is each protocol: members
-that hang up would go on to be missed for the length of their sessions.
+Every member has its own connection. Each protocol is measured on a new server. On the same server, the sessions of the
+previous members would still have to expire.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""Very many members of very many groups, all at rest: each sends a heartbeat now and then, on a connection of its own.
+"""Simulates many stable groups with many members. Each member sends heartbeats on its own connection.
 
-A program of its own (`python -m benchmark.groups.many_program --help`). It first brings all of them together, and then
-reads the server's CPU time from proc before and after the time in which nothing but heartbeats happens.
+It is a separate program (`python -m benchmark.groups.many_program --help`). First all members join their groups. Then
+only heartbeats are sent, and the program reads the server's CPU time from /proc before and after this.
 """
 
 import argparse
@@ -20,9 +20,9 @@ from benchmark.groups.options import GROUPS_MAX, MEMBERS_MAX, PROTOCOLS, SECONDS
 from benchmark.histogram import Latencies
 from benchmark.stalls import loop_health_at
 
-# Groups that come together at the same time.
+# The number of groups whose members join at the same time.
 PORTION = 20
-# How often their members ask meanwhile; more often, and two hundred of them keep a server busy with nothing else.
+# The heartbeat interval of members that join. With a shorter interval, two hundred members would saturate the server.
 GATHERING_PACE_SECONDS = 0.1
 SETTLE_SECONDS = 120
 OTHER_FILES = 50
@@ -36,9 +36,9 @@ class Beats:
     server_cpu_seconds: float
     own_cpu_seconds: float
     gathering_seconds: float
-    # Members that had to join again while there was no reason to.
+    # The number of joins during the measurement. It should be 0, because the groups do not change.
     rejoins: int
-    # Of the server's event loop meanwhile; None where it does not say.
+    # Stalls of the server's event loop during the measurement, or None if the server does not report them.
     stalls: float | None
     latencies: str
 
@@ -101,7 +101,7 @@ def _gather(
 
 
 def _spread(crowd: Crowd, members: Sequence[Member], interval_seconds: float) -> None:
-    """One heartbeat each per interval, evenly."""
+    """Distribute the heartbeats of the members evenly over the interval."""
     now = time.perf_counter()
     for place, member in enumerate(members):
         crowd.set_pace(member, interval_seconds, now + interval_seconds * place / len(members))
@@ -113,7 +113,7 @@ def _play_for(crowd: Crowd, seconds: float) -> None:
 
 
 def allow_open_files(count: int) -> None:
-    """As many as this process may have without asking anybody."""
+    """Raise the limit of open files of this process to `count`. Exit if this exceeds the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and count > hard:
         sys.exit(f"{count} files have to be open at a time, {hard} are allowed (ulimit -Hn)")
@@ -127,11 +127,11 @@ def main() -> None:
     )
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--server-pid", type=int, required=True, help="whose CPU time is read")
-    parser.add_argument("--metrics-url", default="", help="where it tells of stalls, if it does")
+    parser.add_argument("--server-pid", type=int, required=True, help="process id of the server")
+    parser.add_argument("--metrics-url", default="", help="metrics of the server, for stalls")
     parser.add_argument("--protocol", choices=PROTOCOLS, required=True)
     parser.add_argument("--topic", required=True, help="with as many partitions as a group has members")
-    parser.add_argument("--prefix", required=True, help="of the groups' names")
+    parser.add_argument("--prefix", required=True, help="prefix of the group names")
     parser.add_argument("--groups", type=int, default=1000)
     parser.add_argument("--members", type=int, default=10, help="in each group")
     parser.add_argument("--interval", type=float, default=3.0, help="seconds between two heartbeats of a member")

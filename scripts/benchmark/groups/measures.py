@@ -1,4 +1,4 @@
-"""The rows of this family's table, with the bars."""
+"""The rows of this family's table, with the targets (bars)."""
 
 from collections.abc import Iterator
 

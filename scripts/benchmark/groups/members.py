@@ -1,7 +1,7 @@
-"""Members of a group, played on raw sockets: what each sends next, and what an answer means to it.
+"""Simulated group members on raw sockets: state machines that create requests and process responses.
 
-A member has one request under way at a time. `act` is called when its next heartbeat is due, `receive` with each
-answer; both send at once whatever follows. Nothing here waits or knows the time: `crowd.py` does.
+A member has one request in flight at a time. `crowd.py` calls `act` when the next heartbeat is due, and `receive` with
+each response. Both send the next request, if there is one. Members do not wait and do not use a clock.
 """
 
 import socket
@@ -16,7 +16,7 @@ from benchmark.wire import WireError
 
 
 class Member(ABC):
-    """One connection. Joins with its first `act`."""
+    """A member with one connection. Its first `act` joins the group."""
 
     def __init__(self, connection: socket.socket, group: str, number: int, topic: str, partition_count: int) -> None:
         self.connection = connection
@@ -24,11 +24,11 @@ class Member(ABC):
         self.number = number
         self.topic = topic
         self.partition_count = partition_count
-        # Generation or epoch in which `partitions` were given; 0 before there were any.
+        # The generation or epoch of the assignment in `partitions`, or 0 without an assignment.
         self.generation = 0
         self.partitions: Sequence[int] = ()
         self.is_waiting = False
-        # The answer under way is that of a heartbeat of a settled member: what the bench takes the time of.
+        # Whether the request in flight is a heartbeat of a settled member. The benchmark measures only these.
         self.is_beating = False
         self.has_left = False
         self._has_said_goodbye = False
@@ -37,20 +37,20 @@ class Member(ABC):
     @property
     @abstractmethod
     def is_settled(self) -> bool:
-        """It has its assignment and nothing else to do than to send heartbeats."""
+        """Whether the member has its final assignment, so that it only sends heartbeats."""
 
     @abstractmethod
     def act(self) -> None:
         """Join, or send a heartbeat."""
 
     def leave(self) -> None:
-        """At once, or when the answer under way has come."""
+        """Leave the group, now or after the response to the request in flight."""
         self.has_left = True
         if not self.is_waiting:
             self._say_goodbye()
 
     def receive(self, frame: bytes) -> None:
-        """Raises WireError for an answer that no member of a healthy group gets."""
+        """Process a response. Raises WireError for an error that does not occur in a healthy group."""
         self.is_waiting = self.is_beating = False
         if not self.has_left:
             self._take(frame)
@@ -63,7 +63,7 @@ class Member(ABC):
 
     @abstractmethod
     def _goodbye(self) -> bytes:
-        """The request by which it leaves."""
+        """Return the request to leave the group."""
 
     @abstractmethod
     def _take(self, frame: bytes) -> None: ...
@@ -145,7 +145,7 @@ class ClassicMember(Member):
             self._join_again(error)
 
     def _join_again(self, error: int) -> None:
-        """At once if the group wants it; at the next `act` if there is no coordinator yet."""
+        """Join again now, or if there is no coordinator yet, at the next `act`. Raises WireError for other errors."""
         if error in COME_BACK:
             return
         if error == wire.UNKNOWN_MEMBER_ID:
@@ -156,13 +156,13 @@ class ClassicMember(Member):
 
 
 class ConsumerMember(Member):
-    """The consumer protocol: heartbeats only. What it is told to give up, it has given up by its next heartbeat."""
+    """The consumer protocol (KIP-848): only heartbeats. The next heartbeat confirms a new assignment immediately."""
 
     def __init__(self, connection: socket.socket, group: str, number: int, topic: str, partition_count: int) -> None:
         super().__init__(connection, group, number, topic, partition_count)
         self.member_id = f"{group}-{number:04d}"
         self._owned: tuple[Owned, ...] = ()
-        # It has an assignment that the coordinator does not know it has taken over.
+        # Whether the member has a new assignment that it has not confirmed to the coordinator yet.
         self._has_news = False
 
     @property
@@ -205,7 +205,7 @@ KINDS: dict[str, type[Member]] = {CLASSIC: ClassicMember, CONSUMER: ConsumerMemb
 
 
 def is_shared_out(members: Sequence[Member]) -> bool:
-    """Whether these are one group at rest: of one generation, and every partition with one of them."""
+    """Return whether the group is stable: all members have the same generation, and each partition has one owner."""
     first = members[0]
     given = sorted(index for member in members for index in member.partitions)
     return given == list(range(first.partition_count)) and all(

@@ -1,4 +1,4 @@
-"""What a run of this family is asked to do: the command line, and how much of each work that means."""
+"""The command line of this family, and the sizes of its works."""
 
 import argparse
 from collections.abc import Sequence
@@ -15,12 +15,12 @@ PROTOCOLS = (CLASSIC, CONSUMER)
 
 GROUPS_MAX, MEMBERS_MAX = 10_000, 1_000
 SECONDS_MAX = 600.0
-QUICK_SHARE = 0.2  # Of the time that a work of the usual size takes.
+QUICK_SHARE = 0.2  # Estimated duration with --quick, as a share of the usual duration.
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of each work."""
+    """The sizes of the works."""
 
     rebalances: int
     commit_seconds: float
@@ -40,7 +40,7 @@ class Options(FamilyOptions):
 
     @property
     def disk_bytes(self) -> int:
-        """Commits of a hundred bytes, by the hundred thousand."""
+        """The disk space for some hundred thousand commits of about a hundred bytes."""
         return GIGABYTE
 
     @property
@@ -84,8 +84,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure rebalances, offset commits and heartbeats; see docs/benchmarks.md",
     )
     add_common_options(parser, WORK_NAMES, REPOSITORY / "bench-results-groups.json")
-    parser.add_argument("--groups", type=int, metavar="N", help=f"of many-groups ({FULL.groups})")
-    parser.add_argument("--members", type=int, metavar="N", help=f"in each of them ({FULL.members})")
+    parser.add_argument("--groups", type=int, metavar="N", help=f"groups of many-groups ({FULL.groups})")
+    parser.add_argument("--members", type=int, metavar="N", help=f"members of each group ({FULL.members})")
     length = f"how long many-groups is watched ({FULL.heartbeat_seconds:g})"
     parser.add_argument("--heartbeat-seconds", type=float, metavar="S", help=length)
     return parser

@@ -1,6 +1,6 @@
 """Rebalances of three members over six partitions, in both protocols.
 
-Each server as it comes: what a rebalance writes is synced on kwire and in the page cache on Kafka.
+Both servers have their default durability: kwire syncs the records of a rebalance, Kafka leaves them in the page cache.
 """
 
 import json
@@ -23,7 +23,7 @@ def name_of(protocol: str) -> str:
 
 def run(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sample]:
     with servers(stage, names, PARTITIONS) as started:
-        # The warm-up is as long as the rest: of a hundred calls Java compiles little, of fifty nothing.
+        # The warm-up is as long as the measured round, because Java compiles little after only a hundred calls.
         for number in (WARM_UP_ROUND, round_number):
             for protocol in PROTOCOLS:
                 for server in started:

@@ -1,8 +1,8 @@
-"""Rebalances of three members over six partitions, one group after another: how long until everybody has its share.
+"""Measures rebalances of three members and six partitions: the time until all members have their final assignment.
 
-A program of its own (`python -m benchmark.groups.rebalance_program --help`), so that nothing else of the bench runs in
-its process. Members send a heartbeat every 10 ms, so the time in which they notice a rebalance is in the figures, and
-is at most that.
+It is a separate program (`python -m benchmark.groups.rebalance_program --help`), so that no other code of the benchmark
+runs in its process. Members send a heartbeat every 10 ms. So the figures include up to 10 ms until a member notices the
+rebalance.
 """
 
 import argparse
@@ -23,10 +23,10 @@ MEMBERS = 3
 
 @dataclass(frozen=True)
 class Rebalances:
-    """Each as an encoded histogram."""
+    """The durations of three kinds of rebalances, each as an encoded histogram."""
 
-    form: str  # Three members of a new group begin at the same time.
-    join: str  # A third one joins two.
+    form: str  # Three members of a new group join at the same time.
+    join: str  # A third member joins two.
     leave: str  # One of three leaves.
 
 
@@ -84,7 +84,7 @@ def main() -> None:
     parser.add_argument("--protocol", choices=PROTOCOLS, required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partitions", type=int, default=6)
-    parser.add_argument("--prefix", required=True, help="of the groups' names")
+    parser.add_argument("--prefix", required=True, help="prefix of the group names")
     parser.add_argument("--rebalances", type=int, default=50)
     given = parser.parse_args()
     if not 0 < given.rebalances <= REBALANCES_MAX:

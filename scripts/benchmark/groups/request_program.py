@@ -1,8 +1,8 @@
-"""Heartbeats or offset commits as fast as the server answers them, each connection with one request under way.
+"""Sends heartbeats or offset commits as fast as the server answers, with one request in flight per connection.
 
-A program of its own (`python -m benchmark.groups.request_program --help`). There are as many groups of one member as
-connections; a commit says that partition 0 has come to the same offset as before, which a coordinator writes down all
-the same.
+It is a separate program (`python -m benchmark.groups.request_program --help`). For each connection there is a group
+with one member. All commits have the same offset of partition 0. A coordinator stores a commit even if the offset does
+not change.
 """
 
 import argparse
@@ -24,7 +24,7 @@ OFFSET = 1_000
 
 @dataclass(frozen=True)
 class GroupCall:
-    """A request of a member, with the places of the fields in its answer."""
+    """A request of a member, and the position of the error code in its response."""
 
     api: str
     frame: bytes
@@ -62,7 +62,7 @@ def request(
         ]
         crowd.start(members)
         crowd.settle([[member] for member in members], SETTLE_SECONDS)
-        # An answer that is still under way belongs to nobody once others speak for the members.
+        # Wait for all responses, because other connections send the requests of the members from here on.
         crowd.play(lambda: not any(member.is_waiting for member in members), SETTLE_SECONDS)
         calls = [CALLS[request_name](member) for member in members if isinstance(member, ClassicMember)]
         return drive_for(address, calls, connections, seconds, has_own_calls=True)
@@ -76,7 +76,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--request", choices=tuple(CALLS), required=True)
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--prefix", required=True, help="of the groups' names")
+    parser.add_argument("--prefix", required=True, help="prefix of the group names")
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=10.0)
     given = parser.parse_args()

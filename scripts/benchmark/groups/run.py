@@ -1,4 +1,4 @@
-"""A run of this family: which works there are, and the table of what they found."""
+"""The works of this family, and the function that runs them and prints the table."""
 
 from collections.abc import Sequence
 

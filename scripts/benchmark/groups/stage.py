@@ -1,4 +1,4 @@
-"""What the works of this family are given: servers whose groups begin without a delay, and a topic to read."""
+"""Starts the servers of this family, with a topic and without rebalance delays, and runs the request program."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ from benchmark.servers import RunningServer
 from benchmark.tools import Tools
 from benchmark.works import Outcome
 
-# Members are not kept waiting for others that might come too, in either protocol.
+# In both protocols, a rebalance does not wait for further members.
 SETTINGS: dict[str, object] = {"group.initial.rebalance.delay.ms": 0, "group.consumer.assignment.interval.ms": 0}
 TOPIC = "read-by-groups"
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -27,7 +27,7 @@ GroupWork = family.StagedWork[Options, Tools]
 
 @contextmanager
 def servers(stage: Stage, names: Sequence[str], partition_count: int) -> Iterator[list[RunningServer]]:
-    """Running, with a topic and a coordinator."""
+    """Start servers with a topic and a group coordinator."""
     with ExitStack() as stack:
         started = [stack.enter_context(stage.server(name, SETTINGS)) for name in names]
         for server in started:
@@ -38,7 +38,7 @@ def servers(stage: Stage, names: Sequence[str], partition_count: int) -> Iterato
 
 
 def request_load(server: RunningServer, request: str, prefix: str, connections: int, seconds: float) -> Outcome:
-    """`request` as fast as it is answered."""
+    """Send `request` as fast as the server answers."""
     program = own_program(
         "groups.request_program",
         port=server.address[1],

@@ -1,6 +1,6 @@
-"""The frames of the classic group protocol, laid out by hand as in `benchmark/wire.py`.
+"""The requests of the classic group protocol, encoded by hand as in `benchmark/wire.py`.
 
-The newest versions before the flexible encoding, which both servers answer. An answer is read by a `Reader`.
+They have the newest versions that are not flexible. Both servers support them. A `Reader` decodes a response.
 """
 
 import struct
@@ -17,7 +17,7 @@ SYNC_GROUP, SYNC_GROUP_VERSION = 14, 3
 
 NO_ERROR = 0
 COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR = 14, 15, 16
-# The coordinator is not there yet: ask again a little later.
+# The coordinator is not available yet: retry later.
 COME_BACK = frozenset({COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR})
 ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS, MEMBER_ID_REQUIRED = 22, 25, 27, 79
 
@@ -25,12 +25,12 @@ SESSION_TIMEOUT_MS = 45_000
 REBALANCE_TIMEOUT_MS = 300_000
 PROTOCOL_TYPE, PROTOCOL = "consumer", "range"
 NULL = struct.pack(">h", -1)
-ANSWER_AT = 4 + 4  # Behind the length and the correlation id.
-ERROR_AT = ANSWER_AT + 4  # Behind the throttle time.
+ANSWER_AT = 4 + 4  # After the length and the correlation id.
+ERROR_AT = ANSWER_AT + 4  # After the throttle time.
 
 
 class Reader:
-    """Walks over an answer, field by field."""
+    """Decodes a response field by field."""
 
     def __init__(self, data: bytes, at: int) -> None:
         self._data = data
@@ -43,7 +43,7 @@ class Reader:
         return int(self._take(">i", 4))
 
     def string(self) -> str:
-        """Null reads as empty."""
+        """Return the next string, or "" if it is null."""
         return self._cut(max(0, self.int16())).decode()
 
     def data(self) -> bytes:
@@ -97,7 +97,7 @@ def _assignment(topic: str, partitions: Sequence[int]) -> bytes:
 
 
 def assigned_partitions(assignment: bytes) -> list[int]:
-    """Those of the one topic in it; a member that was left out has nothing at all."""
+    """Return the assigned partitions of the only topic. The assignment of a member without partitions may be empty."""
     if not assignment:
         return []
     reader = Reader(assignment, 2 + 4)
@@ -115,7 +115,7 @@ def leave_group(group: str, member_id: str) -> bytes:
 
 
 def offset_commit(group: str, generation: int, member_id: str, topic: str, offset: int) -> bytes:
-    """Of partition 0, without metadata."""
+    """Return a commit of partition 0, without metadata."""
     body = string(group) + struct.pack(">i", generation) + string(member_id) + NULL
     body += struct.pack(">i", 1) + string(topic) + struct.pack(">iiqi", 1, 0, offset, -1) + string("")
     return request_frame(OFFSET_COMMIT, OFFSET_COMMIT_VERSION, body)

@@ -1,7 +1,7 @@
-"""The second family of works: what durability, recovery, compaction and very many topics cost.
+"""The second family of works: the cost of durability, recovery, compaction and very many topics.
 
-Each work starts the servers it needs with the settings it needs, one at a time, and removes them again, because most of
-them end a server in the middle or fill the disk. Run it with `scripts/bench log`.
+Each work starts its own servers, with its own settings, and deletes their data afterwards, because most works kill a
+server or need much disk space. Run the family with `scripts/bench log`.
 """
 
 FAMILY = "log"

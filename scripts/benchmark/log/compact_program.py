@@ -1,7 +1,7 @@
-"""Compaction without a server: `storage.compaction.compaction.compact` over the closed segments in a folder, timed.
+"""Measures compaction without a server: `storage.compaction.compaction.compact` on the closed segments of a folder.
 
-A program of its own (`python -m benchmark.log.compact_program --help`); nothing in the folder is changed except that
-the new segments are written beside the old ones.
+It is a separate program (`python -m benchmark.log.compact_program --help`). It writes new segments to the folder, and
+does not change the old ones.
 """
 
 import argparse
@@ -29,7 +29,7 @@ class CompactedAlone:
 
 
 def measure(directory: Path, end_offset: int, segment_bytes: int) -> CompactedAlone:
-    """`end_offset` is that of the segment behind the last one in the folder."""
+    """Compact the segments. `end_offset` is the offset after the last record in the folder."""
     paths = sorted(directory.glob("*.log"))
     bases = [int(path.stem) for path in paths]
     sizes = [path.stat().st_size for path in paths]

@@ -1,7 +1,7 @@
-"""Compaction: how fast the cleaner gets through a log that is dirty as a whole.
+"""Compaction: the speed of the log cleaner on a log that was never compacted.
 
-The topic is filled while `min.compaction.lag.ms` keeps the cleaner away; then that is lifted, and the clock runs until
-the folder does not change any more. For kwire the same files are compacted once more without a server.
+The topic is filled while a high `min.compaction.lag.ms` prevents compaction. Then the setting becomes 0, and the time
+is measured until the folder no longer changes. For kwire, the same files are also compacted without a server.
 """
 
 import json
@@ -30,7 +30,7 @@ LONG_LAG_MS = 24 * 60 * 60 * 1000
 SEGMENT_BYTES_MAX = 64 << 20
 SEGMENT_BYTES_MIN = 1 << 20
 SEGMENTS = 16
-# Longer than the cleaner's backoff and a look at the log, shorter than anybody's patience.
+# The folder counts as unchanged after this time, which is longer than the cleaner's backoff and its check of the log.
 QUIET_SECONDS = 4.0
 TIMEOUT_SECONDS = 900
 
@@ -69,13 +69,13 @@ def _fill(stage: Stage, server: RunningServer) -> None:
 
 
 def _segment_bytes(stage: Stage) -> int:
-    """Some segments, however small the log is."""
+    """Return a segment size that gives about SEGMENTS segments, within the minimum and the maximum."""
     share = int(stage.options.sizes.compact_gb * GIGABYTE) // SEGMENTS
     return max(SEGMENT_BYTES_MIN, min(share, SEGMENT_BYTES_MAX))
 
 
 def _link_closed(folder: Path, alone: Path, segments: Segments) -> None:
-    """A second name for the same files, before the server replaces them."""
+    """Create hard links to the closed segments, before the server replaces them."""
     for base in segments.closed:
         name = f"{base:020d}{SEGMENT}"
         os.link(folder / name, alone / name)

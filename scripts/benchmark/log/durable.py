@@ -1,7 +1,7 @@
-"""Durable: the same produce loads under both promises, with and without a sync before the answer.
+"""Durable: the same produce loads with both promises, that is with and without a sync before the acknowledgement.
 
-One server of each kind does it all, with topics that ask for one promise or the other; the servers take turns. A
-half-size round comes first and is not counted.
+There is one server of each product. The promise is a topic setting. The servers take turns. The first round is a
+warm-up of half the size, which is not counted.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from benchmark.works import BULK_PRODUCER, KIBIBYTE, PARTITIONS, Outcome, Reques
 
 PRODUCE = f"{DURABLE} produce"
 CONNECTIONS = (8, 64)
-# The figure of each load by which synced is set beside page cache.
+# The figures by which a synced load is compared with the same load in the page cache. Each load has one of them.
 RATES = ("records_per_s", "requests_per_s")
 
 
@@ -57,7 +57,7 @@ def _under(
 
 
 def _relate(sample: Sample, rates: dict[tuple[str, str], float]) -> None:
-    """Put the rate beside the one of the same server, load and round in the page cache."""
+    """Add the ratio of the rate to that of the same server, load and round in the page cache."""
     rate = next(sample.figures[name] for name in RATES if name in sample.figures)
     rates[sample.server, sample.work] = rate
     unsynced = rates.get((sample.server, sample.work.replace(SYNCED.name, PAGE_CACHE.name)))

@@ -1,7 +1,7 @@
-"""Records with keys, which Kafka's own load tool cannot make: batches of 64 KiB with keys drawn at random.
+"""Produces batches of about 64 KiB, whose records have random keys. Kafka's load tool cannot produce keys.
 
-A program of its own (`python -m benchmark.log.keyed_fill --help`): some batches are on their way at once, as fast as
-the server takes them or at a fixed pace.
+It is a separate program (`python -m benchmark.log.keyed_fill --help`). It has up to UNDER_WAY_MAX batches in flight,
+and sends as fast as the server answers or at a fixed rate.
 """
 
 import argparse
@@ -20,8 +20,8 @@ import crc32c
 from benchmark.wire import FRAME_LENGTH, ProduceCall, WireError, connect, varint
 
 SILENCE_SECONDS = 60
-UNDER_WAY_MAX = 5  # As a Java producer does.
-BATCH_RECORDS = 60  # Offsets within a batch then take one byte, so that all records are of one length.
+UNDER_WAY_MAX = 5  # The default of the Java producer.
+BATCH_RECORDS = 60  # Below 64, an offset delta has one byte, so all records have the same length.
 KEY_BYTES = 8
 RECORDS_MAX = 1_000_000_000
 
@@ -84,7 +84,7 @@ def fill(arguments: argparse.Namespace) -> Filled:
 
 
 def next_answer(connection: socket.socket) -> bytes:
-    """One frame and not a byte of the next: several answers may be on their way."""
+    """Read exactly one frame. The next response may already have arrived."""
     prefix = connection.recv(FRAME_LENGTH.size, socket.MSG_WAITALL)
     if len(prefix) < FRAME_LENGTH.size:
         raise WireError("the server closed the connection")
@@ -103,8 +103,8 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--records", type=int, default=RECORDS_MAX)
     parser.add_argument("--keys", type=int, default=100_000)
-    parser.add_argument("--record-size", type=int, default=1024, help="of key and value together")
-    parser.add_argument("--bytes-per-second", type=float, default=0.0, help="0: as fast as it goes")
+    parser.add_argument("--record-size", type=int, default=1024, help="size of key and value")
+    parser.add_argument("--bytes-per-second", type=float, default=0.0, help="0: as fast as possible")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--stop-with-stdin", action="store_true", help="end when standard input is closed")
     arguments = parser.parse_args()

@@ -1,7 +1,7 @@
-"""Many topics: memory, start-up and the latency of a hundred busy ones among all the others.
+"""Many topics: memory, start-up time, and the latency of a hundred busy (hot) topics among them.
 
-At the full count kwire is alone, with its default promise (synced); at a count that Apache Kafka can bear both stand
-side by side, and an acknowledged record is in the page cache of either.
+The full number of topics is measured only for kwire, with its default promise (synced). Both servers are compared with
+a number of topics that Apache Kafka can handle, and with acknowledged records in the page cache.
 """
 
 import time
@@ -56,7 +56,7 @@ class _TopicLoad:
                 stage.options.sizes.request_seconds,
                 topics=self._hot,
             )
-            load.run(server)  # Files are made at the first append, which is not what a busy topic does all the time.
+            load.run(server)  # A warm-up, because the first append to a topic also creates its files.
             sample = observe(server, round_number, self.work, partial(load.run, server))
             sample.figures |= {"empty_mb": empty_mb, **created, **memory_of(server, "loaded")}
             sample.figures |= self._stop_and_start(server)
@@ -106,7 +106,7 @@ def memory_of(server: RunningServer, when: str) -> dict[str, float]:
 
 
 def started(server: RunningServer, how: str) -> dict[str, float]:
-    """To the ready line, or to the open port of a server that prints none."""
+    """Return the time until the ready line, or until the open port if the server prints no ready line."""
     times = server.start_up
     seconds = times.port_seconds if times.ready_seconds is None else times.ready_seconds
     return {f"{how}_ms": seconds * 1000, f"{how}_port_ms": times.port_seconds * 1000}

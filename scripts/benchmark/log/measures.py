@@ -1,4 +1,4 @@
-"""The rows of this family's table, with the bars; a row's name says what an acknowledgement is worth in it."""
+"""The rows of this family's table, with the targets (bars). The title of a row names its promise (see promises.py)."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a run of this family is asked to do: the command line, and how much of each work that means."""
+"""The command line of this family, and the sizes of its works."""
 
 import argparse
 import os
@@ -15,14 +15,14 @@ WORK_NAMES = (SYNC_ROUND, DURABLE, UPKEEP, COMPACTION, MANY_TOPICS, RECOVERY)
 
 GB_MAX = 500.0
 TOPICS_MAX = 1_000_000
-QUICK_SHARE = 0.2  # Of the time that a work of the usual size takes.
-DISK_RESERVE = 1.3  # Indexes, and segments that are extended ahead of their data.
-COPIES_WHILE_COMPACTING = 3  # The log, its cleaned copy, and the one made without a server.
+QUICK_SHARE = 0.2  # Estimated duration with --quick, as a share of the usual duration.
+DISK_RESERVE = 1.3  # For indexes, and for segments that reserve space for later records.
+COPIES_WHILE_COMPACTING = 3  # The log, its compacted copy, and the copy compacted without a server.
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of each work that the command line does not say by itself."""
+    """The sizes of the works, some of which are options of the command line."""
 
     log_gb: float
     compact_gb: float
@@ -48,7 +48,7 @@ class Options(FamilyOptions):
     @property
     def disk_bytes(self) -> int:
         compacted_gb = self.sizes.compact_gb * COPIES_WHILE_COMPACTING
-        # Both servers under both promises, and the warm-up, which is half of it.
+        # Two servers with two promises, plus the warm-up, which has half the size.
         produced_gb = self.sizes.produced_records * 1024 / GIGABYTE * 4 * (1 + WARM_UP_SHARE)
         needs = {RECOVERY: self.sizes.log_gb, COMPACTION: compacted_gb, DURABLE: produced_gb}
         return int(max((needs.get(work, 1.0) for work in self.works), default=0.0) * GIGABYTE * DISK_RESERVE)
@@ -105,9 +105,9 @@ def _parser() -> argparse.ArgumentParser:
     add_common_options(parser, WORK_NAMES, REPOSITORY / "bench-results-log.json")
     parser.add_argument("--log-gb", type=float, metavar="GB", help=f"size of the recovered log ({FULL.log_gb:g})")
     parser.add_argument("--compact-gb", type=float, metavar="GB", help=f"size compacted ({FULL.compact_gb:g})")
-    parser.add_argument("--keys", type=int, metavar="N", help=f"different keys in it ({FULL.keys})")
-    parser.add_argument("--topics", type=int, metavar="N", help=f"of many-topics, kwire alone ({FULL.topics})")
-    shared = f"the same, side by side ({FULL.shared_topics})"
+    parser.add_argument("--keys", type=int, metavar="N", help=f"keys of compaction ({FULL.keys})")
+    parser.add_argument("--topics", type=int, metavar="N", help=f"topics of many-topics, kwire only ({FULL.topics})")
+    shared = f"topics of many-topics, both servers ({FULL.shared_topics})"
     parser.add_argument("--shared-topics", type=int, metavar="N", help=shared)
     upkeep = f"length of each part of upkeep ({FULL.upkeep_seconds:g})"
     parser.add_argument("--upkeep-seconds", type=float, metavar="S", help=upkeep)

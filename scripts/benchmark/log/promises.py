@@ -1,4 +1,4 @@
-"""What an acknowledged record is worth, and how a topic asks either server for it."""
+"""Promises: what an acknowledgement of a record guarantees, and the topic settings for this on each server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,22 +8,22 @@ from benchmark.servers import KAFKA, KWIRE
 
 @dataclass(frozen=True)
 class Promise:
-    """`configs` are the topic settings, by server, that make this promise; `title` names them in the table."""
+    """A durability guarantee. `configs` has its topic settings by server, and `title` names these settings."""
 
     name: str
     title: str
     configs: Mapping[str, Mapping[str, object]]
 
     def of(self, work: str) -> str:
-        """The name of a work done under this promise."""
+        """Return the name of a work with this promise."""
         return f"{work}, {self.name}"
 
 
-# The operating system has the record: a crash of the server loses nothing, a power cut may.
+# The record is in the page cache: it survives a crash of the server, but perhaps not a power failure.
 PAGE_CACHE = Promise(
     "page-cache", "in page cache (Kafka default, kwire os)", {KWIRE: {"kwire.log.sync": "os"}, KAFKA: {}}
 )
-# The record is on the disk before anybody is told.
+# The record is on the disk before it is acknowledged.
 SYNCED = Promise(
     "synced",
     "synced (Kafka flush.messages=1, kwire group)",

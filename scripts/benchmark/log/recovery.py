@@ -1,7 +1,7 @@
-"""Recovery: a server is killed right after a large log was written; how long until all of it is served again?
+"""Recovery: a server is killed after a large log was written. Measures the time until all records can be read again.
 
-What the page cache holds survives a kill, so the start reads from memory what it reads; what is not written back yet
-is written back first, so that the start does not compete with that.
+The page cache survives the kill, so the recovery mostly reads from memory. Dirty pages are written back before the
+start, so that the recovery does not compete with this.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""A partition's folder seen from the outside: its segments, and whether a compaction is at work in it.
+"""The segments in a partition's folder, and whether a compaction is running there.
 
-Both servers name a segment by its first offset, twenty digits and `.log`, and write what is to replace it beside it
-under another ending.
+Both servers name a segment by its first offset, with twenty digits and `.log`. They write the replacement of a segment
+to the same folder, with another suffix.
 """
 
 import os
@@ -19,7 +19,7 @@ POLL_SECONDS = 0.01
 
 @dataclass(frozen=True)
 class Segments:
-    """Size and inode of every segment by first offset; a segment that was replaced has another inode."""
+    """The size and the inode of every segment, by first offset. A replaced segment has another inode."""
 
     files: dict[int, tuple[int, int]]
     is_unfinished: bool
@@ -37,7 +37,7 @@ class Segments:
 
     @property
     def active(self) -> int:
-        """The last one takes appends and is never compacted; its size may be reserved ahead of its data."""
+        """The first offset of the active segment, which is never compacted. Its size may include reserved space."""
         return max(self.files)
 
     @property
@@ -50,9 +50,9 @@ class Segments:
 
 
 def await_quiet(folder: Path, quiet_seconds: float, timeout_seconds: float, known: Segments | None = None) -> float:
-    """When the segments changed for the last time, seen after they stayed the same for `quiet_seconds`.
+    """Wait until the segments have not changed for `quiet_seconds`. Return the time of their last change.
 
-    With `known`, they have to have changed since then first.
+    If `known` is not None, first wait until the segments differ from `known`.
     """
     started = time.perf_counter()
     last, changed_at = known or Segments.of(folder), started

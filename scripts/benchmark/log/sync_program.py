@@ -1,7 +1,7 @@
-"""Sync rounds without a server: so many logs with one fresh batch each, synced together again and again.
+"""Measures sync rounds without a server. In each round, one batch is appended to each log, and all logs are synced.
 
-A program of its own (`python -m benchmark.log.sync_program --help`). It uses kwire's storage directly, because a
-server would add the time of everything around the round.
+It is a separate program (`python -m benchmark.log.sync_program --help`). It uses kwire's storage directly, because a
+server would add the time of its other work.
 """
 
 import argparse
@@ -27,7 +27,7 @@ LOGS_MAX = 5000
 
 @dataclass(frozen=True)
 class SyncRounds:
-    """The first round also makes files, folders and their names durable, so it is told apart."""
+    """The figures of the rounds. The first round is separate, because it also syncs new files and folders."""
 
     rounds: int
     files: int
@@ -76,7 +76,7 @@ def measure(directory: str, log_count: int, seconds: float) -> SyncRounds:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmark.log.sync_program", description=__doc__.splitlines()[0])
-    parser.add_argument("--directory", required=True, help="an empty one")
+    parser.add_argument("--directory", required=True, help="an empty directory")
     parser.add_argument("--logs", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=10.0)
     arguments = parser.parse_args()

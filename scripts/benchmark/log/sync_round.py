@@ -1,4 +1,4 @@
-"""Sync rounds: how long the disk takes for 1, 6, 100 and 1,000 partitions that each got one record of 1 KiB."""
+"""Sync rounds: the time to sync 1, 6, 100 and 1,000 partitions, each with one new record of 1 KiB."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ def name_of(partitions: int) -> str:
 
 
 def run(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sample]:
-    """There is only one to be measured."""
+    """Measure kwire. `names` contains no other server."""
     seconds = stage.options.sizes.sync_seconds
     for partitions in DIRTY_PARTITIONS:
         with (

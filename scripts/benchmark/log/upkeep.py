@@ -1,8 +1,8 @@
-"""Upkeep: what small requests feel of rolling, retention and compaction on other topics of the same server.
+"""Upkeep: how segment rolls, retention and compaction of other topics affect the latency of small requests.
 
-Two probers, one for each promise, send a record every few milliseconds: while nothing else happens; beside two paced
-producers whose topics need no care; and beside the same producers when their segments are small, old ones are deleted
-and one of the topics is compacted all the time. A run in which nothing was deleted or compacted counts as failed.
+Two probers, one for each promise, send a record every few milliseconds, in three phases. First the server is idle. Then
+two producers send at a fixed rate to topics without maintenance. Last, the producers' topics have small segments, and
+retention and compaction run all the time. A run in which nothing was deleted or compacted fails.
 """
 
 import json
@@ -28,14 +28,14 @@ RETAINED_BYTES = 4 << 20
 KEYS = 10_000
 PROBE_GAP_MS = 5
 WARM_UP_SECONDS = 2.0
-UNDER_WAY_SECONDS = 5.0  # Until there is something to delete and to compact.
+UNDER_WAY_SECONDS = 5.0  # After this time there is something to delete and to compact.
 
 SETTINGS: dict[str, object] = {
     "log.retention.check.interval.ms": 1000,
     "log.cleaner.backoff.ms": 100,
     "log.segment.delete.delay.ms": 1000,
 }
-KAFKA_SETTINGS: dict[str, object] = {"log.initial.task.delay.ms": 1000}  # Otherwise it rests for 30 s first.
+KAFKA_SETTINGS: dict[str, object] = {"log.initial.task.delay.ms": 1000}  # The default is 30 s.
 RETAINED: dict[str, object] = {
     "segment.bytes": SEGMENT_BYTES,
     "retention.bytes": RETAINED_BYTES,
@@ -51,7 +51,7 @@ PLAIN: dict[str, object] = {}
 
 @dataclass(frozen=True)
 class Phase:
-    """`topics` are produced to meanwhile, each with its settings."""
+    """A phase. During it, producers send to `topics`, which have these settings."""
 
     name: str
     topics: Mapping[str, Mapping[str, object]]
@@ -102,7 +102,7 @@ def _probed(promise_name: str) -> str:
 
 
 def _play(server: RunningServer, phase: Phase, sizes: Sizes, round_number: int) -> tuple[dict[str, float], Sample]:
-    """What the upkeep did meanwhile, and what the probers and the server saw."""
+    """Run a phase. Return the figures of deletion and compaction, and the sample of the probers and the server."""
     with ExitStack() as stack:
         fillers = {topic: stack.enter_context(_filler(server, topic, sizes.upkeep_mb)) for topic in phase.topics}
         if fillers:

@@ -1,7 +1,6 @@
-"""The sixth family of works: Spark. Its Kafka source on either server, and kwire's lake job from topic to table.
+"""The sixth family of works: Spark's Kafka source on both servers, and kwire's lake job.
 
-Spark runs in programs of this family's own, with the session that kwire's jobs have. Run it with
-`scripts/bench pipeline`.
+Spark runs in separate programs, with the session settings of kwire's jobs. Run it with `scripts/bench pipeline`.
 """
 
 FAMILY = "pipeline"

@@ -1,6 +1,6 @@
-"""Orders at a steady rate, each with the time at which it was sent, until standard input is closed.
+"""Produces orders at a fixed rate, until its standard input is closed. The record timestamps are the send times.
 
-A program of its own (`python -m benchmark.pipeline.feed_program --help`).
+It is a separate program (`python -m benchmark.pipeline.feed_program --help`).
 """
 
 import argparse

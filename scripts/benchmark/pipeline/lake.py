@@ -1,4 +1,4 @@
-"""The lake job of kwire: from a full topic to its table, and how far behind a table is while events come."""
+"""kwire's lake job: the rate at which it writes a filled topic to a table, and the lag of a table during a load."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -25,7 +25,7 @@ def run(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sampl
             fill = _Fill(stage, server, directory, has_schema=work == EVENTS)
             fill.topic("rows", rows)
             for table_format in (ICEBERG, PARQUET) if work == TEXT else (ICEBERG,):
-                # A topic for each: the checkpoint of the one is no business of the other.
+                # Each format has its own warm-up topic, because a job continues from the checkpoint of its topic.
                 warm_up = fill.topic(f"warm-up-{table_format}", max(1, int(rows * WARM_UP_SHARE)))
                 write = partial(_write, server, directory / table_format, table_format, warm_up, rows)
                 yield observe(server, round_number, named(work, table_format), write)
@@ -36,7 +36,7 @@ def named(work: str, table_format: str) -> str:
 
 
 class _Fill:
-    """Topics with the same JSON: plain ones with several partitions, or those of the event store, with a schema."""
+    """Creates and fills topics with JSON: plain topics with several partitions, or event topics with a schema."""
 
     def __init__(self, stage: Stage, server: RunningServer, directory: Path, *, has_schema: bool) -> None:
         self._stage = stage

@@ -1,7 +1,7 @@
-"""Runs kwire's lake job on a Spark that has started and is warm, and tells how fast it was, or how far behind.
+"""Runs kwire's lake job after a warm-up of Spark, and prints its rate or its lag.
 
-A program of its own (`python -m benchmark.pipeline.lake_program --help`). How far a table is behind needs no watching:
-a row can be seen from the moment of the commit that brought it, and Iceberg remembers when that was.
+It is a separate program (`python -m benchmark.pipeline.lake_program --help`). The lag is computed afterwards: a row is
+visible from the commit that added it, and Iceberg stores the time of every commit.
 """
 
 import argparse
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FIRST_COMMIT_SECONDS_MAX = 200.0
 POLL_SECONDS = 0.05
-# A row is told of from the first commit on: before it Spark was getting under way, and rows have waited for that.
+# Only rows produced after the first commit are counted. Earlier rows had to wait for the start of Spark.
 LAG = """
     WITH commits AS (SELECT snapshot_id, committed_at FROM {table}.snapshots),
     files AS (
@@ -43,7 +43,7 @@ LAG = """
 
 
 def lake(arguments: argparse.Namespace, topic: str, *more: str) -> None:
-    """One run of the job, in this process: it takes the session that is there."""
+    """Run the job once in this process. It uses the existing Spark session."""
     parser = argparse.ArgumentParser()
     jobs.add(parser)
     where = ["--bootstrap", arguments.bootstrap, "--http", arguments.http, "--warehouse", arguments.warehouse]
@@ -62,7 +62,7 @@ def once(spark: "SparkSession", arguments: argparse.Namespace) -> dict[str, floa
 
 
 def stop_after(arguments: argparse.Namespace, is_over: threading.Event) -> None:
-    """So many seconds behind the first commit: a busy machine takes its time until then."""
+    """Stop the job `arguments.seconds` after its first commit, because the time until this commit varies."""
     metadata = Path(arguments.warehouse, NAMESPACE, table_name(arguments.topic), "metadata")
     deadline = time.monotonic() + FIRST_COMMIT_SECONDS_MAX
     while not any(metadata.glob("snap-*")) and time.monotonic() < deadline:
@@ -73,7 +73,7 @@ def stop_after(arguments: argparse.Namespace, is_over: threading.Event) -> None:
 
 
 def watched(spark: "SparkSession", arguments: argparse.Namespace) -> dict[str, float]:
-    """As fast as batches follow each other, until it was seen for long enough, then stopped as people stop it."""
+    """Run the job continuously, without pauses between batches. Stop it with SIGTERM, and return the lag figures."""
     is_over = threading.Event()
     watching = threading.Thread(target=stop_after, args=(arguments, is_over))
     watching.start()
@@ -94,10 +94,10 @@ def main() -> None:
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--http", required=True)
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--warm-up", required=True, help="a topic that goes to the lake before")
+    parser.add_argument("--warm-up", required=True, help="a topic to write first, as a warm-up")
     parser.add_argument("--warehouse", required=True)
     parser.add_argument("--format", required=True)
-    parser.add_argument("--seconds", type=float, help="keep running for so long; otherwise: to the end of the topic")
+    parser.add_argument("--seconds", type=float, help="run for this time (default: to the end of the topic)")
     arguments = parser.parse_args()
     spark = spark_session(SessionOptions(arguments.warehouse, application="kwire bench lake"))
     lake(arguments, arguments.warm_up, "--once")

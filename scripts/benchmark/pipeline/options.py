@@ -1,4 +1,4 @@
-"""What a run of this family is asked to do: the command line, and how much of each work that means."""
+"""The command line of this family, and the sizes of its works."""
 
 import argparse
 from collections.abc import Sequence
@@ -15,13 +15,13 @@ GB_MAX = 500.0
 ROWS_MAX = 100_000_000
 SECONDS_MAX = 600.0
 ROW_DISK_BYTES = 1000  # A record of some hundred bytes, in the log and in the table.
-DISK_RESERVE = 1.3  # Indexes, and segments that are extended ahead of their data.
-QUICK_SHARE = 0.3  # Of the time that a work of the usual size takes: Spark has to start in any case.
+DISK_RESERVE = 1.3  # For indexes, and for segments that reserve space for later records.
+QUICK_SHARE = 0.3  # Estimated duration with --quick, as a share of the usual duration. Includes Spark's start.
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of each work: read by Spark, written to tables, and fed to the lake for so long at such a rate."""
+    """The sizes of the works: data that Spark reads, rows written to tables, and duration and rate of the lag work."""
 
     read_gb: float
     lake_rows: int
@@ -40,7 +40,7 @@ class Options(FamilyOptions):
 
     @property
     def disk_bytes(self) -> int:
-        """Both servers have what is read at a time."""
+        """The disk space of the largest work. In the read work, both servers hold the data at the same time."""
         read = self.sizes.read_gb * GIGABYTE * len(self.servers)
         return int(max(read, self.sizes.lake_rows * ROW_DISK_BYTES) * DISK_RESERVE)
 
@@ -82,8 +82,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_common_options(parser, WORK_NAMES, REPOSITORY / "bench-results-pipeline.json")
     parser.add_argument("--gb", type=float, metavar="GB", help=f"read by Spark from each server ({FULL.read_gb:g})")
-    parser.add_argument("--rows", type=int, metavar="N", help=f"from a topic to its table ({FULL.lake_rows})")
-    events = f"from a topic with a schema to its table ({FULL.event_rows})"
+    parser.add_argument("--rows", type=int, metavar="N", help=f"rows written to a table ({FULL.lake_rows})")
+    events = f"rows written to a table, from a topic with a schema ({FULL.event_rows})"
     parser.add_argument("--events", type=int, metavar="N", help=events)
     parser.add_argument("--seconds", type=float, metavar="S", help=f"how long lag is watched ({FULL.lag_seconds:g})")
     return parser

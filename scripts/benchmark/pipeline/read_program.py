@@ -1,6 +1,6 @@
-"""Reads a topic whole by Spark's Kafka source, and tells how long it took and what it cost.
+"""Reads a complete topic with Spark's Kafka source, and prints the elapsed time and the CPU time.
 
-A program of its own (`python -m benchmark.pipeline.read_program --help`).
+It is a separate program (`python -m benchmark.pipeline.read_program --help`).
 """
 
 import argparse
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def read_whole(spark: "SparkSession", bootstrap: str, topic: str) -> tuple[int, int]:
-    """How many rows there are, and bytes in their values."""
+    """Read the topic. Return the number of rows, and the total size of their values."""
     from pyspark.sql import functions as F
 
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
@@ -33,7 +33,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmark.pipeline.read_program", description=__doc__)
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--warm-up", required=True, help="a topic that is read before")
+    parser.add_argument("--warm-up", required=True, help="a topic to read first")
     parser.add_argument("--server-pid", type=int, required=True)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as warehouse:

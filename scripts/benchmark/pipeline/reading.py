@@ -1,7 +1,7 @@
-"""Batch reads by Spark's own Kafka source: the same topic on either server, read whole by `format("kafka")`.
+"""Batch reads with Spark's Kafka source, `format("kafka")`: the same complete topic, on each server.
 
-Both servers are there and filled before the first is read, and take turns. Spark is a new process each time, on all
-cores, and has read a smaller topic of the same server before it is timed.
+Both servers are filled before the first read. Each read has a new Spark process, which uses all cores, and which first
+reads a smaller topic of the same server as a warm-up.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What the works of this family are given, and what Spark's programs tell them."""
+"""The types and settings of this family's works, and the function that runs a Spark program."""
 
 import json
 
@@ -7,10 +7,10 @@ from benchmark.pipeline.options import Options
 from benchmark.processes import ChildFailed, own_program
 from benchmark.tools import Tools
 
-# Both make the same promise: an acknowledged record is in the page cache, which is Kafka's default.
+# Both servers have the same durability: an acknowledged record is in the page cache. This is Kafka's default.
 SETTINGS = {"kafka": {}, "kwire": {"kwire.log.sync": "os"}}
 PARTITIONS = 6
-# Spark starts, and reads its warm-up, within this; a read has its own time besides.
+# The maximum time for Spark's start and the warm-up. The measured work has its own limit in addition.
 START_SECONDS_MAX = 300.0
 
 Stage = family.Stage[Options, Tools]
@@ -18,7 +18,7 @@ PipelineWork = family.StagedWork[Options, Tools]
 
 
 def told(program: str, seconds_max: float, **options: object) -> dict[str, float]:
-    """What a program of this family prints in its last line: Spark may have said something before."""
+    """Run a program, and return the figures from its last line of output. Spark may print other lines before it."""
     with own_program(f"pipeline.{program}", **options) as child:
         output = child.finish(START_SECONDS_MAX + seconds_max)
     try:

@@ -1,6 +1,6 @@
-"""The fourth family of works: rooms, beside a NATS server with JetStream. Broadcasts, publishing, very many rooms.
+"""The fourth family of works: rooms, compared with a NATS server with JetStream. Broadcasts, publishing, many rooms.
 
-Both servers get their load from one program, `load/`, written in Go. Run it with `scripts/bench rooms`.
+A Go program (`load/`) generates the load for both servers. Run the family with `scripts/bench rooms`.
 """
 
 FAMILY = "rooms"

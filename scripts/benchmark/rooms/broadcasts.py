@@ -1,8 +1,8 @@
-"""Events to everybody in a room: how long until the last one has it, and how many deliveries a server can do.
+"""Broadcasts to all subscribers of a room: the time until the last subscriber has an event, and the delivery rate.
 
-A subscriber is a connection: at kwire a WebSocket, at NATS one with an ordered push consumer of its own, because both
-can then be told to begin anywhere in the past and neither gets an event before it is stored. `plain` subscribers of
-NATS get the same messages past the stream: it is what NATS does without a past.
+A subscriber has its own connection: a WebSocket for kwire, and an ordered push consumer for NATS. Both can start at an
+old event, and both receive an event only after it is stored. `plain` subscribers of NATS receive messages without
+JetStream, so they cannot read old messages.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,7 @@
-"""Very many rooms with one event each: what they take of the memory, and how long it takes to make them.
+"""Very many rooms with one event each: their memory, and the time to create them.
 
-At NATS a room is a subject of one stream. That is all a room needs for its events, and it is less than a room of
-kwire's is: retention and deletion are the stream's. So a stream for each room is measured too, for fewer rooms.
+In NATS, a room is a subject of one stream. Such a subject has no retention and deletion of its own, as a room of kwire
+has. So one stream per room is also measured, with fewer rooms.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +14,7 @@ from benchmark.samples import MEGABYTE, Sample, anonymous_mb, observe
 from benchmark.servers import KWIRE, RunningServer
 from benchmark.works import Outcome
 
-# NATS takes many at a time on each connection; kwire makes one room at a time for each, and many for many.
+# NATS processes many requests per connection at a time. kwire creates one room per connection at a time.
 CONNECTIONS = {NATS: 16, KWIRE: 256}
 
 
@@ -26,7 +26,7 @@ STREAMS = f"{MANY_ROOMS}, streams"
 
 
 def run(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sample]:
-    """Each server is alone, and each count begins on an empty directory."""
+    """Measure one server at a time. For each number of rooms, the server starts in an empty directory."""
     sizes = stage.options.sizes
     for rooms in sizes.rooms:
         with servers(stage, names) as (server,):

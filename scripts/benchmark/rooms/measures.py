@@ -1,4 +1,4 @@
-"""The rows of this family's table, with the bars."""
+"""The rows of this family's table, with the targets (bars)."""
 
 from collections.abc import Iterator
 
@@ -49,7 +49,7 @@ def _deliveries(given: Options) -> Iterator[Measure]:
 
 
 def _generator(work: str) -> Measure:
-    """Near one, its reading thread may have been the limit."""
+    """Return the row with the CPU share of the load program. Near 1, its reader thread may have been the bottleneck."""
     return Measure("- load program", "cores", work, "generator_busy_share", is_compared=False)
 
 

@@ -1,4 +1,4 @@
-"""A NATS server with JetStream, as the bench starts it: on loopback, with its files in a directory of its own."""
+"""Starts a NATS server with JetStream, on loopback and in its own directory."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ from benchmark.family import Beside
 from benchmark.rooms.programs import Programs, build_nats_server, build_programs
 from benchmark.servers import LOOPBACK, Launch, Product, free_ports
 
-NATS = "nats"  # How it is called in samples and options.
+NATS = "nats"  # The name in samples and options.
 CONFIG = """\
 listen: "{address}"
 jetstream {{
@@ -17,7 +17,7 @@ jetstream {{
 
 
 class NatsServer(Product):
-    """Its settings are those of JetStream."""
+    """A NATS server. Its settings are settings of JetStream."""
 
     name = NATS
     title = "NATS"

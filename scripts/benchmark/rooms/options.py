@@ -1,4 +1,4 @@
-"""What a run of this family is asked to do: the command line, and how much of each work that means."""
+"""The command line of this family, and the sizes of its works."""
 
 import argparse
 from collections.abc import Sequence
@@ -15,15 +15,15 @@ WORK_NAMES = (START_UP, BROADCAST, DELIVERIES, PUBLISH, MANY_ROOMS, GROUPS)
 
 SUBSCRIBERS_MAX, ROOMS_MAX = 5_000, 100_000
 SECONDS_MAX = 120.0
-ROOM_DISK_BYTES = 100_000  # A segment is extended ahead of its data.
-QUICK_SHARE = 0.2  # Of the time that a work of the usual size takes.
+ROOM_DISK_BYTES = 100_000  # A segment reserves space for later records.
+QUICK_SHARE = 0.2  # Estimated duration with --quick, as a share of the usual duration.
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of each work."""
+    """The sizes of the works."""
 
-    # Of a broadcast: to how many, and for how long at most, whichever of the two ends it first.
+    # The numbers of subscribers of a broadcast. It ends after `events` or `seconds`, whichever is first.
     subscribers: tuple[int, ...]
     events: int
     seconds: float
@@ -43,7 +43,7 @@ class Options(FamilyOptions):
 
     @property
     def disk_bytes(self) -> int:
-        """Events of some hundred bytes, by the million; or many rooms."""
+        """The disk space for millions of small events, or for many rooms."""
         return max(4 * GIGABYTE, max(self.sizes.rooms) * ROOM_DISK_BYTES)
 
     @property
@@ -93,7 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_common_options(parser, WORK_NAMES, REPOSITORY / "bench-results-rooms.json", NATS)
     subscribers, rooms = (", ".join(map(str, counts)) for counts in (FULL.subscribers, FULL.rooms))
-    parser.add_argument("--subscribers", type=int, nargs="+", metavar="N", help=f"of broadcast ({subscribers})")
-    parser.add_argument("--rooms", type=int, nargs="+", metavar="N", help=f"of many-rooms ({rooms})")
+    parser.add_argument("--subscribers", type=int, nargs="+", metavar="N", help=f"in broadcast ({subscribers})")
+    parser.add_argument("--rooms", type=int, nargs="+", metavar="N", help=f"in many-rooms ({rooms})")
     parser.add_argument("--seconds", type=float, metavar="S", help=f"how long each load lasts ({FULL.seconds:g})")
     return parser

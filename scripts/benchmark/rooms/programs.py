@@ -1,7 +1,7 @@
-"""What is built with Go: the NATS server that kwire is measured beside, and the program that loads both.
+"""Builds the Go programs: the NATS server that kwire is compared with, and the load program.
 
-Both are built once, into the user's cache directory. The server is a Go module of a fixed version; the versions of
-what the load program is made of are in its go.mod.
+Both are built once, in the user's cache directory. The server is a Go module with a fixed version. The go.mod of the
+load program has the versions of its dependencies.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ LOAD_SOURCES = Path(__file__).parent / "load"
 
 @dataclass(frozen=True)
 class Programs:
-    """What the works are given."""
+    """The programs that the works use."""
 
     load: Path
 
@@ -30,7 +30,7 @@ def build_programs() -> Programs:
 
 
 def build_nats_server() -> Path:
-    """The first call takes a minute or two and needs the network."""
+    """Return the NATS server. The first call builds it, which takes one or two minutes and needs the network."""
     home = cache() / f"nats-server-{NATS_VERSION}"
     install = ["go", "install", f"{NATS_MODULE}@{NATS_VERSION}"]
     return built(home, "nats-server", lambda into: ["env", f"GOBIN={into}", *install])

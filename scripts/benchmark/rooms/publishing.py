@@ -1,6 +1,6 @@
-"""Events into one room that nobody listens to, by every door. One room is one partition.
+"""Publishes events to one room without subscribers, in every supported way. A room has one partition.
 
-What is answered is stored, and only what is answered is counted. NATS has one door; its figures stand beside those of
+Only acknowledged events are counted, and these are stored. NATS has only one way to publish, which is compared with
 kwire's WebSocket.
 """
 
@@ -21,7 +21,7 @@ WINDOW_EVENTS = 1_000
 
 @dataclass(frozen=True)
 class Way:
-    """A way to publish: `name` in samples, and how the load program calls it at each server that has it."""
+    """A way to publish: its name in samples, and its name in the load program for each server that supports it."""
 
     name: str
     calls: dict[str, str]

@@ -1,4 +1,4 @@
-"""Consumer groups over HTTP, which NATS has nothing like: commits, and partitions that move between members."""
+"""Consumer groups over HTTP: commits and rebalances. NATS has nothing comparable, so only kwire is measured."""
 
 import asyncio
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""What the works of this family are given: servers under one of two promises, and load for them."""
+"""Starts the servers of this family with one of two promises, and runs the load program on them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,7 +21,7 @@ RoomWork = family.StagedWork[Options, Programs]
 
 @dataclass(frozen=True)
 class Promise:
-    """When a publisher is answered, by the settings of either server."""
+    """What an acknowledgement to a publisher guarantees, with the settings of each server for this."""
 
     title: str
     settings: Mapping[str, Mapping[str, object]]
@@ -30,7 +30,7 @@ class Promise:
         return work if self is PAGE_CACHE else f"{work}, {self.title}"
 
 
-# As both do it unless they are told otherwise.
+# The default of both servers.
 PAGE_CACHE = Promise("page cache", {NATS: {}, KWIRE: {"kwire.rooms.log.sync": "os"}})
 SYNCED = Promise("synced", {NATS: {"sync_interval": "always"}, KWIRE: {"kwire.rooms.log.sync": "group"}})
 PROMISES = (PAGE_CACHE, SYNCED)

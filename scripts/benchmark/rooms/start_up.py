@@ -1,4 +1,4 @@
-"""How long a server takes on an empty directory from its execution until it accepts connections."""
+"""Measures the time from the start of a server in an empty directory until it accepts connections."""
 
 from collections.abc import Iterator, Sequence
 

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
+from kwire.coordinator.transaction.marker_effect import WriteMarkers
 from kwire.coordinator.transaction.states import TopicPartition
-from kwire.coordinator.transaction.write_markers import WriteMarkers
 
 
 class Data(NamedTuple):

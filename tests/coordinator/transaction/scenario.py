@@ -32,9 +32,9 @@ from kwire.coordinator.transaction.commands import (
     VerifyPartitions,
 )
 from kwire.coordinator.transaction.coordinator import HasTransactionalId
+from kwire.coordinator.transaction.marker_effect import WriteMarkers
 from kwire.coordinator.transaction.records import decode_record, encode_record
 from kwire.coordinator.transaction.states import State, TopicPartition, TransactionMetadata
-from kwire.coordinator.transaction.write_markers import WriteMarkers
 from kwire.errors import ErrorCode
 from tests.coordinator.transaction.pairs import Pair, Pairs
 from tests.coordinator.transaction.world import FIRST_FRESH_ID, World

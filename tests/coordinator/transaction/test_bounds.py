@@ -254,3 +254,20 @@ def test_transaction_can_be_ended_however_long_the_names_of_its_partitions_are(m
             assert error in ([ErrorCode.NONE], [ErrorCode.TRANSACTION_ABORTABLE])
     world.timers.advance(60_000)
     assert {world.metadata(name).state for name in names} == {State.PREPARE_ABORT}  # type: ignore[union-attr]
+
+
+def test_the_oldest_transaction_is_known_after_a_replay_of_a_compacted_log() -> None:
+    world = World()
+    older, newer = (begun(world, name) for name in names_of_one_shard(world, 2))
+    started_ms = world.clock.now_ms()
+    add(world, older, ("t", 0))
+    world.clock.advance(1_000)
+    add(world, newer, ("t", 0))
+    # The last record of the older transaction comes after the record of the newer one.
+    add(world, older, ("t", 1))
+    compacted = dict(world.log.key_values(0)[-2:])
+    replayed = TransactionShard(world.settings, lambda: world.version)
+    for key, value in compacted.items():
+        replayed.apply(key, value)
+    replayed.loaded(Moment(world.now_ms, world.clock.now_ms()))
+    assert (replayed.open_count, replayed.oldest_start_ms) == (2, started_ms)

@@ -8,8 +8,8 @@ import pytest
 from kwire.broker.chunked_answers import OPENS_PER_CHUNK
 from kwire.coordinator.transaction import marker_appender
 from kwire.coordinator.transaction.marker_appender import MarkerAppender, TransactionMarker, Written
+from kwire.coordinator.transaction.marker_effect import WriteMarkers
 from kwire.coordinator.transaction.states import TopicPartition
-from kwire.coordinator.transaction.write_markers import WriteMarkers
 from kwire.errors import ErrorCode
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from kwire.coordinator.transaction.commands import AddPartitions, EndTransaction, InitProducer
+from kwire.coordinator.transaction.marker_effect import MarkersDone, WriteMarkers
 from kwire.coordinator.transaction.states import State
-from kwire.coordinator.transaction.write_markers import MarkersDone, WriteMarkers
 from kwire.errors import ErrorCode, KafkaError
 from tests.coordinator.transaction.world import World
 

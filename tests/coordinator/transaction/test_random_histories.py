@@ -17,8 +17,8 @@ from kwire.coordinator.transaction.commands import (
     VerifyPartitions,
 )
 from kwire.coordinator.transaction.coordinator import HasTransactionalId
+from kwire.coordinator.transaction.marker_effect import WriteMarkers
 from kwire.coordinator.transaction.states import State, TopicPartition
-from kwire.coordinator.transaction.write_markers import WriteMarkers
 from kwire.errors import ErrorCode, KafkaError
 from tests.coordinator.transaction.partitions import Data, Partitions
 from tests.coordinator.transaction.world import SHARD_COUNT, World

@@ -6,10 +6,10 @@ from typing import Any
 
 from kwire.coordinator.log_records import KeyValue
 from kwire.coordinator.transaction.coordinator import HasTransactionalId, TransactionCoordinator
+from kwire.coordinator.transaction.marker_effect import MarkersDone, WriteMarkers
 from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.coordinator.transaction.shard import TransactionShard
 from kwire.coordinator.transaction.states import TopicPartition, TransactionMetadata
-from kwire.coordinator.transaction.write_markers import MarkersDone, WriteMarkers
 from kwire.errors import KafkaError
 from tests.coordinator.world import MemoryLog, Timers
 from tests.support.clock import ManualClock

@@ -4,6 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kwire.broker.partition import Partition
 from kwire.errors import ErrorCode, KafkaError, WrongExpectedVersion
@@ -244,3 +245,33 @@ def test_records_of_a_batch_are_as_far_apart_as_they_have_events() -> None:
     batch, header = journal_batch([NewRecord(count, None, encode_value(0, parts)) for count in (3, 1, 500)], 1)
     assert (header.record_count, header.last_offset_delta) == (3, 503)
     assert [commit.position for commit in commits_in(batch)] == [0, 3, 4]
+
+
+@in_loop
+async def test_a_batch_that_lands_at_another_offset_is_appended_once_and_reported(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    wrong, other = await node.create_event_topic("wrong"), await node.create_event_topic("other")
+    append = Partition.append_journaled
+    appended_count = 0
+
+    def land_elsewhere(partition: Partition, batch: memoryview, header: BatchHeader, now_ms: int) -> Appended:
+        nonlocal appended_count
+        appended = append(partition, batch, header, now_ms)
+        if partition.topic_name != "wrong":
+            return appended
+        appended_count += 1
+        return replace(appended, base_offset=appended.base_offset + 7)
+
+    monkeypatch.setattr(Partition, "append_journaled", land_elsewhere)
+    with pytest.raises(KafkaError) as caught:
+        await node.event_store.publish(drafts(("wrong", 1), ("other", 2)), timeout_ms=20)
+    assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
+    for _ in range(3):
+        node.event_store.pipeline._retry_unapplied()
+    assert (appended_count, wrong.partitions[0].log_end_offset) == (1, 1)
+    assert "the batch for offset 0 was appended at 7" in caplog.text
+    with pytest.raises(KafkaError):
+        await node.event_store.publish([draft("wrong", 3)])
+    await node.event_store.publish([draft("other", 4)])
+    assert payloads_of(other) == [2, 4]

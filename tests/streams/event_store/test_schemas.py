@@ -1,6 +1,7 @@
 """The schemas of a topic: which are valid, which events they accept, and how they may be extended."""
 
 import json
+import time
 from random import Random
 from typing import Any
 
@@ -441,3 +442,12 @@ def test_added_schemas_take_the_place_of_their_predecessors() -> None:
     schemas = TopicSchemas.parse([BASE, {"type": "other"}])
     newer = grown(title="newer")
     assert schemas.with_added([{"type": "third"}, newer]) == [newer, {"type": "other"}, {"type": "third"}]
+
+
+def test_a_repeated_name_among_many_is_found_in_time() -> None:
+    names = [f"name{number}" for number in range(20_000)]
+    payload = json.dumps(dict.fromkeys(names, 1))[:-1] + f', "{names[-1]}": 2}}'
+    begun = time.process_time()
+    assert names[-1] in violation_of(schemas_of(), "made", payload.encode())[1]
+    # Comparing each name with all earlier ones takes seconds.
+    assert time.process_time() - begun < 0.5

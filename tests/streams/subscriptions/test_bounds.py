@@ -457,7 +457,7 @@ async def test_nothing_follows_when_a_sink_has_closed_its_subscription(
 
 @in_loop
 async def test_nothing_comes_twice_when_a_reader_goes_from_the_log_to_memory_and_back(tmp_path: Path) -> None:
-    listening = Listening(tmp_path, tail_events_max=600)
+    listening = Listening(tmp_path, recent_events_max=600)
     topic = await listening.room()
     partition = topic.partitions[0]
     await listening.subscribe(topic)

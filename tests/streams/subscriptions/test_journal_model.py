@@ -147,7 +147,7 @@ class JournalMachine(RuleBasedStateMachine):
         super().__init__()
         self.directory = tempfile.mkdtemp()
         self.asyncio_loop = asyncio.new_event_loop()
-        self.one = Everything(Path(self.directory), broadcast_timeout_ms=TIMEOUT_MS, tail_events_max=25)
+        self.one = Everything(Path(self.directory), broadcast_timeout_ms=TIMEOUT_MS, recent_events_max=25)
         self.committed: list[Committed] = []
         self.deleted: set[bytes] = set()
         self.counts: dict[bytes, int] = {}

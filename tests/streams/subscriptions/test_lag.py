@@ -174,7 +174,7 @@ async def test_time_counts_anew_also_while_a_reader_is_still_behind(listening: L
 
 @in_loop
 async def test_nothing_comes_twice_from_a_place_in_history_that_was_left(tmp_path: Path) -> None:
-    listening = Listening(tmp_path, tail_events_max=10)
+    listening = Listening(tmp_path, recent_events_max=10)
     topic = await listening.room()
     partition = topic.partitions[0]
     publish_many(partition, 5)

@@ -207,7 +207,7 @@ class SubscriptionMachine(RuleBasedStateMachine):
         super().__init__()
         self.directory = tempfile.mkdtemp()
         self.asyncio_loop = asyncio.new_event_loop()
-        self.listening = Listening(Path(self.directory), broadcast_timeout_ms=TIMEOUT_MS, tail_events_max=25)
+        self.listening = Listening(Path(self.directory), broadcast_timeout_ms=TIMEOUT_MS, recent_events_max=25)
         self.readers: list[tuple[Subscription, CheckingSink]] = []
         self.is_torn_down = False
         self.failures: list[AssertionError] = []

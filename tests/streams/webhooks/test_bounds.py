@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from kwire.broker.topics.catalogue import WEBHOOKS_TOPIC
+from kwire.streams.webhooks import consumer as consumer_module
 from kwire.streams.webhooks.delivery.sender import Request, Response
 from kwire.streams.webhooks.webhooks import ATTEMPTS_KEPT
 from storage.log.settings import LogSettings
@@ -86,3 +87,17 @@ async def test_what_is_written_down_is_compacted_and_says_the_same_afterwards(no
     records = before[webhook.webhook_id]
     assert len(records) == ATTEMPTS_KEPT + 3, "the ring, one place, one dead letter and the counts"
     assert ("d", "orders", 6) in records
+
+
+@in_loop
+async def test_the_dead_letter_that_disables_the_webhook_is_counted(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_module, "DEAD_LETTERS_MAX", 2)
+    await prepare(node)
+    async with hooked(node, retry_schedule_ms=()) as one:
+        one.receiver.reply = lambda request: Response(500)
+        consumer = await one.register()
+        await publish(node, 3)
+        await until(lambda: consumer.definition.state == "disabled")
+        assert len(consumer.dead) == one.webhooks.statistics().died == 2

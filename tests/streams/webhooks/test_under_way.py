@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from kwire.streams.subscriptions.start import FROM_OLDEST
-from kwire.streams.webhooks.definition import parse_webhook
+from kwire.streams.webhooks.definition import Definition, parse_webhook
 from kwire.streams.webhooks.delivery import delivery
 from kwire.streams.webhooks.delivery.sender import Request, Response
 from tests.support.event_store import draft
@@ -186,3 +186,35 @@ async def test_what_waits_for_its_turn_is_signed_when_that_comes(node: QuietNode
         one.receiver.gate.set()
         await until(lambda: all(consumer.delivered_count == 1 for consumer in consumers))
         assert int(one.receiver.requests[1].headers["webhook-timestamp"]) == now_ms // 1000
+
+
+@in_loop
+async def test_a_webhook_that_is_disabled_while_a_change_is_stored_stays_disabled(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await prepare(node)
+    async with hooked(node) as one:
+        webhook_id = await held(one, node, 2)
+        consumer = one.webhooks.get(webhook_id)
+        put = one.webhooks._definitions.put
+        is_storing, may_store = asyncio.Event(), asyncio.Event()
+
+        async def put_slowly(definition: Definition) -> None:
+            is_storing.set()
+            await may_store.wait()
+            await put(definition)
+
+        monkeypatch.setattr(one.webhooks._definitions, "put", put_slowly)
+        changing = asyncio.ensure_future(
+            one.webhooks.change(webhook_id, parse_webhook({"ratePerSecond": 5}, is_new=False))
+        )
+        await is_storing.wait()
+        one.receiver.reply = lambda request: Response(410)
+        one.receiver.gate.set()
+        await until(lambda: consumer.definition.state == "disabled")
+        may_store.set()
+        await changing
+        assert (consumer.definition.state, consumer.definition.rate_per_second) == ("disabled", 5)
+    async with hooked(node) as again:
+        stored = again.webhooks.get(webhook_id).definition
+        assert (stored.state, stored.rate_per_second) == ("disabled", 5)

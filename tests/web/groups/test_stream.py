@@ -169,20 +169,20 @@ async def test_it_never_lasts_longer_than_it_was_asked_to(tmp_path: Path) -> Non
             found = await lines.rest()
         sent = [one["data"] for one in found if "data" in one]
         assert sent == [1, 2][: len(sent)]
-        assert found[-1]["code"] == "TimeIsUp"
+        assert found[-1]["code"] == "TimeoutExpired"
         assert (await port.committed("g", 0) or 0) == len(sent)
         await port.post("/g/offsets/commit", {"partition_id": 0, "offset": 0})
         async with port.stream("g", member, f"?timeout_ms={LONG_MS}") as lines:
             assert [one["data"] for one in await lines.events(2)] == [1, 2]
             fire_time_limit(stream_of(port, member), LONG_MS)
-            assert (await lines.rest())[-1]["code"] == "TimeIsUp"
+            assert (await lines.rest())[-1]["code"] == "TimeoutExpired"
         assert await port.committed("g", 0) == 2
         # A member that has to wait for its partitions waits no longer either.
         other = await port.join("g")
         async with port.stream("g", other, f"?timeout_ms={LONG_MS}") as lines:
             assert (await lines.next())["state"] == "rebalancing"
             fire_time_limit(stream_of(port, other), LONG_MS)
-            assert (await lines.rest())[-1]["code"] == "TimeIsUp"
+            assert (await lines.rest())[-1]["code"] == "TimeoutExpired"
 
 
 @pytest.mark.proves("S0-89", "S0-90")
@@ -255,7 +255,7 @@ async def test_partitions_go_from_stream_to_stream_and_every_event_comes_once(tm
                 note(await two.events(2))
                 # A member that leaves is told, and what it had goes to the other at once.
                 await port.ask("DELETE", f"/g/members/{second}/leave")
-                assert (await two.control("closed"))["code"] == "Left"
+                assert (await two.control("closed"))["code"] == "MemberLeft"
             await one.assignment(0, 1, 2, 3)
             for partition in range(4):
                 await port.publish("t", partition, "c")
@@ -296,7 +296,7 @@ async def test_a_second_stream_of_a_member_ends_the_first(tmp_path: Path) -> Non
         async with port.stream("g", member) as one:
             await one.assignment(0)
             async with port.stream("g", member) as two:
-                assert (await one.control("closed"))["code"] == "Replaced"
+                assert (await one.control("closed"))["code"] == "StreamReplaced"
                 await two.assignment(0)
                 await port.publish("t", 0, 1)
                 assert [event["data"] for event in await two.events(1)] == [1]
@@ -493,7 +493,7 @@ async def test_a_member_that_leaves_has_committed_what_its_stream_had_sent(tmp_p
         async with port.stream("g", member) as lines:
             await lines.events(2)
             assert (await port.ask("DELETE", f"/g/members/{member}/leave")).status == 200
-            assert (await lines.control("closed"))["code"] == "Left"
+            assert (await lines.control("closed"))["code"] == "MemberLeft"
             assert await lines.next() is None
         assert await port.committed("g", 0) == 2
         assert await member_count(port) == 0
@@ -555,3 +555,21 @@ async def test_a_member_gets_committed_events_and_commits_behind_markers(tmp_pat
             assert [one["offset"] for one in await lines.events(2)] == [3, 4]
             await lines.rest()
         assert await port.committed("g", 0) == 6
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        ("Text/Event-Stream; q=0.9", "text/event-stream"),
+        ("application/json, text/event-stream", "text/event-stream"),
+        ("text/event-stream-archive", "application/x-ndjson"),
+    ],
+)
+@in_uvloop
+async def test_server_sent_events_are_sent_if_the_request_accepts_this_type(
+    tmp_path: Path, accept: str, content_type: str
+) -> None:
+    async with groups_port(tmp_path) as port:
+        await port.create("g", "t", 1)
+        async with port.stream("g", await port.join("g"), accept=accept) as lines:
+            assert lines.answer.headers["Content-Type"] == content_type

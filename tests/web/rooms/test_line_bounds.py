@@ -91,7 +91,7 @@ async def test_a_stream_of_refused_lines_ends(tmp_path: Path, monkeypatch: pytes
         body = b"{}\n" * 1999 + EVENT + b"{}\n" * 5000 + EVENT
         answers = (await http.post("/rooms/r/events", body, Content_Type=NDJSON)).lines
         assert [number for number, one in enumerate(answers) if "offset" in one] == [1999]
-        assert answers[-1]["error"]["code"] == "TooManyRefused"
+        assert answers[-1]["error"]["code"] == "TooManyRefusedLines"
         # Lines are counted by portions.
         assert 4000 <= answers[-1]["line"] == len(answers) <= 4000 + 2 * room_lines.BATCH_EVENTS_MAX
         told = await http.post("/rooms/r/events?answers=errors", b"{}\n" * 5000, Content_Type=NDJSON)

@@ -47,6 +47,15 @@ async def test_lines_of_json_tell_where_they_begin_then_history_then_what_is_new
 
 
 @in_uvloop
+async def test_a_stream_over_http_1_0_is_refused(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node, raw_connection(port_of(node)) as (reader, writer):
+        writer.write(b"GET /rooms/r/subscribe HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        head, _, body = (await asyncio.wait_for(reader.read(-1), WAIT_S)).partition(b"\r\n\r\n")
+        assert b" 400 " in head.splitlines()[0]
+        assert json.loads(body)["error"]["code"] == "HttpVersionNotSupported"
+
+
+@in_uvloop
 async def test_sent_events_have_offsets_as_ids_and_marks_have_names(tmp_path: Path) -> None:
     async with running_node(tmp_path) as node, room_socket(port_of(node)) as socket:
         await publish(socket, "r", 0)

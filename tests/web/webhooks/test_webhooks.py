@@ -244,7 +244,8 @@ async def test_secrets_are_checked_when_they_are_replaced(tmp_path: Path) -> Non
         assert (await hooks.post(webhook, "rotate-secret")).status == 409
         secret = new_secret()
         told = (await hooks.post(webhook, "rotate-secret", {"secret": secret, "overlapHours": 0})).json
-        assert (told["secret"], told["oldSigns"]) == (secret, 0)
+        assert (told["secret"], told["previousSecretCount"]) == (secret, 0)
+        assert told["oldSigns"] == told["previousSecretCount"]  # the former name
         everything = [
             (await hooks.http.get(path)).json for path in ("/webhooks", "/consumers", f"/webhooks/{webhook['id']}")
         ]

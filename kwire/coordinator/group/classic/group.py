@@ -4,11 +4,12 @@
     CompletingRebalance -- the leader's sync is stored --> Stable -- join, leave, expiry --> PreparingRebalance
     PreparingRebalance -- no members left --> Empty -- deleted, or no offsets left at cleanup --> Dead
 
-Only `stored`, the last group record in the log, survives a restart. It changes only in `apply`. After a restart, the
-group is in its last Stable or Empty state. Members of an interrupted rebalance have another generation, so they get an
-error and rejoin. A failed append needs no rollback: waiting members get an error and retry.
+Only `stored`, the last group record in the log, survives a restart. `stored` changes only in `apply`. After a restart,
+the group is in its last Stable or Empty state. Members of an interrupted rebalance have another generation, so they get
+an error and rejoin. A failed append needs no rollback: waiting members get an error and retry.
 
-`wake_ms` is at or before the earliest deadline. A heartbeat moves a deadline to a later time, so it sets no timer.
+The shard calls `check_deadlines` at `wake_ms`, which is at or before the group's earliest deadline. A heartbeat only
+moves a deadline to a later time, so it does not change `wake_ms`.
 """
 
 from collections.abc import Iterator
@@ -166,7 +167,7 @@ class ClassicGroup:
         return protocol_type == self.protocol_type and any(name in common for name, _ in protocols)
 
     def check_member(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Return NONE if this is a member. A static member must also be the last one to join with its instance id."""
+        """Return NONE if the member id is valid. For a static member, it must be the newest id of the instance id."""
         if group_instance_id is not None:
             current = self.static_members.get(group_instance_id)
             if current is None:
@@ -194,7 +195,7 @@ class ClassicGroup:
         )
 
     def described(self) -> DescribeAnswer:
-        """Return the DescribeGroups answer. Only a Stable group has a protocol, subscriptions and assignments in it."""
+        """Return the DescribeGroups answer. Protocol, subscriptions and assignments are empty unless Stable."""
         is_stable = self.phase is Phase.STABLE
         return DescribeAnswer(
             error=ErrorCode.NONE,
@@ -223,7 +224,7 @@ class ClassicGroup:
         return ErrorCode.NONE if self.phase is Phase.EMPTY else ErrorCode.NON_EMPTY_GROUP
 
     def check_offset_delete(self) -> ErrorCode:
-        """Return NONE if the group is empty or has consumers. Only then its subscriptions are known."""
+        """Return NONE if the group is empty or its protocol type is `consumer`. Only then subscriptions are known."""
         if self.phase is Phase.EMPTY or self.protocol_type == CONSUMERS:
             return ErrorCode.NONE
         return ErrorCode.NON_EMPTY_GROUP
@@ -237,7 +238,7 @@ class ClassicGroup:
         return self.protocol_type == CONSUMERS if topics is None else topic in topics
 
     def unused_since_ms(self, committed: CommittedOffset) -> int | None:
-        """Return when the group became empty, or the commit time if Stable; None if the offset may be in use."""
+        """Return the time at which the group became empty, else the commit time; None if the offset may be in use."""
         if self.protocol_type is None:
             return committed.commit_timestamp_ms
         if self.phase is Phase.EMPTY:
@@ -401,7 +402,7 @@ class ClassicGroup:
     # Rebalancing
 
     def rebalance(self, moment: Moment, result: Result) -> None:
-        """Start a rebalance, because members or metadata have changed. Complete the rebalance if all have joined."""
+        """Start a rebalance, because members or metadata have changed. Complete it if all members have joined."""
         if self.phase is Phase.PREPARING:
             self.complete_if_all_joined(moment, result)
             return
@@ -470,7 +471,7 @@ class ClassicGroup:
         self.wake_by(self.sync_deadline_ms)
 
     def _become_empty(self, moment: Moment, result: Result) -> None:
-        """Write the record that makes the group Empty. It has the next generation, so former members are fenced."""
+        """Write the record that makes the group Empty. The record has the next generation, which fences old members."""
         self._set_join_deadline(moment.steady_ms + RETRY_MS)
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",

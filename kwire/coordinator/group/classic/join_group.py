@@ -39,8 +39,8 @@ def join(group: ClassicGroup, command: JoinGroup, moment: Moment, result: Result
 def _has_room(group: ClassicGroup, member_id: str) -> bool:
     """Return whether the member may join according to group.max.size.
 
-    While a rebalance waits for joins, only members that have rejoined are counted. So the last members to rejoin are
-    refused.
+    While a rebalance waits for joins, only members that have rejoined are counted. So if the group is too large, the
+    last members to rejoin are refused.
     """
     max_size = group.settings.max_size
     member = group.members.get(member_id)
@@ -77,8 +77,8 @@ def _join_new(group: ClassicGroup, command: JoinGroup, moment: Moment, result: R
     elif len(group.pending_members) >= PENDING_MEMBERS_MAX:
         result.reply(command, JoinAnswer(error=ErrorCode.GROUP_MAX_SIZE_REACHED, member_id=UNKNOWN_MEMBER))
     else:
-        # The client must join again with this id. If it does not, the group has no unused member, only a member id that
-        # expires (KIP-394).
+        # The client becomes a member only when it joins again with this id. If the client does not, the id expires
+        # (KIP-394).
         deadline_ms = moment.steady_ms + command.session_timeout_ms
         group.pending_members[new_id] = deadline_ms
         group.wake_by(deadline_ms)
@@ -97,8 +97,8 @@ def _rejoin(group: ClassicGroup, command: JoinGroup, moment: Moment, result: Res
         group.renew_session(member, moment)
         result.reply(command, group.joined_answer(member.member_id))
     elif group.needs_no_rebalance and is_unchanged and member.member_id != group.leader_id:
-        # A follower without changes needs no rebalance. A leader that rejoins does: it rejoins because topics have
-        # changed.
+        # A follower without changes needs no rebalance. If the leader rejoins, a rebalance is needed, because a leader
+        # rejoins when topics have changed.
         group.renew_session(member, moment)
         result.reply(command, group.joined_answer(member.member_id))
     else:
@@ -149,7 +149,8 @@ def _rejoin_static(
     if command.can_skip_assignment:
         answer = replace(answer, skip_assignment=new_id == group.leader_id)
     else:
-        # An old client does not support `skip_assignment`. As leader it would compute an assignment. So the answer
-        # names the leader before this join. If this member was the leader, that is its old member id.
+        # An old client does not support `skip_assignment`: if the answer named it as the leader, it would compute an
+        # assignment. So the answer names the member that was the leader until now. If that was this member, the answer
+        # has its old id.
         answer = replace(answer, leader=old_leader or UNKNOWN_MEMBER, members=())
     result.reply(command, answer)

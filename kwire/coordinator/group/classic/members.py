@@ -45,7 +45,7 @@ class Member:
         self.session_timeout_ms = session_timeout_ms
         self.protocols = protocols
         self.assignment = b""
-        # Whether the member's first JoinGroup has not been answered yet. Until then it cannot send heartbeats.
+        # Whether the member's first JoinGroup still waits for its answer. Meanwhile the member cannot send heartbeats.
         self.is_new = False
         self.waiting_join: JoinGroup | None = None
         self.waiting_sync: SyncGroup | None = None

@@ -1,12 +1,12 @@
 """Limits the memory for member metadata: the protocols of a JoinGroup, which are stored as long as the member exists.
 
 There are three limits:
-- MEMBER_METADATA_BYTES_MAX limits the metadata of one member. It is the default maximum size of Kafka's record of a
-  whole group. Real members use a few kilobytes.
+- MEMBER_METADATA_BYTES_MAX limits the metadata of one member. In Kafka, the record of a whole group has this size limit
+  by default. Real members use a few kilobytes.
 - GROUP_METADATA_BYTES_MAX limits the metadata of one group. The metadata of all members for the selected protocol must
   fit into one record of the offsets topic, so a larger group could never become stable.
-- COORDINATOR_METADATA_BYTES_MAX limits the metadata of all groups of a node. The bytes of a tuple of protocols are
-  included until the tuple is freed.
+- COORDINATOR_METADATA_BYTES_MAX limits the metadata of all groups of a node. The protocols of a JoinGroup count towards
+  this limit as long as the tuple that `reserve` returned is in memory.
 """
 
 from collections.abc import Iterable, Sequence

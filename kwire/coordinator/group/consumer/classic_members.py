@@ -1,11 +1,11 @@
 """Classic members of a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup during a protocol migration.
 
-Such a member uses the classic protocol unchanged. The member epoch is sent to it as the generation. There is no leader:
-the member's assignment is taken from the group's target assignment. It changes only when the member joins. If the
-member has to revoke partitions or can get more, its heartbeat is answered with REBALANCE_IN_PROGRESS, and the member
-rejoins. With an eager protocol, the member revokes all partitions before it joins, so one join is enough to get the new
-assignment. With the cooperative protocol, the member reports its partitions when it joins. SyncGroup returns those that
-it may keep. The member revokes the other partitions and joins again.
+Such a member uses the classic protocol unchanged. The coordinator sends the member epoch as the generation. There is no
+leader: the coordinator takes the member's assignment from the group's target assignment. A member's assignment changes
+only when the member joins. If the member has to revoke partitions or can get more, the coordinator answers a heartbeat
+with REBALANCE_IN_PROGRESS, and the member rejoins. With an eager protocol, the member revokes all partitions before it
+joins, so one join is enough to get the new assignment. With the cooperative protocol, the member reports its partitions
+when it joins. SyncGroup returns the partitions that the member may keep. The member revokes the others and joins again.
 """
 
 from collections.abc import Iterable, Mapping

@@ -179,8 +179,9 @@ class ConsumerGroup:
     def may_assign(self, moment: Moment) -> bool:
         """Return whether a new target assignment may be computed now.
 
-        In large groups it is computed at most once per `assignment_interval_ms`. Until then, new members have no
-        partitions. The first heartbeat after this interval computes the target assignment.
+        If the last target assignment was larger than `assigned_at_once_max`, a new one is computed at most once per
+        `assignment_interval_ms`. Until then, new members have no partitions. The first heartbeat after this interval
+        computes the target assignment.
         """
         return (
             self.target_epoch == 0
@@ -203,7 +204,7 @@ class ConsumerGroup:
         return member
 
     def static_member(self, instance_id: str, member_id: str) -> ConsumerMember:
-        """Return the static member. Raises KafkaError if another member id has joined with this instance id since."""
+        """Return the static member. Raises KafkaError if the instance id is unknown or now has another member id."""
         current_id = self.static_members.get(instance_id)
         if current_id is None:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -482,6 +483,6 @@ def _owned_partitions(current: CurrentAssignment) -> Iterable[tuple[bytes, int]]
 
 
 def _own_session_ms(member: ConsumerMember) -> int | None:
-    """Return the session timeout of a classic or HTTP member; None for other members, which use the group's."""
+    """Return the session timeout of a classic or HTTP member; None for others, which use the group's setting."""
     subscription = member.subscription
     return subscription.classic.session_timeout_ms if subscription.classic is not None else web_session_ms(subscription)

@@ -438,6 +438,6 @@ def _finish_search(
         into.append(records.regex_record(group.group_id, regex, topics, resolution.revision, moment.wall_ms))
     if not new:
         # If there are changes, the revision is not stored yet, because the append of the records may fail. The next
-        # search that finds no change stores it.
+        # search that finds no change stores the revision.
         group.regexes_revision = resolution.revision
     return new

@@ -49,7 +49,7 @@ def leave(
 
 
 def remove(group: ConsumerGroup, gone: Collection[ConsumerMember], into: list[KeyValue]) -> None:
-    """Write the records that remove members and increase the group epoch once. Their partitions then have no owner."""
+    """Write the records that remove the members, which frees their partitions, and increase the group epoch once."""
     gone_ids = {member.member_id for member in gone}
     left = [one.subscription for one in group.members.values() if one.member_id not in gone_ids]
     for member in gone:

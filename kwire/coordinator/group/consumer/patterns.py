@@ -389,8 +389,8 @@ class _Parser:
         last = self._character_escape(self._next("missing closing ]")) if character == "\\" else _mask_of(character)
         if first and last and first > last:
             raise InvalidPattern("invalid character class range")
-        # The result has all bits from `first` to `last`. If the last character is not ASCII, it has all bits from
-        # `first` on.
+        # The result has all bits from `first` to `last`. If the last character is not ASCII, the result has all bits
+        # from `first` on.
         return (((last << 1) if last else _ALL + 1) - first) if first else 0
 
     def _folded(self, mask: int) -> int:

@@ -50,7 +50,7 @@ _NAMES = {
     REGULAR_EXPRESSION: "consumer-regex",
 }
 VALUE_VERSION = 0
-# Older Kafka versions did not store the epoch at which a partition was assigned. Then this epoch is used.
+# The epoch for partitions in records of older Kafka versions, which did not store the epoch of the assignment.
 UNKNOWN_ASSIGNMENT_EPOCH = 0
 
 _PREFIX = struct.Struct(">h")
@@ -163,7 +163,7 @@ def regex_tombstone(group_id: str, regex: str) -> KeyValue:
 
 
 def group_tombstone(kind: int, group_id: str) -> KeyValue:
-    """Return the tombstone of a record of the whole group: one whose key has only the group id."""
+    """Return the tombstone of a record of the whole group. The key of such a record has only the group id."""
     return _record(kind, _KEYS[kind](group_id=group_id), None)
 
 

@@ -175,7 +175,7 @@ class RegexResolver:
         return Resolution(revision, self._names, self._results, wanted)
 
     def cache_result(self, resolution: Resolution) -> None:
-        """Cache the result of a search, so that other groups can use it. Ignored if topics have changed since then."""
+        """Cache the result of a search for other groups. Does nothing if topics have changed since the search began."""
         if resolution.revision == self._revision:
             for pattern, topics in resolution.topics.items():
                 if len(self._results) >= RESULTS_MAX:

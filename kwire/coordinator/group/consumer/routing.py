@@ -302,7 +302,7 @@ def commit(
     """Check each offset separately, and commit those that this member may commit."""
     errors = group.check_commit(command)
     if command.transaction is not None and not command.knows_group_id_not_found:
-        # A producer that uses this version does not support STALE_MEMBER_EPOCH.
+        # The producer uses a version of TxnOffsetCommit that does not have the error STALE_MEMBER_EPOCH.
         errors = [ErrorCode.ILLEGAL_GENERATION if one is ErrorCode.STALE_MEMBER_EPOCH else one for one in errors]
     allowed = [one for one, error in zip(command.offsets, errors, strict=True) if error is ErrorCode.NONE]
     if len(allowed) == len(errors):

@@ -1,12 +1,11 @@
 """HTTP members of consumer groups. They join like other members, and then send simplified heartbeats.
 
-An HTTP member handles neither epochs nor revocations. The answer to its heartbeat has its partitions. The heartbeat
-itself confirms that the member has released all other partitions. If a stream reads for the member, the stream's
-heartbeat names the partitions that it still reads. So a partition is released only after the stream has stopped reading
-it.
+An HTTP member handles neither epochs nor revocations. The answer to a heartbeat lists the member's partitions, and the
+coordinator considers all other partitions as released. If a stream reads for the member, each heartbeat names the
+partitions that the stream still reads. So a partition is released only after the stream has stopped reading it.
 
 Kafka's records have no fields for a member's own session timeout and for the use of HTTP. So both are stored in the
-client id and the client host. Kafka's tools show these fields, and they are still known after a restart.
+client id and the client host, which Kafka's tools show and which survive a restart.
 """
 
 from kwire.coordinator.decisions import Moment, Result

@@ -1,4 +1,4 @@
-"""The committed offsets of a shard."""
+"""The committed offsets of a shard. `kwire/coordinator/group/cleanup.py` removes expired ones."""
 
 from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet

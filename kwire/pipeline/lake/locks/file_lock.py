@@ -37,7 +37,7 @@ def local_path(uri: str) -> Path | None:
 
 @contextmanager
 def java_lock(spark: "SparkSession", path: Path, wait_s: float) -> Iterator[None]:
-    """Hold the lock of this file in this block, after a wait of at most `wait_s`.
+    """Wait at most `wait_s` for the lock of this file, and hold the lock in the block.
 
     Raises TableInUse if another process does not release the lock in this time, or if this process already holds it.
     """

@@ -20,7 +20,10 @@ WAIT_S = 60.0
 
 @contextmanager
 def sole_writer(spark: "SparkSession", uri: str) -> Iterator[None]:
-    """Hold the writer lock of this URI, which is a file next to it. Raises TableInUse if another process holds it."""
+    """Hold the writer lock of this URI in the block. Raises TableInUse if another process holds the lock for WAIT_S.
+
+    The lock is a file next to the path of the URI, with the suffix `.lock`.
+    """
     path = local_path(uri)
     if path is None:
         yield

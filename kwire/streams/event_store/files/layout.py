@@ -5,8 +5,8 @@
     config/<topic>.json
     .kwire/                                     the owner of the directory, and the position of each topic
 
-A group has the events with a thousand consecutive numbers. These may have different dates, so a group may have several
-folders. The date of an event is the date of its timestamp in UTC.
+A group has the events with a thousand consecutive numbers. The events may have different dates, so a group may have
+several folders. The date of an event is the date of its timestamp in UTC.
 """
 
 import json
@@ -31,7 +31,7 @@ GROUP_EVENTS = 1000
 # A file name may have at most 255 bytes. It consists of the topic, a dash, up to 19 digits and the suffix.
 TOPIC_LENGTH_MAX = 255 - 1 - 19 - len(".json")
 PACKED_END = ".ndjson.gz"
-# Suffix of the temporary names of files and folders that are being written. No final name of them has this suffix.
+# Suffix of the temporary names of files and folders that are being written. Final names never have this suffix.
 UNFINISHED_END = ".new"
 # Separates the name of a deleted topic from its id. Topic names cannot contain this character.
 DELETED_SEPARATOR = "~"

@@ -6,7 +6,7 @@ from kwire.streams.event_store.files.layout import GROUP_EVENTS, PACKED_END, Fil
 from kwire.streams.event_store.files.reader import group_sources, names_in, packed_events
 from storage.disk.files import Files
 
-# The maximum number of missing ranges that are looked for after a start. Further ranges are found after the next start.
+# The search ends after this many missing ranges. The search after the next start finds further ranges.
 RANGES_MAX = 1000
 
 
@@ -20,7 +20,7 @@ class Missing(NamedTuple):
 def missing_events(files: Files, root: str, topic: str, first: int, last: int) -> list[Missing]:
     """Return the ranges of events from `first` to `last` that have no file, in order.
 
-    The files of single events are not opened; packed files may be.
+    The files of single events are not opened. The packed files of a group are read only if single files are missing.
     """
     sources = group_sources(files, root, topic)
     found: list[Missing] = []

@@ -1,7 +1,8 @@
 """Packing of old event files: the thousand files of a group are replaced by one compressed file.
 
 Only complete groups are packed, because no events are added to them. The packed file is durable before the single files
-are removed, so after a crash, events may be in both. If the group is packed again, the removal is completed.
+are removed. So after a crash, events may be in the packed file and also in single files. Packing the group again
+completes the removal.
 """
 
 import os

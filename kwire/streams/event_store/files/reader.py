@@ -1,8 +1,8 @@
 """A reader of event files, in the order of the events. Problems with files are yielded as `Problem`s.
 
-The number of a group is derived from the sequence of its events. The events of a group are in the folders of one or
-more dates, or in packed files beside these folders. Memory is bounded: the reader holds only the file names of one
-group, and one event of each of its folders and packed files.
+A group has the events with a thousand consecutive sequence numbers (see `layout.py`), which give the group its number.
+In the folder of each date of its events, a group has a folder, a packed file, or both. Memory is bounded: the reader
+holds only the file names of one group, and one event of each folder and packed file of that group.
 
 The content of the directory is not trusted: only regular files are opened, and all sizes are bounded.
 """

@@ -63,7 +63,7 @@ SchemasOf = Callable[[bytes], Sequence[Any]]
 
 
 class _Cursor:
-    """The cursor on one topic. Its files end before `next_offset`. `reader` may be ahead of `next_offset`."""
+    """The cursor on one topic. Events below `next_offset` have files. `reader` may be ahead of `next_offset`."""
 
     __slots__ = ("config", "log", "next_offset", "reader", "schemas_text", "topic", "topic_id")
 
@@ -90,8 +90,8 @@ class EventFiles:
     """The live event files of a server. Use it only in the event loop's thread.
 
     `written_count` is the number of events written, `skipped_count` the number of events that could not be read, and
-    `failure_count` the number of failed attempts, which are retried. `refused_count` is the number of topics that have
-    no cursor at present.
+    `failure_count` the number of failed attempts, which are retried. `refused_count` is the number of topics that get
+    no files at present.
     """
 
     def __init__(
@@ -345,7 +345,7 @@ class EventFiles:
     # --- rounds
 
     async def _next_parts(self) -> list[tuple[_Cursor, TopicPart]]:
-        """Return the content of the next round. It takes one batch of each topic in turn, until the round is full."""
+        """Return the content of the next round. Batches are read from the topics in turn, until the round is full."""
         events: dict[_Cursor, PickledEvents] = {}
         event_count = size_bytes = 0
         oldest_ms = sys.maxsize

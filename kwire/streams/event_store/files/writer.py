@@ -14,8 +14,9 @@ too. These files are complete and equal to those that the next round writes.
 The folder of a new group is written under a temporary name, so one rename publishes up to a thousand files. If a round
 has more than SYNCED_EACH_MAX files, each file system in use is synced as a whole. Fewer files are synced one by one.
 
-Writing waits for the disk and runs Python code for each event, so another process does it. A lock on the directory
-ensures that only one process writes: a process that was killed may still be alive until its system call returns.
+Writing waits for the disk and runs Python code for each event, so the server does it in a worker process. A lock on the
+directory ensures that only one process writes: a process that was killed may still be alive until its system call
+returns.
 """
 
 import errno
@@ -103,7 +104,10 @@ class PickledEvents:
 
 
 class TopicPart(NamedTuple):
-    """The events that a round adds to one topic. `config` is the new configuration file, or None if it is unchanged."""
+    """The events that a round adds to one topic.
+
+    `config` is the content of the new configuration file, or None if the file does not change.
+    """
 
     topic: str
     position: Position
@@ -130,7 +134,7 @@ def locked(files: Files, root: str, *, is_waiting: bool = True) -> Iterator[None
 
 
 def with_lock(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call a function while holding the lock of the directory. Its first two arguments must be `files` and `root`."""
+    """Call `function` with the lock of the directory held. The first two of `args` must be `files` and `root`."""
     files, root = args[:2]
     assert isinstance(files, Files)
     assert isinstance(root, str)
@@ -239,7 +243,7 @@ def remove_topic(files: Files, root: str, topic: str, topic_id: str) -> None:
     if files.exists(folder):
         files.rename(folder, gone)
     files.fsync_dir(data)
-    # The position is removed last. As long as it exists, the removal is repeated after a crash.
+    # The position is removed last: if it still exists after a crash, the next start repeats the removal.
     unfinished = [_unfinished(path, topic) for path in (config_path(topic), position_path(topic))]
     for path in (*unfinished, config_path(topic), position_path(topic)):
         with suppress(FileNotFoundError):

@@ -96,7 +96,7 @@ def _unescaped(fragment: str) -> str:
 def _subschemas(schema: Any, pointer: str, where: str) -> Iterator[tuple[str, str, Any]]:
     """Yield (JSON pointer, path for messages, schema) for a schema and for all schemas inside it.
 
-    The types of the keywords and the depth were checked before.
+    `rules.py` has already checked the types of the keywords and the depth.
     """
     yield pointer, where, schema
     if not isinstance(schema, dict):

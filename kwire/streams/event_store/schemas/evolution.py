@@ -35,7 +35,7 @@ class _Comparison:
         self._event_type = event_type
 
     def check(self, old: object, new: object, path: str) -> None:
-        """Raise IncompatibleSchema unless `new` is `old` plus additions. The depth of both was checked before."""
+        """Raise IncompatibleSchema unless `new` is `old` plus additions. `typed_schemas` limits the depth of both."""
         if canonical(old) == canonical(new):
             return
         if not isinstance(old, dict) or not isinstance(new, dict):

@@ -1,7 +1,7 @@
 """Checks events against the schemas of their topic, for every API, without blocking the event loop.
 
-Small payloads are checked on the event loop. If there are many, there are yields to the event loop between them. A
-payload whose check may take longer than some milliseconds is checked in a worker process. The reason may be that the
+Small payloads are checked on the event loop. The check of many payloads yields to the event loop at intervals. If the
+check of a payload may take longer than a few milliseconds, it runs in a worker process. The reason may be that the
 payload is large, that its schema is slow, or that describing a violation takes long.
 """
 
@@ -80,7 +80,7 @@ class SchemaChecks:
     def check_draft(self, topic: Topic, draft: EventDraft) -> Awaitable[object] | None:
         """Raise SchemaViolation if the event is refused.
 
-        If an awaitable is returned, the check is complete only after it has been awaited, and that may raise the error.
+        If an awaitable is returned, the caller must await it to complete the check. Awaiting it may raise the error.
         """
         schemas, revision = self._schemas_of(topic)
         work = schemas.work(draft.type, draft.payload)
@@ -225,7 +225,8 @@ class _LargeRecords:
 async def _bounded_check(checking: Awaitable[Sequence[RecordProblem]]) -> Sequence[RecordProblem]:
     """Await a check for at most BATCH_SECONDS_MAX, and return the problems that it found.
 
-    If the records cannot be decoded, that is returned as a problem. Raises KafkaError if the server cannot check them.
+    If the records cannot be decoded, the result is one problem with the reason. Raises KafkaError if the server cannot
+    check the records, or not in time.
     """
     try:
         async with asyncio.timeout(BATCH_SECONDS_MAX):
@@ -254,7 +255,7 @@ def _payload(record: TypedRecord) -> bytes:
 
 
 def _problem(schemas: "TopicSchemas", event_type: str, payload: bytes) -> str | None:
-    """Return what is wrong with a payload, or None. Raises UndescribedViolation."""
+    """Return what is wrong with a payload, or None. Raises UndescribedViolation if describing it takes too long."""
     try:
         schemas.check_inline(event_type, payload, INLINE_WORK_MAX)
         if len(payload) > SHALLOW_BYTES_MAX:

@@ -49,7 +49,10 @@ class TypedSchema(NamedTuple):
 
 
 def typed_schemas(raw: object) -> list[TypedSchema]:
-    """Parse an array of schemas; raises InvalidSchema. It checks only event types, sizes and depth, which is quick."""
+    """Parse an array of schemas; raises InvalidSchema. Only event types, sizes and depth are checked.
+
+    This is quick enough for the event loop.
+    """
     if not isinstance(raw, list) or not raw:
         raise InvalidSchema("the schemas must be an array of one or more schemas", "$")
     if len(raw) > SCHEMAS_MAX:
@@ -155,7 +158,8 @@ def _check_keywords(schema: Schema, path: str) -> None:
     if not isinstance(dialect, str) or dialect.removesuffix("#") != DIALECT:
         raise InvalidSchema(f"only {DIALECT} is supported", f"{path}.$schema")
     try:
-        # Formats are not checked here, because the engine that will match the patterns also checks their syntax.
+        # Formats such as `regex` are not checked here. `_pattern_bytes` compiles each pattern with the engine that will
+        # match it, so the syntax of patterns is checked there.
         Draft202012Validator.check_schema(schema, format_checker=FormatChecker(formats=()))
     except SchemaError as error:
         problem = error.message
@@ -213,5 +217,5 @@ def _pattern_bytes(pattern: Pattern) -> int:
 
 
 def canonical(value: object) -> str:
-    """Return the JSON text of a value. It is the same for equal values."""
+    """Return the JSON text of a value. Equal values have the same text."""
     return json.dumps(value, sort_keys=True)

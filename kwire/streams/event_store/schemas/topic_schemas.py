@@ -35,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _Check:
-    """The validator of one event type. It is compiled for the first event, because that may take some milliseconds."""
+    """The validator of one event type. It is compiled at its first use, because compiling may take milliseconds."""
 
     __slots__ = ("_schema", "_validator", "cost")
 
@@ -105,7 +105,7 @@ class TopicSchemas:
     def with_added(self, raw: object) -> list[dict[str, Any]]:
         """Return all schemas as JSON, with those of `raw` added.
 
-        A schema of `raw` replaces the schema of the same event type. If there is none, it is added at the end.
+        A schema of `raw` replaces the schema of the same event type. A schema of a new event type is added at the end.
         """
         given = {one.event_type: one.given for one in self._typed}
         given |= {one.event_type: one.given for one in typed_schemas(raw)}
@@ -167,7 +167,7 @@ def _violation(
             refused.check.validator.validate(refused.instance)
         except jsonschema_rs.ValidationError as error:
             return SchemaViolation(event_type, path_text(error.instance_path), _shortened(error.message))
-    return UndescribedViolation(event_type, "$", "the payload violates the schema; it is too large to locate where")
+    return UndescribedViolation(event_type, "$", "the payload violates the schema; it is too large to report where")
 
 
 class _Repeated(Exception):
@@ -187,8 +187,11 @@ def _repeated_name(payload: bytes, instance: object) -> str | None:
 
 def _check_names(pairs: list[tuple[str, object]]) -> None:
     if len(dict(pairs)) != len(pairs):
-        names = [name for name, _ in pairs]
-        raise _Repeated(next(name for number, name in enumerate(names) if name in names[:number]))
+        names: set[str] = set()
+        for name, _ in pairs:
+            if name in names:
+                raise _Repeated(name)
+            names.add(name)
 
 
 def _levels(instance: object) -> int:

@@ -42,7 +42,7 @@ def typed_records(body: bytes, header: BatchHeader) -> Iterator[TypedRecord]:
             if number == header.record_count:
                 raise CorruptBatch("bytes follow the last record")
             if offset_delta != number << 1:
-                raise CorruptBatch(f"record {number} has another offset delta")
+                raise CorruptBatch(f"the offset delta of record {number} is not {number}")
             key_bytes = body[position]
             position += 1
             if key_bytes >= 0x80:

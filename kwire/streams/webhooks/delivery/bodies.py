@@ -20,7 +20,7 @@ BODY_FORMS: tuple[str, ...] = get_args(BodyForm)
 JSON_TYPE = "application/json"
 CLOUD_EVENT_TYPE = "application/cloudevents+json; charset=utf-8"
 SPEC_VERSION = "1.0"
-# Receivers accept only some kilobytes of headers. In the form `binary`, larger metadata is omitted.
+# Receivers accept only a few kilobytes of headers. In the form `binary`, larger metadata is omitted.
 METADATA_HEADER_BYTES_MAX = 4096
 # Characters that are not percent-encoded in a header value: printable ASCII except space, double quote and percent.
 _PLAIN = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')

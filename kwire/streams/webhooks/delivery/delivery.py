@@ -1,7 +1,7 @@
 """The workers that deliver events: a worker reads an event, sends it, and records the response.
 
-A lane is one webhook in one topic. A worker of a lane makes one attempt after the other. The definition of the webhook
-limits the number of workers. `wake` starts a worker when there is work, and a worker ends when there is none. So the
+A lane is one webhook in one topic. A worker of a lane makes one attempt at a time. The definition of the webhook limits
+the number of workers. `wake` starts a worker when there is work, and a worker ends when there is none. So the
 number of tasks is bounded by the deliveries in flight, not by the events that wait. All lanes share a limit on requests
 in flight. A request to a receiver that does not respond ends with a timeout.
 """
@@ -35,9 +35,10 @@ REQUEST_WEIGHT = 2
 ANSWER_WEIGHT = 1
 # Workers of a lane in ordered mode. One delivers in log order, the other delivers events that a user asked to resend.
 ORDERED_WORKERS = 2
-# The HTTP client enforces the request timeout. If it has not returned this much later, the request is cancelled.
+# The HTTP client enforces the request timeout. If the client has not returned this long after the timeout, the worker
+# cancels the request.
 TIMEOUT_GRACE_SECONDS = 5.0
-# Longest timer of a lane. Due times are times of day, and the system clock may be changed while the timer runs.
+# Longest timer of a lane. Due times are wall-clock times, and the system clock may be changed while the timer runs.
 TIMER_SECONDS_MAX = 60.0
 # How long `close` waits for requests in flight. Requests that take longer are sent again after the next start.
 DRAIN_SECONDS = 1.0
@@ -254,7 +255,7 @@ class DeliveryWorkers:
             self.counts.delivered += 1
         else:
             self.counts.failed += 1
-            self.counts.dead += result.outcome.value == "dead"
+            self.counts.dead += result.is_dead_letter
 
     # --- reading
 
@@ -335,7 +336,7 @@ class DeliveryWorkers:
     # --- timers
 
     def _arm(self, lane: Lane) -> None:
-        """Set the timer of a lane to the time at which its next work is due. Without such a time, clear the timer."""
+        """Set the timer of a lane to the time at which its next work is due. If there is none, clear the timer."""
         if lane.timer is not None:
             lane.timer.cancel()
             lane.timer = None

@@ -2,7 +2,7 @@
 
 The dispatcher watches the log as subscribers do, so webhooks are notified of an event at the same time as subscribers.
 It also wakes all its webhooks at a fixed interval, for retries that are due. If the topic was deleted or could not be
-read, each of these ticks looks it up again.
+read, each of these ticks looks the topic up again.
 """
 
 import asyncio

@@ -31,7 +31,7 @@ class _HostSlots:
 class HostLimits:
     """Limits the number of concurrent requests. Use it only in the event loop's thread.
 
-    A host is stored only while deliveries to it are in flight or waiting. The object's length is the number of hosts.
+    A host is stored only while deliveries to it are in flight or waiting. `len` returns the number of stored hosts.
     """
 
     def __init__(self, slots_max: int, per_host_max: int) -> None:

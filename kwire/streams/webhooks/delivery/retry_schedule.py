@@ -37,8 +37,8 @@ class Schedule:
         if attempts > len(self._pauses_ms):
             return None
         pause_ms = self._pauses_ms[attempts - 1] * (1 + JITTER * (2 * self._chance() - 1))
-        # The attempt must not start before the requested time. Jitter is added to it, because many deliveries may have
-        # received the same Retry-After.
+        # Many deliveries may have received the same Retry-After, so this pause has jitter too. The jitter only
+        # lengthens the pause, because the attempt must not start before the requested time.
         requested_ms = granted_pause_ms(retry_after_ms) * (1 + JITTER * self._chance())
         return now_ms + max(round(pause_ms), round(requested_ms))
 

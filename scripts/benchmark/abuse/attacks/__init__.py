@@ -1,4 +1,4 @@
-"""Every attack, in the order in which they are made."""
+"""All attacks, in the order in which they are run."""
 
 from benchmark.abuse.attacks import admin_requests, groups, held_http, http_bodies, produced, slow_sync, stalled_frames
 

@@ -1,4 +1,4 @@
-"""Requests with very many entries, all of which the server has to look at: one at a time, and pipelined."""
+"""Requests with very many entries, all of which the server has to process: single requests, and pipelined ones."""
 
 import socket
 import struct
@@ -26,7 +26,7 @@ def _names(count: int) -> bytes:
 
 @cache
 def _metadata(count: int) -> bytes:
-    return request_frame(METADATA, METADATA_VERSION, _names(count) + b"\0")  # Do not create them.
+    return request_frame(METADATA, METADATA_VERSION, _names(count) + b"\0")  # The topics must not be created.
 
 
 @cache
@@ -49,7 +49,7 @@ def _describe_groups(count: int) -> bytes:
 
 @cache
 def _fetch(count: int) -> bytes:
-    """Of partitions that one topic does not have, outside any session and without waiting."""
+    """Return a Fetch of partitions that do not exist, without a fetch session and without waiting."""
     body = struct.pack(">iiiibii", -1, 0, 0, FETCH_MAX_BYTES, 0, 0, -1)
     body += struct.pack(">i", 1) + string("none") + struct.pack(">i", count)
     body += b"".join(struct.pack(">iiqqi", index, -1, 0, -1, FETCH_MAX_BYTES) for index in range(count))
@@ -69,7 +69,7 @@ def _one(request: Callable[[int], bytes]) -> Callable[[Target], None]:
 
 
 def _pipelined(target: Target) -> None:
-    """All of them at once on one connection; a thread sends them, so that answers are read meanwhile."""
+    """Send all LARGE requests at once on one connection. A thread sends them, so that responses are read meanwhile."""
     with target.kafka() as connection:
         frames = b"".join(request(target.size) for request in LARGE)
         sending = threading.Thread(target=_send, args=(connection, frames), daemon=True)
@@ -95,12 +95,12 @@ def _ping_flood(target: Target) -> None:
 
 
 def _send(connection: socket.socket, data: bytes) -> None:
-    with suppress(OSError):  # The server may close it: that is a defence.
+    with suppress(OSError):  # The server may close the connection as a defence.
         connection.sendall(data)
 
 
 def _await_answer(connection: socket.socket) -> None:
-    """To the command that was sent last, or to the end of the connection."""
+    """Read until the response to the last command, or until the server closes the connection."""
     received = b""
     while COMMAND_ID not in received:
         data = connection.recv(READ_BYTES)

@@ -15,7 +15,7 @@ NO_GENERATION = -1
 
 
 def _prepare(target: Target) -> None:
-    """A commit without a member makes a group."""
+    """Create the groups: an offset commit without a member creates a group."""
     with Admin(target.kafka_address) as admin:
         admin.make_topic(TOPIC, 1, {})
     with target.kafka() as connection:
@@ -30,7 +30,7 @@ def _prepare(target: Target) -> None:
             for _ in numbers:
                 received = read_frame(connection, received)
                 end = 4 + int(struct.unpack_from(">i", received)[0])
-                raise_for_error("OffsetCommit", received, end - 2)  # Of the only partition, at the end of the answer.
+                raise_for_error("OffsetCommit", received, end - 2)  # The only error code is at the end.
                 received = received[end:]
 
 

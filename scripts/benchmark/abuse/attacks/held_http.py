@@ -1,4 +1,4 @@
-"""Connections to the HTTP port that hold memory: answers and histories that are not read, bodies that do not end."""
+"""HTTP connections that hold memory: responses and histories that are not read, request bodies that do not end."""
 
 import selectors
 import socket
@@ -15,7 +15,7 @@ BODY_BYTES = 8 * MEBIBYTE
 HISTORIES_PER_SOCKET = 4
 SEND_BYTES = 256 * 1024
 UPLOAD_SECONDS_MAX = 10.0
-# Small, so that what is not read stays with the server.
+# Small, so that unread data stays in the memory of the server.
 RECEIVE_BUFFER_BYTES = 4_096
 
 
@@ -32,14 +32,14 @@ def _reluctant(target: Target) -> socket.socket:
 
 def _unread_answers(target: Target) -> None:
     for _ in range(target.size):
-        with suppress(ConnectionError):  # The server may refuse it: that is a defence.
+        with suppress(ConnectionError):  # The server may refuse the request as a defence.
             _reluctant(target).sendall(head("GET", f"{events_path(ROOM)}?limit=10000", 0))
 
 
 def _stalled_uploads(target: Target) -> None:
-    """All at a time, each as fast as the server takes it."""
+    """Send all bodies at the same time, each as fast as the server reads it, without the last byte."""
     begun = head("POST", events_path("abused-uploads"), BODY_BYTES, f"Content-Type: {JSON}")
-    body = memoryview(begun + b'"' + b"x" * (BODY_BYTES - 2))  # The last byte never comes.
+    body = memoryview(begun + b'"' + b"x" * (BODY_BYTES - 2))  # The last byte is never sent.
     with selectors.DefaultSelector() as selector:
         for _ in range(target.size):
             connection = target.hold(target.http())
@@ -59,7 +59,7 @@ def _push(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
     except BlockingIOError:
         return
     except ConnectionError:
-        left = left[:0]  # The server has closed it: that is a defence.
+        left = left[:0]  # The server has closed the connection as a defence.
     if left:
         selector.modify(connection, selectors.EVENT_WRITE, left)
     else:

@@ -1,4 +1,4 @@
-"""Small requests that are much work: compressed lines without content, and an event with very many metadata keys."""
+"""Small requests that need much CPU time: compressed empty lines, and an event with very many metadata keys."""
 
 import gzip
 from functools import cache
@@ -42,7 +42,7 @@ def _many_keys(count: int) -> bytes:
 
 
 def _metadata_keys(target: Target) -> None:
-    """As a line for a room, and as an event for a topic. A whole body for a room is refused before it is decoded."""
+    """Send the event as a line to a room, and as JSON to a topic. A room refuses such JSON before it decodes it."""
     event = _many_keys(target.size)
     for request in (post(events_path(ROOM), event + b"\n", LINES), post(f"/topics/{ROOM}/publish", event, JSON)):
         with target.http() as connection:

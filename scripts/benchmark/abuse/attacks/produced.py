@@ -1,4 +1,4 @@
-"""Batches of very many very small records: checked one by one when they are produced, and read by offset over HTTP."""
+"""Batches with very many small records, which the server checks one by one, or from which it reads the last one."""
 
 import gzip
 import struct
@@ -22,7 +22,7 @@ BATCH_BYTES_MAX = 100_000_000
 
 @cache
 def keyed_batch(count: int) -> bytes:
-    """One batch of `count` records, each with a key of one byte and an empty value, compressed."""
+    """Return a compressed batch of `count` records, each with a key of one byte and an empty value."""
     rest = varint(1) + b"k" + varint(0) + varint(0)
     records = bytearray()
     for delta in range(count):
@@ -37,7 +37,7 @@ def keyed_batch(count: int) -> bytes:
 
 @cache
 def _produce_to_all(partitions: int) -> bytes:
-    """One Produce request with a batch for each partition."""
+    """Return a Produce request with one batch for each partition."""
     batch = keyed_batch(RECORDS_PER_BATCH)
     name = COMPACTED.encode()
     body = struct.pack(">hhiih", -1, ACKS_ALL, ANSWER_SECONDS_MAX * 1000, 1, len(name)) + name

@@ -10,9 +10,9 @@ from benchmark.groups.wire import string
 from benchmark.wire import ProduceCall, read_frame, record_batch, request_frame
 
 DELETE_TOPICS, DELETE_TOPICS_VERSION = 20, 3
-# The record has come and its sync runs, which takes a second.
+# After this time the record has arrived, and its sync, which takes a second, is running.
 SYNC_BEGUN_SECONDS = 0.2
-# The good client's topics do not wait for the disk; the deleted ones do.
+# The topics of the good client do not wait for a sync. The deleted topics do.
 QUICK_ELSEWHERE = {"kwire.log.sync": "os", "kwire.rooms.log.sync": "os"}
 
 

@@ -1,4 +1,4 @@
-"""Kafka connections that hold memory: frames that are half sent, and JoinGroup requests with large metadata."""
+"""Kafka connections that hold memory: half-sent frames, and JoinGroup requests with large metadata."""
 
 import struct
 from contextlib import suppress
@@ -8,7 +8,7 @@ from benchmark.groups.wire import JOIN_GROUP, PROTOCOL, PROTOCOL_TYPE, REBALANCE
 from benchmark.wire import PRODUCE, PRODUCE_VERSION, read_frame, request_frame
 
 MEBIBYTE = 1 << 20
-# The first version with a rebalance timeout; the later ones have the client ask twice.
+# This version has a rebalance timeout. In later versions a client must send JoinGroup twice.
 JOIN_GROUP_VERSION = 2
 LONGEST_SESSION_MS = 1_800_000
 METADATA_BYTES = 10_000_000
@@ -16,7 +16,7 @@ LARGE_PRODUCE_BYTES = 512 * 1024
 
 
 def _half_sent(target: Target) -> None:
-    """256 frames of 1 MiB are `queued.max.request.bytes`."""
+    """Send half of each frame. 256 frames of 1 MiB are the limit `queued.max.request.bytes`."""
     frame = request_frame(PRODUCE, PRODUCE_VERSION, bytes(MEBIBYTE))
     for _ in range(target.size):
         connection = target.hold(target.kafka())
@@ -26,7 +26,7 @@ def _half_sent(target: Target) -> None:
 
 
 def _drip(target: Target) -> None:
-    """One more byte of each frame."""
+    """Send one more byte of each frame."""
     for connection in target.held:
         with suppress(BlockingIOError, ConnectionError):
             connection.send(b"\0")

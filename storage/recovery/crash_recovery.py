@@ -62,8 +62,8 @@ def open_log(
 ) -> Log:
     """Open the log in ``directory``. With ``truncates_damage`` a damaged end is truncated like a torn one.
 
-    ``was_stopped``: nothing was appended since its last clean checkpoint was written. ``resume_offset``: if the end is
-    damaged, quarantine everything up to this offset and continue there.
+    ``was_stopped``: nothing was appended since the last clean checkpoint of the log was written. ``resume_offset``: if
+    the end is damaged, quarantine everything up to this offset and continue there.
     """
     with disk_errors(f"open {directory}"):
         finish_replacement(directory, files)
@@ -186,7 +186,7 @@ class _LogRecovery(LogFiles):
         )
 
     def truncate_producers(self, end_offset: int) -> None:
-        """Remove batches from ``end_offset`` on from the producer states. Searches earlier ones if none are left."""
+        """Remove batches from ``end_offset`` on from the producer states. If none are left, search for earlier ones."""
         try:
             self.replay.producers = producers_below(self.replay.producers, end_offset, self.segments)
         except DamagedLog:  # the search found damage in a sealed segment that was not scanned
@@ -346,7 +346,7 @@ class _LogRecovery(LogFiles):
         return scanned.ending is Ending.TORN and self.bases[at + 1] != scanned.next_offset
 
     def scan_start(self) -> tuple[int, Checkpoint | None]:
-        """The index of the first segment to scan, and the checkpoint to start from inside it, if it may be used."""
+        """The index of the first segment to scan, and the checkpoint, if the scan may start at its position."""
         checkpoint = self.checkpoint
         if checkpoint is None or self.is_quarantine_lost:
             return 0, None
@@ -361,7 +361,7 @@ class _LogRecovery(LogFiles):
         return min(at, pending_at, self.sealed_count()), None
 
     def scan_segment(self, at: int, start: Checkpoint | None, limit_offset: int | None = None) -> ScanResult:
-        """Scan one segment. ``limit_offset``: the segment was closed and ended there. Its batches are not replayed."""
+        """Scan one segment. With ``limit_offset``, the segment was closed at that offset and is not replayed."""
         base = self.bases[at]
         size = self.sizes[base]
         if not size:
@@ -467,7 +467,7 @@ class _LogRecovery(LogFiles):
         return end_offset
 
     def quarantine_end(self, bases: list[int], found: list[ScanResult], count: int, end: int, reason: str) -> int:
-        """Quarantine what is damaged or missing up to the known log end offset.
+        """Quarantine damaged and missing batches up to the known log end offset.
 
         Returns the number of files to keep. Bytes after the log end that are not a batch are truncated.
         """
@@ -515,7 +515,7 @@ class _LogRecovery(LogFiles):
         return Damage(self.path(bases[at]), found[at].position, end_offset, reason)
 
     def quarantine_segment_end(self, bases: list[int], found: list[ScanResult], at: int) -> None:
-        """Quarantine what is damaged or missing at the end of a segment that is followed by another one."""
+        """Quarantine damaged and missing batches at the end of a segment that is not the last one."""
         scanned, next_base = found[at], bases[at + 1]
         if scanned.ending is not Ending.CLEAN and scanned.next_offset == next_base:
             return  # no offset is missing: these bytes are a failed write, which keep() truncates
