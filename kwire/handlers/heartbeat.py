@@ -18,10 +18,13 @@ from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
+# Attributes of enumerations are slow, and heartbeats are frequent.
+READ = Operation.READ
+
 
 def handle(context: Context, request: HeartbeatRequest) -> HeartbeatResponse | Awaitable[HeartbeatResponse]:
     try:
-        groups = context.groups.coordinator(Operation.READ, request.group_id)
+        groups = context.views.groups.coordinator(READ, request.group_id)
     except KafkaError as error:
         return _response(error.code)
     command = Heartbeat(

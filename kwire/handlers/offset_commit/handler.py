@@ -15,13 +15,12 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
-from kwire.access.acl import Operation
 from kwire.coordinator.client_requests import answer_of
 from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
 from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
-from kwire.handlers.shared.offset_commits import CommitApi, commit, refuse
+from kwire.handlers.shared.offset_commits import READ, CommitApi, commit, refuse
 from kwire.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -44,7 +43,7 @@ R = TypeVar("R")
 
 def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
     try:
-        groups = context.groups.coordinator(Operation.READ, request.group_id)
+        groups = context.views.groups.coordinator(READ, request.group_id)
     except KafkaError as error:
         return refuse(request.topics, API, error.code)
     return commit(context, request.topics, API, partial(_ask, groups, context.api_version, request))

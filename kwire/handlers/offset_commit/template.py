@@ -76,8 +76,8 @@ class Template:
         self._ask = context.groups.coordinator(Operation.READ, request.group_id).submit
         self._request = request
         self.size_bytes = len(frame)
-        # The client's rights, and their revision when they were checked.
-        self.access = context.access
+        # The client's rights, and their revision when they were checked. None if they are unrestricted.
+        self.access = None if context.access.is_unrestricted else context.access
         self.access_revision = context.access.revision
         # Every topic, and its revision when its partitions were checked to exist.
         self.assumed = [(topic, topic.revision) for topic in topics]
@@ -192,7 +192,8 @@ class OffsetCommitTemplateCache:
         template = self._template
         if template is None or len(frame) != template.size_bytes:
             return None
-        if template.access.revision != template.access_revision:
+        access = template.access
+        if access is not None and access.revision != template.access_revision:
             self._template = None
             return None
         for topic, revision in template.assumed:

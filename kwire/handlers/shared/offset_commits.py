@@ -21,6 +21,9 @@ from kwire.handlers.shared.context import Context
 # batch, so larger requests are split.
 OFFSETS_PER_COMMIT_MAX = 1_000
 
+# Attributes of enumerations are slow, and commits are frequent.
+READ = Operation.READ
+
 R = TypeVar("R")
 
 
@@ -134,9 +137,9 @@ class _RequestedOffsets:
         """Return the topic, or the error of its partitions."""
         try:
             if self._are_topics_named_by_id:
-                topic = self._topics.find_by_id(Operation.READ, asked.topic_id)
+                topic = self._topics.find_by_id(READ, asked.topic_id)
             else:
-                topic = self._topics.get(Operation.READ, asked.name)
+                topic = self._topics.get(READ, asked.name)
         except KafkaError as error:
             return error.code
         return self._not_found if topic is None else topic
