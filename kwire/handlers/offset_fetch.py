@@ -122,9 +122,7 @@ async def _existing(
         try:
             topic = context.topics.get(Operation.DESCRIBE, fetched.topic)
         except KafkaError:
-            if asked is None:
-                continue
-            # The right was taken away while the offsets were fetched.
+            # All topics were requested, or the right was taken away while the offsets were fetched.
             topic = None
         ids = (ZERO_UUID, topic.topic_id) if topic else ()
         unstable = fetched.unstable if topic else frozenset()

@@ -8,6 +8,7 @@ import pytest
 
 from kwire.access.authorizer import AclAuthorizer
 from kwire.access.principal import Principal
+from kwire.coordinator.group.consumer.group import ConsumerGroup
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
 from kwire.handlers.offset_commit import OffsetCommitTemplateCache
@@ -124,7 +125,7 @@ class Reader:
         self._member_id = member_id
         self._principal = principal
         self._regex = regex
-        self._epoch = 0
+        self.epoch = 0
         self.topics: set[str] = set()
 
     async def beat(self) -> set[str]:
@@ -132,14 +133,14 @@ class Reader:
         request = ConsumerGroupHeartbeatRequest(
             group_id=CONSUMERS,
             member_id=self._member_id,
-            member_epoch=self._epoch,
-            rebalance_timeout_ms=30_000 if not self._epoch else -1,
-            subscribed_topic_regex=None if self._epoch else self._regex,
+            member_epoch=self.epoch,
+            rebalance_timeout_ms=30_000 if not self.epoch else -1,
+            subscribed_topic_regex=None if self.epoch else self._regex,
             topic_partitions=[],
         )
         answer = await self._restricted.ask(request, 1, self._principal)
         assert answer.error_code == ErrorCode.NONE, ErrorCode(answer.error_code)
-        self._epoch = answer.member_epoch
+        self.epoch = answer.member_epoch
         if answer.assignment is not None:
             names = {
                 self._restricted.node.topics.catalogue.name_of(one.topic_id)
@@ -240,7 +241,7 @@ async def test_rights_hold_after_a_restart_and_nothing_is_assigned_anew(restrict
     for _ in range(4):
         await reader.beat()
         await other.beat()
-    epoch = reader._epoch
+    epoch = reader.epoch
     assert reader.topics | other.topics == {"topic-1"}
     restricted.node.restart()
     restricted.authorizer = AclAuthorizer(restricted.node.metastore, [ADMIN])
@@ -248,13 +249,74 @@ async def test_rights_hold_after_a_restart_and_nothing_is_assigned_anew(restrict
     for _ in range(3):
         await reader.beat()
         await other.beat()
-    assert reader._epoch == epoch
+    assert reader.epoch == epoch
     assert reader.topics | other.topics == {"topic-1"}
     # A right that was taken away while the server was down.
     restricted.node.restart()
     restricted.authorizer = AclAuthorizer(restricted.node.metastore, [ADMIN])
     await restricted.set_acls([READ_CONSUMERS.acl()])
     assert await reader.beat() == set()
+
+
+@in_loop
+async def test_after_a_restart_one_member_does_not_take_topics_from_another(restricted: RestrictedNode) -> None:
+    """The rights of a member are unknown until its next heartbeat."""
+    await with_topics(restricted, "topic-1", "topic-2")
+    describe_all = topic_right(DESCRIBE, "*").acl(BOB)
+    await restricted.set_acls(
+        [READ_CONSUMERS.acl(), READ_CONSUMERS.acl(BOB), topic_right(DESCRIBE).acl(), describe_all]
+    )
+    bob, alice = Reader(restricted, "b", BOB), Reader(restricted, "a")
+    for _ in range(4):
+        await bob.beat()
+        await alice.beat()
+    assert (alice.topics, bob.topics) == ({"topic-1"}, {"topic-2"})
+    restricted.node.restart()
+    restricted.authorizer = AclAuthorizer(restricted.node.metastore, [ADMIN])
+    for _ in range(3):
+        assert await alice.beat() == {"topic-1"}
+    (group,) = restricted.node.groups.consumer_groups()
+    assert group.resolved == {"topic-.*": {"topic-1", "topic-2"}}
+    assert await bob.beat() == {"topic-2"}
+
+
+@in_loop
+async def test_a_lost_topic_is_revoked_before_the_next_assignment_is_computed(
+    restricted: RestrictedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large group waits before it computes an assignment."""
+    monkeypatch.setattr(ConsumerGroup, "may_assign", lambda self, moment: self.target_epoch == 0)
+    await with_topics(restricted, "topic-1", "topic-2")
+    await restricted.set_acls([READ_CONSUMERS.acl(), topic_right(DESCRIBE, "*").acl()])
+    reader = Reader(restricted, "m")
+    assert await reader.settled() == {"topic-1", "topic-2"}
+    await restricted.set_acls([READ_CONSUMERS.acl(), topic_right(DESCRIBE).acl()])
+    assert await reader.beat() == {"topic-1"}
+
+
+@in_loop
+async def test_a_member_that_joins_during_a_search_is_searched_for_next(
+    restricted: RestrictedNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kwire.coordinator.group.consumer.regexes.WORK_PER_CHUNK", 1)
+    monkeypatch.setattr("kwire.coordinator.group.consumer.heartbeat.SEARCH_PAUSE_MS", 0)
+    await with_topics(restricted, "topic-1", "topic-2")
+    await restricted.set_acls(
+        [
+            READ_CONSUMERS.acl(),
+            READ_CONSUMERS.acl(BOB),
+            topic_right(DESCRIBE).acl(),
+            topic_right(DESCRIBE, "*").acl(BOB),
+        ]
+    )
+    assert await Reader(restricted, "b", BOB).beat() == set()
+    assert await Reader(restricted, "a").beat() == set()
+    (group,) = restricted.node.groups.consumer_groups()
+    assert group.resolution is not None
+    while group.resolution is not None:
+        await asyncio.sleep(0)
+    assert group.visibility.of("a", "topic-.*", group.resolved) == {"topic-1"}
+    assert group.visibility.of("b", "topic-.*", group.resolved) == {"topic-1", "topic-2"}
 
 
 @in_loop
