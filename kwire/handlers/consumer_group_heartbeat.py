@@ -3,6 +3,8 @@
 - A member sends epoch 0 to join, its current epoch to stay in the group, -1 to leave, and -2 to leave as a static
   member that intends to return. A null field of the request has the value of the previous heartbeat. The response has
   an assignment only if the assignment changed.
+- The client needs READ on the group, and DESCRIBE on each topic that it subscribes to by name. A regular expression
+  matches only the topics that the client may describe. When its rights change, its next heartbeat finds the new topics.
 - While the feature group.version is at level 0, the error is UNSUPPORTED_VERSION.
 - Version 1 adds subscriptions by regular expression. In version 1 the member generates its own id (KIP-1082); in
   version 0 the server generates the id and returns it.
@@ -10,10 +12,12 @@
 
 from collections.abc import Awaitable
 
+from kwire.access.acl import Operation
 from kwire.concurrency.chunking import eager, spread
 from kwire.coordinator.client_requests import answer_of, resolved_answer
 from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatAnswer
-from kwire.errors import ErrorCode
+from kwire.coordinator.group.consumer.regexes import TopicAccess
+from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.wire.messages.consumer_group_heartbeat import (
     Assignment,
@@ -31,15 +35,19 @@ def handle(
     context: Context, request: ConsumerGroupHeartbeatRequest
 ) -> ConsumerGroupHeartbeatResponse | Awaitable[ConsumerGroupHeartbeatResponse]:
     if not context.services.features.level(FEATURE):
-        return ConsumerGroupHeartbeatResponse(
-            error_code=ErrorCode.UNSUPPORTED_VERSION, member_epoch=0, heartbeat_interval_ms=0
-        )
+        return _refusal(ErrorCode.UNSUPPORTED_VERSION)
     return eager(_answer(context, request))
 
 
 async def _answer(context: Context, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
-    groups = context.services.groups
-    names = request.subscribed_topic_names
+    try:
+        groups = context.groups.coordinator(Operation.READ, request.group_id)
+    except KafkaError as error:
+        return _refusal(error.code)
+    names = None if request.subscribed_topic_names is None else frozenset(request.subscribed_topic_names)
+    topic_access = _topic_access(context)
+    if names and topic_access is not None and not all([topic_access.allows(one) async for one in spread(names)]):
+        return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     command = ConsumerHeartbeat(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -47,7 +55,7 @@ async def _answer(context: Context, request: ConsumerGroupHeartbeatRequest) -> C
         instance_id=request.instance_id,
         rack_id=request.rack_id,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
-        subscribed_topic_names=None if names is None else frozenset(names),
+        subscribed_topic_names=names,
         subscribed_topic_regex=request.subscribed_topic_regex,
         server_assignor=request.server_assignor,
         owned=await _owned(request),
@@ -56,8 +64,21 @@ async def _answer(context: Context, request: ConsumerGroupHeartbeatRequest) -> C
         client_host=f"/{context.client_host}",
         brings_member_id=context.api_version >= FIRST_VERSION_OF_MEMBERS_OWN_IDS,
         fresh_id="" if request.member_id else groups.fresh_id(),
+        topic_access=topic_access,
     )
     return await resolved_answer(answer_of(groups, command, _response))
+
+
+def _topic_access(context: Context) -> TopicAccess | None:
+    allows = context.views.topic_filter
+    if allows is None:
+        return None
+    access = context.access
+    return TopicAccess((access.principal, access.host), access.revision, allows)
+
+
+def _refusal(error: ErrorCode) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(error_code=error, member_epoch=0, heartbeat_interval_ms=0)
 
 
 async def _owned(request: ConsumerGroupHeartbeatRequest) -> dict[bytes, list[int]] | None:

@@ -1,5 +1,6 @@
 """DeleteGroups 0-3: delete groups without members, and their offsets. Each group has its own result.
 
+- Each group needs DELETE on it. Otherwise its result is GROUP_AUTHORIZATION_FAILED.
 - A group with members is NON_EMPTY_GROUP. A group that does not exist is GROUP_ID_NOT_FOUND. A repeated group has one
   result.
 - The response is sent when the deletion is durable. A group with very many offsets is deleted in chunks, so the
@@ -11,9 +12,10 @@
 from collections.abc import Awaitable
 from functools import partial
 
+from kwire.access.acl import Operation
 from kwire.coordinator.client_requests import answer_of, combined_answers
 from kwire.coordinator.group.commands import DeleteGroup
-from kwire.errors import ErrorCode
+from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
@@ -24,12 +26,16 @@ MESSAGES = {
 
 
 def handle(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse | Awaitable[DeleteGroupsResponse]:
-    groups = context.services.groups
-    results = (
-        answer_of(groups, DeleteGroup(group_id=group_id), partial(_result, group_id))
-        for group_id in dict.fromkeys(request.groups_names)
-    )
+    results = (_deleted(context, group_id) for group_id in dict.fromkeys(request.groups_names))
     return combined_answers(results, lambda done: DeleteGroupsResponse(results=done))
+
+
+def _deleted(context: Context, group_id: str) -> DeletableGroupResult | Awaitable[DeletableGroupResult]:
+    try:
+        groups = context.groups.coordinator(Operation.DELETE, group_id)
+    except KafkaError as error:
+        return _result(group_id, error.code)
+    return answer_of(groups, DeleteGroup(group_id=group_id), partial(_result, group_id))
 
 
 def _result(group_id: str, error: ErrorCode) -> DeletableGroupResult:

@@ -1,5 +1,6 @@
 """DescribeGroups 0-6: state, protocol and members of classic groups, with a result per group.
 
+- Each group needs DESCRIBE on it. Otherwise its result is GROUP_AUTHORIZATION_FAILED.
 - The metadata and assignments of members are returned only while the group is Stable.
 - A group without members but with offsets is Empty. A repeated group has a result for each occurrence.
 - Version 1 adds the throttle time. Version 3 adds authorized operations, on request. Version 4 adds the group instance
@@ -11,9 +12,10 @@
 from collections.abc import Awaitable, Iterator
 from functools import partial
 
+from kwire.access.acl import Operation
 from kwire.coordinator.client_requests import answer_of, combined_answers
 from kwire.coordinator.group.commands import DescribeAnswer, DescribeGroup
-from kwire.errors import ErrorCode
+from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.wire.messages.describe_groups import (
     DescribedGroup,
@@ -24,9 +26,6 @@ from kwire.wire.messages.describe_groups import (
 
 FIRST_VERSION_OF_NOT_FOUND = 6
 
-# All of Kafka's operations on a group, as bits. kwire has no authorization, so every operation is allowed.
-GROUP_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
-
 
 def handle(
     context: Context, request: DescribeGroupsRequest
@@ -36,13 +35,18 @@ def handle(
 
 def _groups(context: Context, request: DescribeGroupsRequest) -> Iterator[DescribedGroup | Awaitable[DescribedGroup]]:
     for group_id in request.groups:
-        shape = partial(_group, context.api_version, request.include_authorized_operations, group_id)
-        yield answer_of(context.services.groups, DescribeGroup(group_id=group_id), shape)
+        shape = partial(_group, context, request.include_authorized_operations, group_id)
+        try:
+            groups = context.groups.coordinator(Operation.DESCRIBE, group_id)
+        except KafkaError as error:
+            yield shape(DescribeAnswer(error=error.code))
+            continue
+        yield answer_of(groups, DescribeGroup(group_id=group_id), shape)
 
 
-def _group(version: int, with_operations: bool, group_id: str, answer: DescribeAnswer) -> DescribedGroup:
+def _group(context: Context, with_operations: bool, group_id: str, answer: DescribeAnswer) -> DescribedGroup:
     error = answer.error
-    if error is ErrorCode.GROUP_ID_NOT_FOUND and version < FIRST_VERSION_OF_NOT_FOUND:
+    if error is ErrorCode.GROUP_ID_NOT_FOUND and context.api_version < FIRST_VERSION_OF_NOT_FOUND:
         error = ErrorCode.NONE
     group = DescribedGroup(
         error_code=error,
@@ -64,5 +68,5 @@ def _group(version: int, with_operations: bool, group_id: str, answer: DescribeA
         ],
     )
     if with_operations and error is ErrorCode.NONE:
-        group.authorized_operations = GROUP_OPERATIONS
+        group.authorized_operations = context.groups.operations(group_id)
     return group

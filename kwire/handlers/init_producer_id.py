@@ -1,5 +1,7 @@
 """InitProducerId 0-5: the producer id and epoch of an idempotent or transactional producer.
 
+- A transactional producer needs WRITE on its transactional id. An idempotent producer needs IDEMPOTENT_WRITE on the
+  cluster or WRITE on any topic; otherwise the error is CLUSTER_AUTHORIZATION_FAILED.
 - Without a transactional id every request gets a new producer id with epoch 0, even if the producer had an id before,
   as in Kafka.
 - A transactional id keeps its producer id and gets the next epoch, which fences earlier producers. When no epoch is
@@ -18,9 +20,11 @@ import logging
 
 from msgspec.structs import replace
 
+from kwire.access.acl import Operation, ResourceType
 from kwire.coordinator.client_requests import answer_of
 from kwire.coordinator.transaction.commands import InitProducer, ProducerAnswer
-from kwire.errors import ErrorCode
+from kwire.coordinator.transaction.coordinator import TransactionCoordinator
+from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.transaction_errors import fenced_error
 from kwire.metastore import Conflict
@@ -36,10 +40,18 @@ FIRST_FENCED_VERSION = 4
 async def handle(context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
     if request.transactional_id is not None:
         return await _transactional(context, request, request.transactional_id)
+    if not _may_write_idempotently(context):
+        return _refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     producer_id = await fresh_producer_id(context)
     if producer_id is None:
         return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return InitProducerIdResponse(error_code=0, producer_id=producer_id, producer_epoch=0)
+
+
+def _may_write_idempotently(context: Context) -> bool:
+    return context.cluster.allows(Operation.IDEMPOTENT_WRITE) or context.access.allows_any(
+        Operation.WRITE, ResourceType.TOPIC
+    )
 
 
 async def fresh_producer_id(context: Context) -> int | None:
@@ -54,6 +66,10 @@ async def fresh_producer_id(context: Context) -> int | None:
 async def _transactional(
     context: Context, request: InitProducerIdRequest, transactional_id: str
 ) -> InitProducerIdResponse:
+    try:
+        transactions = context.transactions.coordinator(Operation.WRITE, transactional_id)
+    except KafkaError as error:
+        return _refused(error.code)
     if not transactional_id or (request.producer_id == NONE) != (request.producer_epoch == NONE):
         return _refused(ErrorCode.INVALID_REQUEST)
     command = InitProducer(
@@ -62,20 +78,20 @@ async def _transactional(
         producer_id=request.producer_id,
         producer_epoch=request.producer_epoch,
     )
-    answer = await _ask(context, command)
+    answer = await _ask(transactions, command)
     if answer.needs_producer_id:
         producer_id = await fresh_producer_id(context)
         if producer_id is None:
             return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
-        answer = await _ask(context, replace(command, fresh_producer_id=producer_id))
-    error = fenced_error(answer.error, knows_fenced=context.api_version >= FIRST_FENCED_VERSION)
+        answer = await _ask(transactions, replace(command, fresh_producer_id=producer_id))
+    error_code = fenced_error(answer.error, knows_fenced=context.api_version >= FIRST_FENCED_VERSION)
     return InitProducerIdResponse(
-        error_code=error, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
+        error_code=error_code, producer_id=answer.producer_id, producer_epoch=answer.producer_epoch
     )
 
 
-async def _ask(context: Context, command: InitProducer) -> ProducerAnswer:
-    answer = answer_of(context.services.transactions, command, lambda answer: answer)
+async def _ask(transactions: TransactionCoordinator, command: InitProducer) -> ProducerAnswer:
+    answer = answer_of(transactions, command, lambda answer: answer)
     return await answer if inspect.isawaitable(answer) else answer
 
 

@@ -1,5 +1,6 @@
 """JoinGroup 0-9: join the next generation of a classic group. The response is sent when the generation begins.
 
+- The client needs READ on the group.
 - Version 1 adds a rebalance timeout; in version 0 the session timeout is also the rebalance timeout. Version 2 adds the
   throttle time.
 - From version 4 on a new member first gets its id, with the error MEMBER_ID_REQUIRED, and then joins with this id.
@@ -15,10 +16,11 @@
 
 from collections.abc import Awaitable
 
+from kwire.access.acl import Operation
 from kwire.coordinator.client_requests import answer_of
 from kwire.coordinator.group.classic.metadata_budget import MEMBER_METADATA_BYTES_MAX, metadata_bytes
 from kwire.coordinator.group.commands import JoinAnswer, JoinGroup
-from kwire.errors import ErrorCode
+from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 
@@ -28,7 +30,10 @@ PROTOCOLS_MAX = 1_000
 
 def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse | Awaitable[JoinGroupResponse]:
     version = context.api_version
-    groups = context.services.groups
+    try:
+        groups = context.groups.coordinator(Operation.READ, request.group_id)
+    except KafkaError as error:
+        return _response(JoinAnswer(error=error.code), version)
     if len(request.protocols) > PROTOCOLS_MAX:
         return _response(JoinAnswer(error=ErrorCode.INVALID_REQUEST), version)
     named = [(protocol.name, protocol.metadata) for protocol in request.protocols]

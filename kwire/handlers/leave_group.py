@@ -1,5 +1,6 @@
 """LeaveGroup 0-5: remove members from a classic group. The group rebalances once for all of them.
 
+- The client needs READ on the group.
 - Version 1 adds the throttle time. Version 3 adds several members per request, each with its own error. A static member
   may be named by its group instance id alone.
 - Version 5 adds a reason, a text for people.
@@ -8,9 +9,10 @@
 
 from collections.abc import Awaitable
 
+from kwire.access.acl import Operation
 from kwire.coordinator.client_requests import answer_of
 from kwire.coordinator.group.commands import LeaveAnswer, LeaveGroup, LeavingMember
-from kwire.errors import ErrorCode
+from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
@@ -21,6 +23,10 @@ LEAVING_MEMBERS_MAX = 5_000
 
 
 def handle(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse | Awaitable[LeaveGroupResponse]:
+    try:
+        groups = context.groups.coordinator(Operation.READ, request.group_id)
+    except KafkaError as error:
+        return LeaveGroupResponse(error_code=error.code)
     if len(request.members) > LEAVING_MEMBERS_MAX:
         return LeaveGroupResponse(error_code=ErrorCode.INVALID_REQUEST)
     if context.api_version >= FIRST_VERSION_OF_SEVERAL_MEMBERS:
@@ -30,7 +36,7 @@ def handle(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse |
         members = [LeavingMember(request.member_id)]
         shape = _single
     command = LeaveGroup(group_id=request.group_id, members=members)
-    return answer_of(context.services.groups, command, lambda answer: shape(command, answer))
+    return answer_of(groups, command, lambda answer: shape(command, answer))
 
 
 def _single(command: LeaveGroup, answer: LeaveAnswer) -> LeaveGroupResponse:

@@ -1,5 +1,6 @@
 """ListTransactions 0-2: the transactional ids of this node and the states of their transactions.
 
+- The client gets the ids on which it has DESCRIBE.
 - While a shard of the coordinator is being loaded, the error is COORDINATOR_LOAD_IN_PROGRESS, because the list would be
   incomplete.
 - Transactions can be filtered by state and by producer id. The response lists the unknown states of the filter.
@@ -13,11 +14,13 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
+from kwire.access.acl import Operation
 from kwire.broker.chunked_answers import answer_in_chunks
+from kwire.concurrency.chunking import spread
 from kwire.coordinator.client_requests import answers_of_all_shards
 from kwire.coordinator.group.consumer.patterns import InvalidPattern
 from kwire.coordinator.group.consumer.regexes import Matcher
-from kwire.coordinator.transaction.commands import ListAnswer, ListTransactions
+from kwire.coordinator.transaction.commands import ListedTransaction, ListTransactions
 from kwire.coordinator.transaction.states import STATE_NAMES
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
@@ -47,11 +50,16 @@ async def handle(context: Context, request: ListTransactionsRequest) -> ListTran
         )
 
     try:
-        answers = await answers_of_all_shards(context.services.transactions, command)
+        answers = await answers_of_all_shards(context.transactions.coordinator_of_all(), command)
     except KafkaError as error:
         return _response([], error=error.code)
+    transactions: Iterator[ListedTransaction] = chain.from_iterable(answer.transactions for answer in answers)
+    if not context.access.is_unrestricted:
+        allows = context.transactions.allows
+        found = [one async for one in spread(transactions) if allows(Operation.DESCRIBE, one.transactional_id)]
+        transactions = iter(found)
     response = answer_in_chunks(
-        _listed(answers),
+        _listed(transactions),
         lambda transaction: 1,
         lambda states: _response(states, unknown=unknown),
         lambda some: elements_encoder(ListTransactionsResponse, "transaction_states", context.api_version)(some),
@@ -60,8 +68,8 @@ async def handle(context: Context, request: ListTransactionsRequest) -> ListTran
     return await response if inspect.isawaitable(response) else response
 
 
-def _listed(answers: list[ListAnswer]) -> Iterator[TransactionState]:
-    for one in chain.from_iterable(answer.transactions for answer in answers):
+def _listed(transactions: Iterator[ListedTransaction]) -> Iterator[TransactionState]:
+    for one in transactions:
         yield TransactionState(
             transactional_id=one.transactional_id, producer_id=one.producer_id, transaction_state=one.state
         )

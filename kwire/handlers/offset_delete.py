@@ -1,5 +1,7 @@
 """OffsetDelete 0: delete a group's committed offsets of some partitions.
 
+- The client needs DELETE on the group and READ on each topic. A topic without this right is
+  TOPIC_AUTHORIZATION_FAILED.
 - If a member is subscribed to a topic, the partitions of the topic are GROUP_SUBSCRIBED_TO_TOPIC. The other offsets are
   deleted. A group whose protocol type is not consumer must be empty (NON_EMPTY_GROUP), because its subscriptions are
   unknown.
@@ -9,10 +11,11 @@
 
 from collections.abc import Awaitable
 
+from kwire.access.acl import Operation
 from kwire.concurrency.chunking import eager, spread, yield_to_loop
 from kwire.coordinator.client_requests import answer_of, resolved_answer
 from kwire.coordinator.group.commands import DeleteOffsets, DeleteOffsetsAnswer, PartitionOfTopic
-from kwire.errors import ErrorCode
+from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.wire.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -31,11 +34,19 @@ def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteRespon
 
 
 async def _answer(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    try:
+        groups = context.groups.coordinator(Operation.DELETE, request.group_id)
+    except KafkaError as error:
+        return OffsetDeleteResponse(error_code=error.code, topics=[])
     partitions: list[PartitionOfTopic] = []
     found: list[OffsetDeleteResponsePartition] = []
     topics = []
     async for asked in spread(request.topics):
-        topic = context.services.topics.get(asked.name)
+        topic, refusal = None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        try:
+            topic = context.topics.get(Operation.READ, asked.name)
+        except KafkaError as error:
+            refusal = error.code
         partition_count = len(topic.partitions) if topic is not None else 0
         answered = []
         async for one in spread(asked.partitions):
@@ -45,7 +56,7 @@ async def _answer(context: Context, request: OffsetDeleteRequest) -> OffsetDelet
                 found.append(response)
                 partitions.append(PartitionOfTopic(asked.name, one.partition_index))
             else:
-                response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                response.error_code = refusal
         topics.append(OffsetDeleteResponseTopic(name=asked.name, partitions=answered))
 
     # Send a command even if there are no partitions, because the coordinator reports whether the group exists.
@@ -54,11 +65,11 @@ async def _answer(context: Context, request: OffsetDeleteRequest) -> OffsetDelet
             await yield_to_loop()
         some = slice(first, first + PARTITIONS_PER_DELETION_MAX)
         command = DeleteOffsets(group_id=request.group_id, partitions=partitions[some])
-        answer = await resolved_answer(answer_of(context.services.groups, command, _unchanged))
+        answer = await resolved_answer(answer_of(groups, command, _unchanged))
         if answer.error is not ErrorCode.NONE:
             return OffsetDeleteResponse(error_code=answer.error, topics=[])
-        for response, error in zip(found[some], answer.errors, strict=True):
-            response.error_code = error
+        for response, partition_error in zip(found[some], answer.errors, strict=True):
+            response.error_code = partition_error
     return OffsetDeleteResponse(error_code=ErrorCode.NONE, topics=topics)
 
 

@@ -1,5 +1,7 @@
 """TxnOffsetCommit 0-6: commit a group's offsets as part of a transaction.
 
+- The client needs WRITE on the transactional id, and READ on the group and on each topic. Without the right on the id
+  or the group every partition has the error; a topic without the right is TOPIC_AUTHORIZATION_FAILED.
 - The offsets are pending until the transaction commits. Until then OffsetFetch with require_stable returns
   UNSTABLE_OFFSET_COMMIT for them.
 - The transaction must include the partition of `__consumer_offsets` that stores the group. Before version 5 the
@@ -18,14 +20,16 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
+from kwire.access.acl import Operation
 from kwire.broker.topics.topics import OFFSETS_TOPIC
 from kwire.coordinator.client_requests import answer_of_steps
 from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
+from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.log_records import ProducerIdAndEpoch
-from kwire.coordinator.transaction.admission import AdmissionRequest
-from kwire.errors import ErrorCode
+from kwire.coordinator.transaction.admission import AdmissionRequest, TransactionAdmission
+from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
-from kwire.handlers.shared.offset_commits import CommitApi, commit
+from kwire.handlers.shared.offset_commits import CommitApi, commit, refuse
 from kwire.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitResponse,
@@ -53,11 +57,18 @@ R = TypeVar("R")
 def handle(
     context: Context, request: TxnOffsetCommitRequest
 ) -> TxnOffsetCommitResponse | Awaitable[TxnOffsetCommitResponse]:
-    return commit(context, request.topics, API, partial(_ask, context, request))
+    try:
+        admission = context.transactions.admission(Operation.WRITE, request.transactional_id)
+        groups = context.groups.coordinator(Operation.READ, request.group_id)
+    except KafkaError as error:
+        return refuse(request.topics, API, error.code)
+    return commit(context, request.topics, API, partial(_ask, context, admission, groups, request))
 
 
 def _ask(
     context: Context,
+    admission: TransactionAdmission,
+    groups: GroupCoordinator,
     request: TxnOffsetCommitRequest,
     offsets: list[OffsetToCommit],
     shape: Callable[[list[ErrorCode]], R],
@@ -72,13 +83,15 @@ def _ask(
         offsets=offsets,
     )
     return answer_of_steps(
-        partial(_commit, context, request, command),
+        partial(_commit, context, admission, groups, request, command),
         lambda errors: shape([_error_for_version(context.api_version, error) for error in errors]),
     )
 
 
 def _commit(
     context: Context,
+    admission: TransactionAdmission,
+    groups: GroupCoordinator,
     request: TxnOffsetCommitRequest,
     command: CommitOffsets,
     reply: Callable[[list[ErrorCode]], None],
@@ -88,17 +101,16 @@ def _commit(
     The offsets are sent in the callback of the transaction coordinator, so that no marker of the transaction can be
     written between the two steps.
     """
-    services = context.services
     if not request.group_id:
         reply(command.refused(ErrorCode.INVALID_GROUP_ID))
         return
-    if services.topics.get(OFFSETS_TOPIC) is None:
+    if not context.groups.has_topic:
         # The first FindCoordinator request for a group creates this topic, and no client has sent one yet.
         reply(command.refused(ErrorCode.COORDINATOR_NOT_AVAILABLE))
         return
     is_added = context.api_version >= FIRST_VERSION_THAT_ADDS
-    if not (is_added or services.config.transactions.is_verified):
-        services.groups.submit(command, reply)
+    if not (is_added or context.services.config.transactions.is_verified):
+        groups.submit(command, reply)
         return
 
     def on_admitted(error: ErrorCode) -> None:
@@ -106,7 +118,7 @@ def _commit(
             reply(command.refused(error))
             return
         try:
-            services.groups.submit(command, reply)
+            groups.submit(command, reply)
         except Exception:
             # The caller is the transaction coordinator, and an exception would also affect its other requests.
             log.exception("failed to commit offsets of group %s in a transaction", request.group_id)
@@ -116,10 +128,10 @@ def _commit(
         request.transactional_id,
         request.producer_id,
         request.producer_epoch,
-        [(OFFSETS_TOPIC, services.groups.shard_of(request.group_id))],
+        [(OFFSETS_TOPIC, groups.shard_of(request.group_id))],
         is_added,
     )
-    services.transaction_admission.admit(admission_request, on_admitted)
+    admission.admit(admission_request, on_admitted)
 
 
 def _error_for_version(version: int, error: ErrorCode) -> ErrorCode:

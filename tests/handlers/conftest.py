@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.group_access import RestrictedNode
 from tests.support.node import QuietNode
 
 
@@ -12,3 +13,9 @@ from tests.support.node import QuietNode
 def node(tmp_path: Path) -> Iterator[QuietNode]:
     with QuietNode(tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+def restricted(tmp_path: Path) -> Iterator[RestrictedNode]:
+    with QuietNode(tmp_path) as node:
+        yield RestrictedNode(node)

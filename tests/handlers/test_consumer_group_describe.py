@@ -1,14 +1,15 @@
 """ConsumerGroupDescribe: consumer groups as an administrator sees them."""
 
+from kwire.access.acl import OPERATIONS, ResourceType, operation_bits
 from kwire.broker.admin.features import FeatureUpdate, UpgradeType
 from kwire.errors import ErrorCode
-from kwire.handlers.describe_groups import GROUP_OPERATIONS
 from kwire.wire.apis import CONSUMER_GROUP_DESCRIBE
 from kwire.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, DescribedGroup
 from kwire.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kwire.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from tests.support.node import QuietNode, in_every_version, in_loop
 
+GROUP_OPERATIONS = operation_bits(OPERATIONS[ResourceType.GROUP])
 NO_OPERATIONS = -(1 << 31)
 
 

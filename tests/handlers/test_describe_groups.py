@@ -1,14 +1,16 @@
 """DescribeGroups: each group on its own, and what each version says of one that does not exist."""
 
+from kwire.access.acl import OPERATIONS, ResourceType, operation_bits
 from kwire.coordinator.group.commands import CommitOffsets, JoinGroup, OffsetToCommit
 from kwire.errors import ErrorCode
-from kwire.handlers.describe_groups import GROUP_OPERATIONS, handle
+from kwire.handlers.describe_groups import handle
 from kwire.wire.apis import DESCRIBE_GROUPS
 from kwire.wire.messages.describe_groups import DescribedGroup, DescribeGroupsRequest
 from tests.coordinator.context import call, context_of, joined
 from tests.coordinator.world import World
 from tests.support.node import in_every_version
 
+GROUP_OPERATIONS = operation_bits(OPERATIONS[ResourceType.GROUP])
 UNASKED = -2147483648
 
 

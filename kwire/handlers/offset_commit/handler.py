@@ -1,5 +1,7 @@
 """OffsetCommit 2-10: commit the offsets of a group.
 
+- The client needs READ on the group and on each topic. Without the right on the group every partition is
+  GROUP_AUTHORIZATION_FAILED; a topic without the right is TOPIC_AUTHORIZATION_FAILED.
 - Topics and partitions that do not exist have an error each. The other offsets are stored, at most
   OFFSETS_PER_COMMIT_MAX in one append.
 - Versions 2-4 have a retention time in the request. Version 3 adds the throttle time. Version 6 adds the leader epoch.
@@ -15,9 +17,10 @@ from typing import TypeVar
 
 from kwire.coordinator.client_requests import answer_of
 from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
-from kwire.errors import ErrorCode
+from kwire.coordinator.group.coordinator import GroupCoordinator
+from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
-from kwire.handlers.shared.offset_commits import CommitApi, commit
+from kwire.handlers.shared.offset_commits import READ, CommitApi, commit, refuse
 from kwire.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -39,16 +42,21 @@ R = TypeVar("R")
 
 
 def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse | Awaitable[OffsetCommitResponse]:
-    return commit(context, request.topics, API, partial(_ask, context, request))
+    try:
+        groups = context.views.groups.coordinator(READ, request.group_id)
+    except KafkaError as error:
+        return refuse(request.topics, API, error.code)
+    return commit(context, request.topics, API, partial(_ask, groups, context.api_version, request))
 
 
 def _ask(
-    context: Context,
+    groups: GroupCoordinator,
+    version: int,
     request: OffsetCommitRequest,
     offsets: list[OffsetToCommit],
     shape: Callable[[list[ErrorCode]], R],
 ) -> R | Awaitable[R]:
-    return answer_of(context.services.groups, command_of(request, context.api_version, offsets), shape)
+    return answer_of(groups, command_of(request, version, offsets), shape)
 
 
 def command_of(request: OffsetCommitRequest, version: int, offsets: list[OffsetToCommit]) -> CommitOffsets:

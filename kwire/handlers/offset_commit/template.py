@@ -3,16 +3,17 @@
 A member usually commits offsets of the same partitions again. Its requests differ only in offsets and leader epochs.
 The responses without errors differ only in the correlation id. A template replaces only decoding, the lookup of topics
 and encoding. The coordinator receives the same command as without a template. A request that does not fit the template
-is decoded.
+is decoded. So is the first request after any change of rights.
 """
 
 import struct
 from collections.abc import Sequence
 from functools import lru_cache
 
+from kwire.access.acl import Operation
 from kwire.broker.topics.topics import Topic
 from kwire.coordinator.group.commands import NO_LEADER_EPOCH, OffsetToCommit
-from kwire.errors import ErrorCode
+from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.offset_commit.handler import FIRST_VERSION_OF_TOPIC_IDS, command_of
 from kwire.handlers.shared.context import Context, DeferredFrame
 from kwire.wire.codec import encode_message
@@ -59,17 +60,25 @@ class Template:
         "_topics",
         "_unpack",
         "_version",
+        "access",
+        "access_revision",
         "assumed",
         "size_bytes",
     )
 
     def __init__(self, context: Context, frame: memoryview, request: OffsetCommitRequest, topics: list[Topic]) -> None:
-        """`topics` are the topics of `request`, in the same order. Raises ValueError if no template is possible."""
+        """`topics` are the topics of `request`, in the same order. Raises ValueError if no template is possible.
+
+        The client has the rights that the request needs.
+        """
         version = context.api_version
         self._version = version
-        self._ask = context.services.groups.submit
+        self._ask = context.groups.coordinator(Operation.READ, request.group_id).submit
         self._request = request
         self.size_bytes = len(frame)
+        # The client's rights, and their revision when they were checked. None if they are unrestricted.
+        self.access = None if context.access.is_unrestricted else context.access
+        self.access_revision = context.access.revision
         # Every topic, and its revision when its partitions were checked to exist.
         self.assumed = [(topic, topic.revision) for topic in topics]
         self._topics = [
@@ -186,6 +195,10 @@ class OffsetCommitTemplateCache:
         template = self._template
         if template is None or len(frame) != template.size_bytes:
             return None
+        access = template.access
+        if access is not None and access.revision != template.access_revision:
+            self._template = None
+            return None
         for topic, revision in template.assumed:
             if topic.revision != revision:
                 self._template = None
@@ -219,13 +232,25 @@ def _form(context: Context, request: OffsetCommitRequest) -> object:
 
 
 def _topics_of(context: Context, request: OffsetCommitRequest) -> list[Topic]:
-    """Return the topics of a request; empty if one does not exist, lacks a partition, or the request is too large."""
-    topics = context.services.topics
+    """Return the topics of a request.
+
+    The list is empty if a topic does not exist or lacks a partition, the client lacks a right, or the request is too
+    large.
+    """
+    topics = context.topics
+    if not context.groups.allows(Operation.READ, request.group_id):
+        return []
     are_topics_named_by_id = context.api_version >= FIRST_VERSION_OF_TOPIC_IDS
     found = []
     partition_count = 0
     for asked in request.topics:
-        topic = topics.get_by_id(asked.topic_id) if are_topics_named_by_id else topics.get(asked.name)
+        try:
+            if are_topics_named_by_id:
+                topic = topics.find_by_id(Operation.READ, asked.topic_id)
+            else:
+                topic = topics.get(Operation.READ, asked.name)
+        except KafkaError:
+            return []
         partition_count += len(asked.partitions)
         if topic is None or partition_count > PARTITIONS_MAX:
             return []

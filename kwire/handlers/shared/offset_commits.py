@@ -1,23 +1,28 @@
 """The common part of OffsetCommit and TxnOffsetCommit: select the offsets that can be committed and build the response.
 
-Most requests name a few partitions and are handled without a pause. A request with more than ELEMENTS_PER_CHUNK topics
-and partitions is handled in chunks, with one append for at most OFFSETS_PER_COMMIT_MAX offsets.
+Each topic needs READ. Most requests name a few partitions and are handled without a pause. A request with more than
+ELEMENTS_PER_CHUNK topics and partitions is handled in chunks, with one append for at most OFFSETS_PER_COMMIT_MAX
+offsets.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from kwire.access.acl import Operation
 from kwire.broker.topics.topics import Topic
 from kwire.concurrency.chunking import ELEMENTS_PER_CHUNK, eager, spread, spread_nested, yield_to_loop
 from kwire.coordinator.client_requests import resolved_answer
 from kwire.coordinator.group.commands import OffsetToCommit
-from kwire.errors import ErrorCode
+from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
 
 # Maximum number of offsets in one command. The coordinator handles a command without a pause and writes it as one
 # batch, so larger requests are split.
 OFFSETS_PER_COMMIT_MAX = 1_000
+
+# Attributes of enumerations are slow, and commits are frequent.
+READ = Operation.READ
 
 R = TypeVar("R")
 
@@ -81,6 +86,22 @@ def commit(context: Context, topics: Sequence[RequestedTopic], api: CommitApi, a
     return ask(requested.offsets, partial(_with_errors, response, requested.responses))
 
 
+def refuse(topics: Sequence[RequestedTopic], api: CommitApi, error: ErrorCode) -> Any | Awaitable[Any]:
+    """Return the response to a request that is refused as a whole, or an awaitable of it.
+
+    Each partition has the error.
+    """
+    return eager(_refuse(topics, api, error))
+
+
+async def _refuse(topics: Sequence[RequestedTopic], api: CommitApi, error: ErrorCode) -> Any:
+    answers = [api.topic(name=asked.name, topic_id=asked.topic_id, partitions=[]) async for asked in spread(topics)]
+    pairs = zip(topics, answers, strict=True)
+    async for (_, answer), one in spread_nested(pairs, lambda pair: pair[0].partitions):
+        answer.partitions.append(api.partition(partition_index=one.partition_index, error_code=error))
+    return api.response(topics=answers)
+
+
 async def _commit_in_chunks(
     requested: "_RequestedOffsets", topics: Sequence[RequestedTopic], api: CommitApi, ask: Ask
 ) -> Any:
@@ -103,7 +124,7 @@ class _RequestedOffsets:
     __slots__ = ("_are_topics_named_by_id", "_make_response", "_not_found", "_topics", "offsets", "responses")
 
     def __init__(self, context: Context, api: CommitApi) -> None:
-        self._topics = context.services.topics
+        self._topics = context.topics
         self._make_response = api.partition
         self._are_topics_named_by_id = context.api_version >= api.first_version_of_topic_ids
         self._not_found = (
@@ -112,16 +133,22 @@ class _RequestedOffsets:
         self.offsets: list[OffsetToCommit] = []
         self.responses: list[Any] = []
 
-    def find(self, asked: RequestedTopic) -> Topic | None:
-        if self._are_topics_named_by_id:
-            return self._topics.get_by_id(asked.topic_id)
-        return self._topics.get(asked.name)
+    def find(self, asked: RequestedTopic) -> Topic | ErrorCode:
+        """Return the topic, or the error of its partitions."""
+        try:
+            if self._are_topics_named_by_id:
+                topic = self._topics.find_by_id(READ, asked.topic_id)
+            else:
+                topic = self._topics.get(READ, asked.name)
+        except KafkaError as error:
+            return error.code
+        return self._not_found if topic is None else topic
 
-    def add(self, topic: Topic | None, asked: RequestedPartition) -> Any:
+    def add(self, topic: Topic | ErrorCode, asked: RequestedPartition) -> Any:
         """Return the response of a partition. If the partition exists, add its offset; the error is set later."""
         index = asked.partition_index
-        if topic is None:
-            return self._make_response(partition_index=index, error_code=self._not_found)
+        if isinstance(topic, ErrorCode):
+            return self._make_response(partition_index=index, error_code=topic)
         if not 0 <= index < len(topic.partitions):
             return self._make_response(partition_index=index, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         response = self._make_response(partition_index=index, error_code=ErrorCode.NONE)

@@ -14,8 +14,9 @@ from kwire.access.access import Access
 from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
 from kwire.broker.partition import UNKNOWN_EPOCH, Partition
 from kwire.broker.topics.catalogue import TopicFacts
-from kwire.broker.topics.topics import Topic
+from kwire.broker.topics.topics import OFFSETS_TOPIC, Topic
 from kwire.coordinator.group.coordinator import GroupCoordinator
+from kwire.coordinator.transaction.admission import TransactionAdmission
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.errors import ErrorCode, KafkaError
 
@@ -76,6 +77,24 @@ class TopicsView(_View):
             raise KafkaError(self.refusal)
         return topic
 
+    def find_by_id(self, operation: Operation, topic_id: bytes) -> Topic | None:
+        """Return the topic, or None if it does not exist. Raises KafkaError if the client may not do the operation.
+
+        The error reveals that the id exists, as in Kafka's OffsetCommit, TxnOffsetCommit and OffsetFetch.
+        """
+        topic = self._services.topics.get_by_id(topic_id)
+        if self._is_restricted and topic is not None:
+            self.authorize(operation, topic.name)
+        return topic
+
+    def get_as_broker(self, name: str) -> Topic | None:
+        """Return the topic without a check, for requests that were authorized by CLUSTER_ACTION."""
+        return self._services.topics.get(name)
+
+    def name_of(self, topic_id: bytes) -> str | None:
+        """Return a topic's name for checks of rights. The caller must not reveal it without such a check."""
+        return self._services.topics.catalogue.name_of(topic_id)
+
     def leader_of(self, operation: Operation, name: str, index: int, client_epoch: int = UNKNOWN_EPOCH) -> Partition:
         """Return a partition that this node leads. Raises KafkaError as `Topics.leader_of` does."""
         if self._is_restricted:
@@ -108,6 +127,19 @@ class GroupsView(_View):
             self.authorize(operation, group_id)
         return self._services.groups
 
+    def coordinator_of_all(self) -> GroupCoordinator:
+        """Return the coordinator, for commands that list groups. The caller removes the groups that it must hide."""
+        return self._services.groups
+
+    async def ensure_topic(self) -> None:
+        """Create `__consumer_offsets` if it does not exist. Raises KafkaError."""
+        await self._services.topics.offsets_topic()
+
+    @property
+    def has_topic(self) -> bool:
+        """Whether `__consumer_offsets` exists."""
+        return self._services.topics.get(OFFSETS_TOPIC) is not None
+
 
 class TransactionsView(_View):
     """The transactional ids, as far as the client may use them."""
@@ -122,6 +154,20 @@ class TransactionsView(_View):
         if self._is_restricted:
             self.authorize(operation, transactional_id)
         return self._services.transactions
+
+    def coordinator_of_all(self) -> TransactionCoordinator:
+        """Return the coordinator, for commands that list transactional ids. The caller removes those it must hide."""
+        return self._services.transactions
+
+    def admission(self, operation: Operation, transactional_id: str) -> TransactionAdmission:
+        """Return the admission, for a request of this transactional id."""
+        if self._is_restricted:
+            self.authorize(operation, transactional_id)
+        return self._services.transaction_admission
+
+    async def ensure_topic(self) -> None:
+        """Create `__transaction_state` if it does not exist. Raises KafkaError."""
+        await self._services.topics.transactions_topic()
 
 
 class ClusterView:

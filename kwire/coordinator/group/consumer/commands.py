@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from kwire.coordinator.group.consumer.reconciliation import Owned
+from kwire.coordinator.group.consumer.regexes import TopicAccess
 from kwire.errors import ErrorCode
 
 NO_TIMEOUT = -1
@@ -43,6 +44,8 @@ class ConsumerHeartbeat(Struct, frozen=True, eq=False, kw_only=True):
     # of a new member. It is part of the command, because decisions must be deterministic.
     brings_member_id: bool = True
     fresh_id: str = ""
+    # Which topics the client may describe; None if it may describe all topics.
+    topic_access: TopicAccess | None = None
 
     def refused(self, error: ErrorCode) -> ConsumerHeartbeatAnswer:
         return ConsumerHeartbeatAnswer(error=error)

@@ -24,7 +24,7 @@ from kwire.coordinator.group.consumer.members import (
     Target,
 )
 from kwire.coordinator.group.consumer.records import ConsumerGroupRecord
-from kwire.coordinator.group.consumer.regexes import RegexResolver, Resolution
+from kwire.coordinator.group.consumer.regexes import RegexResolver, Resolution, Visibility
 from kwire.coordinator.group.consumer.target import preferred_assignor, subscribed_by_any
 from kwire.coordinator.group.consumer.web_sessions import web_session_ms
 from kwire.coordinator.group.settings import ConsumerSettings
@@ -72,6 +72,7 @@ class ConsumerGroup:
         "target_wall_ms",
         "targets",
         "topics",
+        "visibility",
         "wake_ms",
     )
 
@@ -95,7 +96,8 @@ class ConsumerGroup:
         self.target_wall_ms = 0
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, Target] = {}
-        # The matching topics of each subscribed expression whose topic search has finished.
+        # The matching topics of each subscribed expression whose topic search has finished: those that at least one of
+        # its members may describe.
         self.resolved: dict[str, frozenset[str]] = {}
         # Whether the log has a partition metadata record of this group. Kafka before 4.1 wrote the subscribed topics
         # into such a record; newer versions store only a hash.
@@ -113,6 +115,8 @@ class ConsumerGroup:
         self.regexes_revision: int | None = None
         self.regexes_searched_ms: int | None = None
         self.resolution: Resolution | None = None
+        # The members' rights on the topics that match their expressions.
+        self.visibility = Visibility()
         # The time at which the target assignment was last computed, and its size: the number of partitions plus the
         # number of members.
         self.target_ms: int | None = None
@@ -319,6 +323,7 @@ class ConsumerGroup:
         if kind == records.GROUP_EPOCH:
             self.group_epoch = 0 if value is None else value.epoch
             self.metadata_hash = 0 if value is None else value.metadata_hash
+            self.visibility.is_changed = False
         elif kind == records.TARGET_EPOCH:
             self.target_epoch = 0 if value is None else value.assignment_epoch
             self.target_wall_ms = 0 if value is None else value.assignment_timestamp
@@ -382,6 +387,7 @@ class ConsumerGroup:
             return
         self._set_current(member, CurrentAssignment(member_epoch=LEAVING_EPOCH))
         del self.members[member_id]
+        self.visibility.remove(member_id)
         self._forget_instance(member)
         for deadlines_ms in self._all_deadlines_ms():
             deadlines_ms.pop(member_id, None)

@@ -32,12 +32,11 @@ from kwire.coordinator.group.consumer.members import (
 )
 from kwire.coordinator.group.consumer.patterns import check_pattern
 from kwire.coordinator.group.consumer.reconciliation import Owned, ReconciliationInput, reconciled
-from kwire.coordinator.group.consumer.regexes import Resolution
+from kwire.coordinator.group.consumer.regexes import NO_TOPICS, Resolution, TopicAccess
 from kwire.coordinator.group.consumer.target import (
     metadata_hash,
     preferred_assignor,
     subscribed_by_any,
-    subscribed_names,
     target_assignment,
 )
 from kwire.coordinator.group.consumer.web_sessions import web_session_ms
@@ -89,6 +88,8 @@ def heartbeat(group: ConsumerGroup, command: ConsumerHeartbeat, moment: Moment, 
     """Handle a heartbeat of a member that joins or stays. If this raises KafkaError, `result` is unchanged."""
     sender = _find_sender(group, command)
     subscription = _new_subscription(sender.subscription, command)
+    if subscription.topic_regex:
+        set_access(group, sender, subscription, command.topic_access)
     if (subscription is sender.subscription or subscription == sender.subscription) and is_up_to_date(group, sender):
         group.renew_session(sender.member_id, moment, web_session_ms(subscription))
         result.reply(command, _answer(group, command, sender, sender.current))
@@ -105,6 +106,14 @@ def heartbeat(group: ConsumerGroup, command: ConsumerHeartbeat, moment: Moment, 
     result.reply(command, _answer(group, command, sender, current))
 
 
+def set_access(group: ConsumerGroup, sender: "Sender", subscription: Subscription, access: TopicAccess | None) -> None:
+    """Store which topics a member with a regular expression may describe."""
+    regex, stored = subscription.topic_regex, None
+    if sender.member_id in group.members and regex == sender.subscription.topic_regex:
+        stored = group.resolved.get(regex)
+    group.visibility.set(sender.member_id, regex, access, stored)
+
+
 def continue_topic_search(group: ConsumerGroup, moment: Moment, result: Result) -> None:
     """Run the next chunk of the group's topic search. After the last chunk, write the result as records."""
     resolution = group.resolution
@@ -114,11 +123,21 @@ def continue_topic_search(group: ConsumerGroup, moment: Moment, result: Result) 
         group.wake_by(moment.steady_ms + SEARCH_PAUSE_MS)
         return
     subscriptions = {one.member_id: one.subscription for one in group.members.values()}
-    wanted = {subscription.topic_regex for subscription in subscriptions.values() if subscription.topic_regex}
-    found = _finish_search(group, resolution, wanted, moment, result.records)
-    if found:
+    regexes = _regexes(subscriptions)
+    found = _finish_search(group, resolution, regexes, moment, result.records)
+    if found or group.visibility.is_changed:
         names = subscribed_by_any(subscriptions.values(), {**group.resolved, **found})
         raise_epoch(group, metadata_hash(names, group.topics), result.records)
+    outdated = group.visibility.outdated(regexes, resolution.revision)
+    if outdated:
+        # Members have joined, or rights have changed, during the search.
+        group.resolution = group.resolver.begin(set(regexes.values()), outdated)
+        group.wake_by(moment.steady_ms + SEARCH_PAUSE_MS)
+
+
+def _regexes(subscriptions: Mapping[str, Subscription]) -> dict[str, str]:
+    """Return the regular expression of each member that has one."""
+    return {one: subscription.topic_regex for one, subscription in subscriptions.items() if subscription.topic_regex}
 
 
 # The member
@@ -226,13 +245,21 @@ def _new_subscription(before: Subscription, command: ConsumerHeartbeat) -> Subsc
 
 
 def is_up_to_date(group: ConsumerGroup, sender: Sender) -> bool:
-    """Return whether the heartbeat changes nothing: the member has its target assignment and no topic has changed."""
+    """Return whether the heartbeat changes nothing.
+
+    That is so if the member has its target assignment, and neither topics nor the member's rights have changed.
+    """
     return (
         sender.replaces is None
         and group.seen_revision == group.topics.revision
         and group.group_epoch == group.target_epoch != 0
         and sender.current.is_reconciled_to(group.target_epoch)
         and sender.member_id in group.members
+        and not group.visibility.is_changed
+        and (
+            not sender.subscription.topic_regex
+            or group.visibility.is_current(sender.member_id, sender.subscription.topic_regex)
+        )
     )
 
 
@@ -320,13 +347,14 @@ class Plan:
     def search_topics(self, moment: Moment) -> None:
         """Search for the topics that match the members' expressions, if that is necessary.
 
-        A search is necessary if an expression has no result yet, or if topics have changed since the last search. This
-        runs the first chunk of the search. `continue_topic_search` runs further chunks if there are many topics.
+        A search is necessary if an expression has no result yet, or if topics or the rights of the member have changed
+        since the last search. This runs the first chunk of the search. `continue_topic_search` runs further chunks if
+        there are many topics.
         """
         group = self._group
-        wanted = {
-            subscription.topic_regex for subscription in self._all_subscriptions.values() if subscription.topic_regex
-        }
+        regexes = _regexes(self._all_subscriptions)
+        wanted = set(regexes.values())
+        group.visibility.keep(regexes)
         if not wanted:
             group.resolution = None
             return
@@ -337,13 +365,16 @@ class Plan:
             group.regexes_searched_ms is not None
             and moment.steady_ms < group.regexes_searched_ms + REGEX_REFRESH_MIN_MS
         )
-        if wanted <= self._resolved.keys() and (is_early or not self._is_search_due):
+        regex = self._subscription.topic_regex
+        has_rights = not regex or group.visibility.is_current(self._sender.member_id, regex)
+        if wanted <= self._resolved.keys() and has_rights and (is_early or not self._is_search_due):
             return
-        group.resolution = resolution = group.resolver.begin(wanted)
+        outdated = group.visibility.outdated(regexes, group.topics.revision)
+        group.resolution = resolution = group.resolver.begin(wanted, outdated)
         if not resolution.advance():
             group.wake_by(moment.steady_ms + SEARCH_PAUSE_MS)
             return
-        self._found = _finish_search(group, resolution, wanted, moment, self.records)
+        self._found = _finish_search(group, resolution, regexes, moment, self.records)
         self._resolved = {**self._resolved, **self._found}
         self._is_search_due = False
 
@@ -356,6 +387,7 @@ class Plan:
             # For an expression without a result, the epoch is increased when the topic search has finished.
             or (self._has_new_regex and is_regex_known)
             or bool(self._found)
+            or group.visibility.is_changed
         )
         epoch = group.group_epoch
         if has_change or group.seen_revision != group.topics.revision:
@@ -377,7 +409,7 @@ class Plan:
             before.pop(sender.replaces.member_id, None)
             before[sender.member_id] = self._target
         assignor = preferred_assignor(self._all_subscriptions.values(), group.settings.assignors)
-        after = target_assignment(self._all_subscriptions, before, self._resolved, group.topics, assignor)
+        after = target_assignment(self._all_subscriptions, before, self._names_of, group.topics, assignor)
         for member_id, target in after.items():
             if target != before.get(member_id):
                 self.records.append(records.target_record(group.group_id, member_id, target))
@@ -388,14 +420,20 @@ class Plan:
         self.target_epoch = epoch
         self._target = after[sender.member_id]
 
+    def _names_of(self, member_id: str, subscription: Subscription) -> frozenset[str]:
+        """Return the topics that a member subscribes to by name or by its regular expression."""
+        regex = subscription.topic_regex
+        matched = self._group.visibility.of(member_id, regex, self._resolved) if regex else None
+        return subscription.topic_names if not matched else subscription.topic_names | matched
+
     def reconcile(self, owned: Owned) -> CurrentAssignment:
         group, sender = self._group, self._sender
-        has_changed = self._has_new_names or self._has_new_regex
+        has_changed = self._has_new_names or self._has_new_regex or group.visibility.is_changed
         if not has_changed and sender.current.is_reconciled_to(self.target_epoch):
             return sender.current
         ids = {
             shape.topic_id
-            for name in subscribed_names(self._subscription, self._resolved)
+            for name in self._names_of(sender.member_id, self._subscription)
             if (shape := group.topics.find(name)) is not None
         }
         own_ids = (sender.member_id,) if sender.replaces is None else (sender.member_id, sender.replaces.member_id)
@@ -423,17 +461,23 @@ def raise_epoch(group: ConsumerGroup, found_hash: int, into: list[KeyValue]) -> 
 
 
 def _finish_search(
-    group: ConsumerGroup, resolution: Resolution, wanted: set[str], moment: Moment, into: list[KeyValue]
+    group: ConsumerGroup, resolution: Resolution, regexes: Mapping[str, str], moment: Moment, into: list[KeyValue]
 ) -> dict[str, frozenset[str]]:
-    """End a topic search. Write records for the expressions whose topics have changed, and return these expressions."""
+    """End a topic search. Write records for the expressions whose topics have changed, and return these expressions.
+
+    `regexes` has the expression of each member.
+    """
     group.resolver.cache_result(resolution)
     group.resolution = None
     group.regexes_searched_ms = moment.steady_ms
-    new = {
-        regex: topics
-        for regex, topics in resolution.topics.items()
-        if regex in wanted and group.resolved.get(regex) != topics
+    group.visibility.update(resolution.visible)
+    wanted = set(regexes.values())
+    topics_of = {
+        regex: group.visibility.union(regexes, regex, matches, group.resolved.get(regex, NO_TOPICS))
+        for regex, matches in resolution.topics.items()
+        if regex in wanted
     }
+    new = {regex: topics for regex, topics in topics_of.items() if group.resolved.get(regex) != topics}
     for regex, topics in new.items():
         into.append(records.regex_record(group.group_id, regex, topics, resolution.revision, moment.wall_ms))
     if not new:

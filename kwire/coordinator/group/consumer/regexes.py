@@ -1,11 +1,15 @@
-"""Finds the topics that match a regular expression. Works in chunks, so that many topics do not block the event loop.
+"""Finds the topics that match a regular expression and that members may describe.
+
+A search works in chunks, so that many topics do not block the event loop.
 
 The expression's automaton is an NFA. The matcher computes DFA transitions when they are first needed, and caches them
 (a lazy DFA). So most characters of most names need one dictionary lookup. The results of a search are cached until the
-topics change, for other groups with the same expression.
+topics change, for other groups with the same expression. This cache has all matching topics, whoever may describe them.
+The rights of the members are applied after that, per group.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from typing import NamedTuple
 
 from kwire.coordinator.group.consumer.patterns import WORD, At, InvalidPattern, Program, State, parse
 from kwire.coordinator.group.topics_view import TopicsView
@@ -17,6 +21,11 @@ CACHED_STATES_MAX = 256
 WORK_PER_CHUNK = 20_000
 # The fixed cost of matching one name, in visited NFA states.
 WORK_PER_NAME = 10
+# The cost of checking whether a client may describe a topic, in visited NFA states.
+WORK_PER_CHECK = 20
+# The revisions of topics that were not found by a search since the start of the server.
+NO_REVISION = -1
+NO_TOPICS: frozenset[str] = frozenset()
 # The maximum number of expressions with a cached result.
 RESULTS_MAX = 16
 
@@ -110,11 +119,43 @@ class Matcher:
         return found
 
 
+class TopicAccess(NamedTuple):
+    """Which topics a client may describe. `revision` changes whenever the results of `allows` may change.
+
+    Accesses with the same `key` (principal and host) allow the same topics.
+    """
+
+    key: Hashable
+    revision: int
+    allows: Callable[[str], bool]
+
+
+class VisibleTopics(NamedTuple):
+    """The topics that match an expression and that one client may describe, at some revisions of topics and rights."""
+
+    topics: frozenset[str]
+    topics_revision: int
+    access_revision: int
+
+
+# The topics of an expression for one client, by the expression and the key of the client's access.
+Visible = dict[tuple[str, Hashable], VisibleTopics]
+
+
 class Resolution:
-    """A search for the topics that match some expressions, at one revision of the topic list. It is done in chunks."""
+    """A search for the topics that match some expressions, at one revision of the topic list. It is done in chunks.
+
+    `topics` has all matching topics. After the matching, `visible` gets the topics that the clients of `accesses` may
+    describe. An access is in `accesses` with each expression of its members.
+    """
 
     def __init__(
-        self, revision: int, names: Sequence[str], known: Mapping[str, frozenset[str]], wanted: Collection[str]
+        self,
+        revision: int,
+        names: Sequence[str],
+        known: Mapping[str, frozenset[str]],
+        wanted: Collection[str],
+        accesses: Collection[tuple[str, TopicAccess]] = (),
     ) -> None:
         self.revision = revision
         self.wanted = frozenset(wanted)
@@ -124,14 +165,22 @@ class Resolution:
         self._matcher: Matcher | None = None
         self._position = 0
         self._matched: list[str] = []
+        self.visible: Visible = {}
+        self._unchecked = list(accesses)
+        # The topics of the first of the `_unchecked`, while they are checked.
+        self._candidates: Sequence[str] | None = None
 
     @property
     def is_done(self) -> bool:
-        return not self._unresolved
+        return not self._unresolved and not self._unchecked
 
     def advance(self) -> bool:
         """Run one chunk of the search. Return True if the search is complete."""
-        work_left = WORK_PER_CHUNK
+        self._check_access(self._match(WORK_PER_CHUNK))
+        return self.is_done
+
+    def _match(self, work_left: int) -> int:
+        """Find matching topics. Return the work that is left for this chunk."""
         while self._unresolved and work_left > 0:
             matcher = self._matcher
             if matcher is None:
@@ -154,7 +203,25 @@ class Resolution:
             if position == len(names):
                 self.topics[self._unresolved.pop(0)] = frozenset(self._matched)
                 self._matcher = None
-        return not self._unresolved
+        return work_left
+
+    def _check_access(self, work_left: int) -> None:
+        """Check which of the matching topics the clients may describe. All expressions have been matched."""
+        while self._unchecked and not self._unresolved and work_left > 0:
+            regex, access = self._unchecked[0]
+            if self._candidates is None:
+                self._candidates = tuple(self.topics[regex])
+                self._position, self._matched = 0, []
+            end = min(self._position + work_left // WORK_PER_CHECK + 1, len(self._candidates))
+            some = self._candidates[self._position : end]
+            self._matched += filter(access.allows, some)
+            work_left -= WORK_PER_CHECK * (len(some) + 1)
+            self._position = end
+            if end == len(self._candidates):
+                found = VisibleTopics(frozenset(self._matched), self.revision, access.revision)
+                self.visible[regex, access.key] = found
+                self._candidates = None
+                del self._unchecked[0]
 
 
 class RegexResolver:
@@ -166,13 +233,13 @@ class RegexResolver:
         self._names: Sequence[str] = ()
         self._results: dict[str, frozenset[str]] = {}
 
-    def begin(self, wanted: Collection[str]) -> Resolution:
+    def begin(self, wanted: Collection[str], accesses: Collection[tuple[str, TopicAccess]] = ()) -> Resolution:
         revision = self._topics.revision
         if revision != self._revision:
             self._names = tuple(self._topics.names())
             self._results = {}
             self._revision = revision
-        return Resolution(revision, self._names, self._results, wanted)
+        return Resolution(revision, self._names, self._results, wanted, accesses)
 
     def cache_result(self, resolution: Resolution) -> None:
         """Cache the result of a search for other groups. Does nothing if topics have changed since the search began."""
@@ -181,3 +248,97 @@ class RegexResolver:
                 if len(self._results) >= RESULTS_MAX:
                     self._results.clear()
                 self._results[pattern] = topics
+
+
+class Visibility:
+    """Which topics the members of one group may describe. Only in memory: each heartbeat has the access of its member.
+
+    A member is unknown from a restart until its next heartbeat. Until then it keeps the topics that are stored for its
+    expression.
+    """
+
+    __slots__ = ("_accesses", "_visible", "is_changed")
+
+    def __init__(self) -> None:
+        # The accesses of members with an expression. None is a client that may describe all topics.
+        self._accesses: dict[str, TopicAccess | None] = {}
+        self._visible: Visible = {}
+        # Whether the topics of a member have changed and the group epoch has not been increased since then.
+        self.is_changed = False
+
+    def set(self, member_id: str, regex: str, access: TopicAccess | None, stored: frozenset[str] | None) -> None:
+        """Store the access of a member. `stored` are the member's topics if the group has them from its log."""
+        if access is not None and stored is not None and member_id not in self._accesses:
+            self._visible.setdefault((regex, access.key), VisibleTopics(stored, NO_REVISION, NO_REVISION))
+        self._accesses[member_id] = access
+
+    def remove(self, member_id: str) -> None:
+        self._accesses.pop(member_id, None)
+
+    def keep(self, regexes: Mapping[str, str]) -> None:
+        """Remove all but these members and their expressions."""
+        if not self._accesses and not self._visible:
+            return
+        self._accesses = {one: access for one, access in self._accesses.items() if one in regexes}
+        used = {(regexes[one], access.key) for one, access in self._accesses.items() if access is not None}
+        self._visible = {at: seen for at, seen in self._visible.items() if at in used}
+
+    def is_current(self, member_id: str, regex: str) -> bool:
+        """Return whether the topics of a member are known for its newest access."""
+        access = self._accesses.get(member_id)
+        if access is None:
+            return True
+        seen = self._visible.get((regex, access.key))
+        return seen is not None and seen.access_revision == access.revision
+
+    def outdated(self, regexes: Mapping[str, str], topics_revision: int) -> list[tuple[str, TopicAccess]]:
+        """Return the accesses that a search has to check, with their expressions."""
+        found: dict[tuple[str, Hashable], TopicAccess] = {}
+        for member_id, regex in regexes.items():
+            access = self._accesses.get(member_id)
+            if access is None:
+                continue
+            at = regex, access.key
+            newest = found.get(at)
+            if newest is None or newest.revision < access.revision:
+                found[at] = access
+        return [(at[0], access) for at, access in found.items() if self._is_outdated(at, access, topics_revision)]
+
+    def _is_outdated(self, at: tuple[str, Hashable], access: TopicAccess, topics_revision: int) -> bool:
+        seen = self._visible.get(at)
+        return seen is None or seen[1:] != (topics_revision, access.revision)
+
+    def update(self, visible: Visible) -> None:
+        """Store the result of a search."""
+        for at, seen in visible.items():
+            known = self._visible.get(at)
+            self.is_changed |= known is None or known.topics != seen.topics
+            self._visible[at] = seen
+
+    def union(
+        self, regexes: Mapping[str, str], regex: str, matches: frozenset[str], stored: frozenset[str]
+    ) -> frozenset[str]:
+        """Return the topics of an expression that at least one of its members may describe.
+
+        `matches` are all matching topics. `stored` is the previous result; unknown members keep it.
+        """
+        members = [one for one, its_regex in regexes.items() if its_regex == regex]
+        known = {self._accesses[one] for one in members if one in self._accesses}
+        if None in known:
+            return matches
+        keys = {access.key for access in known if access is not None}
+        found = [seen.topics for key in keys if (seen := self._visible.get((regex, key))) is not None]
+        if any(one not in self._accesses for one in members):
+            found.append(stored & matches)
+        return found[0] if len(found) == 1 else NO_TOPICS.union(*found)
+
+    def of(self, member_id: str, regex: str, resolved: Mapping[str, frozenset[str]]) -> frozenset[str]:
+        """Return the topics that a member has by its expression. `resolved` has the stored topics of expressions."""
+        topics = resolved.get(regex, NO_TOPICS)
+        access = self._accesses.get(member_id)
+        if access is None:
+            return topics
+        seen = self._visible.get((regex, access.key))
+        if seen is None:
+            return NO_TOPICS
+        return topics if topics is seen.topics else topics & seen.topics

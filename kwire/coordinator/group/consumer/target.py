@@ -2,7 +2,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from kwire.coordinator.assignment import STRATEGIES, MemberSubscription
 from kwire.coordinator.group.consumer.members import NO_TARGET, Subscription, Target
@@ -29,7 +29,7 @@ def metadata_hash(names: Iterable[str], topics: TopicsView) -> int:
 
 
 def subscribed_names(subscription: Subscription, resolved: Mapping[str, frozenset[str]]) -> frozenset[str]:
-    """Return the topics that a member subscribes to by name or by its regular expression.
+    """Return the topics that a member subscribes to by name or by its regular expression, whether it may describe them.
 
     `resolved` has the matching topics of each expression whose topic search has finished.
     """
@@ -53,17 +53,20 @@ def preferred_assignor(subscriptions: Iterable[Subscription], assignors: Sequenc
 def target_assignment(
     subscriptions: Mapping[str, Subscription],
     before: Mapping[str, Target],
-    resolved: Mapping[str, frozenset[str]],
+    names_of: Callable[[str, Subscription], frozenset[str]],
     topics: TopicsView,
     assignor: str,
 ) -> dict[str, Target]:
-    """Return the target assignment of each member. `before` is the previous target assignment of each member."""
+    """Return the target assignment of each member. `before` is the previous target assignment of each member.
+
+    `names_of` returns the topics that a member subscribes to.
+    """
     shapes: dict[bytes, int] = {}
     subscribed: dict[str, frozenset[bytes]] = {}
     # The topic ids of each distinct subscription, computed once: most members of a group subscribe to the same topics.
     ids_of: dict[frozenset[str], frozenset[bytes]] = {}
     for member_id, subscription in subscriptions.items():
-        names = subscribed_names(subscription, resolved)
+        names = names_of(member_id, subscription)
         if names not in ids_of:
             found = [shape for name in names if (shape := topics.find(name)) is not None]
             shapes.update(found)

@@ -11,7 +11,7 @@ client id and the client host, which Kafka's tools show and which survive a rest
 from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.consumer.commands import WebHeartbeat, WebHeartbeatAnswer
 from kwire.coordinator.group.consumer.group import ConsumerGroup
-from kwire.coordinator.group.consumer.heartbeat import Plan, Sender, is_up_to_date
+from kwire.coordinator.group.consumer.heartbeat import Plan, Sender, is_up_to_date, set_access
 from kwire.coordinator.group.consumer.members import ConsumerMember
 from kwire.coordinator.group.consumer.web_sessions import web_session_ms
 from kwire.errors import ErrorCode, KafkaError
@@ -33,6 +33,8 @@ def web_heartbeat(group: ConsumerGroup, command: WebHeartbeat, moment: Moment, r
     subscription, current = member.subscription, member.current
     sender = Sender(member.member_id, subscription, current)
     is_rebalancing = False
+    if subscription.topic_regex:
+        set_access(group, sender, subscription, None)
     if not is_up_to_date(group, sender):
         plan = Plan(group, sender, subscription)
         plan.search_topics(moment)
