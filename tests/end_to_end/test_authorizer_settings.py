@@ -72,8 +72,8 @@ class Client:
 def code_of(call: Callable[..., Any], *arguments: Any, **options: Any) -> int:
     with pytest.raises(KafkaException) as refused:
         call(*arguments, **options)
-    error: KafkaError = refused.value.args[0]
-    return error.code()
+    code: int = refused.value.args[0].code()
+    return code
 
 
 def assert_nothing_is_allowed(client: Client) -> None:
