@@ -39,8 +39,8 @@ T = TypeVar("T")
 KEY_PREFIX = "acl/"
 # The maximum number of ACLs. Each takes about 700 bytes of memory.
 ACLS_MAX = 50_000
-# The maximum number of ACLs that one commit of the metadata store adds or removes. They take about a millisecond.
-CHANGES_PER_COMMIT = 100
+# The maximum number of ACLs that one commit of the metadata store adds or removes. They take less than a millisecond.
+CHANGES_PER_COMMIT = 50
 # The maximum number of ACLs that one call removes, as in Kafka.
 REMOVED_MAX = 10_000
 # The maximum number of filters of one call that are compared with every ACL.
