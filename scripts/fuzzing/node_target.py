@@ -33,7 +33,14 @@ from tests.support.node import QuietNode
 REBUILD_CASES = 1_000
 # A client waits at most these pauses for its responses: first iterations of the event loop, then time for threads.
 PAUSES_S = (0.0,) * 50 + (0.001,) * 5
-SETTINGS = ("socket.request.max.bytes=1000000", "auto.create.topics.enable=false", "kwire.log.sync=os")
+SETTINGS = (
+    "socket.request.max.bytes=1000000",
+    "auto.create.topics.enable=false",
+    "kwire.log.sync=os",
+    # With an authorizer, requests about ACLs reach the ACLs.
+    "kwire.authorizer=acl",
+    "super.users=User:ANONYMOUS",
+)
 
 
 # The errors with which work may end after its client has disconnected. They cannot be reported to the client.
