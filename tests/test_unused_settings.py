@@ -24,6 +24,7 @@ OTHER_DEFAULTS = {
     "offsets.topic.replication.factor",
     "process.roles",
     "queued.max.request.bytes",
+    "sasl.enabled.mechanisms",
     "share.coordinator.state.topic.min.isr",
     "share.coordinator.state.topic.replication.factor",
     "socket.listen.backlog.size",
@@ -81,11 +82,3 @@ def test_settings_that_are_not_used_come_from_every_source_without_a_warning(tmp
     assert values["remote.log.storage.system.enable"].value is True
     assert values["metadata.log.dir"].value == "/metadata"
     assert values["num.replica.fetchers"].value == 4
-
-
-def test_an_authorizer_that_is_not_used_is_warned_about() -> None:
-    name = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
-    (warning,) = load(environment={"KAFKA_AUTHORIZER_CLASS_NAME": name}).warnings
-    assert "authorizer.class.name" in warning
-    assert "every client that can connect may do everything" in warning
-    assert load(settings=["authorizer.class.name="]).warnings == ()

@@ -21,6 +21,8 @@ import pytest
 import uvloop
 
 from kwire.access.authorizer import OpenAuthorizer
+from kwire.access.sasl.authentication import Authentication
+from kwire.access.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import TRANSACTION_VERSION, Features
 from kwire.broker.admin.log_dirs import LogDirs
@@ -110,6 +112,7 @@ class FakePeer:
     client_host = "192.0.2.7"
     endpoint = ("broker.example", 9092)
     is_frame_shared = True
+    authentication: Authentication | None = None
 
     def __init__(self, memory: ReceiveMemory | None = None) -> None:
         self.reader = FrameReader(memory or ReceiveMemory(MEMORY_BYTES), MEMORY_BYTES)
@@ -254,6 +257,7 @@ class QuietNode:
             validation=ValidationWorker(run_here),
             work_allowance=WorkAllowance(ANY_WEIGHT),
             authorizer=OpenAuthorizer(),
+            users=Users(self.metastore),
         )
 
     def _new_event_store(self) -> EventStore:
@@ -277,6 +281,7 @@ class QuietNode:
         return topic
 
     def close(self) -> None:
+        self.services.users.close()
         self.transactions.close()
         self.groups.close()
         self.cold_reads.close()

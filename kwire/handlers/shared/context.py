@@ -7,6 +7,8 @@ from msgspec import Struct
 
 from kwire.access.access import Access, Unrestricted
 from kwire.access.authorizer import Authorizer
+from kwire.access.sasl.authentication import Authentication
+from kwire.access.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import Features
 from kwire.broker.admin.log_dirs import LogDirs
@@ -43,6 +45,11 @@ class Peer(Protocol):
     @property
     def endpoint(self) -> tuple[str, int]:
         """The address at which this client should connect to this node."""
+        ...
+
+    @property
+    def authentication(self) -> Authentication | None:
+        """The login of the client. It is None on a listener without SASL."""
         ...
 
     @property
@@ -93,6 +100,7 @@ class Services(Struct, frozen=True):
     validation: ValidationWorker
     work_allowance: WorkAllowance
     authorizer: Authorizer
+    users: Users
 
     @property
     def config(self) -> Config:
@@ -172,11 +180,12 @@ class BlockingContinuation(NamedTuple):
     """The rest of the ordered phase of a request, which a handler returns if this phase takes long.
 
     Until the coroutine has ended, the connection handles no later request. It also keeps the memory of the request,
-    except if the request is in the shared buffer. The coroutine returns a response as a handler does, or raises
-    DropConnection.
+    except if the request is in the shared buffer, or if `keeps_frame` is False. The coroutine returns a response as a
+    handler does, or raises DropConnection.
     """
 
     rest: Coroutine[Any, Any, Any]
+    keeps_frame: bool = True
 
 
 class TemplateCache(Protocol):
