@@ -1,0 +1,1 @@
+"""Principals, users, logins and ACLs."""
