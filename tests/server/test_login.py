@@ -257,7 +257,7 @@ async def test_a_hash_in_progress_does_not_block_the_loop(node: QuietNode, monke
     await node.services.users.create("alice", "secret")
     world = World(node)
     logged_in = await world.logged_in()
-    clients = [world.client() for _ in range(3 * password_checks.HASHES_AT_ONCE)]
+    clients = [world.client() for _ in range(20 * password_checks.HASHES_AT_ONCE)]
     for client in clients:
         client.send(handshake(1) + token(2, "wrong"))
     logged_in.send(metadata(3))
