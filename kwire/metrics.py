@@ -45,6 +45,9 @@ class ServerMetrics:
         # handler.
         self.connections_failed = 0
         self.connections_idled = 0
+        # Authentications with SASL, also those of clients that authenticate again.
+        self.logins = 0
+        self.logins_failed = 0
 
 
 class LoopMetrics:

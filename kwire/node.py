@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kwire.access.authorizer import authorizer_of
+from kwire.access.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import TRANSACTION_VERSION, Features
 from kwire.broker.admin.lag import Lags
@@ -53,8 +54,8 @@ from kwire.handlers.shared.context import NodeFacts, Services
 from kwire.metastore import Change
 from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.server.free_memory import FreeMemory
-from kwire.server.kafka.connection import Shared
 from kwire.server.kafka.listener import KafkaListener, Sweep
+from kwire.server.kafka.shared import Shared
 from kwire.server.stalls import StallProbe
 from kwire.streams.event_store.event_store import EventStore
 from kwire.streams.event_store.event_topics import EventTopics
@@ -80,6 +81,7 @@ DRAIN_POLL_SECONDS = 0.02
 # Modules that are imported in a thread after the Kafka port is open. HTTP_MODULE imports ROOMS_MODULE.
 ROOMS_MODULE = "kwire.streams.rooms.cleanup"
 HTTP_MODULE = "kwire.server.http"
+SCRAM_MODULE = "scramp"
 NATIVE_CALLS_MODULES = ("storage.segment.residency", "storage.disk.allocation")
 
 
@@ -155,6 +157,7 @@ class Node:
             validation=self._validation,
             work_allowance=WorkAllowance(),
             authorizer=authorizer_of(self.config.access, self._metastore),
+            users=Users(self._metastore),
         )
         server_metrics = ServerMetrics({key: api.name for key, api in apis.items()})
         self._shared = Shared(HANDLERS, services, server_metrics, self._descriptors)
@@ -171,6 +174,9 @@ class Node:
         self.kafka_listeners = [
             KafkaListener(one, advertised.get(one.name), self._shared) for one in self.config.listeners
         ]
+        if self.config.sasl.listeners:
+            # The import would block the event loop at the first login.
+            await asyncio.to_thread(importlib.import_module, SCRAM_MODULE)
         for listener in self.kafka_listeners:
             await listener.open()
         # Importing aiohttp takes longer than the rest of the start. The Kafka port is open, so its clients do not wait.
@@ -415,6 +421,7 @@ class Node:
             await self.http.close()
         if self._webhooks is not None:
             await self._webhooks.close()
+        self._shared.services.users.close()
         await self._validation.close()
         await self._schema_worker.close()
         await self.event_store.close()

@@ -24,6 +24,7 @@ OTHER_DEFAULTS = {
     "offsets.topic.replication.factor",
     "process.roles",
     "queued.max.request.bytes",
+    "sasl.enabled.mechanisms",
     "share.coordinator.state.topic.min.isr",
     "share.coordinator.state.topic.replication.factor",
     "socket.listen.backlog.size",

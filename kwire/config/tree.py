@@ -22,6 +22,7 @@ from kwire.config.http_api import (
     web_config,
 )
 from kwire.config.listeners import Address, Listener, parse_address, parse_listener, parse_security_protocols
+from kwire.config.sasl import SaslConfig, sasl_config, sasl_warnings
 from kwire.config.setting import InvalidConfig
 from kwire.config.sources import from_environment, from_file, from_flags
 from kwire.config.streams_yaml import from_yaml
@@ -121,6 +122,7 @@ class Config(NamedTuple):
     webhooks: WebhooksConfig
     web: WebConfig
     access: AccessConfig
+    sasl: SaslConfig
     values: Values
     warnings: tuple[str, ...]
 
@@ -162,6 +164,7 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
     listeners, advertised = _listeners(values)
     http_address = _http_address(values)
     _check_exposure(values, listeners, http_address)
+    sasl = sasl_config(values, listeners)
     return Config(
         node_id=values.number(
             "node.id" if values.is_given("node.id") or not values.is_given("broker.id") else "broker.id"
@@ -203,8 +206,10 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
         webhooks=webhooks_config(values),
         web=web_config(values),
         access=access_config(values),
+        sasl=sasl,
         values=values,
-        warnings=warnings,
+        # A change of a dynamic setting builds the tree again, with the warnings that it had.
+        warnings=tuple(dict.fromkeys((*warnings, *sasl_warnings(sasl, listeners)))),
     )
 
 
@@ -343,15 +348,18 @@ def _http_address(values: Values) -> Address | None:
 
 
 def _check_exposure(values: Values, listeners: tuple[Listener, ...], http: Address | None) -> None:
-    """Refuse listeners that other machines can reach, unless kwire.allow.unauthenticated is set."""
+    """Refuse listeners that other machines can reach without authentication, unless kwire.allow.unauthenticated is set.
+
+    Raises InvalidConfig.
+    """
     if values.flag("kwire.allow.unauthenticated"):
         return
-    addresses = [("listeners", listener.address, str(listener)) for listener in listeners]
+    open_addresses = [("listeners", one.address, str(one)) for one in listeners if not one.has_sasl]
     if http is not None:
-        addresses.append(("kwire.http.listener", http, str(http)))
-    for name, address, shown in addresses:
+        open_addresses.append(("kwire.http.listener", http, str(http)))
+    for name, address, shown in open_addresses:
         if not address.is_loopback:
             raise InvalidConfig(
-                f"{values[name].origin}: {name} {shown} is reachable from other machines, but kwire does not "
-                "authenticate clients; listen on 127.0.0.1, or set kwire.allow.unauthenticated=true to allow this"
+                f"{values[name].origin}: {name} {shown} is reachable from other machines, but does not authenticate "
+                "clients; listen on 127.0.0.1, use a listener with SASL, or set kwire.allow.unauthenticated=true"
             )

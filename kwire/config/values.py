@@ -5,6 +5,7 @@ from typing import NamedTuple, Self
 
 from kwire.config.setting import ConfigSource, InvalidConfig, Kind, Setting, SettingValue, format_value
 from kwire.config.settings.broker import FORMER_NAMES, SETTINGS
+from kwire.config.settings.per_listener import prefixed_name, prefixed_setting
 from kwire.config.sources import GivenValue, Source
 
 
@@ -95,6 +96,11 @@ class Values(Mapping[str, Value]):
     def is_given(self, name: str) -> bool:
         return self._values[name].source is not Source.DEFAULT
 
+    def name_for_listener(self, listener: str, name: str) -> str:
+        """Return the name under which a setting of a listener is given: with the listener's prefix, or without it."""
+        prefixed = prefixed_name(listener, name)
+        return prefixed if prefixed in self._values else name
+
     def number(self, name: str) -> int:
         value = self._values[name].value
         assert isinstance(value, int), name
@@ -140,7 +146,7 @@ def resolve(sources: list[dict[str, GivenValue]]) -> tuple[Values, list[str], li
     values = {name: Value(setting, setting.default, Source.DEFAULT, "default") for name, setting in SETTINGS.items()}
     refusals: list[str] = []
     for name, entry in given.items():
-        setting = SETTINGS.get(name)
+        setting = SETTINGS.get(name) or prefixed_setting(name)
         if setting is None:
             problem = f"{entry.origin}: unknown setting {name}{_did_you_mean(name)}"
             if entry.source is Source.FLAG:

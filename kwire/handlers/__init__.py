@@ -13,6 +13,7 @@ from kwire.handlers import (
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
+    alter_user_scram_credentials,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
@@ -24,6 +25,7 @@ from kwire.handlers import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -32,6 +34,7 @@ from kwire.handlers import (
     describe_quorum,
     describe_topic_partitions,
     describe_transactions,
+    describe_user_scram_credentials,
     elect_leaders,
     end_txn,
     fetch,
@@ -52,6 +55,8 @@ from kwire.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
     txn_offset_commit,
     unregister_broker,
@@ -65,6 +70,7 @@ from kwire.wire.messages.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
 from kwire.wire.messages.alter_configs import ALTER_CONFIGS
 from kwire.wire.messages.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from kwire.wire.messages.alter_replica_log_dirs import ALTER_REPLICA_LOG_DIRS
+from kwire.wire.messages.alter_user_scram_credentials import ALTER_USER_SCRAM_CREDENTIALS
 from kwire.wire.messages.api_versions import API_VERSIONS
 from kwire.wire.messages.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
 from kwire.wire.messages.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
@@ -76,6 +82,7 @@ from kwire.wire.messages.delete_groups import DELETE_GROUPS
 from kwire.wire.messages.delete_records import DELETE_RECORDS
 from kwire.wire.messages.delete_topics import DELETE_TOPICS
 from kwire.wire.messages.describe_acls import DESCRIBE_ACLS
+from kwire.wire.messages.describe_client_quotas import DESCRIBE_CLIENT_QUOTAS
 from kwire.wire.messages.describe_cluster import DESCRIBE_CLUSTER
 from kwire.wire.messages.describe_configs import DESCRIBE_CONFIGS
 from kwire.wire.messages.describe_groups import DESCRIBE_GROUPS
@@ -84,6 +91,7 @@ from kwire.wire.messages.describe_producers import DESCRIBE_PRODUCERS
 from kwire.wire.messages.describe_quorum import DESCRIBE_QUORUM
 from kwire.wire.messages.describe_topic_partitions import DESCRIBE_TOPIC_PARTITIONS
 from kwire.wire.messages.describe_transactions import DESCRIBE_TRANSACTIONS
+from kwire.wire.messages.describe_user_scram_credentials import DESCRIBE_USER_SCRAM_CREDENTIALS
 from kwire.wire.messages.elect_leaders import ELECT_LEADERS
 from kwire.wire.messages.end_txn import END_TXN
 from kwire.wire.messages.fetch import FETCH
@@ -104,6 +112,8 @@ from kwire.wire.messages.offset_delete import OFFSET_DELETE
 from kwire.wire.messages.offset_fetch import OFFSET_FETCH
 from kwire.wire.messages.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from kwire.wire.messages.produce import PRODUCE
+from kwire.wire.messages.sasl_authenticate import SASL_AUTHENTICATE
+from kwire.wire.messages.sasl_handshake import SASL_HANDSHAKE
 from kwire.wire.messages.sync_group import SYNC_GROUP
 from kwire.wire.messages.txn_offset_commit import TXN_OFFSET_COMMIT
 from kwire.wire.messages.unregister_broker import UNREGISTER_BROKER
@@ -137,6 +147,7 @@ HANDLERS: dict[int, Handler] = {
         Handler(SYNC_GROUP, sync_group.handle, (needs.READ_GROUP,)),
         Handler(DESCRIBE_GROUPS, describe_groups.handle, (needs.DESCRIBE_GROUP,)),
         Handler(LIST_GROUPS, list_groups.handle, (needs.DESCRIBE_CLUSTER, needs.DESCRIBE_GROUP)),
+        Handler(SASL_HANDSHAKE, sasl_handshake.handle, ()),
         Handler(API_VERSIONS, api_versions.handle, ()),
         Handler(
             CREATE_TOPICS,
@@ -179,6 +190,7 @@ HANDLERS: dict[int, Handler] = {
         ),
         Handler(ALTER_REPLICA_LOG_DIRS, alter_replica_log_dirs.handle, (needs.ALTER_CLUSTER,)),
         Handler(DESCRIBE_LOG_DIRS, describe_log_dirs.handle, (needs.DESCRIBE_CLUSTER,)),
+        Handler(SASL_AUTHENTICATE, sasl_authenticate.handle, ()),
         Handler(CREATE_PARTITIONS, create_partitions.handle, (needs.ALTER_TOPIC,)),
         Handler(ELECT_LEADERS, elect_leaders.handle, (needs.ALTER_CLUSTER,)),
         Handler(
@@ -190,6 +202,9 @@ HANDLERS: dict[int, Handler] = {
         Handler(OFFSET_DELETE, offset_delete.handle, (needs.DELETE_GROUP, needs.READ_TOPIC)),
         Handler(ALTER_PARTITION_REASSIGNMENTS, alter_partition_reassignments.handle, (needs.ALTER_CLUSTER,)),
         Handler(LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments.handle, (needs.DESCRIBE_CLUSTER,)),
+        Handler(DESCRIBE_CLIENT_QUOTAS, describe_client_quotas.handle, (needs.DESCRIBE_CLUSTER_CONFIGS,)),
+        Handler(DESCRIBE_USER_SCRAM_CREDENTIALS, describe_user_scram_credentials.handle, (needs.DESCRIBE_CLUSTER,)),
+        Handler(ALTER_USER_SCRAM_CREDENTIALS, alter_user_scram_credentials.handle, (needs.ALTER_CLUSTER,)),
         Handler(DESCRIBE_QUORUM, describe_quorum.handle, (needs.DESCRIBE_CLUSTER,)),
         Handler(UPDATE_FEATURES, update_features.handle, (needs.ALTER_CLUSTER,)),
         Handler(DESCRIBE_CLUSTER, describe_cluster.handle, ()),

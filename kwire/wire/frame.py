@@ -114,11 +114,11 @@ class FrameReader:
     __slots__ = (
         "_end",
         "_growth",
-        "_largest",
         "_memory",
         "_start",
         "_view",
         "account",
+        "frame_bytes_max",
         "is_shared",
         "is_starved",
         "received_bytes",
@@ -127,7 +127,8 @@ class FrameReader:
     def __init__(self, memory: ReceiveMemory, largest_bytes: int, account: Account | None = None) -> None:
         self._memory = memory
         self.account = account or Account()
-        self._largest = largest_bytes
+        # The maximum size of a frame. It may be changed between two frames.
+        self.frame_bytes_max = largest_bytes
         self._view = memory.scratch
         # Whether the returned frames are in the scratch buffer, which all connections share.
         self.is_shared = True
@@ -196,8 +197,8 @@ class FrameReader:
         if self._end - start < 4:
             return None
         (size,) = _read_size(self._view, start)
-        if not 0 <= size <= self._largest:
-            raise FrameTooLarge(f"the frame size is {size} bytes; allowed are 0 to {self._largest}")
+        if not 0 <= size <= self.frame_bytes_max:
+            raise FrameTooLarge(f"the frame size is {size} bytes; allowed are 0 to {self.frame_bytes_max}")
         stop = start + 4 + size
         if stop > self._end:
             return None

@@ -1,1 +1,1 @@
-"""Principals, ACLs and the authorizer."""
+"""Principals, users, logins and ACLs."""

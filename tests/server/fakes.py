@@ -8,8 +8,9 @@ from kwire.config import Listener
 from kwire.descriptors import Descriptors, current_limit
 from kwire.handlers.shared.context import Context, Handler, Services
 from kwire.metrics import ServerMetrics
-from kwire.server.kafka.connection import KafkaConnection, Shared
+from kwire.server.kafka.connection import KafkaConnection
 from kwire.server.kafka.listener import KafkaListener
+from kwire.server.kafka.shared import Shared
 from kwire.wire.apis import DESCRIBE_CLUSTER, HEARTBEAT, INIT_PRODUCER_ID
 from kwire.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
 from kwire.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

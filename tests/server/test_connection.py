@@ -13,6 +13,7 @@ from kwire.handlers.api_versions import handle as handle_api_versions
 from kwire.handlers.shared.context import DropConnection, Handler
 from kwire.server import loop_budget
 from kwire.server.kafka import connection as kafka
+from kwire.server.kafka import shared
 from kwire.server.kafka.connection import OVER_BUDGET_READ_BYTES, OVER_BUDGET_SHARED_READ_BYTES
 from kwire.server.kafka.listener import KafkaListener
 from kwire.wire.apis import API_VERSIONS
@@ -220,7 +221,7 @@ async def test_little_is_read_at_once_after_the_end_of_the_turn(
 async def test_connections_that_find_memory_again_are_read_a_few_at_a_time(
     node: QuietNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kafka, "RESUMED_PER_CHUNK", 1)
+    monkeypatch.setattr(shared, "RESUMED_PER_CHUNK", 1)
     world = World(node)
     greedy = FakeClient(world.shared)
     greedy.send_while_read(struct.pack(">i", 900_000) + bytes(600_000))

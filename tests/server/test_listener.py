@@ -8,8 +8,9 @@ import pytest
 from kwire.config import Listener
 from kwire.server.kafka import connection as kafka
 from kwire.server.kafka import listener
-from kwire.server.kafka.connection import KafkaConnection, Shared
+from kwire.server.kafka.connection import KafkaConnection
 from kwire.server.kafka.listener import KafkaListener, Sweep
+from kwire.server.kafka.shared import Shared
 from tests.server.fakes import LISTENER, FakeClient, Slow, answered_frame, shared_of, waiting_frame
 from tests.support.node import QuietNode, in_loop
 

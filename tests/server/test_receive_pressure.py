@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire.server.kafka.connection import Shared
 from kwire.server.kafka.receive_pressure import GIVEN_UP_PER_CHUNK, SLOW_SECONDS_MAX, SLOW_SHARE, ReceivePressure
+from kwire.server.kafka.shared import Shared
 from kwire.wire.frame import SCRATCH_BYTES, SHORT_READ_BYTES, Account, FrameReader, ReceiveMemory
 from tests.server.fakes import FakeClient, Slow, shared_of
 from tests.support.node import QuietNode, in_loop

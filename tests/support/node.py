@@ -22,6 +22,8 @@ import uvloop
 
 from kwire.access.access import Access
 from kwire.access.authorizer import authorizer_of
+from kwire.access.sasl.authentication import Authentication
+from kwire.access.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import TRANSACTION_VERSION, Features
 from kwire.broker.admin.log_dirs import LogDirs
@@ -112,6 +114,7 @@ class FakePeer:
     client_host = "192.0.2.7"
     endpoint = ("broker.example", 9092)
     is_frame_shared = True
+    authentication: Authentication | None = None
 
     def __init__(self, memory: ReceiveMemory | None = None) -> None:
         self.reader = FrameReader(memory or ReceiveMemory(MEMORY_BYTES), MEMORY_BYTES)
@@ -258,6 +261,7 @@ class QuietNode:
             validation=ValidationWorker(run_here),
             work_allowance=WorkAllowance(ANY_WEIGHT),
             authorizer=authorizer_of(self.config.access, self.metastore),
+            users=Users(self.metastore),
         )
 
     def _new_event_store(self) -> EventStore:
@@ -281,6 +285,7 @@ class QuietNode:
         return topic
 
     def close(self) -> None:
+        self.services.users.close()
         self.transactions.close()
         self.groups.close()
         self.cold_reads.close()

@@ -22,6 +22,7 @@ from kwire.config.settings.events import EVENT_SETTINGS
 from kwire.config.settings.groups import GROUP_PROTOCOL_SETTINGS
 from kwire.config.settings.http_api import REST_GROUP_SETTINGS, ROOM_SETTINGS, STREAM_SETTINGS, WEB_SETTINGS
 from kwire.config.settings.network import NETWORK_SETTINGS
+from kwire.config.settings.sasl import SASL_SETTINGS
 from kwire.config.settings.start import START_SETTINGS
 from kwire.config.settings.transactions import TRANSACTION_SETTINGS
 from kwire.config.settings.webhooks import WEBHOOK_SETTINGS
@@ -541,6 +542,7 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Webhooks": WEBHOOK_SETTINGS,
     "HTTP and WebSocket": WEB_SETTINGS,
     "Authorization": ACCESS_SETTINGS,
+    "Authentication with SASL": SASL_SETTINGS,
     "kwire's own": _KWIRE,
     **UNUSED_SECTIONS,
 }

@@ -1,17 +1,9 @@
-"""Settings of SASL, Kerberos and delegation tokens. They have no effect: kwire serves only PLAINTEXT listeners."""
+"""Settings of SASL that have no effect: Kerberos, delegation tokens, and the client side of brokers."""
 
 from kwire.config.setting import Kind, at_least
 from kwire.config.unused.row import PER_BROKER, unused
 
 SASL_SETTINGS = (
-    unused(
-        "connection.failed.authentication.delay.ms",
-        Kind.INT,
-        100,
-        "Delay before a connection that failed to authenticate is closed.",
-        at_least(0),
-    ),
-    unused("connections.max.reauth.ms", Kind.LONG, 0, "Longest time before a client has to authenticate again."),
     unused(
         "delegation.token.expiry.check.interval.ms",
         Kind.LONG,
@@ -31,7 +23,6 @@ SASL_SETTINGS = (
     ),
     unused("delegation.token.secret.key", Kind.PASSWORD, None, "Key that signs delegation tokens."),
     unused("sasl.client.callback.handler.class", Kind.CLASS, None, "Class of the callback handler of SASL clients."),
-    unused("sasl.enabled.mechanisms", Kind.LIST, ("GSSAPI",), "SASL mechanisms that are offered.", mode=PER_BROKER),
     unused("sasl.jaas.config", Kind.PASSWORD, None, "JAAS login configuration.", mode=PER_BROKER),
     unused("sasl.kerberos.kinit.cmd", Kind.STRING, "/usr/bin/kinit", "Path of kinit.", mode=PER_BROKER),
     unused(
@@ -104,5 +95,4 @@ SASL_SETTINGS = (
         mode=PER_BROKER,
     ),
     unused("sasl.server.callback.handler.class", Kind.CLASS, None, "Class of the callback handler of the server."),
-    unused("sasl.server.max.receive.size", Kind.INT, 524288, "Maximum number of bytes of one SASL message."),
 )

@@ -10,6 +10,8 @@ from msgspec import Struct
 
 from kwire.access.access import Access, Unrestricted
 from kwire.access.authorizer import Authorizer
+from kwire.access.sasl.authentication import Authentication
+from kwire.access.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import Features
 from kwire.broker.admin.log_dirs import LogDirs
@@ -46,6 +48,11 @@ class Peer(Protocol):
     @property
     def endpoint(self) -> tuple[str, int]:
         """The address at which this client should connect to this node."""
+        ...
+
+    @property
+    def authentication(self) -> Authentication | None:
+        """The login of the client. It is None on a listener without SASL."""
         ...
 
     @property
@@ -96,6 +103,7 @@ class Services(Struct, frozen=True):
     validation: ValidationWorker
     work_allowance: WorkAllowance
     authorizer: Authorizer
+    users: Users
 
     @property
     def config(self) -> Config:
@@ -174,12 +182,13 @@ class DeferredFrame:
 class BlockingContinuation(NamedTuple):
     """The rest of the ordered phase of a request, which a handler returns if this phase takes long.
 
-    Until the coroutine has ended, the connection handles no later request and keeps the bytes of this request. Bytes
-    in the shared buffer are not kept, so the handler must copy them. The coroutine returns a response as a handler
-    does, or raises DropConnection.
+    Until the coroutine has ended, the connection handles no later request. It also keeps the bytes of this request, if
+    `keeps_frame` is True. Bytes in the shared buffer are not kept, so the handler must copy them. The coroutine returns
+    a response as a handler does, or raises DropConnection.
     """
 
     rest: Coroutine[Any, Any, Any]
+    keeps_frame: bool = True
 
 
 class TemplateCache(Protocol):

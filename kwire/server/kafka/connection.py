@@ -10,42 +10,35 @@ decoded, handled and answered in chunks. As in Kafka, later requests of the same
 
 A connection is starved while the server does not read from it, because the memory for requests is used up, or the share
 of this memory for the client's host.
+
+On a listener with SASL, `gate` decides which requests are handled before the login is complete, and after the end of
+the session. Until the login, frames are small (`sasl.server.max.receive.size`).
 """
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Coroutine
 from functools import partial
-from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from kwire.access.principal import ANONYMOUS, Principal
+from kwire.access.sasl.authentication import Authentication
 from kwire.concurrency.chunking import run_chunks, schedule_chunk
-from kwire.descriptors import Descriptors, descriptor_of
+from kwire.descriptors import descriptor_of
 from kwire.handlers.api_versions import refuse_version
-from kwire.handlers.shared.context import (
-    BlockingContinuation,
-    Context,
-    DeferredFrame,
-    DropConnection,
-    Handler,
-    Services,
-    TemplateCache,
-)
+from kwire.handlers.shared.context import BlockingContinuation, Context, DeferredFrame, DropConnection, TemplateCache
 from kwire.handlers.shared.views import Views
-from kwire.metrics import Latency, ServerMetrics
-from kwire.server.kafka.large_requests import SLOT_SECONDS_MAX, LargeRequests
-from kwire.server.kafka.outbox import Outbox
-from kwire.server.kafka.rate_limited_log import RateLimitedLog
+from kwire.metrics import Latency
+from kwire.server.kafka.large_requests import SLOT_SECONDS_MAX
+from kwire.server.kafka.login import Login
 from kwire.server.kafka.routes import Route
-from kwire.server.loop_budget import BUDGET_SECONDS, LoopBudget
+from kwire.server.kafka.shared import Shared
+from kwire.server.loop_budget import BUDGET_SECONDS
 from kwire.wire.chunked_release import release
 from kwire.wire.connection import PendingResponse, Request, ServerConnection
 from kwire.wire.errors import TooManyElements, WireError
-from kwire.wire.frame import POOLED_STEP_BYTES, SHORT_READ_BYTES, SMALL_STEP_BYTES, Account, ReceiveMemory
-from kwire.wire.schema import Api
+from kwire.wire.frame import POOLED_STEP_BYTES, SHORT_READ_BYTES, SMALL_STEP_BYTES
 from kwire.wire.types import Buffer
 
 if TYPE_CHECKING:
@@ -58,60 +51,11 @@ UNSENT_BYTES_MAX = 1024 * 1024
 # request, the second for a read into the buffer that all connections share.
 OVER_BUDGET_READ_BYTES = SHORT_READ_BYTES
 OVER_BUDGET_SHARED_READ_BYTES = SMALL_STEP_BYTES
-# When memory was released, one chunk tries to read from at most TRIED_PER_CHUNK starved connections. It ends earlier
-# when RESUMED_PER_CHUNK of them have got memory.
-TRIED_PER_CHUNK = 100
-RESUMED_PER_CHUNK = 5
-
+# A connection whose user was changed is closed when its requests are answered, at the latest after this time.
+REVOKED_SECONDS_MAX = 2.0
 
 # The value of `_template_latency` until the connection uses a template cache.
 _NO_LATENCY = Latency()
-
-
-class Shared:
-    """The state that all Kafka connections of this node share."""
-
-    def __init__(
-        self, handlers: Mapping[int, Handler], services: Services, metrics: ServerMetrics, descriptors: Descriptors
-    ) -> None:
-        network = services.config.network
-        self.routes = {key: Route(handler, metrics.requests[key]) for key, handler in handlers.items()}
-        self.apis: dict[int, Api] = {key: handler.api for key, handler in handlers.items()}
-        self.services = services
-        self.metrics = metrics
-        self.descriptors = descriptors
-        self.network = network
-        limit_bytes = network.requests_bytes_max if network.requests_bytes_max > 0 else 2**62
-        self.memory = ReceiveMemory(limit_bytes, network.request_bytes_max)
-        self.accounts: dict[str, Account] = {}
-        self.large_requests = LargeRequests()
-        self.outbox = Outbox()
-        self._loop = asyncio.get_running_loop()
-        self.loop_budget = LoopBudget()
-        self.rate_limited_log = RateLimitedLog(log)
-        self.connections: set[KafkaConnection] = set()
-        self.connections_by_host: Counter[str] = Counter()
-        # The starved connections, in the order in which they became starved.
-        self.starved: dict[KafkaConnection, None] = {}
-        self._is_resuming = False
-        self.memory.on_release = self._resume_starved_soon
-
-    def _resume_starved_soon(self) -> None:
-        """Let starved connections try again in the next loop iteration. Called when memory was released."""
-        if self.starved and not self._is_resuming:
-            self._is_resuming = True
-            self._loop.call_soon(self._resume_starved)
-
-    def _resume_starved(self) -> None:
-        self._is_resuming = False
-        left = RESUMED_PER_CHUNK
-        for connection in tuple(islice(self.starved, TRIED_PER_CHUNK)):
-            connection.try_reading()
-            left -= not connection.reader.is_starved
-            if not left:
-                self._is_resuming = True
-                schedule_chunk(self._resume_starved)
-                return
 
 
 class KafkaConnection(asyncio.BufferedProtocol):
@@ -120,7 +64,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     __slots__ = ("_context", "_is_deferred", "_is_held", "_is_read_deferred", "_is_reading", "_is_writable",
                  "_large_request", "_listener", "_machine", "_outgoing", "_shared", "_template_cache",
                  "_template_latency", "_transport", "_unanswered", "_unsent_bytes", "active_at", "client_host",
-                 "is_draining", "reader", "stuck_since", "views")  # fmt: skip
+                 "gate", "is_draining", "login", "reader", "stuck_since", "views")  # fmt: skip
 
     def __init__(self, shared: Shared, listener: "KafkaListener") -> None:
         self._shared = shared
@@ -151,6 +95,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.stuck_since: float | None = None
         self._unsent_bytes = 0
         self.is_draining = False
+        # The login of the client; None on a listener without SASL.
+        self.login: Login | None = None
+        # The same while it checks requests: before the login is complete, and if the session has an end.
+        self.gate: Login | None = None
         # What the client may use. It is replaced when the client authenticates.
         self.views: Views | None = None
 
@@ -165,6 +113,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
     @property
     def descriptor(self) -> int:
         return descriptor_of(self._transport)
+
+    @property
+    def authentication(self) -> Authentication | None:
+        return None if self.login is None else self.login.authentication
 
     @property
     def is_frame_shared(self) -> bool:
@@ -196,6 +148,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
         self.set_principal(ANONYMOUS)
+        if self._listener.listener.has_sasl:
+            self.gate = self.login = Login(self, self._shared, self._listener.sasl_policy)
+
+    def revoke(self) -> None:
+        """Close the connection soon, because its user was changed or deleted."""
+        if not self._transport.is_closing():
+            self.drain()
+            asyncio.get_running_loop().call_later(REVOKED_SECONDS_MAX, self.abort)
 
     def set_principal(self, principal: Principal) -> None:
         """Handle later requests with the rights of this principal."""
@@ -215,8 +175,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         else:
             # Unmapping a large request takes time, and many connections may be closed in one loop iteration.
             schedule_chunk(self.reader.close)
-        # This breaks a reference cycle, so that the connection is freed without the garbage collector.
-        self._context = None
+        # This breaks reference cycles, so that the connection is freed without the garbage collector.
+        if self.login is not None:
+            self.login.authentication.close()
+        self._context = self.gate = self.login = None
         self._listener.leave(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -325,6 +287,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
                     self._is_deferred = True
                     schedule_chunk(self._serve_deferred)
                     break
+                if self.gate is not None and self.gate.check_frame(frame):
+                    self._hold_raw_token(self.gate.answer_raw(frame))
+                    break
                 answer = None if self._template_cache is None else self._template_cache.answer(frame)
                 if answer is None:
                     chunks = self._handle(machine.open(frame), frame)
@@ -365,6 +330,23 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_deferred = False
         self._serve(perf_counter() + BUDGET_SECONDS)
 
+    def _hold_raw_token(self, answer: Coroutine[None, None, bytes]) -> None:
+        """Handle no later frame until a token without a request header is answered."""
+        pending = PendingResponse()
+        self._machine.wait(pending)
+        self._large_request = asyncio.ensure_future(self._finish_raw_token(pending, answer))
+        self._large_request.add_done_callback(lambda done: answer.close())
+
+    async def _finish_raw_token(self, pending: PendingResponse, answer: Awaitable[bytes]) -> None:
+        try:
+            framed = await answer
+        except DropConnection as problem:
+            self._fail(str(problem))
+            return
+        self._large_request = None
+        if not self._transport.is_closing():
+            self._send_ready(self._machine.answer_framed(pending, [framed]), _NO_LATENCY, self.active_at)
+
     def _wait_for_frame(self, answer: bytes | DeferredFrame) -> None:
         """Queue the response of a templated request, because it is deferred or earlier responses are pending."""
         pending = PendingResponse()
@@ -390,6 +372,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         try:
             decoded = route.decode(version, request.body)
         except TooManyElements:
+            if self.gate is not None and not self.gate.authentication.is_done:
+                raise
             self.reader.put_back(frame)
             request.body = None
             self._machine.wait(request)
@@ -480,8 +464,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Handle no later request until the ordered phase of this request has ended."""
         self._machine.wait(request)
         # If the request was received in shared memory, its handler has copied it.
-        self._is_held = not self.reader.is_shared
+        self._is_held = held.keeps_frame and not self.reader.is_shared
+        if not held.keeps_frame:
+            request.body = None
         self._large_request = asyncio.ensure_future(self._finish_held(route, request, held, began))
+        # If the connection ends before the task has begun, the coroutine is never awaited.
+        self._large_request.add_done_callback(lambda done: held.rest.close())
 
     async def _finish_held(self, route: Route, request: Request, held: BlockingContinuation, began: float) -> None:
         try:
@@ -500,6 +488,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if is_later:
             self._await_answer(request, answer, began)
             self._serve()
+        elif self.gate is not None and self.gate.authentication.is_failed:
+            ready = self._machine.answer_later(request, chunks)
+            self._write(ready, sum(map(len, ready)))
+            self.close()
         else:
             self._send_ready(self._machine.answer_later(request, chunks), route.latency, began)
 

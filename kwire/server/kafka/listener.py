@@ -4,10 +4,12 @@ import asyncio
 import socket
 from time import perf_counter
 
+from kwire.access.sasl.authentication import SaslPolicy
 from kwire.config import Listener
 from kwire.descriptors import KAFKA
-from kwire.server.kafka.connection import KafkaConnection, Shared
+from kwire.server.kafka.connection import KafkaConnection
 from kwire.server.kafka.receive_pressure import ReceivePressure
+from kwire.server.kafka.shared import Shared
 from kwire.wire.frame import Account
 
 SWEEP_SECONDS = 1.0
@@ -28,6 +30,13 @@ class KafkaListener:
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
+
+    @property
+    def sasl_policy(self) -> SaslPolicy:
+        """The current settings of SASL. A dynamic change applies to new connections."""
+        sasl = self._shared.services.config.sasl
+        listener = sasl.listeners[self.listener.name]
+        return SaslPolicy(listener.mechanisms, listener.session_ms_max, sasl.failure_delay_ms)
 
     async def open(self) -> None:
         loop = asyncio.get_running_loop()
@@ -94,7 +103,7 @@ class KafkaListener:
 class Sweep:
     """Checks every connection once a second.
 
-    Closes idle, stuck and slow connections, and lets starved connections try to read again.
+    Closes idle, stuck and slow connections and those that do not log in, and lets starved connections try to read again.
     """
 
     def __init__(self, shared: Shared) -> None:
@@ -121,6 +130,12 @@ class Sweep:
                     "closing the connection from %s: no progress", connection.client_host
                 )
                 metrics.connections_failed += 1
+                connection.abort()
+            elif connection.gate is not None and connection.gate.is_overdue(now):
+                self._shared.rate_limited_log.warning(
+                    "closing the connection from %s: it has not logged in", connection.client_host
+                )
+                metrics.logins_failed += 1
                 connection.abort()
             elif connection.active_at < idle_since and connection.is_quiet:
                 metrics.connections_idled += 1

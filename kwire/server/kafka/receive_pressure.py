@@ -16,7 +16,8 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 from kwire.concurrency.chunking import schedule_chunk
-from kwire.server.kafka.connection import KafkaConnection, Shared
+from kwire.server.kafka.connection import KafkaConnection
+from kwire.server.kafka.shared import Shared
 
 # If a request arrives at less than SLOW_SHARE of `kwire.receive.rate.min` for SLOW_SECONDS_MAX, its connection is
 # closed.

@@ -111,6 +111,12 @@ class NodeCollector(Collector):
         closed.add_metric(["idle"], metrics.connections_idled)
         closed.add_metric(["failed"], metrics.connections_failed)
         yield closed
+        logins = CounterMetricFamily(
+            "kwire_server_authentications", "Authentications of Kafka clients with SASL.", labels=["outcome"]
+        )
+        logins.add_metric(["successful"], metrics.logins)
+        logins.add_metric(["failed"], metrics.logins_failed)
+        yield logins
 
     def _fetch_sessions(self) -> Iterator[Metric]:
         sessions = self._services.fetch_sessions

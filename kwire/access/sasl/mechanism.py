@@ -1,0 +1,32 @@
+"""The interface of a SASL mechanism, and the mechanisms that the server has, by name."""
+
+from typing import Protocol
+
+PLAIN = "PLAIN"
+SCRAM_SHA_256 = "SCRAM-SHA-256"
+SCRAM_SHA_512 = "SCRAM-SHA-512"
+
+# The maximum size of a token. A PLAIN token has two names of 255 bytes and a password of 1,024.
+TOKEN_BYTES_MAX = 2_048
+
+
+class AuthenticationFailed(Exception):
+    """The client did not prove that it is the user. The message is for the client and contains nothing secret."""
+
+
+class Exchange(Protocol):
+    """The server's side of one exchange of a mechanism."""
+
+    @property
+    def user(self) -> str | None:
+        """The name of the user. It is None until the exchange has succeeded."""
+        ...
+
+    @property
+    def claimed_user(self) -> str:
+        """The user name that the client has sent, whether it is that of a user or not. It is empty before that."""
+        ...
+
+    async def step(self, token: bytes) -> bytes:
+        """Take the next token of the client, and return that of the server. Raises AuthenticationFailed."""
+        ...

@@ -1,0 +1,32 @@
+"""SASL/PLAIN (RFC 4616): one token with an authorization id, a user name and a password."""
+
+from kwire.access.sasl.mechanism import PLAIN, AuthenticationFailed
+from kwire.access.saslprep import prepare
+from kwire.access.users import NAME_BYTES_MAX, Users
+
+
+class PlainExchange:
+    """The server's side of SASL/PLAIN."""
+
+    def __init__(self, users: Users) -> None:
+        self._users = users
+        self.user: str | None = None
+        self.claimed_user = ""
+
+    async def step(self, token: bytes) -> bytes:
+        try:
+            authorization_id, user, password = token.decode().split("\0")
+            user = prepare(user)
+        except ValueError:
+            raise AuthenticationFailed(f"Authentication failed: Invalid SASL/{PLAIN} token") from None
+        self.claimed_user = user[:NAME_BYTES_MAX]
+        if not user:
+            raise AuthenticationFailed("Authentication failed: username not specified")
+        if not password:
+            raise AuthenticationFailed("Authentication failed: password not specified")
+        is_right = await self._users.verify(user, password)
+        # A client may act only as the user that it proves to be: see CVE-2017-12610.
+        if not is_right or authorization_id not in ("", user):
+            raise AuthenticationFailed("Authentication failed: Invalid username or password")
+        self.user = user
+        return b""

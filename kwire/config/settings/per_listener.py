@@ -1,0 +1,23 @@
+"""Settings that can be set for one listener, with Kafka's prefix `listener.name.NAME.` and the name in lower case."""
+
+import re
+from dataclasses import replace
+
+from kwire.config.setting import Setting
+from kwire.config.settings.broker import SETTINGS
+
+PER_LISTENER = frozenset(("connections.max.reauth.ms", "sasl.enabled.mechanisms"))
+
+_PREFIXED = re.compile(r"listener\.name\.[a-z0-9_-]+\.(?P<name>.+)")
+
+
+def prefixed_name(listener: str, name: str) -> str:
+    return f"listener.name.{listener.lower()}.{name}"
+
+
+def prefixed_setting(name: str) -> Setting | None:
+    """Return the setting of one listener with this prefixed name, or None if there is none."""
+    match = _PREFIXED.fullmatch(name)
+    if match is None or match["name"] not in PER_LISTENER:
+        return None
+    return replace(SETTINGS[match["name"]], name=name, is_dynamic=False, is_per_broker=False)
