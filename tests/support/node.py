@@ -19,8 +19,12 @@ from typing import Any, ParamSpec, Self
 
 import pytest
 import uvloop
+from msgspec.structs import replace
 
-from kwire.access.authorizer import OpenAuthorizer
+from kwire.access.access import Access
+from kwire.access.acl import Acl, AclFilter, Operation, Permission, ResourceType
+from kwire.access.authorizer import AclAuthorizer, Authorizer, OpenAuthorizer
+from kwire.access.principal import Principal
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import TRANSACTION_VERSION, Features
 from kwire.broker.admin.log_dirs import LogDirs
@@ -49,6 +53,7 @@ from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.coordinator.web_groups import WebGroups
 from kwire.handlers import HANDLERS
 from kwire.handlers.shared.context import BlockingContinuation, Context, NodeFacts, Services
+from kwire.handlers.shared.views import Views
 from kwire.metastore import EmbeddedMetaStore
 from kwire.node import Node
 from kwire.streams.event_store.commit_pipeline import CheckedBatch
@@ -63,6 +68,7 @@ from storage.data_directory.directories import LogDirectories
 from storage.disk.files import Files
 from storage.disk.journal import Journal
 from storage.log.syncing import sync_all
+from tests.support.access import ADMIN, ALICE, acl
 from tests.support.batches import UnsyncedFiles, run_now
 from tests.support.clock import ManualClock
 
@@ -172,6 +178,8 @@ class QuietNode:
         self._starts = 0
         self.event_checks = GivenChecks()
         self.peer = FakePeer()
+        self._is_restricted = False
+        self.principal = ALICE
         self._open()
 
     def __enter__(self) -> Self:
@@ -253,8 +261,51 @@ class QuietNode:
             event_store=self._new_event_store(),
             validation=ValidationWorker(run_here),
             work_allowance=WorkAllowance(ANY_WEIGHT),
-            authorizer=OpenAuthorizer(),
+            authorizer=self._new_authorizer(),
         )
+        self.become(self.principal)
+
+    # --- rights: everything is allowed until a test calls `restrict`
+
+    def restrict(self) -> None:
+        """From now on clients need rights, which ADMIN alone has."""
+        self._is_restricted = True
+        self.services = replace(self.services, authorizer=self._new_authorizer())
+        self.become(self.principal)
+
+    def _new_authorizer(self) -> Authorizer:
+        return AclAuthorizer(self.metastore, [ADMIN]) if self._is_restricted else OpenAuthorizer()
+
+    @property
+    def authorizer(self) -> AclAuthorizer:
+        authorizer = self.services.authorizer
+        assert isinstance(authorizer, AclAuthorizer), "`restrict` was not called"
+        return authorizer
+
+    def become(self, principal: Principal) -> None:
+        """Let later requests come from this principal, as on a new connection."""
+        self.principal = principal
+        self.set_access(self.services.authorizer.access(principal, self.peer.client_host))
+
+    def set_access(self, access: Access) -> None:
+        self.views = Views(self.services, access)
+
+    async def allow(self, operation: Operation, resource_type: ResourceType, name: str, **more: Any) -> Acl:
+        """Give `principal` a right; `pattern_type`, `host` and `principal` as in `acl`."""
+        given = acl(operation, resource_type, name, **{"principal": self.principal, **more})
+        await self.authorizer.add([given])
+        return given
+
+    async def deny(self, operation: Operation, resource_type: ResourceType, name: str, **more: Any) -> Acl:
+        return await self.allow(operation, resource_type, name, permission=Permission.DENY, **more)
+
+    async def revoke(self, *acls: Acl) -> None:
+        """Remove these ACLs; all of them if none are named."""
+        exact = [
+            AclFilter(one.resource_type, one.name, one.pattern_type, str(one.principal), one.host, *one[-2:])
+            for one in acls
+        ]
+        await self.authorizer.remove(exact or [AclFilter()])
 
     def _new_event_store(self) -> EventStore:
         """Not opened: a test that needs it does so, in its loop."""
@@ -314,7 +365,7 @@ class QuietNode:
         handler = HANDLERS[message_of(type(request)).key]
         assert handler.api.request is type(request)
         asked = decode_message(type(request), version, memoryview(bytearray(encode_message(request, version))))
-        return handler.handle(Context(self.services, self.peer, version, "test"), asked)
+        return handler.handle(Context(self.services, self.peer, version, "test", self.views), asked)
 
 
 @asynccontextmanager
