@@ -50,7 +50,7 @@ from kwire.coordinator.client_requests import resolved_answer
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.fetch.epochs import diverging_epoch
 from kwire.handlers.fetch.errors import FIRST_TOPIC_ID_VERSION, failed, failed_response
-from kwire.handlers.fetch.lookup import lookup_state, missing_code, topic_lookup
+from kwire.handlers.fetch.lookup import TopicLookup, follower_lookup, lookup_state, missing_code
 from kwire.handlers.fetch.requests import find_session, has_overlong_names, has_repeats, is_large, without_repeats
 from kwire.handlers.shared.context import Context
 from kwire.wire.messages.fetch import (
@@ -322,7 +322,11 @@ class _FetchAttempt:
         # The address of the leader, which is returned with some errors of partitions.
         self._endpoint: NodeEndpoint | None = None
         session = self._session
-        self._find_topic = topic_lookup(self.context, by_id=self._by_id, is_follower=self._is_follower)
+        topics = self.context.views.topics
+        if self._is_follower:
+            self._find_topic: TopicLookup = follower_lookup(self.context, self._by_id)
+        else:
+            self._find_topic = topics.readable_by_id if self._by_id else topics.readable
         if session is None:
             return self._fetch_request()
         self._changed: list[tuple[CachedPartition, PartitionData]] = []

@@ -15,15 +15,8 @@ from kwire.handlers.shared.context import Context
 TopicLookup = Callable[[Any], Topic | None]
 
 
-def topic_lookup(context: Context, *, by_id: bool, is_follower: bool) -> TopicLookup:
-    """Return the function with which this reader finds topics."""
-    if is_follower:
-        return _follower_lookup(context, by_id)
-    topics = context.views.topics
-    return topics.readable_by_id if by_id else topics.readable
-
-
-def _follower_lookup(context: Context, by_id: bool) -> TopicLookup:
+def follower_lookup(context: Context, by_id: bool) -> TopicLookup:
+    """Return the function with which a follower finds topics. Consumers use the view of the topics."""
     if not context.cluster.allows(Operation.CLUSTER_ACTION):
         return _refuse
     topics = context.cluster.topics(Operation.CLUSTER_ACTION)
