@@ -51,10 +51,11 @@ async def _answer(context: Context, request: DescribeTopicPartitionsRequest) -> 
     except KafkaError as error:
         refused = [_refused(one.name, error.code) async for one in spread(request.topics)]
         return DescribeTopicPartitionsResponse(topics=refused)
+    weight = 1 + context.topics.operations_weight
     # The cursor of the next page is known only after all topics of this page were yielded.
     answer = answer_in_chunks(
         iter(page),
-        lambda topic: 1 + len(topic.partitions),
+        lambda topic: weight + len(topic.partitions),
         lambda topics: _response(topics, page.next_cursor),
         elements_encoder(DescribeTopicPartitionsResponse, "topics", context.api_version),
         lambda count, chunks: _response(EncodedElements(count, b"".join(chunks)), page.next_cursor),

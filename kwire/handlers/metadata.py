@@ -229,10 +229,6 @@ class _Describer:
         ]
 
 
-def _weight(topic: MetadataResponseTopic) -> int:
-    return 1 + len(topic.partitions)
-
-
 def _answer(
     context: Context, request: MetadataRequest, topics: Iterator[MetadataResponseTopic | None]
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
@@ -242,7 +238,12 @@ def _answer(
     def make_encoded(count: int, chunks: list[bytes]) -> MetadataResponse:
         return _response(context, request, EncodedElements(count, b"".join(chunks)))
 
-    return answer_in_chunks(topics, _weight, partial(_response, context, request), encode, make_encoded)
+    weight = 1 + (context.topics.operations_weight if request.include_topic_authorized_operations else 0)
+
+    def weigh(topic: MetadataResponseTopic) -> int:
+        return weight + len(topic.partitions)
+
+    return answer_in_chunks(topics, weigh, partial(_response, context, request), encode, make_encoded)
 
 
 def _response(context: Context, request: MetadataRequest, topics: Any) -> MetadataResponse:

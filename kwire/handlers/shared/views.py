@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from kwire.handlers.shared.context import Services
 
 
+# The weight of the bit field of authorized operations: up to eight decisions of some microseconds each.
+OPERATIONS_WEIGHT = 8
+
+
 class _View:
     """The part that all views share: whether the client may do an operation on a resource of one type."""
 
@@ -44,6 +48,11 @@ class _View:
         """Raise KafkaError if the client may not do the operation."""
         if self._is_restricted and not self.access.allows(operation, self.resource_type, name):
             raise KafkaError(self.refusal)
+
+    @property
+    def operations_weight(self) -> int:
+        """The weight of one call of `operations`, as in `broker/chunked_answers.py`."""
+        return OPERATIONS_WEIGHT if self._is_restricted else 0
 
     def operations(self, name: str) -> int:
         """Return the allowed operations as the bit field of Kafka's `authorized_operations`."""
