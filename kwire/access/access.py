@@ -39,6 +39,9 @@ class Access(Protocol):
         ...
 
 
+_ALL_OPERATIONS = {resource_type: operation_bits(operations) for resource_type, operations in OPERATIONS.items()}
+
+
 class Unrestricted:
     """The access of every client if no authorizer is configured."""
 
@@ -58,4 +61,4 @@ class Unrestricted:
         return True
 
     def operations(self, resource_type: ResourceType, name: str) -> int:
-        return operation_bits(OPERATIONS[resource_type])
+        return _ALL_OPERATIONS[resource_type]

@@ -53,13 +53,15 @@ def partition_chunks(partitions: Sequence[E]) -> Iterator[Sequence[E]]:
 
 
 def answer_in_chunks(
-    elements: Iterator[E],
+    elements: Iterator[E | None],
     weigh: Callable[[E], int],
     make: Callable[[list[E]], A],
     encode: Callable[[list[E]], P],
     make_encoded: Callable[[int, list[P]], A],
 ) -> A | Awaitable[A]:
     """Build a response from `elements`: with `make` if one chunk is enough, else with `make_encoded`.
+
+    A None among the elements is work without a result, such as a topic that the client may not see. Its weight is 1.
 
     `make_encoded` gets the number of elements and the encoded chunks. Each chunk after the first is taken from the
     iterator in a later loop iteration, so the state that the iterator reads may change between chunks.
@@ -70,7 +72,7 @@ def answer_in_chunks(
 
 async def _answer_rest(
     first: list[E],
-    elements: Iterator[E],
+    elements: Iterator[E | None],
     weigh: Callable[[E], int],
     encode: Callable[[list[E]], P],
     make_encoded: Callable[[int, list[P]], A],
@@ -85,13 +87,16 @@ async def _answer_rest(
     return make_encoded(count, chunks)
 
 
-def _next_chunk(elements: Iterator[E], weigh: Callable[[E], int]) -> tuple[list[E], bool]:
+def _next_chunk(elements: Iterator[E | None], weigh: Callable[[E], int]) -> tuple[list[E], bool]:
     """Return the elements of the next chunk, and whether it is the last chunk."""
     taken: list[E] = []
     weight = 0
     for element in elements:
-        taken.append(element)
-        weight += weigh(element)
+        if element is None:
+            weight += 1
+        else:
+            taken.append(element)
+            weight += weigh(element)
         if weight >= WEIGHT_PER_CHUNK:
             return taken, False
     return taken, True

@@ -130,9 +130,13 @@ HANDLERS: dict[int, Handler] = {
             produce.ProduceTemplateCache,
             has_records=True,
         ),
-        Handler(FETCH, fetch.handle, (needs.READ_TOPIC,)),
+        Handler(FETCH, fetch.handle, (needs.READ_TOPIC, needs.CLUSTER_ACTION)),
         Handler(LIST_OFFSETS, list_offsets.handle, (needs.DESCRIBE_TOPIC,)),
-        Handler(METADATA, metadata.handle, (needs.DESCRIBE_TOPIC, needs.CREATE_TOPIC, needs.CREATE_CLUSTER)),
+        Handler(
+            METADATA,
+            metadata.handle,
+            (needs.DESCRIBE_TOPIC, needs.CREATE_TOPIC, needs.CREATE_CLUSTER, needs.DESCRIBE_CLUSTER),
+        ),
         Handler(
             OFFSET_COMMIT,
             offset_commit.handle,
@@ -154,14 +158,14 @@ HANDLERS: dict[int, Handler] = {
             create_topics.handle,
             (needs.CREATE_TOPIC, needs.CREATE_CLUSTER, needs.DESCRIBE_TOPIC_CONFIGS),
         ),
-        Handler(DELETE_TOPICS, delete_topics.handle, (needs.DELETE_TOPIC, needs.DESCRIBE_TOPIC)),
+        Handler(DELETE_TOPICS, delete_topics.handle, (needs.DELETE_TOPIC, needs.DESCRIBE_TOPIC, needs.DELETE_CLUSTER)),
         Handler(DELETE_RECORDS, delete_records.handle, (needs.DELETE_TOPIC,)),
         Handler(
             INIT_PRODUCER_ID,
             init_producer_id.handle,
             (needs.WRITE_TRANSACTIONAL_ID, needs.IDEMPOTENT_WRITE, needs.WRITE_TOPIC),
         ),
-        Handler(OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch.handle, (needs.DESCRIBE_TOPIC,)),
+        Handler(OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch.handle, (needs.CLUSTER_ACTION, needs.DESCRIBE_TOPIC)),
         Handler(
             ADD_PARTITIONS_TO_TXN,
             add_partitions_to_txn.handle,
@@ -207,7 +211,7 @@ HANDLERS: dict[int, Handler] = {
         Handler(ALTER_USER_SCRAM_CREDENTIALS, alter_user_scram_credentials.handle, (needs.ALTER_CLUSTER,)),
         Handler(DESCRIBE_QUORUM, describe_quorum.handle, (needs.DESCRIBE_CLUSTER,)),
         Handler(UPDATE_FEATURES, update_features.handle, (needs.ALTER_CLUSTER,)),
-        Handler(DESCRIBE_CLUSTER, describe_cluster.handle, ()),
+        Handler(DESCRIBE_CLUSTER, describe_cluster.handle, (needs.DESCRIBE_CLUSTER,)),
         Handler(DESCRIBE_PRODUCERS, describe_producers.handle, (needs.READ_TOPIC,)),
         Handler(
             DESCRIBE_TRANSACTIONS, describe_transactions.handle, (needs.DESCRIBE_TRANSACTIONAL_ID, needs.DESCRIBE_TOPIC)

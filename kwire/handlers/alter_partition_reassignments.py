@@ -1,5 +1,6 @@
 """AlterPartitionReassignments 0-1: no effect, because this node is the only possible replica.
 
+- The request needs ALTER on the cluster.
 - A target that consists of this node only is accepted and changes nothing.
 - Any other target is INVALID_REPLICA_ASSIGNMENT, because no other broker is registered.
 - Null replicas cancel a reassignment. The result is NO_REASSIGNMENT_IN_PROGRESS, because there is never one.
@@ -11,8 +12,10 @@ from collections.abc import Awaitable, Sequence
 from functools import partial
 from typing import Any
 
+from kwire.access.acl import Operation
 from kwire.broker.chunked_answers import answer_in_chunks, partition_chunks
 from kwire.broker.topics.catalogue import TopicFacts
+from kwire.broker.topics.topics import Topics
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.replicas import check_assignments
@@ -30,8 +33,16 @@ Response = AlterPartitionReassignmentsResponse
 
 def handle(context: Context, request: AlterPartitionReassignmentsRequest) -> Response | Awaitable[Response]:
     make = partial(_response, request.allow_replication_factor_change)
+    try:
+        topics = context.cluster.topics(Operation.ALTER)
+    except KafkaError as error:
+        return Response(error_code=error.code, error_message=error.message, responses=[])
     return answer_in_chunks(
-        (_result(context, asked.name, some) for asked in request.topics for some in partition_chunks(asked.partitions)),
+        (
+            _result(context, topics, asked.name, some)
+            for asked in request.topics
+            for some in partition_chunks(asked.partitions)
+        ),
         lambda result: 1 + len(result.partitions),
         make,
         lambda some: elements_encoder(Response, "responses", context.api_version)(some),
@@ -45,8 +56,10 @@ def _response(may_change_factor: bool, results: Any) -> Response:
     )
 
 
-def _result(context: Context, name: str, targets: Sequence[ReassignablePartition]) -> ReassignableTopicResponse:
-    facts = context.services.topics.catalogue.find(name)
+def _result(
+    context: Context, topics: Topics, name: str, targets: Sequence[ReassignablePartition]
+) -> ReassignableTopicResponse:
+    facts = topics.catalogue.find(name)
     results = []
     for target in targets:
         result = ReassignablePartitionResponse(partition_index=target.partition_index, error_code=0, error_message=None)

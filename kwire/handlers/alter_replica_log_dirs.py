@@ -1,5 +1,6 @@
 """AlterReplicaLogDirs 1-2: move partitions to another data directory; the response is sent when the moves have begun.
 
+- The request needs ALTER on the cluster. Otherwise every partition is CLUSTER_AUTHORIZATION_FAILED.
 - Each partition has its own result. A repeated partition moves to the last directory that the request names for it, as
   in Kafka.
 - A directory that is not configured is LOG_DIR_NOT_FOUND, an offline one is KAFKA_STORAGE_ERROR, and a cordoned one is
@@ -11,6 +12,7 @@
 - Version 2 is flexible.
 """
 
+from kwire.access.acl import Operation
 from kwire.concurrency.chunking import spread, spread_nested, yield_to_loop
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
@@ -46,8 +48,9 @@ async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> Alter
 
 async def _begin(context: Context, name: str, index: int, path: str) -> None:
     services = context.services
+    topics = context.cluster.topics(Operation.ALTER)
     services.relocations.check_directory(path)
-    topic = services.topics.get(name)
+    topic = topics.get(name)
     partition = topic.partition(index) if topic is not None else None
     if topic is None or partition is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic-partition.")

@@ -1,6 +1,7 @@
 """CreatePartitions 0-3: raise the partition count of topics. The count cannot be lowered.
 
 - A manual assignment has one entry for each new partition, and each entry names only this node.
+- A topic needs ALTER. The audit topic is TOPIC_AUTHORIZATION_FAILED for every client.
 - The partition counts of internal topics cannot be changed, because the hash of a group id or transactional id, modulo
   this count, is the partition that stores its state.
 - A topic that is named twice in one request is refused and has one result. Every other topic has its own result.
@@ -11,8 +12,9 @@
 
 from collections import Counter
 
+from kwire.access.acl import Operation
 from kwire.broker.topics.names import PARTITIONS_MAX
-from kwire.broker.topics.topics import Topic
+from kwire.broker.topics.topics import Topic, protected_topic
 from kwire.concurrency.chunking import yield_to_loop
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
@@ -49,10 +51,12 @@ async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePa
 
 
 def _check(context: Context, asked: CreatePartitionsTopic) -> Topic:
-    topic = context.services.topics.get(asked.name)
+    topic = context.topics.get(Operation.ALTER, asked.name)
     if topic is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "This server does not host this topic.")
     now = len(topic.partitions)
+    if topic.is_protected:
+        raise protected_topic(topic.name)
     if topic.is_internal:
         # With another count the coordinators would look for most groups and transactional ids in the wrong partition.
         raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"The partition count of {topic.name} cannot be changed.")

@@ -1,9 +1,12 @@
 """CreateTopics 2-7: create topics; the response is sent when they are durable.
 
+- A topic needs CREATE on the cluster or on the topic. The audit topic is TOPIC_AUTHORIZATION_FAILED for every client.
+- Without DESCRIBE_CONFIGS on a topic, its result has no partition count, replication factor and configuration, and its
+  `topic_config_error_code` is TOPIC_AUTHORIZATION_FAILED.
 - A manual assignment must name this node for every partition. Then the partition count and the replication factor must
   be -1.
 - A topic that is named twice in one request is refused. Every other topic has its own result. The checks of a topic
-  are, in this order: its name, whether it exists, its configuration, its replicas and partitions.
+  are, in this order: the client's right, its name, whether it exists, its configuration, its replicas and partitions.
 - With validate_only the request is checked and nothing is created.
 - Version 3 is the same as version 2. From version 4 on, -1 partitions or replicas request the defaults. kwire also
   accepts -1 in older versions, as Kafka does. Version 5 is flexible and returns the configuration. In version 6 Kafka
@@ -16,6 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from kwire.access.acl import Operation
 from kwire.broker.chunked_answers import answer_in_chunks
 from kwire.broker.topics.names import check_partition_count
 from kwire.broker.topics.topics import NewTopic
@@ -82,7 +86,7 @@ async def _create(context: Context, new: list[NewTopic], ids: dict[str, bytes], 
     The commit of several topics fails if one of them was created in the meantime.
     """
     try:
-        for topic in await context.services.topics.create(new):
+        for topic in await context.topics.create(new):
             ids[topic.name] = topic.topic_id
     except KafkaError as error:
         if len(new) == 1:
@@ -106,6 +110,10 @@ def _results(
         if error is not None:
             yield CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
             continue
+        if not context.topics.allows(Operation.DESCRIBE_CONFIGS, name):
+            refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            yield CreatableTopicResult(name=name, topic_id=ids[name], error_code=0, topic_config_error_code=refusal)
+            continue
         key = frozenset(new[name].configs.items())
         if key not in described:
             if len(described) >= CACHED_CONFIGS_MAX:
@@ -123,10 +131,9 @@ def _results(
 
 def _new_topic(context: Context, asked: CreatableTopic) -> NewTopic:
     """Check a topic in Kafka's order: TOPIC_ALREADY_EXISTS takes precedence over later checks."""
-    topics = context.services.topics
-    topics.check_new_name(asked.name)
+    context.topics.check_new_name(asked.name)
     configs = _asked_configs(asked)
-    topics.check_configs(configs)
+    context.services.topics.check_configs(configs)
     return NewTopic(asked.name, _partition_count(context, asked), configs)
 
 

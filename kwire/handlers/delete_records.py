@@ -2,8 +2,8 @@
 
 - Offset -1 is the high watermark. Any other offset below 0, or above the high watermark, is OFFSET_OUT_OF_RANGE. An
   offset below the log start offset changes nothing. The response has the new log start offset, or -1 with an error.
-- A topic whose cleanup.policy does not include `delete` is POLICY_VIOLATION. An internal topic is
-  INVALID_TOPIC_EXCEPTION.
+- A topic needs DELETE. A topic whose cleanup.policy does not include `delete` is POLICY_VIOLATION. An internal topic is
+  INVALID_TOPIC_EXCEPTION, and the audit topic is TOPIC_AUTHORIZATION_FAILED.
 - A repeated partition has one result, for its last offset. A topic without partitions is left out of the response.
 - Every partition has its own result. If the disk does not respond within `timeout_ms` (at least 1 second), the error is
   REQUEST_TIMED_OUT.
@@ -12,9 +12,11 @@
 
 import asyncio
 
+from kwire.access.acl import Operation
 from kwire.broker.admin.delete_records import Deletion, delete_records
 from kwire.broker.chunked_answers import OPENS_PER_CHUNK
 from kwire.broker.partition import Partition
+from kwire.broker.topics.topics import protected_topic
 from kwire.concurrency.chunking import spread, spread_nested, yield_to_loop
 from kwire.errors import ErrorCode, KafkaError, as_value
 from kwire.handlers.shared.context import Context
@@ -69,10 +71,10 @@ async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecor
 
 
 def _find(context: Context, name: str, index: int) -> Partition:
-    partition = context.services.topics.leader_of(name, index)
-    topic = context.services.topics.get(name)
-    if topic is not None and topic.is_internal:
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+    partition = context.topics.leader_of(Operation.DELETE, name, index)
+    topic = context.topics.get(Operation.DELETE, name)
+    if topic is not None and topic.is_server_owned:
+        raise protected_topic(name) if topic.is_protected else KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION)
     return partition
 
 

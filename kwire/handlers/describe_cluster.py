@@ -1,5 +1,7 @@
 """DescribeCluster 0-2: the cluster id and the brokers.
 
+- Every client may describe the brokers. The client's authorized operations on the cluster are returned on request. They
+  are 0 without DESCRIBE on the cluster, as in Kafka.
 - Version 1 adds the endpoint type. This listener serves brokers (1). A request for controllers (2) is
   MISMATCHED_ENDPOINT_TYPE, and any other type is UNSUPPORTED_ENDPOINT_TYPE.
 - Version 2 can include fenced brokers, and returns whether a broker is fenced. This node, the only broker, is never
@@ -7,7 +9,6 @@
 """
 
 from kwire.errors import ErrorCode
-from kwire.handlers.metadata import CLUSTER_OPERATIONS
 from kwire.handlers.shared.context import Context
 from kwire.wire.messages.describe_cluster import (
     DescribeClusterBroker,
@@ -36,5 +37,5 @@ def handle(context: Context, request: DescribeClusterRequest) -> DescribeCluster
         brokers=[DescribeClusterBroker(broker_id=node.node_id, host=host, port=port, rack=node.rack)],
     )
     if request.include_cluster_authorized_operations:
-        answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+        answer.cluster_authorized_operations = context.cluster.operations
     return answer

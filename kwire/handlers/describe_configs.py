@@ -2,8 +2,9 @@
 
 Resources are topics, this broker, its loggers, groups and client metrics subscriptions. The broker is named by its node
 id; the empty name stands for the dynamic defaults of all brokers. Groups and subscriptions are described even if they
-do not exist. Values have the format that AlterConfigs accepts, so a client can send them back unchanged. A repeated
-resource has one result, for its first occurrence.
+do not exist. Topics and groups need DESCRIBE_CONFIGS on themselves, and all other resources need it on the cluster.
+Values have the format that AlterConfigs accepts, so a client can send them back unchanged. A repeated resource has one
+result, for its first occurrence.
 
 - Version 1 adds the source of each value and, on request, its synonyms: all sources of the value in order of
   precedence.
@@ -16,6 +17,7 @@ resource has one result, for its first occurrence.
 from collections.abc import Awaitable, Hashable, Iterable, Iterator
 from typing import Any
 
+from kwire.access.acl import Operation
 from kwire.broker.admin import log_levels
 from kwire.broker.chunked_answers import answer_in_chunks
 from kwire.broker.topics.names import check_name
@@ -40,6 +42,8 @@ from kwire.wire.messages.describe_configs import (
 CACHED_CONFIGS_MAX = 100
 # The weight of a setting in `answer_in_chunks`. A topic or a partition has weight 1; a setting takes longer.
 WEIGHT_PER_SETTING = 4
+# The resources whose settings need a right on the cluster.
+_CLUSTER_RESOURCES = (ResourceType.BROKER, ResourceType.BROKER_LOGGER, ResourceType.CLIENT_METRICS)
 
 
 def handle(
@@ -91,8 +95,9 @@ def _topic(
     cache: dict[Hashable, list[DescribeConfigsResourceResult]],
 ) -> list[DescribeConfigsResourceResult]:
     """Describe the settings of a topic. Use `cache` if a topic with an equal configuration was described before."""
+    context.topics.authorize(Operation.DESCRIBE_CONFIGS, name)
     check_name(name)
-    facts = context.services.topics.catalogue.find(name)
+    facts = context.topics.find(Operation.DESCRIBE_CONFIGS, name)
     if facts is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic '{name}' does not exist.")
     key = frozenset(facts.configs.items()), wanted
@@ -106,6 +111,10 @@ def _topic(
 
 def _entries(context: Context, config: Config, asked: DescribeConfigsResource) -> Iterable[ConfigEntry]:
     configs, name = context.services.configs, asked.resource_name
+    if asked.resource_type == ResourceType.GROUP:
+        context.groups.authorize(Operation.DESCRIBE_CONFIGS, name)
+    elif asked.resource_type in _CLUSTER_RESOURCES:
+        context.cluster.authorize(Operation.DESCRIBE_CONFIGS)
     match asked.resource_type:
         case ResourceType.BROKER:
             if not name:

@@ -1,5 +1,6 @@
 """DescribeLogDirs 1-5: the data directories, the sizes of the partitions in them, and the free space of the volumes.
 
+- The request needs DESCRIBE on the cluster. Without it the response has no directories, and from version 3 on an error.
 - Null topics request all partitions, and an empty list requests none. Partitions that do not exist are left out, as in
   Kafka.
 - A directory that cannot be used has KAFKA_STORAGE_ERROR and no partitions.
@@ -11,6 +12,7 @@
 
 import asyncio
 
+from kwire.access.acl import Operation
 from kwire.broker.admin.log_dirs import LogDirFacts
 from kwire.broker.chunked_answers import WEIGHT_PER_CHUNK
 from kwire.concurrency.chunking import spread
@@ -27,6 +29,8 @@ from kwire.wire.messages.describe_log_dirs import (
 
 
 async def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    if not context.cluster.allows(Operation.DESCRIBE):
+        return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
     found = await context.services.log_dirs.describe(await _wanted(request))
     weight = sum(len(partitions) for one in found for partitions in one.topics.values())
     if weight <= WEIGHT_PER_CHUNK:

@@ -3,14 +3,16 @@
 - The state of a producer is removed after `producer.id.expiration.ms` without a record.
 - The last timestamp is that of the producer's last batch. The coordinator epoch is that of the producer's last marker,
   or -1 without a marker. The start offset of the current transaction is -1 without a transaction.
-- Each partition has its own result. A repeated partition has one result. A topic with very many producers is returned
-  in several entries with the same name, so that the handler can yield to the event loop between them.
+- A topic needs READ. Each partition has its own result. A repeated partition has one result. A topic with very many
+  producers is returned in several entries with the same name, so that the handler can yield to the event loop between
+  them.
 """
 
 import inspect
 from collections.abc import Awaitable, Iterator
 from typing import Any
 
+from kwire.access.acl import Operation
 from kwire.broker.chunked_answers import answer_in_chunks, open_in_chunks
 from kwire.broker.partition import Partition, code_of
 from kwire.broker.topics.names import check_name
@@ -65,7 +67,7 @@ def _found_partitions(context: Context, request: DescribeProducersRequest) -> It
     for asked in request.topics:
         yield None
         for index in asked.partition_indexes:
-            yield context.services.topics.find_partition(asked.name, index)
+            yield context.topics.allowed_partition(Operation.READ, asked.name, index)
 
 
 def _response(topics: Any) -> DescribeProducersResponse:
@@ -102,7 +104,7 @@ def _entries(context: Context, request: DescribeProducersRequest) -> Iterator[To
 def _describe(context: Context, name: str, index: int) -> PartitionResponse:
     try:
         check_name(name)
-        partition = context.services.topics.leader_of(name, index)
+        partition = context.topics.leader_of(Operation.READ, name, index)
         return PartitionResponse(partition_index=index, error_code=0, active_producers=_producers(partition))
     except StorageError as failure:
         error = KafkaError(code_of(failure), str(failure))

@@ -1,5 +1,6 @@
 """DescribeQuorum 0-2: the quorum of the metadata log. This node is its leader and only voter; there are no observers.
 
+- The request needs DESCRIBE on the cluster.
 - Only partition 0 of `__cluster_metadata` has a quorum. If a request names any other partition, each partition of the
   request is UNKNOWN_TOPIC_OR_PARTITION.
 - Version 1 adds the times of a replica's last fetch and last catch-up (KIP-836). For the leader both are the current
@@ -11,6 +12,7 @@
 from collections.abc import Awaitable, Sequence
 from typing import Any
 
+from kwire.access.acl import Operation
 from kwire.broker.admin.metadata_log import METADATA_TOPIC
 from kwire.broker.chunked_answers import answer_in_chunks, partition_chunks
 from kwire.errors import ErrorCode
@@ -34,6 +36,8 @@ UNKNOWN = -1
 def handle(
     context: Context, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse | Awaitable[DescribeQuorumResponse]:
+    if not context.cluster.allows(Operation.DESCRIBE):
+        return DescribeQuorumResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, topics=[])
     if not _is_of_the_metadata_log(request):
         return answer_in_chunks(
             (

@@ -7,6 +7,8 @@
   need not exist. Otherwise the cursor's topic must be one of the requested topics. The cursor's partition must not be
   negative. If the cursor is not valid, every topic is INVALID_REQUEST.
 - A repeated name has one result. Unknown and invalid names have an error and do not count towards the limit.
+- A topic needs DESCRIBE. All topics are all that the client may describe. A requested topic that the client may not
+  describe is TOPIC_AUTHORIZATION_FAILED, whether it exists or not.
 - The partitions are read from the catalogue; the topics are not loaded.
 """
 
@@ -14,14 +16,16 @@ from collections.abc import Awaitable, Iterator
 from heapq import heapify, heappop
 from typing import Any
 
+from kwire.access.acl import Operation
 from kwire.broker.chunked_answers import answer_in_chunks
-from kwire.broker.topics.catalogue import Catalogue, TopicFacts
+from kwire.broker.topics.catalogue import TopicFacts
 from kwire.broker.topics.names import check_name
 from kwire.concurrency.chunking import eager, spread
 from kwire.coordinator.client_requests import resolved_answer
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.metadata import NO_LEADER, TOPIC_OPERATIONS
+from kwire.handlers.metadata import NO_LEADER
 from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.views import TopicsView
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.describe_topic_partitions import (
     Cursor,
@@ -47,10 +51,11 @@ async def _answer(context: Context, request: DescribeTopicPartitionsRequest) -> 
     except KafkaError as error:
         refused = [_refused(one.name, error.code) async for one in spread(request.topics)]
         return DescribeTopicPartitionsResponse(topics=refused)
+    weight = 1 + context.topics.operations_weight
     # The cursor of the next page is known only after all topics of this page were yielded.
     answer = answer_in_chunks(
         iter(page),
-        lambda topic: 1 + len(topic.partitions),
+        lambda topic: weight + len(topic.partitions),
         lambda topics: _response(topics, page.next_cursor),
         elements_encoder(DescribeTopicPartitionsResponse, "topics", context.api_version),
         lambda count, chunks: _response(EncodedElements(count, b"".join(chunks)), page.next_cursor),
@@ -66,7 +71,7 @@ class _Page:
     """An iterator over the topics of one response. `next_cursor` is set when the iterator is exhausted."""
 
     def __init__(self, context: Context, request: DescribeTopicPartitionsRequest, asked: set[str]) -> None:
-        self._catalogue = context.services.topics.catalogue
+        self._topics = context.topics
         self._node_id = context.services.node.node_id
         self._leader_epoch = context.services.topics.leader_epoch
         self._offline = context.services.topics.offline_partitions
@@ -76,7 +81,7 @@ class _Page:
         self._names: Iterator[str]
         self._is_all = not request.topics
         if self._is_all:
-            self._names = _names_from(self._catalogue, self._first.topic_name, self._left_count + 1)
+            self._names = _names_from(self._topics, self._first.topic_name, self._left_count + 1)
         else:
             if request.cursor is not None and request.cursor.topic_name not in asked:
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -85,19 +90,23 @@ class _Page:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         self.next_cursor: Cursor | None = None
 
-    def __iter__(self) -> Iterator[DescribeTopicPartitionsResponseTopic]:
+    def __iter__(self) -> Iterator[DescribeTopicPartitionsResponseTopic | None]:
+        topics = self._topics
         for name in self._names:
+            if not topics.allows(Operation.DESCRIBE, name):
+                yield None if self._is_all else _refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+                continue
             if not self._left_count:
                 self.next_cursor = Cursor(topic_name=name, partition_index=0)
                 return
-            facts = self._catalogue.find(name)
+            facts = topics.find(Operation.DESCRIBE, name)
             if facts is not None:
                 yield self._describe(facts)
                 if self.next_cursor is not None:
                     return
             elif not self._is_all:
                 unknown = _refused(name, _unknown_topic_error(name))
-                unknown.topic_authorized_operations = TOPIC_OPERATIONS
+                unknown.topic_authorized_operations = topics.operations(name)
                 yield unknown
 
     def _describe(self, facts: TopicFacts) -> DescribeTopicPartitionsResponseTopic:
@@ -113,7 +122,7 @@ class _Page:
             topic_id=facts.topic_id,
             is_internal=facts.is_internal,
             partitions=partitions,
-            topic_authorized_operations=TOPIC_OPERATIONS,
+            topic_authorized_operations=self._topics.operations(facts.name),
         )
 
     def _partition(self, name: str, index: int) -> DescribeTopicPartitionsResponsePartition:
@@ -139,9 +148,9 @@ def _in_order(names: list[str]) -> Iterator[str]:
         yield heappop(names)
 
 
-def _names_from(catalogue: Catalogue, first: str, count: int) -> Iterator[str]:
+def _names_from(topics: TopicsView, first: str, count: int) -> Iterator[str]:
     """Yield all names from `first` on. They are read in batches, because topics may change while a page is built."""
-    while some := catalogue.names_from(first, count):
+    while some := topics.names_from(first, count):
         yield from some
         first = some[-1] + "\0"
 

@@ -1,5 +1,7 @@
 """ElectLeaders 0-2: no effect, because the only replica of every partition is its leader.
 
+- The request needs ALTER on the cluster. Otherwise the error of the request and of every partition in it is
+  CLUSTER_AUTHORIZATION_FAILED.
 - An existing partition is ELECTION_NOT_NEEDED, any other is UNKNOWN_TOPIC_OR_PARTITION.
 - If `topic_partitions` is null, the request is for all partitions. Partitions that need no election are left out of the
   response, so every topic has an empty list.
@@ -11,8 +13,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import Any
 
+from kwire.access.acl import Operation
 from kwire.broker.chunked_answers import answer_in_chunks, partition_chunks
-from kwire.errors import ErrorCode, KafkaError
+from kwire.broker.topics.topics import Topics
+from kwire.errors import ErrorCode, KafkaError, as_value
 from kwire.handlers.shared.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.elect_leaders import (
@@ -30,13 +34,17 @@ PartitionError = Callable[[int], KafkaError]
 
 
 def handle(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse | Awaitable[ElectLeadersResponse]:
-    if request.election_type not in (PREFERRED, UNCLEAN):
-        error = KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}.")
+    try:
+        topics = context.cluster.topics(Operation.ALTER)
+        if request.election_type not in (PREFERRED, UNCLEAN):
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown election type {request.election_type}.")
+    except KafkaError as refusal:
+        error = as_value(refusal)
         return _answer(context, _results(request.topic_partitions or [], lambda name: lambda index: error), error.code)
     if request.topic_partitions is None:
-        names = context.services.topics.catalogue.names()
+        names = topics.catalogue.names()
         return _answer(context, (ReplicaElectionResult(topic=name, partition_result=[]) for name in names))
-    return _answer(context, _results(request.topic_partitions, partial(_partition_error, context)))
+    return _answer(context, _results(request.topic_partitions, partial(_partition_error, topics)))
 
 
 def _answer(
@@ -69,8 +77,8 @@ def _result(index: int, error: KafkaError) -> PartitionResult:
     return PartitionResult(partition_id=index, error_code=error.code, error_message=error.message)
 
 
-def _partition_error(context: Context, name: str) -> PartitionError:
-    facts = context.services.topics.catalogue.find(name)
+def _partition_error(topics: Topics, name: str) -> PartitionError:
+    facts = topics.catalogue.find(name)
     if facts is None:
         unknown = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Topic {name} does not exist.")
         return lambda index: unknown

@@ -1,7 +1,7 @@
 """ListConfigResources 0-1: the names of resources that have settings.
 
 Groups and client metrics subscriptions are listed if they have settings. This broker, its loggers and all topics are
-always listed. An unknown resource type is UNSUPPORTED_VERSION.
+always listed. An unknown resource type is UNSUPPORTED_VERSION. The request needs DESCRIBE_CONFIGS on the cluster.
 
 - Version 0, which Kafka named ListClientMetricsResources, lists only client metrics subscriptions.
 - Version 1 lists the requested resource types. An empty list of types requests all of them (KIP-1142).
@@ -10,6 +10,7 @@ always listed. An unknown resource type is UNSUPPORTED_VERSION.
 from collections.abc import Awaitable, Iterable, Iterator
 from typing import Any
 
+from kwire.access.acl import Operation
 from kwire.broker.chunked_answers import answer_in_chunks
 from kwire.config.description import ResourceType
 from kwire.errors import ErrorCode
@@ -34,6 +35,8 @@ _TYPES = (
 def handle(
     context: Context, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse | Awaitable[ListConfigResourcesResponse]:
+    if not context.cluster.allows(Operation.DESCRIBE_CONFIGS):
+        return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, config_resources=[])
     served = _TYPES if context.api_version > 0 else (ResourceType.CLIENT_METRICS,)
     wanted = frozenset(request.resource_types or served)
     if not wanted.issubset(served):
@@ -60,7 +63,7 @@ def _resources(context: Context, kinds: Iterable[ResourceType]) -> Iterator[Conf
 def _names(context: Context, kind: ResourceType) -> Iterable[str]:
     services = context.services
     if kind is ResourceType.TOPIC:
-        return services.topics.catalogue.names()
+        return context.cluster.topics(Operation.DESCRIBE_CONFIGS).catalogue.names()
     if kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER):
         return [str(services.node.node_id)]
     return services.configs.names(kind)

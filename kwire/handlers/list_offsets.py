@@ -7,7 +7,7 @@
 - If no record has the requested timestamp or a later one, offset and timestamp are -1. Only records below the high
   watermark are searched, also for the largest timestamp. With isolation level read_committed only records below the
   last stable offset are searched, and the latest offset is the last stable offset.
-- A partition that is named twice in one request is refused, as in Kafka.
+- A topic needs DESCRIBE. A partition that is named twice in one request is refused, as in Kafka.
 - Version 2 adds the isolation level. Version 4 checks the client's leader epoch, and returns the leader epoch of the
   found offset. At the log end offset, which has no record yet, this is the current epoch. Version 5 adds
   OFFSET_NOT_AVAILABLE. Version 6 is flexible. Version 10 adds a timeout for searches in tiered storage, which has no
@@ -17,6 +17,7 @@
 from collections.abc import Awaitable, Iterator
 from typing import NamedTuple
 
+from kwire.access.acl import Operation
 from kwire.broker.chunked_answers import open_in_chunks
 from kwire.broker.partition import Partition, TimeSearch, code_of
 from kwire.concurrency.chunking import eager, spread, spread_nested
@@ -67,13 +68,14 @@ async def _answer_all(context: Context, request: ListOffsetsRequest) -> ListOffs
     wanted: list[_Lookup] = []
     named_twice = await _named_twice(request)
     is_committed = request.isolation_level == READ_COMMITTED
-    pairs = zip(answers, request.topics, strict=True)
+    pairs, topics = zip(answers, request.topics, strict=True), context.topics
     async for (answer, _), one in spread_nested(pairs, lambda pair: pair[1].partitions):
         partitions = answer.partitions
         try:
+            topics.authorize(Operation.DESCRIBE, answer.name)
             if one.partition_index in named_twice.get(answer.name, ()):
                 raise KafkaError(ErrorCode.INVALID_REQUEST)
-            partition = context.services.topics.leader_of(answer.name, one.partition_index, one.current_leader_epoch)
+            partition = topics.leader_of(Operation.DESCRIBE, answer.name, one.partition_index, one.current_leader_epoch)
             _check_version(context, one)
             if one.timestamp >= 0 or one.timestamp == MAX_TIMESTAMP:
                 wanted.append(_Lookup(answer.name, partitions, len(partitions), one, partition, is_committed))
@@ -94,7 +96,7 @@ def _found_partitions(context: Context, request: ListOffsetsRequest) -> Iterator
     for asked in request.topics:
         yield None
         for one in asked.partitions:
-            yield context.services.topics.find_partition(asked.name, one.partition_index)
+            yield context.topics.allowed_partition(Operation.DESCRIBE, asked.name, one.partition_index)
 
 
 async def _named_twice(request: ListOffsetsRequest) -> dict[str, set[int]]:
@@ -141,6 +143,8 @@ async def _search(context: Context, wanted: list[_Lookup]) -> list[_Lookup]:
             code = code_of(outcome) if isinstance(outcome, StorageError) else _not_available(context)
             one.answers[one.position] = _failed(one.asked, code)
             again.append(one)
+        except KafkaError as error:
+            one.answers[one.position] = _failed(one.asked, error.code)
         except StorageError as error:
             one.answers[one.position] = _failed(one.asked, code_of(error))
     return again
@@ -156,7 +160,8 @@ def _found(
     context: Context, one: _Lookup, search: TimeSearch, outcome: TimestampAndOffset | StorageError | None
 ) -> ListOffsetsPartitionResponse:
     partition = one.partition
-    if context.services.topics.find_partition(one.topic, partition.index) is not partition:
+    context.topics.authorize(Operation.DESCRIBE, one.topic)
+    if context.topics.allowed_partition(Operation.DESCRIBE, one.topic, partition.index) is not partition:
         return _failed(one.asked, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     log_start_offset = partition.log_start_offset
     if partition.is_outdated(search) or (isinstance(outcome, TimestampAndOffset) and outcome.offset < log_start_offset):

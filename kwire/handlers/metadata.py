@@ -2,8 +2,14 @@
 
 - Null topics request all topics, and an empty list requests none. In version 0 an empty list requests all topics.
 - The node's address is the one that the client connected to, unless `advertised.listeners` is set.
+- A topic needs DESCRIBE. All topics are all that the client may describe. A requested topic that the client may not
+  describe is TOPIC_AUTHORIZATION_FAILED, whether it exists or not. If it was requested by id, its name is not in the
+  response.
 - A missing topic is created if the server and the client allow it. The response is sent when the topic is durable, so
-  that the client need not retry.
+  that the client need not retry. This needs CREATE on the cluster or on the topic; otherwise the topic is
+  TOPIC_AUTHORIZATION_FAILED.
+- The authorized operations are those of the client. As in Kafka, those of the cluster are 0 without DESCRIBE on the
+  cluster.
 - Version 1 adds the rack, the controller and whether a topic is internal. Version 2 adds the cluster id. Version 3 adds
   the throttle time. Version 4 adds whether topics may be created. Version 5 adds offline replicas. Version 7 adds
   leader epochs. Version 8 adds authorized operations; those of the cluster are only in versions 8 to 10. Version 9 is
@@ -21,8 +27,9 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from kwire.access.acl import Operation
 from kwire.broker.chunked_answers import answer_in_chunks
-from kwire.broker.topics.catalogue import TopicFacts
+from kwire.broker.topics.catalogue import PROTECTED_TOPICS, TopicFacts
 from kwire.broker.topics.names import check_name
 from kwire.concurrency.chunking import eager, spread, yield_to_loop
 from kwire.coordinator.client_requests import resolved_answer
@@ -44,11 +51,6 @@ FIRST_VERSION_WITH_IDS = 10
 FIRST_VERSION_BY_ID = 12
 NO_LEADER = -1
 
-# All of Kafka's operations on a topic and on the cluster, as bits. kwire has no authorization, so all are allowed.
-TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-
-
 NO_REFUSALS: Mapping[str, ErrorCode] = MappingProxyType({})
 # Topics that are looked up between two yields to the event loop. A lookup takes some microseconds.
 LOOKUPS_PER_CHUNK = 1000
@@ -58,7 +60,7 @@ def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awa
     asked = request.topics
     if asked is None or (context.api_version == 0 and not asked):
         describe = _Describer(context, request)
-        return _answer(context, request, map(describe, context.services.topics.catalogue.facts()))
+        return _answer(context, request, (one and describe(one) for one in context.topics.all(Operation.DESCRIBE)))
     if FIRST_VERSION_WITH_IDS <= context.api_version < FIRST_VERSION_BY_ID:
         return eager(_answer_without_ids(context, request, asked))
     return _answer_requested(context, request, asked)
@@ -90,7 +92,7 @@ async def _create_and_answer(
     for number, one in enumerate(asked, start=1):
         if one.name is not None and _is_missing(context, one):
             try:
-                await context.services.topics.get_or_create(one.name)
+                await context.topics.create_missing(one.name)
             except KafkaError as error:
                 refusals[one.name] = error.code
         if number % LOOKUPS_PER_CHUNK == 0:
@@ -99,8 +101,11 @@ async def _create_and_answer(
 
 
 def _is_missing(context: Context, one: MetadataRequestTopic) -> bool:
-    is_named = bool(one.name) and one.topic_id == ZERO_UUID
-    return is_named and one.name is not None and context.services.topics.catalogue.find(one.name) is None
+    """Return whether a topic that the client may describe does not exist and can be created."""
+    name, topics = one.name, context.topics
+    if not name or one.topic_id != ZERO_UUID or name in PROTECTED_TOPICS:
+        return False
+    return topics.allows(Operation.DESCRIBE, name) and topics.find(Operation.DESCRIBE, name) is None
 
 
 def _lookups(
@@ -109,7 +114,7 @@ def _lookups(
     asked: list[MetadataRequestTopic],
     refusals: Mapping[str, ErrorCode] = NO_REFUSALS,
 ) -> Iterator[MetadataResponseTopic]:
-    catalogue = context.services.topics.catalogue
+    topics = context.topics
     describe = _Describer(context, request)
     seen: set[str | bytes | None] = set()
     for one in asked:
@@ -118,14 +123,17 @@ def _lookups(
         if key in seen:
             continue
         seen.add(key)
-        name = catalogue.name_of(one.topic_id) if one.topic_id != ZERO_UUID else one.name
-        facts = catalogue.find(name) if name is not None else None
+        name = topics.name_of(one.topic_id) if one.topic_id != ZERO_UUID else one.name
+        if name is not None and not topics.allows(Operation.DESCRIBE, name):
+            yield _refused(one)
+            continue
+        facts = topics.find(Operation.DESCRIBE, name) if name is not None else None
         if facts is not None:
             yield describe(facts)
         elif name is None or one.topic_id != ZERO_UUID:
             yield _failed(one, ErrorCode.UNKNOWN_TOPIC_ID)
         else:
-            yield _failed(one, refusals.get(name) or _unknown_topic_error(name))
+            yield describe.unknown(one, refusals.get(name) or _unknown_topic_error(name))
 
 
 def _unknown_topic_error(name: str) -> ErrorCode:
@@ -138,6 +146,13 @@ def _unknown_topic_error(name: str) -> ErrorCode:
 
 def _failed(one: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=code, name=one.name, topic_id=one.topic_id, partitions=[])
+
+
+def _refused(one: MetadataRequestTopic) -> MetadataResponseTopic:
+    """Return the result of a topic that the client may not describe. It has the name or the id of the request."""
+    name = one.name if one.topic_id == ZERO_UUID else None
+    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return MetadataResponseTopic(error_code=code, name=name, topic_id=one.topic_id, partitions=[])
 
 
 def _invalid(one: MetadataRequestTopic) -> MetadataResponseTopic:
@@ -153,6 +168,7 @@ class _Describer:
     def __init__(self, context: Context, request: MetadataRequest) -> None:
         self._node_id = context.services.node.node_id
         self._leader_epoch = context.services.topics.leader_epoch
+        self._topics = context.topics
         self._with_operations = request.include_topic_authorized_operations
         self._offline = context.services.topics.offline_partitions
         # All topics with one partition share this list. On a large node nearly all topics have one partition.
@@ -170,7 +186,14 @@ class _Describer:
         if self._offline:
             answer.partitions = self._without_offline(facts.name, answer.partitions)
         if self._with_operations:
-            answer.topic_authorized_operations = TOPIC_OPERATIONS
+            answer.topic_authorized_operations = self._topics.operations(facts.name)
+        return answer
+
+    def unknown(self, one: MetadataRequestTopic, code: ErrorCode) -> MetadataResponseTopic:
+        """Return the result of a requested name that does not exist."""
+        answer = _failed(one, code)
+        if self._with_operations and one.name is not None and code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            answer.topic_authorized_operations = self._topics.operations(one.name)
         return answer
 
     def _without_offline(
@@ -206,12 +229,8 @@ class _Describer:
         ]
 
 
-def _weight(topic: MetadataResponseTopic) -> int:
-    return 1 + len(topic.partitions)
-
-
 def _answer(
-    context: Context, request: MetadataRequest, topics: Iterator[MetadataResponseTopic]
+    context: Context, request: MetadataRequest, topics: Iterator[MetadataResponseTopic | None]
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     def encode(some: list[MetadataResponseTopic]) -> bytes:
         return elements_encoder(MetadataResponse, "topics", context.api_version)(some)
@@ -219,7 +238,12 @@ def _answer(
     def make_encoded(count: int, chunks: list[bytes]) -> MetadataResponse:
         return _response(context, request, EncodedElements(count, b"".join(chunks)))
 
-    return answer_in_chunks(topics, _weight, partial(_response, context, request), encode, make_encoded)
+    weight = 1 + (context.topics.operations_weight if request.include_topic_authorized_operations else 0)
+
+    def weigh(topic: MetadataResponseTopic) -> int:
+        return weight + len(topic.partitions)
+
+    return answer_in_chunks(topics, weigh, partial(_response, context, request), encode, make_encoded)
 
 
 def _response(context: Context, request: MetadataRequest, topics: Any) -> MetadataResponse:
@@ -232,5 +256,5 @@ def _response(context: Context, request: MetadataRequest, topics: Any) -> Metada
         topics=topics,
     )
     if request.include_cluster_authorized_operations:
-        answer.cluster_authorized_operations = CLUSTER_OPERATIONS
+        answer.cluster_authorized_operations = context.cluster.operations
     return answer

@@ -239,7 +239,7 @@ async def _by_id(
     async for one in spread(asked):
         error = ErrorCode.UNKNOWN_TOPIC_ID
         try:
-            topic = context.topics.find_by_id(Operation.DESCRIBE, one.topic_id)
+            topic = context.topics.get_by_id(Operation.DESCRIBE, one.topic_id)
             if topic is not None:
                 found.append(TopicToFetch(topic.name, one.partition_indexes))
                 continue

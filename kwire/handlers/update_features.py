@@ -1,5 +1,6 @@
 """UpdateFeatures 0-2: apply all requested feature levels or none; the response is sent when they are durable.
 
+- The request needs ALTER on the cluster.
 - A level is INVALID_UPDATE_VERSION if the server does not support it, if it is lower than the current level and no
   downgrade is requested, or if it is higher and a downgrade is requested. If a feature is repeated, its last entry
   applies.
@@ -7,6 +8,7 @@
   only. In versions 0 and 1 a response without an error has a result for each feature; in version 2 it has none.
 """
 
+from kwire.access.acl import Operation
 from kwire.broker.admin.features import FeatureUpdate, UpgradeType
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
@@ -22,6 +24,8 @@ FEATURE_UPDATES_MAX = 1_000
 
 
 async def handle(context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    if not context.cluster.allows(Operation.ALTER):
+        return UpdateFeaturesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None)
     if len(request.feature_updates) > FEATURE_UPDATES_MAX:
         reason = f"No feature was updated: a request can have at most {FEATURE_UPDATES_MAX} updates."
         return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=reason)

@@ -2,8 +2,10 @@
 
 - `kafka-transactions abort` sends this request to end a hanging transaction. In Kafka, brokers also send it to each
   other.
-- Markers in `__consumer_offsets` commit or drop the offsets of the transaction. Markers in other internal topics are
-  TOPIC_AUTHORIZATION_FAILED. Topics of the event store have no transactions, so markers there are INVALID_TXN_STATE.
+- The request needs ALTER or CLUSTER_ACTION on the cluster. Otherwise every partition is CLUSTER_AUTHORIZATION_FAILED.
+- Markers in `__consumer_offsets` commit or drop the offsets of the transaction. Markers in other internal topics and in
+  the audit topic are TOPIC_AUTHORIZATION_FAILED. Topics of the event store have no transactions, so markers there are
+  INVALID_TXN_STATE.
 - The response is sent when the markers are durable. Version 2 adds the transaction version (KIP-1228), which has no
   effect: in both versions an epoch that is older than the epoch in the log is refused.
 """
@@ -11,6 +13,7 @@
 import asyncio
 from collections.abc import Awaitable
 
+from kwire.access.acl import Operation
 from kwire.broker.topics.topics import OFFSETS_TOPIC
 from kwire.concurrency.chunking import spread, yield_to_loop
 from kwire.coordinator.transaction.marker_appender import TransactionMarker
@@ -31,13 +34,14 @@ MARKERS_PER_CHUNK = 100
 
 
 async def handle(context: Context, request: WriteTxnMarkersRequest) -> WriteTxnMarkersResponse:
+    operation = Operation.ALTER if context.cluster.allows(Operation.ALTER) else Operation.CLUSTER_ACTION
     results = []
     async for asked in spread(request.markers, MARKERS_PER_CHUNK):
-        results.append(await _write(context, asked))
+        results.append(await _write(context, operation, asked))
     return WriteTxnMarkersResponse(markers=results)
 
 
-async def _write(context: Context, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
+async def _write(context: Context, operation: Operation, asked: WritableTxnMarker) -> WritableTxnMarkerResult:
     marker = TransactionMarker(
         asked.producer_id, asked.producer_epoch, asked.coordinator_epoch, asked.transaction_result
     )
@@ -47,7 +51,7 @@ async def _write(context: Context, asked: WritableTxnMarker) -> WritableTxnMarke
         for index in topic.partition_indexes:
             result = WritableTxnMarkerPartitionResult(partition_index=index, error_code=0)
             partitions.append(result)
-            waits.append(_write_marker(context, (topic.name, index), marker, result))
+            waits.append(_write_marker(context, operation, (topic.name, index), marker, result))
             if len(waits) % MARKERS_PER_CHUNK == 0:
                 await yield_to_loop()
         topics.append(WritableTxnMarkerTopicResult(name=topic.name, partitions=partitions))
@@ -57,7 +61,11 @@ async def _write(context: Context, asked: WritableTxnMarker) -> WritableTxnMarke
 
 
 def _write_marker(
-    context: Context, partition: TopicPartition, marker: TransactionMarker, result: WritableTxnMarkerPartitionResult
+    context: Context,
+    operation: Operation,
+    partition: TopicPartition,
+    marker: TransactionMarker,
+    result: WritableTxnMarkerPartitionResult,
 ) -> Awaitable[None]:
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -66,8 +74,11 @@ def _write_marker(
         if not done.done():
             done.set_result(None)
 
-    topic = context.services.topics.get(partition[0])
-    if topic is not None and topic.is_internal and topic.name != OFFSETS_TOPIC:
+    if not context.cluster.allows(operation):
+        complete(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+        return done
+    topic = context.cluster.topics(operation).get(partition[0])
+    if topic is not None and topic.is_server_owned and topic.name != OFFSETS_TOPIC:
         complete(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     elif topic is not None and topic.settings.is_event_topic:
         complete(ErrorCode.INVALID_TXN_STATE)

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from kwire.errors import ErrorCode
-from kwire.handlers.metadata import CLUSTER_OPERATIONS
 from kwire.wire.apis import DESCRIBE_CLUSTER
 from kwire.wire.messages.describe_cluster import DescribeClusterRequest
+from tests.support.access import CLUSTER_OPERATIONS
 from tests.support.node import CLUSTER_ID, NODE_ID, FakePeer, QuietNode, in_loop
 
 NOT_ASKED = -(2**31)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from kwire.broker import chunked_answers as turns
 from kwire.broker.topics.topics import OFFSETS_TOPIC
 from kwire.errors import ErrorCode
-from kwire.handlers.metadata import TOPIC_OPERATIONS
 from kwire.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -19,6 +18,7 @@ from kwire.wire.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from kwire.wire.types import ZERO_UUID
+from tests.support.access import TOPIC_OPERATIONS
 from tests.support.node import NODE_ID, QuietNode, in_loop
 
 PAGES_MAX = 1000

@@ -8,10 +8,10 @@ import pytest
 
 from kwire.broker.topics.topics import OFFSETS_TOPIC
 from kwire.errors import ErrorCode
-from kwire.handlers.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from kwire.wire.apis import METADATA
 from kwire.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.wire.types import ZERO_UUID
+from tests.support.access import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from tests.support.node import CLUSTER_ID, NODE_ID, FakePeer, QuietNode, in_every_version, in_loop
 
 NOT_ASKED = -(2**31)

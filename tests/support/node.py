@@ -19,9 +19,12 @@ from typing import Any, ParamSpec, Self
 
 import pytest
 import uvloop
+from msgspec.structs import replace
 
-from kwire.access.access import Access
-from kwire.access.authorizer import authorizer_of
+from kwire.access.access import Access, Unrestricted
+from kwire.access.acl import Acl, AclFilter, Operation, Permission, ResourceType
+from kwire.access.authorizer import AclAuthorizer, Authorizer, authorizer_of
+from kwire.access.principal import Principal
 from kwire.access.sasl.authentication import Authentication
 from kwire.access.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
@@ -67,6 +70,7 @@ from storage.data_directory.directories import LogDirectories
 from storage.disk.files import Files
 from storage.disk.journal import Journal
 from storage.log.syncing import sync_all
+from tests.support.access import ADMIN, ALICE, acl
 from tests.support.batches import UnsyncedFiles, run_now
 from tests.support.clock import ManualClock
 
@@ -177,8 +181,10 @@ class QuietNode:
         self._starts = 0
         self.event_checks = GivenChecks()
         self.peer = FakePeer()
-        # The rights of whoever asks; None stands for every right, also where there is an authorizer.
+        # The rights of whoever asks; None stands for those of `principal` after `restrict`, else for every right.
         self.access: Access | None = None
+        self._is_restricted = False
+        self.principal = ALICE
         self._open()
 
     def __enter__(self) -> Self:
@@ -260,9 +266,56 @@ class QuietNode:
             event_store=self._new_event_store(),
             validation=ValidationWorker(run_here),
             work_allowance=WorkAllowance(ANY_WEIGHT),
-            authorizer=authorizer_of(self.config.access, self.metastore),
+            authorizer=self._new_authorizer(),
             users=Users(self.metastore),
         )
+        self.become(self.principal)
+
+    # --- rights: everything is allowed until a test calls `restrict`
+
+    def restrict(self) -> None:
+        """From now on clients need rights, which ADMIN alone has."""
+        self._is_restricted = True
+        self.services = replace(self.services, authorizer=self._new_authorizer())
+        self.become(self.principal)
+
+    def _new_authorizer(self) -> Authorizer:
+        if self._is_restricted:
+            return AclAuthorizer(self.metastore, [ADMIN])
+        return authorizer_of(self.config.access, self.metastore)
+
+    @property
+    def authorizer(self) -> AclAuthorizer:
+        authorizer = self.services.authorizer
+        assert isinstance(authorizer, AclAuthorizer), "`restrict` was not called"
+        return authorizer
+
+    def become(self, principal: Principal) -> None:
+        """Let later requests come from this principal, as on a new connection."""
+        self.principal = principal
+        host = self.peer.client_host
+        restricted = self.services.authorizer.access(principal, host)
+        self.set_access(restricted if self._is_restricted else Unrestricted(principal, host))
+
+    def set_access(self, access: Access) -> None:
+        self.views = Views(self.services, access)
+
+    async def allow(self, operation: Operation, resource_type: ResourceType, name: str, **more: Any) -> Acl:
+        """Give `principal` a right; `pattern_type`, `host` and `principal` as in `acl`."""
+        given = acl(operation, resource_type, name, **{"principal": self.principal, **more})
+        await self.authorizer.add([given])
+        return given
+
+    async def deny(self, operation: Operation, resource_type: ResourceType, name: str, **more: Any) -> Acl:
+        return await self.allow(operation, resource_type, name, permission=Permission.DENY, **more)
+
+    async def revoke(self, *acls: Acl) -> None:
+        """Remove these ACLs; all of them if none are named."""
+        exact = [
+            AclFilter(one.resource_type, one.name, one.pattern_type, str(one.principal), one.host, *one[-2:])
+            for one in acls
+        ]
+        await self.authorizer.remove(exact or [AclFilter()])
 
     def _new_event_store(self) -> EventStore:
         """Not opened: a test that needs it does so, in its loop."""
@@ -323,7 +376,7 @@ class QuietNode:
         handler = HANDLERS[message_of(type(request)).key]
         assert handler.api.request is type(request)
         asked = decode_message(type(request), version, memoryview(bytearray(encode_message(request, version))))
-        views = None if self.access is None else Views(self.services, self.access)
+        views = self.views if self.access is None else Views(self.services, self.access)
         return handler.handle(Context(self.services, self.peer, version, "test", views), asked)
 
 

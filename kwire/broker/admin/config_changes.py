@@ -6,7 +6,7 @@ of the resource. Changes are durable before the request is answered, except log 
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -14,7 +14,7 @@ from kwire.broker.admin import log_levels
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.topics.catalogue import EVENTS_CONFIG
 from kwire.broker.topics.names import check_name
-from kwire.broker.topics.topics import Topic, Topics
+from kwire.broker.topics.topics import Topic, Topics, protected_topic
 from kwire.concurrency.chunking import spread, yield_to_loop
 from kwire.config import SETTINGS, Config, InvalidConfig, Kind, Setting
 from kwire.config.description import ResourceType
@@ -63,10 +63,13 @@ class ConfigChanges:
         self._topics = topics
         self._configs = configs
 
-    async def apply(self, changes: Sequence[ResourceChange], validate_only: bool) -> list[KafkaError | None]:
+    async def apply(
+        self, changes: Sequence[ResourceChange], validate_only: bool, authorize: Callable[[ResourceChange], None]
+    ) -> list[KafkaError | None]:
         """Apply each change, or only check it if `validate_only` is set.
 
-        Returns the error or None for each change, in order.
+        `authorize` raises KafkaError if the client may not make a change. Returns the error or None for each change, in
+        order.
         """
         times: Counter[tuple[int, str]] = Counter()
         async for change in spread(changes):
@@ -77,6 +80,7 @@ class ConfigChanges:
                 if times[change.kind, change.name] > 1:
                     raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
                 _check_form(change)
+                authorize(change)
                 # A change that has begun is completed, even if the request is cancelled.
                 await asyncio.shield(asyncio.ensure_future(self._apply(change, validate_only)))
                 errors.append(None)
@@ -128,6 +132,8 @@ class ConfigChanges:
         topic = self._topics.get(change.name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{change.name}' does not exist.")
+        if topic.is_protected:
+            raise protected_topic(topic.name)
         if topic.is_hidden:
             raise KafkaError(
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"The topic '{change.name}' is internal and cannot be configured."

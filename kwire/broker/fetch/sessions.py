@@ -120,7 +120,7 @@ class FetchSession:
     """
 
     __slots__ = (
-        "_deletion_count",
+        "_lookup_state",
         "created",
         "epoch",
         "eviction_key",
@@ -140,7 +140,7 @@ class FetchSession:
         self.eviction_key = EvictionKey(0, session_id)
         self.is_evictable = False
         self.partitions: dict[tuple[TopicKey, int], CachedPartition] = {}
-        self._deletion_count = 0
+        self._lookup_state: object = None
 
     def request(self, topic: TopicKey, asked: Iterable[RequestedPartition]) -> None:
         """Add partitions of a topic, or update their request values."""
@@ -167,10 +167,13 @@ class FetchSession:
         if self.partitions.pop(key, None) is not None:
             self.partitions[key] = cached
 
-    def look_up_again(self, deletion_count: int) -> None:
-        """Clear the cached `live` partitions if a topic was deleted since the last call."""
-        if self._deletion_count != deletion_count:
-            self._deletion_count = deletion_count
+    def look_up_again(self, state: object) -> None:
+        """Clear the cached `live` partitions if `state` differs from the last call.
+
+        `state` is everything that lookups depend on: the deletions of topics so far and the rights of the reader.
+        """
+        if self._lookup_state != state:
+            self._lookup_state = state
             for cached in self.partitions.values():
                 cached.live = None
 

@@ -37,6 +37,8 @@ EVENTS_CONFIG = "kwire.events"
 # The creation time of topics that were created by versions of kwire that did not store the time.
 UNKNOWN_TIME_MS = -1
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state", EVENTS_TOPIC, WEBHOOKS_TOPIC})
+# Topics that are not internal, but that only the server itself creates, writes, configures and deletes.
+PROTECTED_TOPICS = frozenset({AUDIT_TOPIC})
 # Internal topics that clients can neither read nor configure.
 HIDDEN_TOPICS = frozenset({EVENTS_TOPIC, WEBHOOKS_TOPIC})
 

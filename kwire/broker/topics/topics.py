@@ -21,6 +21,7 @@ from kwire.broker.topics.catalogue import (
     HIDDEN_TOPICS,
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
+    PROTECTED_TOPICS,
     TRANSACTIONS_TOPIC,
     Catalogue,
     TopicFacts,
@@ -52,6 +53,7 @@ __all__ = [
     "NewTopic",
     "Topic",
     "Topics",
+    "protected_topic",
 ]
 
 log = logging.getLogger("kwire.broker")
@@ -79,7 +81,17 @@ class Topic(TopicStreams):
     never a second object for the same topic.
     """
 
-    __slots__ = ("__weakref__", "facts", "is_hidden", "is_internal", "name", "revision", "settings")
+    __slots__ = (
+        "__weakref__",
+        "facts",
+        "is_hidden",
+        "is_internal",
+        "is_protected",
+        "is_server_owned",
+        "name",
+        "revision",
+        "settings",
+    )
 
     def __init__(self, facts: TopicFacts, settings: TopicSettings, open_stream: OpenStream) -> None:
         super().__init__(open_stream)
@@ -89,6 +101,10 @@ class Topic(TopicStreams):
         self.is_internal = facts.is_internal
         # Whether only the server itself may read the topic.
         self.is_hidden = facts.name in HIDDEN_TOPICS
+        # Whether every change by a client is refused with TOPIC_AUTHORIZATION_FAILED, whatever the client's rights are.
+        self.is_protected = facts.name in PROTECTED_TOPICS
+        # Whether only the server itself may write to the topic and delete from it.
+        self.is_server_owned = self.is_internal or self.is_protected
         self.settings = settings
         # Incremented when the topic's settings change and when the topic is deleted. Code that caches values that it
         # derived from the topic then computes them again.
@@ -102,6 +118,11 @@ class Topic(TopicStreams):
 
     def partition(self, index: int) -> Partition | None:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
+
+def protected_topic(name: str) -> KafkaError:
+    """Return the error of a request that would change a protected topic."""
+    return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Topic '{name}' can only be changed by the server.")
 
 
 class NewTopic(Struct, frozen=True):
@@ -288,6 +309,8 @@ class Topics:
             # The partition count of an internal topic decides where state is stored, so clients must not choose it. The
             # server creates the topic itself on first use.
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is internal.")
+        if name in PROTECTED_TOPICS:
+            raise protected_topic(name)
         self._check_free(name, {})
 
     def check_configs(self, configs: Mapping[str, str]) -> None:

@@ -2,6 +2,8 @@
 
 - The response is sent when `min_bytes` are available, when a partition cannot be read, or after `max_wait_ms`. It is
   sent immediately if more records are available than it returns (a limit or the end of a segment was reached).
+- A consumer needs READ on the topic. Rights are checked for every request, for every partition of a session, and again
+  after a wait. A partition without the right is TOPIC_AUTHORIZATION_FAILED.
 - Batches are returned whole, as they were written. The first batch is returned even if it exceeds the limits, because
   otherwise a consumer could never read it.
 - For an offset inside a batch the whole batch is returned. An offset outside the log is OFFSET_OUT_OF_RANGE.
@@ -21,7 +23,7 @@
 - Version 12 returns the diverging epoch if the client sends the epoch of its last fetched record.
 - Version 13 names topics by id. A session uses either names or ids. Version 16 returns the current leader if the
   client's leader epoch is not current. Versions 14, 15, 17 and 18 change only requests of followers. kwire has no
-  followers and refuses their requests.
+  followers and refuses their requests. As in Kafka they need CLUSTER_ACTION on the cluster instead of READ.
 """
 
 import asyncio
@@ -31,6 +33,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from kwire.access.access import Access
 from kwire.broker.chunked_answers import OPENS_PER_CHUNK, WEIGHT_PER_CHUNK
 from kwire.broker.fetch.long_poll import LongPoll
 from kwire.broker.fetch.sessions import (
@@ -42,16 +45,16 @@ from kwire.broker.fetch.sessions import (
     RequestedPartition,
 )
 from kwire.broker.partition import UNKNOWN_EPOCH, Partition, code_of
-from kwire.broker.topics.topics import Topic
 from kwire.concurrency.chunking import eager, schedule_chunk, spread, spread_nested, yield_to_loop
 from kwire.coordinator.client_requests import resolved_answer
 from kwire.errors import ErrorCode, KafkaError
+from kwire.handlers.fetch.epochs import diverging_epoch
 from kwire.handlers.fetch.errors import FIRST_TOPIC_ID_VERSION, failed, failed_response
-from kwire.handlers.fetch.requests import has_overlong_names, has_repeats, is_large, without_repeats
+from kwire.handlers.fetch.lookup import TopicLookup, follower_lookup, lookup_state, missing_code
+from kwire.handlers.fetch.requests import find_session, has_overlong_names, has_repeats, is_large, without_repeats
 from kwire.handlers.shared.context import Context
 from kwire.wire.messages.fetch import (
     AbortedTransaction,
-    EpochEndOffset,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -62,7 +65,7 @@ from kwire.wire.messages.fetch import (
     PartitionData,
 )
 from storage.batch.format import ZSTD
-from storage.errors import OffsetOutOfRange, StorageError
+from storage.errors import StorageError
 from storage.log.leader_epochs import UNDEFINED
 from storage.log.transactions import AbortedTransaction as AbortedInLog
 from storage.segment.map_windows import EMPTY
@@ -103,7 +106,7 @@ def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable
             sessions.close(request.session_id)
         return _answer(_FetchAttempt(context, request, None))
     try:
-        session = _find_session(context, request, by_id)
+        session = find_session(context, request, by_id)
         for asked in request.topics:
             session.request(asked.topic_id if by_id else asked.topic, asked.partitions)
         for forgotten in request.forgotten_topics_data:
@@ -114,15 +117,6 @@ def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable
     if not session.partitions:
         return FetchResponse(responses=[])
     return _answer(_FetchAttempt(context, request, session))
-
-
-def _find_session(context: Context, request: FetchRequest, by_id: bool) -> FetchSession:
-    sessions = context.services.fetch_sessions
-    session = sessions.find(request.session_id, request.session_epoch, uses_topic_ids=by_id)
-    if not by_id and has_overlong_names(request.topics):
-        sessions.close(request.session_id)
-        raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
-    return session
 
 
 async def _handle_in_chunks(context: Context, request: FetchRequest, by_id: bool) -> FetchResponse:
@@ -138,7 +132,7 @@ async def _handle_in_chunks(context: Context, request: FetchRequest, by_id: bool
             response.session_id = await attempt.new_session_in_chunks()
         return response
     try:
-        session = _find_session(context, request, by_id)
+        session = find_session(context, request, by_id)
         async for asked, one in spread_nested(request.topics, lambda asked: asked.partitions):
             session.request(asked.topic_id if by_id else asked.topic, (one,))
         async for forgotten, index in spread_nested(
@@ -146,7 +140,7 @@ async def _handle_in_chunks(context: Context, request: FetchRequest, by_id: bool
         ):
             session.forget(forgotten.topic_id if by_id else forgotten.topic, (index,))
         # Check the session again: another request may have continued it in the meantime.
-        sessions.advance(_find_session(context, request, by_id))
+        sessions.advance(find_session(context, request, by_id))
     except KafkaError as error:
         return FetchResponse(error_code=error.code, responses=[])
     if not session.partitions:
@@ -265,6 +259,7 @@ class _FetchAttempt:
         "_changed",
         "_endpoint",
         "_epoch",
+        "_find_topic",
         "_is_chunked",
         "_is_follower",
         "_is_restricted",
@@ -303,19 +298,38 @@ class _FetchAttempt:
 
     def steps(self, *, may_block: bool = False) -> Iterator[None]:
         """Begin the attempt again and yield after each chunk. With `may_block`, reads may block the event loop."""
+        self._may_block = may_block
+        access = self.context.views.access
+        return self._begin() if access.is_unrestricted else self._steps_with_rights(access)
+
+    def _steps_with_rights(self, access: Access) -> Iterator[None]:
+        """Begin again whenever rights change between two chunks, so that no record is returned without the right."""
+        revision = -1
+        while revision != access.revision:
+            revision = access.revision
+            for _ in self._begin():
+                yield
+                if revision != access.revision:
+                    break
+
+    def _begin(self) -> Iterator[None]:
         self.found_bytes = 0
         # True if the read of an existing partition failed, for example because the offset is out of range.
         self.has_failed = False
         self.has_more = False
         self.partitions: list[Partition] = []
         self.warm_ups: list[Callable[[], None]] = []
-        self._may_block = may_block
         self._left_bytes = min(self.request.max_bytes, self.context.services.config.network.fetch_bytes_max)
         self._left_weight = _CHUNK_WEIGHT
         self._responses: list[FetchableTopicResponse] = []
         # The address of the leader, which is returned with some errors of partitions.
         self._endpoint: NodeEndpoint | None = None
         session = self._session
+        topics = self.context.views.topics
+        if self._is_follower:
+            self._find_topic: TopicLookup = follower_lookup(self.context, self._by_id)
+        else:
+            self._find_topic = topics.readable_by_id if self._by_id else topics.readable
         if session is None:
             return self._fetch_request()
         self._changed: list[tuple[CachedPartition, PartitionData]] = []
@@ -360,7 +374,7 @@ class _FetchAttempt:
             partition.check_leader(asked.current_leader_epoch)
         if self._is_restricted:
             self._check_restrictions(partition, asked)
-        diverging = None if asked.last_fetched_epoch < 0 else _diverging_epoch(partition, asked)
+        diverging = None if asked.last_fetched_epoch < 0 else diverging_epoch(partition, asked)
         records, aborted = EMPTY, _NO_ABORTED_TRANSACTIONS if self.is_committed else None
         if diverging is not None:
             self.has_more = True
@@ -422,14 +436,10 @@ class _FetchAttempt:
                 self.warm_ups.append(read.warm_up)
         return view, aborted_transactions
 
-    def _missing(self, topic: Topic | None, asked: RequestedPartition) -> PartitionData:
+    def _missing(self, asked: RequestedPartition, code: ErrorCode) -> PartitionData:
         self._left_weight -= _READ_WEIGHT
         # A large request does not wait for its other partitions, because it would stay in memory.
         self.has_failed = self.has_failed or self._is_chunked
-        is_id_unknown = topic is None and self._by_id
-        code = ErrorCode.UNKNOWN_TOPIC_ID if is_id_unknown else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if topic is not None and topic.is_hidden:
-            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return failed(asked.partition, code)
 
     def _add_leader(self, data: PartitionData, partition: Partition) -> None:
@@ -447,13 +457,17 @@ class _FetchAttempt:
     # --- requests without a session
 
     def _fetch_request(self) -> Iterator[None]:
-        topics, by_id = self.context.services.topics, self._by_id
+        find_topic, by_id = self._find_topic, self._by_id
         for asked in self.request.topics:
             self._left_weight -= _TOPIC_WEIGHT
             if self._left_weight <= 0:
                 self._left_weight = _CHUNK_WEIGHT
                 yield
-            topic = topics.get_by_id(asked.topic_id) if by_id else topics.get(asked.topic)
+            topic, refusal = None, None
+            try:
+                topic = find_topic(asked.topic_id if by_id else asked.topic)
+            except KafkaError as error:
+                refusal = error.code
             is_hidden = topic is not None and topic.is_hidden
             answers = []
             for one in asked.partitions:
@@ -464,7 +478,7 @@ class _FetchAttempt:
                 if partition is not None and not is_hidden:
                     answers.append(self._fetch_partition(partition, one))
                 else:
-                    answers.append(self._missing(topic, one))
+                    answers.append(self._missing(one, refusal or missing_code(topic, by_id)))
             self._responses.append(
                 FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=answers)
             )
@@ -510,14 +524,13 @@ class _FetchAttempt:
 
     def _fetch_session(self, session: FetchSession) -> Iterator[None]:
         changed, partitions, is_committed = self._changed, self.partitions, self.is_committed
-        topics = self.context.services.topics
-        session.look_up_again(topics.deletion_count)
+        session.look_up_again(lookup_state(self.context))
         # Iterate over a copy, because the session may change between two chunks.
         for cached in list(session.partitions.values()):
             if self._left_weight <= 0:
                 self._left_weight = _CHUNK_WEIGHT
                 yield
-                session.look_up_again(topics.deletion_count)
+                session.look_up_again(lookup_state(self.context))
             partition = cached.live
             if partition is None:
                 partition = cached.live = self._find(cached)
@@ -542,12 +555,15 @@ class _FetchAttempt:
                 changed.append((cached, data))
 
     def _find(self, cached: CachedPartition) -> Partition | None:
-        """Look up a partition of the session. A partition that does not exist has an error in every response."""
-        topics, key = self.context.services.topics, cached.topic
-        topic = topics.get_by_id(key) if isinstance(key, bytes) else topics.get(key)
+        """Look up a partition of the session. A partition that cannot be read has an error in every response."""
+        try:
+            topic = self._find_topic(cached.topic)
+        except KafkaError as error:
+            self._changed.append((cached, self._missing(cached, error.code)))
+            return None
         partition = topic.partition(cached.partition) if topic is not None and not topic.is_hidden else None
         if partition is None:
-            self._changed.append((cached, self._missing(topic, cached)))
+            self._changed.append((cached, self._missing(cached, missing_code(topic, self._by_id))))
         return partition
 
     def _session_response(self, session: FetchSession) -> FetchResponse:
@@ -584,16 +600,3 @@ def _has_changed(cached: CachedPartition, data: PartitionData) -> bool:
 
 def _aborted_transactions(aborted: Sequence[AbortedInLog]) -> list[AbortedTransaction]:
     return [AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted]
-
-
-def _diverging_epoch(partition: Partition, asked: RequestedPartition) -> EpochEndOffset | None:
-    """Return the point where the client's log diverges from this log, or None (KIP-595).
-
-    The point is the largest epoch of this log that is not above the client's last fetched epoch, and its end offset.
-    """
-    epoch, end_offset = partition.epoch_end(asked.last_fetched_epoch)
-    if epoch == UNDEFINED or end_offset == UNDEFINED or asked.fetch_offset < partition.log_start_offset:
-        raise OffsetOutOfRange(asked.fetch_offset, partition.log_start_offset, partition.log_end_offset)
-    if epoch < asked.last_fetched_epoch or end_offset < asked.fetch_offset:
-        return EpochEndOffset(epoch=epoch, end_offset=end_offset)
-    return None

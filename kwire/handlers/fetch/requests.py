@@ -1,9 +1,12 @@
-"""Checks of a Fetch request: whether it is large, repeats partitions, or has topic names that cannot exist."""
+"""Checks of a Fetch request: its session, and whether it is large, repeats partitions or has impossible names."""
 
 from collections.abc import Sequence
 
+from kwire.broker.fetch.sessions import FetchSession
 from kwire.broker.topics.names import NAME_LENGTH_MAX
 from kwire.concurrency.chunking import spread
+from kwire.errors import ErrorCode, KafkaError
+from kwire.handlers.shared.context import Context
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 
 # Requests with more topics and partitions than this are handled in chunks.
@@ -42,3 +45,13 @@ async def without_repeats(topics: list[FetchTopic], by_id: bool) -> list[FetchTo
     async for asked, partitions in spread(merged.values()):
         asked.partitions = list(partitions.values())
     return [asked for asked, _ in merged.values()]
+
+
+def find_session(context: Context, request: FetchRequest, by_id: bool) -> FetchSession:
+    """Return the session that the request continues. Raises KafkaError."""
+    sessions = context.services.fetch_sessions
+    session = sessions.find(request.session_id, request.session_epoch, uses_topic_ids=by_id)
+    if not by_id and has_overlong_names(request.topics):
+        sessions.close(request.session_id)
+        raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    return session

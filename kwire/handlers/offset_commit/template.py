@@ -246,7 +246,7 @@ def _topics_of(context: Context, request: OffsetCommitRequest) -> list[Topic]:
     for asked in request.topics:
         try:
             if are_topics_named_by_id:
-                topic = topics.find_by_id(Operation.READ, asked.topic_id)
+                topic = topics.get_by_id(Operation.READ, asked.topic_id)
             else:
                 topic = topics.get(Operation.READ, asked.name)
         except KafkaError:

@@ -1,5 +1,7 @@
 """Produce 0-13: append record batches and respond when they are as durable as `acks` requires.
 
+- A topic needs WRITE, and the transactional id needs WRITE. Without the right on the id no batch of the request is
+  appended. The audit topic is TOPIC_AUTHORIZATION_FAILED for every client.
 - Versions 0-2 are advertised, but have record formats that are no longer stored. Each of their partitions has
   UNSUPPORTED_VERSION.
 - A request has one batch per partition, as in Kafka. The header and the CRC of a batch are checked, its offset is set,
@@ -47,8 +49,8 @@ from kwire.broker.topics.topics import Topic
 from kwire.concurrency.chunking import yield_to_loop
 from kwire.concurrency.work_allowance import LIGHT_WEIGHT_MAX
 from kwire.config.resources.topic import TopicSettings
-from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.produce.admission import FIRST_TOPIC_ID_VERSION, NONE, admit, admit_request
+from kwire.errors import ErrorCode, KafkaError, as_value
+from kwire.handlers.produce.admission import NONE, admit, admit_request, find_topic
 from kwire.handlers.produce.append import PartitionAppend, memory_exhausted, refused, unsettled, when_settled
 from kwire.handlers.produce.transactions import TransactionAppends
 from kwire.handlers.shared.context import BlockingContinuation, Context, DropConnection
@@ -79,8 +81,9 @@ def handle(context: Context, request: ProduceRequest) -> Response | BlockingCont
     return _ProduceOperation(context, request).begin()
 
 
-# One partition of a request: its topic (None if unknown), its data, and the list to which its append is added.
-_Part = tuple[Topic | None, PartitionProduceData, list[PartitionAppend]]
+# One partition of a request: its topic (None if unknown), the error if the client may not write to the topic, its data,
+# and the list to which its append is added.
+_Part = tuple[Topic | None, KafkaError | None, PartitionProduceData, list[PartitionAppend]]
 
 
 # The name and the id of a topic, as in the request, and the appends to this topic.
@@ -109,9 +112,9 @@ class _ProduceOperation:
         # An error of the whole request, which the response reports for each partition.
         self._refusal: KafkaError | None = None
         try:
-            admit_request(self._version, request.acks)
+            admit_request(context, request)
         except KafkaError as error:
-            self._refusal = error
+            self._refusal = as_value(error)
         self._topics: list[_TopicAppends] = []
         # Appends whose outcome was not known immediately.
         self._waiting: list[PartitionAppend] = []
@@ -136,13 +139,17 @@ class _ProduceOperation:
         return self._answer()
 
     def _parts(self) -> Iterator[_Part]:
-        topics, version = self._context.services.topics, self._version
+        topics, version = self._context.views.topics, self._version
         for data in self._request.topic_data:
-            topic = topics.get(data.name) if version < FIRST_TOPIC_ID_VERSION else topics.get_by_id(data.topic_id)
+            topic, refusal = None, None
+            try:
+                topic = find_topic(topics, data, version)
+            except KafkaError as error:
+                refusal = as_value(error)
             appends: list[PartitionAppend] = []
             self._topics.append((data.name, data.topic_id, appends))
             for one in data.partition_data:
-                yield topic, one, appends
+                yield topic, refusal, one, appends
 
     @property
     def _work_ms_max(self) -> int:
@@ -158,7 +165,7 @@ class _ProduceOperation:
         return BlockingContinuation(self._finish(parts))
 
     def _copied(self, part: _Part) -> _Part:
-        _, data, _ = part
+        _, _, data, _ = part
         if data.records:
             data.records = memoryview(bytearray(data.records))
             self._copied_bytes += len(data.records)
@@ -193,7 +200,7 @@ class _ProduceOperation:
 
     async def _append_validated_by_worker(self, part: _Part, deadline: float) -> None:
         """Admit a batch, validate it in a worker process, and store it."""
-        services, (topic, data, appends) = self._context.services, part
+        services, (topic, _, data, appends) = self._context.services, part
         try:
             append = admit(topic, data.index, memoryview(data.records or b""), self._version)
             assert topic is not None
@@ -217,12 +224,14 @@ class _ProduceOperation:
 
     def _append(self, part: _Part, validate: Validate) -> None:
         """Admit and store a batch, or refuse it. Raises TooLongForLoop, without effect, if `validate` raises it."""
-        topic, data, appends = part
+        topic, refusal, data, appends = part
         batch: Any = data.records or _NO_RECORDS  # a view of the frame or of a copy
         self._weight += PARTITION_WEIGHT + len(batch)
         try:
             if self._refusal is not None:
                 raise self._refusal
+            if refusal is not None:
+                raise refusal
             append = admit(topic, data.index, batch, self._version)
             assert topic is not None
             self._store(topic, append, validate)

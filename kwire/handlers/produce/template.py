@@ -13,7 +13,7 @@ from functools import lru_cache
 from kwire.broker.batch_validation import TooLongForLoop, is_light, validate_on_loop
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.produce.admission import FIRST_ZSTD_VERSION, Admitted, admit_repeated_batch
+from kwire.handlers.produce.admission import FIRST_ZSTD_VERSION, Admitted, admit_repeated_batch, admitted
 from kwire.handlers.produce.append import PartitionAppend, when_settled
 from kwire.handlers.shared.context import Context, DeferredFrame
 from kwire.wire.codec import encode_message
@@ -83,13 +83,13 @@ class Template:
         "timeout_ms",
     )
 
-    def __init__(self, context: Context, frame: memoryview, request: ProduceRequest, admitted: Admitted) -> None:
+    def __init__(self, context: Context, frame: memoryview, request: ProduceRequest, assumed: Admitted) -> None:
         version = context.api_version
-        self.admitted = admitted
+        self.admitted = assumed
         self.clock: Clock = context.services.clock
         self.timeout_ms = request.timeout_ms
-        self._topic = admitted.topic
-        self._partitions = admitted.topic.partitions
+        self._topic = assumed.topic
+        self._partitions = assumed.topic.partitions
         self._version = version
         self._is_flexible = is_flexible = version >= PRODUCE.first_flexible
         self._count_bytes = 1 if is_flexible else 4
@@ -262,7 +262,10 @@ class ProduceTemplateCache:
             return None
         # Compare every revision of `Admitted` here: a method of `Admitted` would take as long as ten comparisons.
         admitted = template.admitted
-        if admitted.topic.revision != admitted.topic_revision:
+        access = admitted.access
+        if admitted.topic.revision != admitted.topic_revision or (
+            access is not None and access.revision != admitted.access_revision
+        ):
             self._template = None
             return None
         try:
@@ -303,10 +306,9 @@ class ProduceTemplateCache:
         is_repeated, self._target = target == self._target, target
         if not is_repeated or (response is not None and _has_error(response)):
             return
-        topics = context.services.topics
-        topic = topics.get(asked.name) if asked.name else topics.get_by_id(asked.topic_id)
-        if topic is not None and not topic.is_internal and not topic.settings.is_event_topic:
-            self._template = Template(context, frame, request, Admitted(topic, topic.revision))
+        found = admitted(context, asked)
+        if found is not None:
+            self._template = Template(context, frame, request, found)
 
 
 def _are_light(appends: Sequence[PartitionAppend], now_ms: int) -> bool:

@@ -137,7 +137,7 @@ class _RequestedOffsets:
         """Return the topic, or the error of its partitions."""
         try:
             if self._are_topics_named_by_id:
-                topic = self._topics.find_by_id(READ, asked.topic_id)
+                topic = self._topics.get_by_id(READ, asked.topic_id)
             else:
                 topic = self._topics.get(READ, asked.name)
         except KafkaError as error:

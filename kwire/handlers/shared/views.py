@@ -7,14 +7,15 @@ A connection has one `Views` object for as long as it has the same principal. Wi
 attribute check more than a direct call.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kwire.access.access import Access
 from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
 from kwire.broker.partition import UNKNOWN_EPOCH, Partition
 from kwire.broker.topics.catalogue import TopicFacts
-from kwire.broker.topics.topics import OFFSETS_TOPIC, Topic
+from kwire.broker.topics.topics import METADATA_TOPIC, OFFSETS_TOPIC, NewTopic, Topic, Topics
 from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.transaction.admission import TransactionAdmission
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
@@ -22,6 +23,10 @@ from kwire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from kwire.handlers.shared.context import Services
+
+
+# The weight of the bit field of authorized operations: up to eight decisions of some microseconds each.
+OPERATIONS_WEIGHT = 8
 
 
 class _View:
@@ -45,18 +50,42 @@ class _View:
         if self._is_restricted and not self.access.allows(operation, self.resource_type, name):
             raise KafkaError(self.refusal)
 
+    @property
+    def operations_weight(self) -> int:
+        """The weight of one call of `operations`, as in `broker/chunked_answers.py`."""
+        return OPERATIONS_WEIGHT if self._is_restricted else 0
+
     def operations(self, name: str) -> int:
         """Return the allowed operations as the bit field of Kafka's `authorized_operations`."""
         return self.access.operations(self.resource_type, name)
 
 
 class TopicsView(_View):
-    """The topics, as far as the client may use them."""
+    """The topics, as far as the client may use them.
 
-    __slots__ = ()
+    `readable`, `readable_by_id`, `writable` and `writable_by_id` are `get` and `get_by_id` with the operation READ or
+    WRITE, for Fetch and Produce. Without an authorizer they are the methods of `Topics` itself, and cost nothing.
+    """
+
+    __slots__ = ("readable", "readable_by_id", "writable", "writable_by_id")
 
     resource_type = ResourceType.TOPIC
     refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+
+    def __init__(self, services: "Services", access: Access) -> None:
+        super().__init__(services, access)
+        self.readable: Callable[[str], Topic | None]
+        self.readable_by_id: Callable[[bytes], Topic | None]
+        self.writable: Callable[[str], Topic | None]
+        self.writable_by_id: Callable[[bytes], Topic | None]
+        if self._is_restricted:
+            self.readable = partial(self.get, Operation.READ)
+            self.readable_by_id = partial(self.get_by_id, Operation.READ)
+            self.writable = partial(self.get, Operation.WRITE)
+            self.writable_by_id = partial(self.get_by_id, Operation.WRITE)
+        else:
+            self.readable = self.writable = services.topics.get
+            self.readable_by_id = self.writable_by_id = services.topics.get_by_id
 
     def get(self, operation: Operation, name: str) -> Topic | None:
         """Return the topic, or None if it does not exist."""
@@ -65,22 +94,10 @@ class TopicsView(_View):
         return self._services.topics.get(name)
 
     def get_by_id(self, operation: Operation, topic_id: bytes) -> Topic | None:
-        """Return the topic, or None if it does not exist or the client may not even describe it.
+        """Return the topic, or None if it does not exist.
 
-        So the response does not reveal whether an id exists. If the client may describe the topic but not do the
-        operation, KafkaError is raised.
-        """
-        topic = self._services.topics.get_by_id(topic_id)
-        if self._is_restricted and topic is not None and not self.allows(operation, topic.name):
-            if not self.allows(Operation.DESCRIBE, topic.name):
-                return None
-            raise KafkaError(self.refusal)
-        return topic
-
-    def find_by_id(self, operation: Operation, topic_id: bytes) -> Topic | None:
-        """Return the topic, or None if it does not exist. Raises KafkaError if the client may not do the operation.
-
-        The error reveals that the id exists, as in Kafka's OffsetCommit, TxnOffsetCommit and OffsetFetch.
+        The response may reveal that an id exists, because in Kafka topic ids are not confidential. It must not reveal
+        the name.
         """
         topic = self._services.topics.get_by_id(topic_id)
         if self._is_restricted and topic is not None:
@@ -92,7 +109,7 @@ class TopicsView(_View):
         return self._services.topics.get(name)
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """Return a topic's name for checks of rights. The caller must not reveal it without such a check."""
+        """Return the name of a topic, to check the client's rights. The response must not reveal it without them."""
         return self._services.topics.catalogue.name_of(topic_id)
 
     def leader_of(self, operation: Operation, name: str, index: int, client_epoch: int = UNKNOWN_EPOCH) -> Partition:
@@ -101,16 +118,62 @@ class TopicsView(_View):
             self.authorize(operation, name)
         return self._services.topics.leader_of(name, index, client_epoch)
 
+    def allowed_partition(self, operation: Operation, name: str, index: int) -> Partition | None:
+        """Return the partition, or None if it does not exist or the client may not do the operation."""
+        return self._services.topics.find_partition(name, index) if self.allows(operation, name) else None
+
     def find(self, operation: Operation, name: str) -> TopicFacts | None:
         """Return the catalogue's entry of the topic, without loading the topic."""
         if self._is_restricted:
             self.authorize(operation, name)
         return self._services.topics.catalogue.find(name)
 
-    def all(self, operation: Operation = Operation.DESCRIBE) -> Iterator[TopicFacts]:
-        """Yield the catalogue's entries of all topics on which the client may do the operation."""
+    def all(self, operation: Operation = Operation.DESCRIBE) -> Iterator[TopicFacts | None]:
+        """Yield the catalogue's entries of all topics on which the client may do the operation.
+
+        None is yielded for every other topic, so that the caller can yield to the event loop in time.
+        """
         facts = self._services.topics.catalogue.facts()
-        return (one for one in facts if self.allows(operation, one.name)) if self._is_restricted else facts
+        if not self._is_restricted:
+            return facts
+        return (one if self.allows(operation, one.name) else None for one in facts)
+
+    def names_from(self, first: str, count: int) -> list[str]:
+        """Return up to `count` names of topics from `first` on, in order, whether the client may see them or not.
+
+        The caller checks the client's rights on each name.
+        """
+        return self._services.topics.catalogue.names_from(first, count)
+
+    # --- creation: it needs CREATE on the cluster or on the topic
+
+    def may_create(self, name: str) -> bool:
+        if not self._is_restricted:
+            return True
+        if self.access.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
+            return True
+        return self.access.allows(Operation.CREATE, ResourceType.TOPIC, name)
+
+    def check_new_name(self, name: str) -> None:
+        """Raise KafkaError if the client may not create a topic of this name."""
+        if name != METADATA_TOPIC:  # nobody may create it, and Kafka has another error for it
+            self._authorize_creation(name)
+        self._services.topics.check_new_name(name)
+
+    async def create(self, new: Sequence[NewTopic]) -> list[Topic]:
+        """Create topics as `Topics.create` does."""
+        for one in new:
+            self._authorize_creation(one.name)
+        return await self._services.topics.create(new)
+
+    async def create_missing(self, name: str) -> None:
+        """Create a topic with the default settings, unless it exists by now."""
+        self._authorize_creation(name)
+        await self._services.topics.get_or_create(name)
+
+    def _authorize_creation(self, name: str) -> None:
+        if not self.may_create(name):
+            raise KafkaError(self.refusal)
 
 
 class GroupsView(_View):
@@ -173,9 +236,10 @@ class TransactionsView(_View):
 class ClusterView:
     """The cluster as a resource: operations that concern no single topic, group or transactional id."""
 
-    __slots__ = ("_is_restricted", "access")
+    __slots__ = ("_is_restricted", "_services", "access")
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, services: "Services", access: Access) -> None:
+        self._services = services
         self._is_restricted = not access.is_unrestricted
         self.access = access
 
@@ -187,9 +251,16 @@ class ClusterView:
         if not self.allows(operation):
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
+    def topics(self, operation: Operation) -> Topics:
+        """Return all topics, for an operation on them that needs a right on the cluster instead of the topics."""
+        self.authorize(operation)
+        return self._services.topics
+
     @property
     def operations(self) -> int:
-        """The allowed operations as the bit field of Kafka's `authorized_operations`."""
+        """The allowed operations as the bit field of `authorized_operations`. As in Kafka, 0 without DESCRIBE."""
+        if not self.allows(Operation.DESCRIBE):
+            return 0
         return self.access.operations(ResourceType.CLUSTER, CLUSTER_NAME)
 
 
@@ -203,7 +274,7 @@ class Views:
         self.topics = TopicsView(services, access)
         self.groups = GroupsView(services, access)
         self.transactions = TransactionsView(services, access)
-        self.cluster = ClusterView(access)
+        self.cluster = ClusterView(services, access)
 
     @property
     def topic_filter(self) -> Callable[[str], bool] | None:

@@ -103,7 +103,7 @@ class KafkaListener:
 class Sweep:
     """Checks every connection once a second.
 
-    Closes idle, stuck and slow connections and those that do not log in, and lets starved connections try to read again.
+    Closes idle, stuck and slow connections and those that do not log in, and lets starved ones try to read again.
     """
 
     def __init__(self, shared: Shared) -> None:

@@ -1,0 +1,97 @@
+"""The audit topic: no client can create, write, configure, extend or delete it, whatever its rights are."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kwire.broker.topics.catalogue import AUDIT_TOPIC
+from kwire.broker.topics.topics import Topic
+from kwire.errors import ErrorCode
+from kwire.streams.events.publishing import Publisher
+from kwire.streams.webhooks.audit import AuditTopic
+from kwire.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
+from tests.handlers.test_repeated_produce import Producer, batch, request
+from tests.support.access import ADMIN
+from tests.support.access_cases import CASES, AccessCase, Subject
+from tests.support.node import QuietNode, in_loop
+
+CHANGES = (
+    "produce",
+    "produce by id",
+    "delete topics",
+    "delete topics by id",
+    "delete records",
+    "create partitions",
+    "alter configs of TOPIC",
+    "incremental alter configs of TOPIC",
+    "write markers with ALTER",
+)
+CHANGING = [case for case in CASES if case.name in CHANGES]
+READING = [case for case in CASES if case.name in ("fetch", "fetch by id", "list offsets", "metadata 9")]
+
+
+async def audit_topic(node: QuietNode) -> Topic:
+    """Create the topic as the server does, with one entry."""
+    audit = AuditTopic(node.topics, Publisher(node.clock, asyncio.get_running_loop().call_soon))
+    audit.record("webhook.registered", {"webhook": "w"})
+    await audit.close()
+    topic = node.topics.get(AUDIT_TOPIC)
+    assert topic is not None
+    assert (topic.partitions[0].log_end_offset, audit.dropped) == (1, 0)
+    return topic
+
+
+def test_all_changes_are_tried() -> None:
+    assert len(CHANGING) == len(CHANGES)
+
+
+@pytest.mark.parametrize("is_restricted", [False, True], ids=["no authorizer", "super user"])
+@pytest.mark.parametrize("case", CHANGING, ids=[case.name for case in CHANGING])
+@in_loop
+async def test_no_client_changes_it(node: QuietNode, case: AccessCase, is_restricted: bool) -> None:
+    topic = await audit_topic(node)
+    if is_restricted:
+        node.restrict()
+        node.become(ADMIN)
+    before = _state(node, topic)
+    response = await node.ask(case.request(Subject(AUDIT_TOPIC, topic.topic_id)), case.version)
+    assert case.code(response) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert _state(node, topic) == before
+
+
+@pytest.mark.parametrize("case", READING, ids=[case.name for case in READING])
+@in_loop
+async def test_clients_with_the_right_read_it(node: QuietNode, case: AccessCase) -> None:
+    topic = await audit_topic(node)
+    response = await node.ask(case.request(Subject(AUDIT_TOPIC, topic.topic_id)), case.version)
+    assert case.code(response) == 0
+
+
+@in_loop
+async def test_no_client_creates_it(node: QuietNode) -> None:
+    (case,) = (case for case in CASES if case.name == "create topics, right on the cluster")
+    response = await node.ask(case.request(Subject(AUDIT_TOPIC)), case.version)
+    assert case.code(response) == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    # A consumer that subscribes before the first entry waits for it, as for any other topic.
+    (topic,) = (await node.ask(MetadataRequest(topics=[MetadataRequestTopic(name=AUDIT_TOPIC)]), 9)).topics
+    assert topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert node.topics.get(AUDIT_TOPIC) is None
+    await audit_topic(node)
+
+
+@in_loop
+async def test_no_template_writes_to_it(node: QuietNode) -> None:
+    topic = await audit_topic(node)
+    end_offset = topic.partitions[0].log_end_offset
+    producer = Producer(node, 11)
+    for _ in range(4):
+        producer.send(request(AUDIT_TOPIC, topic.topic_id, 0, batch()))
+    assert producer.taken == 0
+    assert topic.partitions[0].log_end_offset == end_offset
+
+
+def _state(node: QuietNode, topic: Topic) -> tuple[Any, ...]:
+    (partition,) = topic.partitions
+    is_there = node.topics.get(AUDIT_TOPIC) is topic
+    return is_there, dict(topic.configs), partition.log_start_offset, partition.log_end_offset
