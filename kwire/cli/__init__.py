@@ -14,6 +14,8 @@ COMMANDS = {
     "serve": "run the server",
     "topic": "list, create, describe and delete topics",
     "group": "list, describe, delete and reset consumer groups",
+    "user": "create, list and delete users, change passwords",
+    "acl": "add, list and delete ACLs",
     "room": "list, create, describe, delete, publish to and follow rooms",
     "event": "export events to files and import them; verify and pack such files",
     "webhook": "send events to HTTP receivers: create, describe, pause, resend and replay webhooks",
