@@ -10,8 +10,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kwire.access.authorizer import AclAuthorizer, Authorizer, OpenAuthorizer
-from kwire.access.principal import parse_principal
+from kwire.access.authorizer import authorizer_of
 from kwire.access.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import TRANSACTION_VERSION, Features
@@ -157,7 +156,7 @@ class Node:
             event_store=self.event_store,
             validation=self._validation,
             work_allowance=WorkAllowance(),
-            authorizer=self._build_authorizer(),
+            authorizer=authorizer_of(self.config.access, self._metastore),
             users=Users(self._metastore),
         )
         server_metrics = ServerMetrics({key: api.name for key, api in apis.items()})
@@ -197,13 +196,6 @@ class Node:
         self._metadata_check = asyncio.create_task(check_metadata(topics, self._store))
         # Most objects that exist now are used until the server stops, so garbage collections need not visit them.
         gc.freeze()
-
-    def _build_authorizer(self) -> Authorizer:
-        access = self.config.access
-        if not access.has_acls:
-            return OpenAuthorizer()
-        super_users = map(parse_principal, access.super_users)
-        return AclAuthorizer(self._metastore, super_users, is_default_allowed=access.is_default_allowed)
 
     def _build_transactions(
         self, topics: Topics, markers: MarkerAppender, features: Features, clock: Clock

@@ -40,6 +40,7 @@ THREADS_BESIDE_THE_LANES = {
     "kwire/streams/event_store/schemas/payload_checks.py": "computation: a batch is decompressed",
     "kwire/concurrency/worker.py": "in the worker process: it takes calls while one runs",
     "kwire/concurrency/worker_process.py": "talks to the worker process over pipes",
+    "kwire/handlers/delete_acls.py": "computation: a large answer is encoded",
     "kwire/handlers/describe_log_dirs.py": "computation: a large answer is encoded",
     "kwire/node.py": "modules are imported while Kafka clients are served already",
     "kwire/server/free_memory.py": "computation: malloc_trim",

@@ -1,19 +1,22 @@
 """Access control lists in Kafka's model: resources, operations, ACLs, and filters that select ACLs.
 
-The numbers of the enumerations are those of the Kafka protocol.
+The numbers of the enumerations are those of the Kafka protocol. Their members are parts of dictionary keys, so they
+have the hash of their number. The hash of an Enum is a function in Python and takes several times as long.
 """
 
 from collections.abc import Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from kwire.access.principal import Principal
+from kwire.access.principal import Principal, parse_principal
 
 WILDCARD = "*"
 CLUSTER_NAME = "kafka-cluster"
 
 
 class ResourceType(IntEnum):
+    __hash__ = int.__hash__
+
     UNKNOWN = 0
     ANY = 1
     TOPIC = 2
@@ -25,6 +28,8 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
+    __hash__ = int.__hash__
+
     UNKNOWN = 0
     ANY = 1
     # In a filter: literal ACLs of the name, wildcard ACLs, and prefixed ACLs whose prefix the name has.
@@ -34,6 +39,8 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
+    __hash__ = int.__hash__
+
     UNKNOWN = 0
     ANY = 1
     ALL = 2
@@ -53,6 +60,8 @@ class Operation(IntEnum):
 
 
 class Permission(IntEnum):
+    __hash__ = int.__hash__
+
     UNKNOWN = 0
     ANY = 1
     DENY = 2
@@ -120,16 +129,6 @@ class Acl(NamedTuple):
             return name.startswith(self.name)
         return self.name in (name, WILDCARD)
 
-    def concerns(self, principal: Principal, host: str, operation: Operation) -> bool:
-        """Return whether the rule is about this principal, host and operation. The resource is not compared."""
-        if self.principal != principal and not (self.principal.name == WILDCARD and self.principal.type == "User"):
-            return False
-        if self.host not in (WILDCARD, host):
-            return False
-        if self.operation in (Operation.ALL, operation):
-            return True
-        return self.permission is Permission.ALLOW and self.operation in IMPLIED_BY.get(operation, ())
-
 
 class AclFilter(NamedTuple):
     """A filter for DescribeAcls and DeleteAcls. None, or the enumerations' ANY, matches every value."""
@@ -150,6 +149,23 @@ class AclFilter(NamedTuple):
             and self.host in (None, acl.host)
             and self.operation in (Operation.ANY, acl.operation)
             and self.permission in (Permission.ANY, acl.permission)
+        )
+
+    @property
+    def only_match(self) -> Acl | None:
+        """The only ACL that the filter can match; None if it can match several."""
+        if self.name is None or self.principal is None or self.host is None:
+            return None
+        if self.resource_type <= ResourceType.ANY or self.pattern_type <= PatternType.MATCH:
+            return None
+        if self.operation <= Operation.ANY or self.permission <= Permission.ANY:
+            return None
+        try:
+            principal = parse_principal(self.principal)
+        except ValueError:
+            return None
+        return Acl(
+            self.resource_type, self.name, self.pattern_type, principal, self.host, self.operation, self.permission
         )
 
     def _matches_name(self, acl: Acl) -> bool:

@@ -15,11 +15,14 @@ from kwire.handlers import (
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -68,11 +71,14 @@ from kwire.wire.messages.alter_user_scram_credentials import ALTER_USER_SCRAM_CR
 from kwire.wire.messages.api_versions import API_VERSIONS
 from kwire.wire.messages.consumer_group_describe import CONSUMER_GROUP_DESCRIBE
 from kwire.wire.messages.consumer_group_heartbeat import CONSUMER_GROUP_HEARTBEAT
+from kwire.wire.messages.create_acls import CREATE_ACLS
 from kwire.wire.messages.create_partitions import CREATE_PARTITIONS
 from kwire.wire.messages.create_topics import CREATE_TOPICS
+from kwire.wire.messages.delete_acls import DELETE_ACLS
 from kwire.wire.messages.delete_groups import DELETE_GROUPS
 from kwire.wire.messages.delete_records import DELETE_RECORDS
 from kwire.wire.messages.delete_topics import DELETE_TOPICS
+from kwire.wire.messages.describe_acls import DESCRIBE_ACLS
 from kwire.wire.messages.describe_cluster import DESCRIBE_CLUSTER
 from kwire.wire.messages.describe_configs import DESCRIBE_CONFIGS
 from kwire.wire.messages.describe_groups import DESCRIBE_GROUPS
@@ -165,6 +171,9 @@ HANDLERS: dict[int, Handler] = {
             txn_offset_commit.handle,
             (needs.WRITE_TRANSACTIONAL_ID, needs.READ_GROUP, needs.READ_TOPIC),
         ),
+        Handler(DESCRIBE_ACLS, describe_acls.handle, (needs.DESCRIBE_CLUSTER,)),
+        Handler(CREATE_ACLS, create_acls.handle, (needs.ALTER_CLUSTER,)),
+        Handler(DELETE_ACLS, delete_acls.handle, (needs.ALTER_CLUSTER,)),
         Handler(
             DESCRIBE_CONFIGS,
             describe_configs.handle,

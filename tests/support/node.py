@@ -20,7 +20,8 @@ from typing import Any, ParamSpec, Self
 import pytest
 import uvloop
 
-from kwire.access.authorizer import OpenAuthorizer
+from kwire.access.access import Access
+from kwire.access.authorizer import authorizer_of
 from kwire.access.sasl.authentication import Authentication
 from kwire.access.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
@@ -51,6 +52,7 @@ from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.coordinator.web_groups import WebGroups
 from kwire.handlers import HANDLERS
 from kwire.handlers.shared.context import BlockingContinuation, Context, NodeFacts, Services
+from kwire.handlers.shared.views import Views
 from kwire.metastore import EmbeddedMetaStore
 from kwire.node import Node
 from kwire.streams.event_store.commit_pipeline import CheckedBatch
@@ -175,6 +177,8 @@ class QuietNode:
         self._starts = 0
         self.event_checks = GivenChecks()
         self.peer = FakePeer()
+        # The rights of whoever asks; None stands for every right, also where there is an authorizer.
+        self.access: Access | None = None
         self._open()
 
     def __enter__(self) -> Self:
@@ -256,7 +260,7 @@ class QuietNode:
             event_store=self._new_event_store(),
             validation=ValidationWorker(run_here),
             work_allowance=WorkAllowance(ANY_WEIGHT),
-            authorizer=OpenAuthorizer(),
+            authorizer=authorizer_of(self.config.access, self.metastore),
             users=Users(self.metastore),
         )
 
@@ -319,7 +323,8 @@ class QuietNode:
         handler = HANDLERS[message_of(type(request)).key]
         assert handler.api.request is type(request)
         asked = decode_message(type(request), version, memoryview(bytearray(encode_message(request, version))))
-        return handler.handle(Context(self.services, self.peer, version, "test"), asked)
+        views = None if self.access is None else Views(self.services, self.access)
+        return handler.handle(Context(self.services, self.peer, version, "test", views), asked)
 
 
 @asynccontextmanager
