@@ -82,7 +82,8 @@ class RunningServer:
         for result in response.results:
             if result.error_code != ErrorCode.RESOURCE_NOT_FOUND:
                 self._check(result)
-                found[result.user] = [BY_NUMBER[one.mechanism] for one in result.credential_infos]
+                numbers = sorted(one.mechanism for one in result.credential_infos)
+                found[result.user] = [BY_NUMBER[number] for number in numbers]
         return found
 
     def _set_credentials(self, name: str, password: str) -> None:
@@ -167,8 +168,10 @@ class RunningServer:
             raise AclsDisabled(f"{self._connection.address} has no ACLs: start the server with kwire.authorizer=acl")
         reason = result.error_message or ErrorCode(code).name
         if code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
-            user = self._settings.login.user if self._settings.login is not None else "this client"
-            reason = f"{reason.rstrip('.')}: {user} may not do this; it needs the role admin"
+            client = (
+                f"user {self._settings.login.user}" if self._settings.login is not None else "a client without login"
+            )
+            reason = f"{client} may not do this; it needs rights on the cluster, which the role admin includes"
         raise ValueError(f"{self._connection.address}: {reason}")
 
 

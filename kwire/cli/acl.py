@@ -106,6 +106,8 @@ def delete_acls(admin: AccessAdmin, options: argparse.Namespace) -> None:
 
 def _filters(options: argparse.Namespace, by_name: PatternType) -> list[AclFilter]:
     """Return the filters of the options. An ACL is selected if it matches one of them."""
+    principals: Sequence[Principal | None] = _principals(options) or [None]
+    resources: Sequence[Resource | None] = _resources(options) or [None]
     return [
         AclFilter(
             resource_type=ResourceType.ANY if resource is None else resource.type,
@@ -116,8 +118,8 @@ def _filters(options: argparse.Namespace, by_name: PatternType) -> list[AclFilte
             operation=operation,
             permission=permission,
         )
-        for principal in _principals(options) or [None]
-        for resource in _resources(options) or [None]
+        for principal in principals
+        for resource in resources
         for operation, permission in _rules(options) or [(Operation.ANY, Permission.ANY)]
     ]
 

@@ -35,7 +35,10 @@ def add_admin_subcommand(subcommands: Any, name: str, purpose: str, act: Act) ->
 
     parser = add_subcommand(subcommands, name, purpose, run)
     parser.add_argument(
-        "--bootstrap-server", metavar="HOST:PORT", default=BOOTSTRAP_DEFAULT, help="the Kafka port (default %(default)s)"
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        default=BOOTSTRAP_DEFAULT,
+        help="the Kafka port (default %(default)s)",
     )
     add_command_config(parser)
     add_json(parser)
@@ -44,8 +47,8 @@ def add_admin_subcommand(subcommands: Any, name: str, purpose: str, act: Act) ->
 
 def _connected(bootstrap_server: str, settings: ClientSettings) -> KafkaAdminClient:
     # kafka-python tries again until its timeout if it cannot connect or log in, and then does not report the reason.
-    with KafkaConnection(bootstrap_server, settings):
-        pass
+    with KafkaConnection(bootstrap_server, settings) as connection:
+        connection.check()
     # It logs a warning about every login without TLS. Its errors are reported by this program.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     try:

@@ -12,6 +12,7 @@ from typing import Any, Self
 from kwire.cli.client_settings import PLAIN, ClientSettings, Login
 from kwire.errors import ErrorCode
 from kwire.wire.codec import decode_message, encode_message
+from kwire.wire.messages.metadata import METADATA, MetadataRequest
 from kwire.wire.messages.sasl_authenticate import SASL_AUTHENTICATE, SaslAuthenticateRequest
 from kwire.wire.messages.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeRequest
 from kwire.wire.schema import Api
@@ -20,6 +21,7 @@ CLIENT_ID = b"kwire"
 TIMEOUT_SECONDS = 30.0
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 HANDSHAKE_VERSION = AUTHENTICATE_VERSION = 1
+METADATA_VERSION = 4
 
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">hhih")
@@ -43,7 +45,8 @@ class KafkaConnection:
         host, colon, port = self.address.rpartition(":")
         if not colon or not port.isdecimal():
             raise ValueError(f"--bootstrap-server takes HOST:PORT, not {self.address!r}")
-        self._is_tls = settings.tls is not None
+        # Servers that expect TLS or a login close connections without it.
+        self._hint = "" if settings.login else "; if it expects TLS or a login, name them with --command-config"
         self._correlation_id = 0
         self._socket = self._connected(host.strip("[]"), int(port), settings.tls)
         try:
@@ -61,6 +64,10 @@ class KafkaConnection:
 
     def close(self) -> None:
         self._socket.close()
+
+    def check(self) -> None:
+        """Make a request that needs a login if the server wants one. Raises Unreachable."""
+        self.request(METADATA, METADATA_VERSION, MetadataRequest(topics=[], allow_auto_topic_creation=False))
 
     def request(self, api: Api, version: int, message: Any) -> Any:
         """Send a request and return the response. Raises Unreachable."""
@@ -150,5 +157,4 @@ class KafkaConnection:
             return f"TLS failed: {reason}; check security.protocol, and that the server expects TLS on this port"
         if isinstance(error, ConnectionRefusedError):
             return "connection refused; is the server running?"
-        hint = "" if self._is_tls else "; if the server expects TLS or a login, name them with --command-config"
-        return f"{error.strerror or error}{hint}"
+        return f"{error.strerror or error}{self._hint}"

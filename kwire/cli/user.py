@@ -14,7 +14,7 @@ from kwire.cli.access_admin import AccessAdmin, AclsDisabled, add_access_subcomm
 from kwire.cli.passwords import add_password_stdin, new_password
 from kwire.cli.subcommands import print_rows
 
-COLUMNS = ("user", "mechanisms", "roles", "acls")
+COLUMNS = ("user", "mechanisms", "roles", "other_acls")
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -75,6 +75,7 @@ def list_users(admin: AccessAdmin, options: argparse.Namespace) -> None:
             **row,
             "mechanisms": ", ".join(row["mechanisms"]),
             "roles": ", ".join(_role_text(one) for one in row["roles"]) or None,
+            "other_acls": row["other_acls"] or None,
         }
         for row in rows
     ]
@@ -116,14 +117,14 @@ def _all_of(name: str) -> AclFilter:
 
 
 def _only(acl: Acl) -> AclFilter:
-    return AclFilter(*acl)._replace(principal=str(acl.principal))
+    return AclFilter(*acl[:3], str(acl.principal), *acl[4:])
 
 
 def _row(name: str, mechanisms: Sequence[str], by_principal: dict[str, list[Acl]]) -> dict[str, Any]:
-    """Return the facts about a user. `acls` is the number of ACLs that belong to none of the roles."""
+    """Return the facts about a user. `other_acls` is the number of ACLs that belong to none of the roles."""
     summary = roles_of(by_principal.get(str(Principal(USER, name)), ()))
     roles = [{"role": one.role.value, "prefix": one.prefix} for one in summary.grants]
-    return {"user": name, "mechanisms": list(mechanisms), "roles": roles, "acls": len(summary.others)}
+    return {"user": name, "mechanisms": list(mechanisms), "roles": roles, "other_acls": len(summary.others)}
 
 
 def _role_text(grant: dict[str, str]) -> str:

@@ -41,8 +41,8 @@ _NOT_SETTINGS = re.compile(
     r"KAFKA_(HOME|OPTS|VERSION|DEBUG|MODE|SCALA_VERSION|(HEAP|JVM|JMX|GC_LOG|LOG4J|TOOLS)(_.*)?"
     r"|SERVICE_(HOST|PORT).*|PORT(_[0-9].*)?)"
 )
-# Variables that have the prefix KWIRE_ but are not settings: those of kwire's tests and benchmarks, and the login of its
-# commands. A server that inherits them must not report a password as an unknown setting.
+# Variables that have the prefix KWIRE_ but are not settings: those of kwire's tests and benchmarks, and the login of
+# its commands. A server that inherits them must not report a password as an unknown setting.
 _NOT_KWIRE_SETTINGS = re.compile(r"KWIRE_(TEST_.*|KAFKA_LIBS|USER|PASSWORD)")
 _UNDERSCORES = re.compile("___|__|_")
 _MEANING = {"___": "-", "__": "_", "_": "."}
