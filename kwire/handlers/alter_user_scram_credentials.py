@@ -40,7 +40,7 @@ Outcome = CredentialChange | KafkaError
 def handle(
     context: Context, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse | Awaitable[AlterUserScramCredentialsResponse]:
-    changes = [*request.deletions, *request.upsertions]
+    changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
     if not context.cluster.allows(Operation.ALTER):
         return _refuse_all(changes, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     if len(changes) > CHANGES_MAX:
