@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from kwire.access.acl import CLUSTER_NAME, WILDCARD, Acl, Operation, PatternType, Permission, ResourceType
+from kwire.access.acl_checks import NAME_LENGTH_MAX
 from kwire.access.principal import Principal
 
 _O = Operation
@@ -73,6 +74,10 @@ def acls_of_role(role: Role, principal: Principal, prefix: str = WILDCARD) -> li
     """
     if not prefix:
         raise ValueError(f'role "{role}": the prefix must not be empty; use {WILDCARD} for all resources')
+    if len(prefix) > NAME_LENGTH_MAX:
+        raise ValueError(
+            f'role "{role}": the prefix has {len(prefix)} characters, at most {NAME_LENGTH_MAX} are allowed'
+        )
     if prefix != WILDCARD and role not in PREFIXED_ROLES:
         raise ValueError(f'role "{role}" is about the whole cluster and cannot be restricted to the prefix "{prefix}"')
     return [

@@ -32,7 +32,14 @@ from tests.support.node import QuietNode
 REBUILD_CASES = 1_000
 # How long a client waits for its answers before it goes away: turns of the loop, and a little for a thread's work.
 PAUSES_S = (0.0,) * 50 + (0.001,) * 5
-SETTINGS = ("socket.request.max.bytes=1000000", "auto.create.topics.enable=false", "kwire.log.sync=os")
+SETTINGS = (
+    "socket.request.max.bytes=1000000",
+    "auto.create.topics.enable=false",
+    "kwire.log.sync=os",
+    # With an authorizer, requests about ACLs reach the ACLs.
+    "kwire.authorizer=acl",
+    "super.users=User:ANONYMOUS",
+)
 
 
 # What work that outlives its client may end with: there is nobody left to be told.

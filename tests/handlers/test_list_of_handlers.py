@@ -23,7 +23,7 @@ EXPECTED_KEYS = {
     3,
     *range(8, 15),
     *range(18, 24),
-    32,
+    *range(29, 33),
     33,
     34,
     35,
