@@ -23,6 +23,7 @@ from kwire.config.settings.groups import GROUP_PROTOCOL_SETTINGS
 from kwire.config.settings.http_api import REST_GROUP_SETTINGS, ROOM_SETTINGS, STREAM_SETTINGS, WEB_SETTINGS
 from kwire.config.settings.network import NETWORK_SETTINGS
 from kwire.config.settings.start import START_SETTINGS
+from kwire.config.settings.tls import TLS_SETTINGS
 from kwire.config.settings.transactions import TRANSACTION_SETTINGS
 from kwire.config.settings.webhooks import WEBHOOK_SETTINGS
 from kwire.config.unused import UNUSED_SECTIONS
@@ -541,6 +542,7 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Webhooks": WEBHOOK_SETTINGS,
     "HTTP and WebSocket": WEB_SETTINGS,
     "Authorization": ACCESS_SETTINGS,
+    "TLS": TLS_SETTINGS,
     "kwire's own": _KWIRE,
     **UNUSED_SECTIONS,
 }

@@ -22,7 +22,7 @@ NETWORK_SETTINGS = (
         "listener.security.protocol.map",
         Kind.STRING,
         "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        "Security protocol of each listener name, NAME:PROTOCOL. Only PLAINTEXT is supported.",
+        "Security protocol of each listener name, NAME:PROTOCOL.",
     ),
     Setting(
         "controller.listener.names",

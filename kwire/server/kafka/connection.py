@@ -21,7 +21,7 @@ from itertools import islice
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from kwire.access.principal import ANONYMOUS, Principal
+from kwire.access.principal import Principal
 from kwire.concurrency.chunking import run_chunks, schedule_chunk
 from kwire.descriptors import Descriptors, descriptor_of
 from kwire.handlers.api_versions import refuse_version
@@ -90,6 +90,7 @@ class Shared:
         self.rate_limited_log = RateLimitedLog(log)
         self.connections: set[KafkaConnection] = set()
         self.connections_by_host: Counter[str] = Counter()
+        self.handshakes_by_host: Counter[str] = Counter()  # of TLS; they count against the limits of connections
         # The starved connections, in the order in which they became starved.
         self.starved: dict[KafkaConnection, None] = {}
         self._is_resuming = False
@@ -194,7 +195,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
-        self.set_principal(ANONYMOUS)
+        self.set_principal(self._listener.first_principal(transport))
 
     def set_principal(self, principal: Principal) -> None:
         """Handle later requests with the rights of this principal."""
