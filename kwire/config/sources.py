@@ -44,6 +44,8 @@ _NOT_SETTINGS = re.compile(
 # Variables that have the prefix KWIRE_ but are not settings: those of kwire's tests and benchmarks, and the login of
 # its commands. A server that inherits them must not report a password as an unknown setting.
 _NOT_KWIRE_SETTINGS = re.compile(r"KWIRE_(TEST_.*|KAFKA_LIBS|USER|PASSWORD)")
+# Names of settings whose values are not shown in messages.
+_SECRET_NAMES = re.compile(r"password|secret|jaas|keystore\.key$")
 _UNDERSCORES = re.compile("___|__|_")
 _MEANING = {"___": "-", "__": "_", "_": "."}
 
@@ -99,7 +101,8 @@ def from_flags(
         name, equals, text = assignment.partition("=")
         if not equals or not name.strip():
             raise InvalidConfig(f"--set {assignment}: expected name=value")
-        found[name.strip()] = GivenValue(text, Source.FLAG, f"--set {assignment}")
+        shown = f"{name}=[hidden]" if _SECRET_NAMES.search(name) else assignment
+        found[name.strip()] = GivenValue(text, Source.FLAG, f"--set {shown}")
     if kafka is not None:
         found["listeners"] = GivenValue(f"PLAINTEXT://{kafka}", Source.FLAG, f"--kafka {kafka}")
     if http is not None:

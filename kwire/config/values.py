@@ -1,12 +1,17 @@
 """The effective value of every setting, with its source. The configuration tree is built from these values."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple, Self
 
 from kwire.config.setting import ConfigSource, InvalidConfig, Kind, Setting, SettingValue, format_value
 from kwire.config.settings.broker import SETTINGS
 from kwire.config.settings.per_listener import prefixed_name, prefixed_setting
+from kwire.config.settings.tls import PREFIXED_SETTINGS
 from kwire.config.sources import GivenValue, Source
+
+# A setting of one listener: listener.name.NAME.ssl.keystore.location. As in Kafka, NAME is in lower case.
+LISTENER_PREFIX = "listener.name."
 
 
 class Value(NamedTuple):
@@ -92,6 +97,11 @@ class Values(Mapping[str, Value]):
     def __len__(self) -> int:
         return len(self._values)
 
+    def of_listener(self, listener: str, name: str) -> str:
+        """Return the full name of the setting that applies to a listener: with its prefix if it is given so."""
+        prefixed = f"{LISTENER_PREFIX}{listener.lower()}.{name}"
+        return prefixed if prefixed in self._values else name
+
     def is_given(self, name: str) -> bool:
         return self._values[name].source is not Source.DEFAULT
 
@@ -145,7 +155,7 @@ def resolve(sources: list[dict[str, GivenValue]]) -> tuple[Values, list[str], li
     warnings: list[str] = []
     refusals: list[str] = []
     for name, entry in given.items():
-        setting = SETTINGS.get(name) or prefixed_setting(name)
+        setting = SETTINGS.get(name) or prefixed_setting(name) or listener_setting(name)
         if setting is None:
             problem = f"{entry.origin}: unknown setting {name}{_did_you_mean(name)}"
             if entry.source is Source.FLAG:
@@ -161,6 +171,14 @@ def resolve(sources: list[dict[str, GivenValue]]) -> tuple[Values, list[str], li
         if setting.warning and values[name].value != setting.default:
             warnings.append(f"{entry.origin}: {name}: {setting.warning}")
     return Values(values), warnings, refusals
+
+
+def listener_setting(name: str) -> Setting | None:
+    """Return the setting of a name with a listener prefix, or None if the name is not one."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    listener, _, base = name.removeprefix(LISTENER_PREFIX).partition(".")
+    return replace(SETTINGS[base], name=name) if listener and base in PREFIXED_SETTINGS else None
 
 
 def _dynamic_layer(given: Mapping[str, str], source: Source, origin: str) -> dict[str, Value]:
