@@ -1,14 +1,12 @@
 """Users and ACLs for the commands `user` and `acl`, on a stopped server (`--data-dir`) or a running one."""
 
 import argparse
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 from kwire.access.acl import Acl, AclFilter
-from kwire.cli.admin_client import BOOTSTRAP_DEFAULT
-from kwire.cli.client_settings import add_command_config, read_client_settings
+from kwire.cli.client_settings import add_client_options, client_settings_of
 from kwire.cli.subcommands import add_json, add_subcommand, reports_failures
 from kwire.errors import KafkaError
 from storage.errors import StorageError
@@ -59,19 +57,12 @@ def add_access_subcommand(
             return act(admin, options)
 
     parser = add_subcommand(subcommands, name, purpose, run)
-    where = parser.add_mutually_exclusive_group()
-    where.add_argument(
+    parser.add_argument(
         "--data-dir",
         metavar="DIR",
         help="the data directory of a stopped server, the first one if log.dirs has several",
     )
-    where.add_argument(
-        "--bootstrap-server",
-        metavar="HOST:PORT",
-        default=BOOTSTRAP_DEFAULT,
-        help="the Kafka port of a running server (default %(default)s)",
-    )
-    add_command_config(parser)
+    add_client_options(parser)
     add_json(parser)
     return parser
 
@@ -81,13 +72,12 @@ def _opened(options: argparse.Namespace, *, creates_data_dir: bool) -> Iterator[
     if options.data_dir is not None:
         from kwire.cli.access_of_stopped import StoppedServer
 
-        if options.command_config is not None:
-            raise ValueError("--command-config is for running servers: it cannot be used with --data-dir")
+        if options.command_config is not None or options.bootstrap_server is not None:
+            raise ValueError("--data-dir is for a stopped server: it cannot be used with options of a running one")
         with StoppedServer.opened(options.data_dir, creates_data_dir=creates_data_dir) as stopped:
             yield stopped
         return
     from kwire.cli.access_of_running import RunningServer
 
-    settings = read_client_settings(options.command_config, os.environ)
-    with RunningServer(options.bootstrap_server, settings) as running:
+    with RunningServer(client_settings_of(options)) as running:
         yield running

@@ -35,11 +35,10 @@ ACLS_VERSION = 3
 class RunningServer:
     """The users and ACLs of one server."""
 
-    def __init__(self, bootstrap_server: str, settings: ClientSettings) -> None:
+    def __init__(self, settings: ClientSettings) -> None:
         """Connect and log in. Raises Unreachable or LoginRefused."""
-        self._bootstrap_server = bootstrap_server
         self._settings = settings
-        self._connection = KafkaConnection(bootstrap_server, settings)
+        self._connection = KafkaConnection(settings)
 
     def __enter__(self) -> Self:
         return self
@@ -108,7 +107,7 @@ class RunningServer:
             if own:
                 self._connection.close()
                 self._settings = self._settings._replace(login=Login(name, password))
-                self._connection = KafkaConnection(self._bootstrap_server, self._settings)
+                self._connection = KafkaConnection(self._settings)
 
     def _alter(
         self,

@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import os
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any
@@ -11,11 +10,10 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaError as ClientError
 
 from kwire.access.saslprep import prepare
-from kwire.cli.client_settings import ClientSettings, add_command_config, read_client_settings
+from kwire.cli.client_settings import ClientSettings, add_client_options, client_settings_of
 from kwire.cli.kafka_connection import KafkaConnection, Unreachable
 from kwire.cli.subcommands import add_json, add_subcommand, reports_failures
 
-BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 REQUEST_TIMEOUT_MS = 30_000
 
 Act = Callable[[KafkaAdminClient, argparse.Namespace], None]
@@ -29,34 +27,30 @@ def add_admin_subcommand(subcommands: Any, name: str, purpose: str, act: Act) ->
 
     @reports_failures(ClientError, OSError, ValueError)
     def run(options: argparse.Namespace) -> None:
-        options.client_settings = read_client_settings(options.command_config, os.environ)
-        with closing(_connected(options.bootstrap_server, options.client_settings)) as admin:
+        options.client_settings = client_settings_of(options)
+        with closing(_connected(options.client_settings)) as admin:
             act(admin, options)
 
     parser = add_subcommand(subcommands, name, purpose, run)
-    parser.add_argument(
-        "--bootstrap-server",
-        metavar="HOST:PORT",
-        default=BOOTSTRAP_DEFAULT,
-        help="the Kafka port (default %(default)s)",
-    )
-    add_command_config(parser)
+    add_client_options(parser)
     add_json(parser)
     return parser
 
 
-def _connected(bootstrap_server: str, settings: ClientSettings) -> KafkaAdminClient:
+def _connected(settings: ClientSettings) -> KafkaAdminClient:
     # kafka-python tries again until its timeout if it cannot connect or log in, and then does not report the reason.
-    with KafkaConnection(bootstrap_server, settings) as connection:
+    with KafkaConnection(settings) as connection:
         connection.check()
     # It logs a warning about every login without TLS. Its errors are reported by this program.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
     try:
         return KafkaAdminClient(
-            bootstrap_servers=bootstrap_server, request_timeout_ms=REQUEST_TIMEOUT_MS, **_security_options(settings)
+            bootstrap_servers=settings.bootstrap_server,
+            request_timeout_ms=REQUEST_TIMEOUT_MS,
+            **_security_options(settings),
         )
     except (ClientError, OSError) as error:
-        raise Unreachable(f"no answer from {bootstrap_server}: {error}") from error
+        raise Unreachable(f"no answer from {settings.bootstrap_server}: {error}") from error
 
 
 def _security_options(settings: ClientSettings) -> dict[str, Any]:

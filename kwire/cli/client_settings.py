@@ -7,6 +7,7 @@ can read the arguments of its processes.
 
 import argparse
 import getpass
+import os
 import re
 import ssl
 import sys
@@ -16,6 +17,7 @@ from typing import NamedTuple
 
 from kwire.config.properties import InvalidProperties, decode_properties
 
+BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 USER_VARIABLE, PASSWORD_VARIABLE = "KWIRE_USER", "KWIRE_PASSWORD"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 PLAIN = "PLAIN"
@@ -37,15 +39,22 @@ class Login(NamedTuple):
 
 
 class ClientSettings(NamedTuple):
-    """The security of connections to the Kafka port. `tls` and `login` are None if the protocol does not use them."""
+    """How to connect to the Kafka port. `tls` and `login` are None if the protocol does not use them."""
 
+    bootstrap_server: str
     protocol: str
     mechanism: str
     login: Login | None
     tls: ssl.SSLContext | None
 
 
-def add_command_config(parser: argparse.ArgumentParser) -> None:
+def add_client_options(parser: argparse.ArgumentParser) -> None:
+    """Declare the options that `client_settings_of` reads."""
+    parser.add_argument(
+        "--bootstrap-server",
+        metavar="HOST:PORT",
+        help=f"the Kafka port (default: bootstrap.servers in the file of --command-config, or {BOOTSTRAP_DEFAULT})",
+    )
     parser.add_argument(
         "--command-config",
         metavar="FILE",
@@ -53,6 +62,12 @@ def add_command_config(parser: argparse.ArgumentParser) -> None:
         help="a properties file with Kafka's client settings, such as security.protocol, sasl.mechanism, "
         "sasl.jaas.config and ssl.truststore.location; without a user in it, KWIRE_USER and KWIRE_PASSWORD are used",
     )
+
+
+def client_settings_of(options: argparse.Namespace) -> ClientSettings:
+    """Return the settings of the options of `add_client_options` and of the environment. Raises ValueError."""
+    settings = read_client_settings(options.command_config, os.environ)
+    return settings._replace(bootstrap_server=options.bootstrap_server or settings.bootstrap_server)
 
 
 def read_client_settings(path: Path | None, environment: Mapping[str, str]) -> ClientSettings:
@@ -95,7 +110,9 @@ def _settings(given: Mapping[str, str], environment: Mapping[str, str]) -> Clien
     user, password = _user_in(given)
     default = "SASL_PLAINTEXT" if user or environment.get(USER_VARIABLE) else "PLAINTEXT"
     protocol = _one_of(given, "security.protocol", default, PROTOCOLS)
-    mechanism = _one_of(given, "sasl.mechanism", MECHANISM_DEFAULT, MECHANISMS)
+    # librdkafka has both names.
+    mechanism_name = "sasl.mechanisms" if "sasl.mechanisms" in given else "sasl.mechanism"
+    mechanism = _one_of(given, mechanism_name, MECHANISM_DEFAULT, MECHANISMS)
     login = None
     if protocol.startswith("SASL_"):
         login = login_of(user, password, environment)
@@ -104,12 +121,13 @@ def _settings(given: Mapping[str, str], environment: Mapping[str, str]) -> Clien
                 f"security.protocol={protocol} needs a user: set sasl.jaas.config, or {USER_VARIABLE} and "
                 f"{PASSWORD_VARIABLE}"
             )
-    if not protocol.endswith("SSL"):
-        return ClientSettings(protocol, mechanism, login, None)
-    # Imported here, because most commands connect without TLS.
-    from kwire.cli.client_tls import client_context
+    tls = None
+    if protocol.endswith("SSL"):
+        # Imported here, because most commands connect without TLS.
+        from kwire.cli.client_tls import client_context
 
-    return ClientSettings(protocol, mechanism, login, client_context(given))
+        tls = client_context(given)
+    return ClientSettings(given.get("bootstrap.servers", BOOTSTRAP_DEFAULT), protocol, mechanism, login, tls)
 
 
 def _user_in(given: Mapping[str, str]) -> tuple[str | None, str | None]:

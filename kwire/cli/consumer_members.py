@@ -14,10 +14,10 @@ from kwire.wire.messages.consumer_group_describe import (
 VERSION = 1
 
 
-def consumer_members(bootstrap_server: str, settings: ClientSettings, group_id: str) -> list[Member]:
+def consumer_members(settings: ClientSettings, group_id: str) -> list[Member]:
     """Return the members of one group. Raises Unreachable, or ValueError if the server answers with an error."""
     request = ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
-    with KafkaConnection(bootstrap_server, settings) as connection:
+    with KafkaConnection(settings) as connection:
         (group,) = connection.request(CONSUMER_GROUP_DESCRIBE, VERSION, request).groups
     if group.error_code:
         raise ValueError(f"{group_id}: {group.error_message or f'error {group.error_code}'}")

@@ -121,7 +121,7 @@ def _describe_one(
     name = listed["group_id"]
     offsets = _offset_rows(admin, name)
     if listed["group_type"] == "consumer":
-        described_members = consumer_members(options.bootstrap_server, options.client_settings, name)
+        described_members = consumer_members(options.client_settings, name)
         members = [_consumer_row(member) for member in described_members]
     else:
         members = [_member_row(member) for member in described["members"]]

@@ -39,9 +39,12 @@ class LoginRefused(ValueError):
 class KafkaConnection:
     """A connection to one server. It is logged in if the settings have a user."""
 
-    def __init__(self, bootstrap_server: str, settings: ClientSettings) -> None:
-        """`bootstrap_server` may name several servers; the first is used. Raises Unreachable or LoginRefused."""
-        self.address = bootstrap_server.split(",")[0].strip()
+    def __init__(self, settings: ClientSettings) -> None:
+        """Connect and log in. If the settings name several servers, the first is used.
+
+        Raises Unreachable or LoginRefused.
+        """
+        self.address = settings.bootstrap_server.split(",")[0].strip()
         host, colon, port = self.address.rpartition(":")
         if not colon or not port.isdecimal():
             raise ValueError(f"--bootstrap-server takes HOST:PORT, not {self.address!r}")
