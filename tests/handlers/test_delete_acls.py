@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,7 +95,8 @@ async def test_literal_filter_spares_prefixes_and_the_wildcard(guarded: QuietNod
 async def test_filters_with_unknown_numbers_are_refused_and_the_others_used(guarded: QuietNode) -> None:
     await guarded.ask(creation(*ROWS), LATEST)
     fields = ("resource_type", "pattern_type", "operation", "permission_type")
-    bad = [one_filter(**{field: number}) for field in fields for number in (UNKNOWN, 99)]
+    wrong: list[dict[str, Any]] = [{field: number} for field in fields for number in (UNKNOWN, 99)]
+    bad = [one_filter(**one) for one in wrong]
     answer = await guarded.ask(deletion(*bad, one_filter("payments")), LATEST)
     assert [one.error_code for one in answer.filter_results] == [*[INVALID_REQUEST] * len(bad), NONE]
     assert [one.matching_acls for one in answer.filter_results[:-1]] == [[]] * len(bad)
