@@ -163,9 +163,7 @@ def test_the_environment_logs_in(server: Secured, tmp_path: Path, monkeypatch: p
     succeeded(run_here("acl", "list", *bootstrap))
 
 
-def test_a_user_has_its_role_until_it_is_deleted(
-    server: Secured, tmp_path: Path, admin: Callable[..., Done]
-) -> None:
+def test_a_user_has_its_role_until_it_is_deleted(server: Secured, tmp_path: Path, admin: Callable[..., Done]) -> None:
     name, topic = unique_name("user"), unique_name("orders")
     role = ("--role", "writer", "--prefix", "orders")
     assert succeeded(admin("user", "create", name, *role, password=PASSWORD)) == f"created {name}\n"

@@ -33,7 +33,7 @@ def test_the_environment_names_the_user() -> None:
     "credentials",
     [
         f"sasl.username=alice\nsasl.password={PASSWORD}",
-        f'sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username="alice" password="{PASSWORD}";',
+        f'sasl.jaas.config=org.example.ScramLoginModule required username="alice" password="{PASSWORD}";',
         f"sasl.jaas.config=X required \\\n  username='alice' \\\n  password={PASSWORD};",
     ],
 )
@@ -73,14 +73,14 @@ def test_the_environment_completes_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_file_is_explained(tmp_path: Path, text: str, problem: str) -> None:
-    with pytest.raises(ValueError, match="client.properties: ") as raised:
+    with pytest.raises(ValueError, match=r"client\.properties: ") as raised:
         read(tmp_path, text)
     assert problem in str(raised.value)
     assert PASSWORD not in str(raised.value)
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="nothing.properties: cannot be read: No such file"):
+    with pytest.raises(ValueError, match=r"nothing\.properties: cannot be read: No such file"):
         read_client_settings(tmp_path / "nothing.properties", {})
 
 
