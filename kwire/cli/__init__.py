@@ -14,6 +14,7 @@ COMMANDS = {
     "serve": "run the server",
     "topic": "list, create, describe and delete topics",
     "group": "list, describe, delete and reset consumer groups",
+    "tls": "make certificates for development",
     "user": "create, list and delete users, change passwords",
     "acl": "add, list and delete ACLs",
     "room": "list, create, describe, delete, publish to and follow rooms",

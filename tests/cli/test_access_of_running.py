@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.access import json_of, run_with_password, succeeded
+from tests.support.access_commands import json_of, run_with_password, succeeded
 from tests.support.cli import Done, run_here
 from tests.support.clients import unique_name
 from tests.support.ports import unused_port

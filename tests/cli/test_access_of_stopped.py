@@ -9,7 +9,7 @@ import pytest
 
 from storage.data_directory.store import LOCK_NAME
 from storage.disk.files import Files
-from tests.support.access import json_of, run_with_password, succeeded
+from tests.support.access_commands import json_of, run_with_password, succeeded
 from tests.support.cli import Done, run_here, run_program
 
 PASSWORD = "s3cr3t-of-the-test"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.access import run_with_password, succeeded
+from tests.support.access_commands import run_with_password, succeeded
 from tests.support.cli import run_here
 from tests.support.clients import Topics, produce_values, read_values
 from tests.support.ports import unused_port
