@@ -23,6 +23,7 @@ from kwire.handlers import (
     delete_records,
     delete_topics,
     describe_acls,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -79,6 +80,7 @@ from kwire.wire.messages.delete_groups import DELETE_GROUPS
 from kwire.wire.messages.delete_records import DELETE_RECORDS
 from kwire.wire.messages.delete_topics import DELETE_TOPICS
 from kwire.wire.messages.describe_acls import DESCRIBE_ACLS
+from kwire.wire.messages.describe_client_quotas import DESCRIBE_CLIENT_QUOTAS
 from kwire.wire.messages.describe_cluster import DESCRIBE_CLUSTER
 from kwire.wire.messages.describe_configs import DESCRIBE_CONFIGS
 from kwire.wire.messages.describe_groups import DESCRIBE_GROUPS
@@ -198,6 +200,7 @@ HANDLERS: dict[int, Handler] = {
         Handler(OFFSET_DELETE, offset_delete.handle, (needs.DELETE_GROUP, needs.READ_TOPIC)),
         Handler(ALTER_PARTITION_REASSIGNMENTS, alter_partition_reassignments.handle, (needs.ALTER_CLUSTER,)),
         Handler(LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments.handle, (needs.DESCRIBE_CLUSTER,)),
+        Handler(DESCRIBE_CLIENT_QUOTAS, describe_client_quotas.handle, (needs.DESCRIBE_CLUSTER_CONFIGS,)),
         Handler(DESCRIBE_USER_SCRAM_CREDENTIALS, describe_user_scram_credentials.handle, (needs.DESCRIBE_CLUSTER,)),
         Handler(ALTER_USER_SCRAM_CREDENTIALS, alter_user_scram_credentials.handle, (needs.ALTER_CLUSTER,)),
         Handler(DESCRIBE_QUORUM, describe_quorum.handle, (needs.DESCRIBE_CLUSTER,)),

@@ -108,6 +108,19 @@ async def test_the_nonce_of_the_final_message_is_checked(store: UserStore, mecha
 
 @BOTH
 @in_loop
+async def test_the_doubled_nonce_of_old_librdkafka_is_accepted(store: UserStore, mechanism: ScramMechanism) -> None:
+    """Before version 2.6.1 the client's nonce was put before the whole nonce again. Kafka accepts it, too."""
+    users = await users_with_pencil(store, mechanism)
+    client = ScramClient(mechanism.mechanism, "user", "pencil", nonce="client-nonce")
+    exchange = ScramExchange(users, mechanism)
+    first = await exchange.step(client.first())
+    nonce = first.decode().partition(",")[0].removeprefix("r=")
+    assert await exchange.step(client.final(first, nonce="client-nonce" + nonce)) == client.server_final
+    assert exchange.user == "user"
+
+
+@BOTH
+@in_loop
 async def test_every_exchange_has_a_nonce_of_its_own(store: UserStore, mechanism: ScramMechanism) -> None:
     users = await users_with_pencil(store, mechanism)
     client = ScramClient(mechanism.mechanism, "user", "pencil")

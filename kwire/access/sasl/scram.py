@@ -4,6 +4,8 @@
 - Channel binding is not offered, so the flags `n` and `y` are accepted and `p` is refused.
 - Delegation tokens, for which Kafka's clients add the extension `tokenauth`, are refused. Optional extensions of the
   RFC's form are ignored, as it requires.
+- The nonce of the final message must be that of the server's first message. Before version 2.6.1, librdkafka put the
+  client's nonce before it a second time. This one other form is accepted, because kcat still has such a version.
 - For an unknown user the exchange takes the same steps and fails at the last one.
 """
 
@@ -22,6 +24,7 @@ class ScramExchange:
 
         self._users = users
         self._mechanism = mechanism
+        self._client_nonce = ""
         self._credential: ScramCredential | None = None
         self._server = ScrampMechanism(mechanism.mechanism).make_server(self._find_credential, s_nonce=nonce)
         self.user: str | None = None
@@ -46,11 +49,16 @@ class ScramExchange:
         if not name or len(name[0]) - 2 - 2 * (name[0].count("=") - 1) > NAME_BYTES_MAX:
             raise ValueError("the first message has no user name, or a long one")
         self._server.set_client_first(message)
+        self._client_nonce = message.partition(",r=")[2].partition(",")[0]
         first: str = self._server.get_server_first()
         return first
 
     def _final(self, message: str) -> str:
-        # It compares the nonce with that of the first messages: see CVE-2024-56128.
+        nonce = self._server.nonce
+        doubled = f"{self._client_nonce}{nonce}"
+        if message.split(",", 2)[1:2] == [f"r={doubled}"]:
+            self._server.nonce = type(nonce)(doubled)
+        # It compares the nonces: see CVE-2024-56128.
         self._server.set_client_final(message)
         final: str = self._server.get_server_final()
         if self._users.credential(self.claimed_user, self._mechanism) != self._credential:

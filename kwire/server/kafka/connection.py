@@ -17,7 +17,7 @@ the session. Until the login, frames are small (`sasl.server.max.receive.size`).
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Coroutine
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -286,7 +286,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                     schedule_chunk(self._serve_deferred)
                     break
                 if self.gate is not None and self.gate.check_frame(frame):
-                    self._hold_raw_token(self.gate, bytes(frame))
+                    self._hold_raw_token(self.gate.answer_raw(frame))
                     break
                 answer = None if self._template_cache is None else self._template_cache.answer(frame)
                 if answer is None:
@@ -328,11 +328,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._is_deferred = False
         self._serve(perf_counter() + BUDGET_SECONDS)
 
-    def _hold_raw_token(self, login: Login, token: bytes) -> None:
+    def _hold_raw_token(self, answer: Coroutine[None, None, bytes]) -> None:
         """Handle no later frame until a token without a request header is answered."""
         pending = PendingResponse()
         self._machine.wait(pending)
-        self._large_request = asyncio.ensure_future(self._finish_raw_token(pending, login.answer_raw(token)))
+        self._large_request = asyncio.ensure_future(self._finish_raw_token(pending, answer))
+        self._large_request.add_done_callback(lambda done: answer.close())
 
     async def _finish_raw_token(self, pending: PendingResponse, answer: Awaitable[bytes]) -> None:
         try:
@@ -465,6 +466,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if not held.keeps_frame:
             request.body = None
         self._large_request = asyncio.ensure_future(self._finish_held(route, request, held, began))
+        # If the connection ends before the task has begun, the coroutine is never awaited.
+        self._large_request.add_done_callback(lambda done: held.rest.close())
 
     async def _finish_held(self, route: Route, request: Request, held: BlockingContinuation, began: float) -> None:
         try:

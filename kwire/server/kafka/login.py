@@ -1,9 +1,11 @@
 """The login of a connection on a listener with SASL. It checks frames, and changes the connection's principal."""
 
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
 from kwire.access.principal import Principal
 from kwire.access.sasl.authentication import Authentication, IllegalRequest, SaslFailure, SaslPolicy
+from kwire.access.sasl.mechanism import TOKEN_BYTES_MAX
 from kwire.handlers.shared.context import DropConnection
 from kwire.server.kafka.shared import Shared
 
@@ -45,8 +47,12 @@ class Login:
             raise DropConnection(str(problem)) from None
         return False
 
-    async def answer_raw(self, token: bytes) -> bytes:
+    def answer_raw(self, frame: memoryview) -> Coroutine[None, None, bytes]:
         """Return the answer to a token without a request header. There is none with an error: raises DropConnection."""
+        # The frame is released while the token is checked, so a token that is too long is not kept.
+        return self._answer_raw(bytes(frame) if len(frame) <= TOKEN_BYTES_MAX else None)
+
+    async def _answer_raw(self, token: bytes | None) -> bytes:
         try:
             step = await self.authentication.authenticate(token)
         except SaslFailure as failure:

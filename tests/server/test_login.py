@@ -1,0 +1,247 @@
+"""A connection of a listener with SASL: what it handles, holds and closes, with a socket that is a list."""
+
+import asyncio
+import gc
+import struct
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kwire.access import passwords as password_checks
+from kwire.access.principal import Principal
+from kwire.access.sasl.authentication import LOGIN_SECONDS_MAX
+from kwire.config import Listener
+from kwire.errors import ErrorCode
+from kwire.handlers import HANDLERS
+from kwire.server.kafka import listener as listeners
+from kwire.server.kafka.connection import REVOKED_SECONDS_MAX
+from kwire.server.kafka.listener import KafkaListener, Sweep
+from kwire.wire.codec import decode_message
+from kwire.wire.messages.api_versions import ApiVersionsRequest
+from kwire.wire.messages.metadata import MetadataRequest
+from kwire.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from kwire.wire.messages.sasl_handshake import SaslHandshakeRequest
+from tests.server.fakes import FakeClient, shared_of
+from tests.server.frames import frame, split
+from tests.support.node import QuietNode, in_loop
+from tests.support.users import plain_token
+
+WAIT_S = 20.0
+SASL = Listener("SASL_PLAINTEXT", "SASL_PLAINTEXT", "127.0.0.1", 9092)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[QuietNode]:
+    settings = (
+        "listeners=SASL_PLAINTEXT://127.0.0.1:9092",
+        "connection.failed.authentication.delay.ms=100",
+        "socket.request.max.bytes=1000000",
+    )
+    with QuietNode(tmp_path, *settings) as made:
+        yield made
+
+
+class World:
+    """A listener with SASL, a user, and clients of the test."""
+
+    def __init__(self, node: QuietNode) -> None:
+        self.node = node
+        self.shared = shared_of(node.services, HANDLERS)
+        self.listener = KafkaListener(SASL, None, self.shared)
+
+    def client(self) -> FakeClient:
+        return FakeClient(self.shared, self.listener)
+
+    async def logged_in(self) -> FakeClient:
+        client = self.client()
+        client.send(handshake(1))
+        await answers(client, 1)
+        client.send(token(2, "secret"))
+        await answers(client, 2)
+        return client
+
+
+def handshake(correlation_id: int, mechanism: str = "PLAIN") -> bytes:
+    return frame(SaslHandshakeRequest(mechanism=mechanism), 1, correlation_id)
+
+
+def token(correlation_id: int, password: str) -> bytes:
+    return frame(SaslAuthenticateRequest(auth_bytes=plain_token("alice", password)), 1, correlation_id)
+
+
+def versions(correlation_id: int) -> bytes:
+    return frame(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 0, correlation_id)
+
+
+def metadata(correlation_id: int) -> bytes:
+    return frame(MetadataRequest(topics=[]), 1, correlation_id)
+
+
+async def answers(client: FakeClient, count: int) -> list[int]:
+    """Wait until the client has got this many answers; their correlation ids."""
+    async with asyncio.timeout(WAIT_S):
+        while len(client.received()) < count:
+            await asyncio.sleep(0.001)
+    return client.received()
+
+
+async def closed(client: FakeClient) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not client.transport.is_closing():
+            await asyncio.sleep(0.001)
+
+
+@in_loop
+async def test_requests_that_were_sent_with_the_login_are_handled_after_it(node: QuietNode) -> None:
+    await node.services.users.create("alice", "secret")
+    world = World(node)
+    client = world.client()
+    assert client.connection.views is not None
+    assert str(client.connection.views.access.principal) == "User:ANONYMOUS"
+    client.send(versions(1) + handshake(2) + token(3, "secret") + metadata(4) + versions(5))
+    assert await answers(client, 5) == [1, 2, 3, 4, 5]
+    assert client.connection.views.access.principal == Principal("User", "alice")
+    assert client.connection.gate is None, "nothing is checked any more"
+    assert (world.shared.metrics.logins, world.shared.metrics.logins_failed) == (1, 0)
+    client.lose()
+
+
+@in_loop
+async def test_requests_that_were_sent_with_a_wrong_login_are_not_handled(node: QuietNode) -> None:
+    await node.services.users.create("alice", "secret")
+    world = World(node)
+    client = world.client()
+    client.send(handshake(1) + token(2, "wrong") + metadata(3) + metadata(4))
+    await closed(client)
+    assert client.received() == [1, 2]
+    assert client.is_closed(), "the answer is sent before the end"
+    (_, body) = split(bytes(client.transport.sent))
+    answer = decode_message(SaslAuthenticateResponse, 1, body[4:])
+    assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
+    assert (world.shared.metrics.logins, world.shared.metrics.logins_failed) == (0, 1)
+    client.lose()
+
+
+@in_loop
+async def test_a_failed_login_holds_no_memory_during_its_delay(node: QuietNode) -> None:
+    world = World(node)
+    client = world.client()
+    client.send(handshake(1))
+    await answers(client, 1)
+    giant = frame(SaslAuthenticateRequest(auth_bytes=bytes(500_000)), 1, 2)
+    client.send(giant)
+    assert world.shared.metrics.logins_failed == 0, "the delay has begun, and not ended"
+    await asyncio.sleep(0)
+    assert world.shared.metrics.logins_failed == 1
+    assert not client.transport.is_closing()
+    assert client.connection.reader.held_bytes == 0
+    assert not client.is_read()
+    await closed(client)
+    client.lose()
+
+
+@in_loop
+async def test_the_limit_of_frames_rises_with_the_login(node: QuietNode) -> None:
+    await node.services.users.create("alice", "secret")
+    world = World(node)
+    early = world.client()
+    early.send_while_read(struct.pack(">i", 524_289))
+    assert early.transport.is_aborted
+    late = await world.logged_in()
+    late.send(struct.pack(">i", 900_000) + bytes(1000))
+    assert not late.transport.is_aborted
+    for client in (early, late):
+        client.lose()
+
+
+@in_loop
+async def test_connections_that_do_not_log_in_are_closed(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    await node.services.users.create("alice", "secret")
+    world = World(node)
+    kept = await world.logged_in()
+    idle, begun, slow = world.client(), world.client(), world.client()
+    begun.send(handshake(1, "SCRAM-SHA-256"))
+    slow.send(struct.pack(">i", 400_000) + bytes(1000))
+    sweep = Sweep(world.shared)
+    sweep.close()
+    real = listeners.perf_counter
+    for elapsed_s, is_closed in ((LOGIN_SECONDS_MAX - 1, False), (LOGIN_SECONDS_MAX + 1, True)):
+        monkeypatch.setattr(listeners, "perf_counter", lambda later=elapsed_s: real() + later)
+        sweep._run()
+        sweep.close()
+        assert [one.transport.is_aborted for one in (idle, begun, slow)] == [is_closed] * 3
+        assert not kept.transport.is_closing()
+    assert world.shared.metrics.logins_failed == 3
+    for client in (idle, begun, slow, kept):
+        client.lose()
+
+
+@in_loop
+async def test_a_connection_that_ends_during_the_check_of_its_password_is_forgotten(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await node.services.users.create("alice", "secret")
+    world = World(node)
+    client = world.client()
+    client.send(handshake(1))
+    await answers(client, 1)
+    client.send(token(2, "secret"))
+    client.lose()
+    await node.services.users.create("bob", "x")
+    assert client.received() == [1]
+    assert world.shared.metrics.logins == 0
+    assert world.shared.connections == set()
+
+
+@in_loop
+async def test_connections_of_a_changed_user_are_closed_when_their_requests_are_answered(node: QuietNode) -> None:
+    users = node.services.users
+    await users.create("alice", "secret")
+    await users.create("bob", "secret")
+    world = World(node)
+    idle, other = await world.logged_in(), world.client()
+    await users.set_password("bob", "new")
+    assert not idle.transport.is_closing()
+    await users.set_password("alice", "new")
+    assert idle.is_closed()
+    assert not other.transport.is_closing()
+    assert REVOKED_SECONDS_MAX < 5
+    for client in (idle, other):
+        client.lose()
+
+
+@in_loop
+async def test_a_lost_connection_is_freed_without_the_garbage_collector(node: QuietNode) -> None:
+    await node.services.users.create("alice", "secret")
+    world = World(node)
+    gc.collect()
+    gc.disable()
+    try:
+        for client in (world.client(), await world.logged_in()):
+            left = weakref.ref(client.connection.reader)
+            client.lose()
+            del client
+            # A task that has ended is freed by the loop.
+            await asyncio.sleep(0.01)
+            assert left() is None
+    finally:
+        gc.enable()
+
+
+@in_loop
+async def test_a_hash_in_progress_does_not_block_the_loop(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others are served while passwords are hashed: the loop only waits for the threads."""
+    await node.services.users.create("alice", "secret")
+    world = World(node)
+    logged_in = await world.logged_in()
+    clients = [world.client() for _ in range(3 * password_checks.HASHES_AT_ONCE)]
+    for client in clients:
+        client.send(handshake(1) + token(2, "wrong"))
+    logged_in.send(metadata(3))
+    assert logged_in.received() == [1, 2, 3]
+    for client in clients:
+        await closed(client)
+        client.lose()
+    logged_in.lose()
