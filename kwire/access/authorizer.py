@@ -39,8 +39,8 @@ T = TypeVar("T")
 KEY_PREFIX = "acl/"
 # The maximum number of ACLs. Each takes about 700 bytes of memory.
 ACLS_MAX = 50_000
-# The maximum number of ACLs that one commit of the metadata store adds or removes. They take about a millisecond.
-CHANGES_PER_COMMIT = 100
+# The maximum number of ACLs that one commit of the metadata store adds or removes. They take less than a millisecond.
+CHANGES_PER_COMMIT = 50
 # The maximum number of ACLs that one call removes, as in Kafka.
 REMOVED_MAX = 10_000
 # The maximum number of filters of one call that are compared with every ACL.
@@ -186,14 +186,16 @@ class AclAuthorizer:
 
     async def _remove(self, filters: Sequence[AclFilter]) -> list[list[Acl]]:
         async with self._change_lock:
-            matches, old, scan_count, match_count = [], dict[Acl, None](), 0, 0
+            scan_count = 0
             async for wanted in spread(filters):
                 scan_count += wanted.only_match is None
-                if scan_count > SCANS_MAX:
-                    raise KafkaError(
-                        ErrorCode.POLICY_VIOLATION,
-                        f"A request may have at most {SCANS_MAX} filters that can match more than one ACL.",
-                    )
+            if scan_count > SCANS_MAX:
+                raise KafkaError(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"A request may have at most {SCANS_MAX} filters that can match more than one ACL.",
+                )
+            matches, old, match_count = [], dict[Acl, None](), 0
+            async for wanted in spread(filters):
                 matches.append(await self.find(wanted))
                 match_count += len(matches[-1])
                 if match_count > REMOVED_MAX:
