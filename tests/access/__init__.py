@@ -1,0 +1,1 @@
+"""Principals, certificates and TLS contexts."""
