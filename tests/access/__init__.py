@@ -1,1 +1,1 @@
-"""Principals, ACLs and the authorizer."""
+"""Principals, users, ACLs, SASL, certificates and TLS contexts."""

@@ -28,7 +28,7 @@ TLS_SETTINGS = (
         "ssl.keystore.type",
         Kind.STRING,
         "JKS",
-        "Format of the key store: PEM or PKCS12. Java's own format JKS is not supported, but, as in Java, a PKCS#12 file "
+        "Format of the key store: PEM or PKCS12. Java's own format JKS is not supported, but as in Java a PKCS#12 file "
         "is accepted under that name.",
     ),
     _per_listener(

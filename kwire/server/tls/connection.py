@@ -114,7 +114,10 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         state = self._state
         if state is State.OPEN:
             self._incoming.write(_receive_buffer[:count])
-            if not self._is_read_scheduled:
+            if self._is_read_scheduled:
+                # libuv reads a socket many times in one callback, until it is told to stop.
+                self._update_tcp_reading()
+            else:
                 self._receive()
         elif state is State.HANDSHAKE:
             self._receive_handshake(_receive_buffer[:count])
