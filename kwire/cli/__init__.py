@@ -22,7 +22,6 @@ COMMANDS = {
     "webhook": "send events to HTTP receivers: create, describe, pause, resend and replay webhooks",
     "pipeline": "run Spark jobs: lake tables, maintenance, analytics of rooms, replay, reconcile",
     "log": "verify and print the files of a data directory, rebuild its catalogue",
-    "tls": "make certificates for development",
     "wire": "decode captured frames of the Kafka protocol",
 }
 

@@ -93,10 +93,15 @@ def test_a_login_does_not_show_its_password() -> None:
 def test_a_missing_password_is_asked_for_at_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     parent, child = pty.openpty()
     asked: list[str] = []
+
+    def answer(prompt: str) -> str:
+        asked.append(prompt)
+        return PASSWORD
+
     try:
         with os.fdopen(child) as terminal:
             monkeypatch.setattr("sys.stdin", terminal)
-            monkeypatch.setattr("getpass.getpass", lambda prompt: asked.append(prompt) or PASSWORD)
+            monkeypatch.setattr("getpass.getpass", answer)
             assert login_of("alice", None, {}) == Login("alice", PASSWORD)
     finally:
         os.close(parent)
