@@ -11,7 +11,6 @@ import re
 import select
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -134,7 +133,6 @@ def blocks() -> list[Block]:
     return [Block(match["kind"], bool(match["mark"]), match["content"]) for match in BLOCK.finditer(text)]
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="terminals are opened as on Linux")
 def test_every_command_of_the_page_does_what_it_says(tmp_path: Path, terminal: Terminal) -> None:
     count, output = 0, ""
     for block in blocks():

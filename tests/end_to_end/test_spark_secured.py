@@ -107,6 +107,6 @@ def test_spark_needs_read_on_its_source_and_write_on_its_sink(
     # One right more would be one too many: the source cannot be written, nor the sink read.
     with pytest.raises(Exception, match="Not authorized to access topics"):
         write(batch.limit(1).select("value").write, secured, read_topic).save()
+    refused = {"subscribe": written_topic, "fetchOffset.numRetries": "0"}
     with pytest.raises(Exception, match=r"Not authorized to access topics|TopicAuthorization"):
-        refused = {"subscribe": written_topic, "fetchOffset.numRetries": "0"}
         values(source(spark, secured.secured, **refused, **secured.options))
