@@ -55,14 +55,11 @@ def test_before_the_login_other_requests_close_the_connection(server: SaslServer
 
 
 def test_after_the_handshake_other_requests_close_the_connection(server: SaslServer) -> None:
-    for send in (
-        lambda client: client.send(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 0),
-        lambda client: client.raw.send_bytes(frame(17, 1, b"\x00\x05PLAIN")),
-        lambda client: client.raw.send_bytes(frame(3, 0, bytes(4))),
-    ):
+    ping = encode_message(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 0)
+    for wrong in (frame(18, 0, ping), frame(17, 1, b"\x00\x05PLAIN"), frame(3, 0, bytes(4))):
         with server.connect() as client:
             assert client.handshake("SCRAM-SHA-256").error_code == 0
-            send(client)
+            client.raw.send_bytes(wrong)
             client.closed_after(CLOSED_S)
 
 

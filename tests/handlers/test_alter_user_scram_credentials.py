@@ -67,7 +67,7 @@ async def test_credentials_are_set_and_removed(node: QuietNode) -> None:
 @in_loop
 async def test_every_wrong_change_is_an_error_of_its_own(node: QuietNode) -> None:
     unacceptable = ErrorCode.UNACCEPTABLE_CREDENTIAL
-    cases = {
+    cases: dict[str, tuple[ScramCredentialDeletion | ScramCredentialUpsertion, ErrorCode, str]] = {
         "few": (upsertion("few", iterations=4095), unacceptable, "Too few iterations"),
         "many": (upsertion("many", iterations=16385), unacceptable, "Too many iterations"),
         "": (upsertion(""), unacceptable, "Username must not be empty"),

@@ -104,6 +104,11 @@ class Authentication:
         self.mechanism: str | None = None
         self.principal: Principal | None = None
 
+    def close(self) -> None:
+        """Forget `on_login` and `on_failure`. Called when the connection has ended."""
+        self._on_login = self._on_failure = _ignore
+        self._state, self._exchange = _State.FAILED, None
+
     @property
     def is_done(self) -> bool:
         """Whether the client is logged in, and no re-authentication is under way."""
@@ -202,6 +207,10 @@ class Authentication:
         self._on_failure(user, message)
         await self._sleep(self._policy.failure_delay_ms / 1000)
         raise SaslFailure(code, message)
+
+
+def _ignore(*_: object) -> None:
+    pass
 
 
 def _new_exchange(mechanism: str, users: Users) -> Exchange:

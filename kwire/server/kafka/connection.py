@@ -176,6 +176,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             # Unmapping a large request takes time, and many connections may be closed in one loop iteration.
             schedule_chunk(self.reader.close)
         # This breaks reference cycles, so that the connection is freed without the garbage collector.
+        if self.login is not None:
+            self.login.authentication.close()
         self._context = self.gate = self.login = None
         self._listener.leave(self)
 
