@@ -38,6 +38,7 @@ from kwire.concurrency.work_allowance import WorkAllowance
 from kwire.concurrency.worker_process import WorkerProcess
 from kwire.config import Address, Config
 from kwire.config.resources.topic import TopicSettings
+from kwire.config.tls import HTTP_LISTENER
 from kwire.coordinator.group.consumer.configured_settings import ConfiguredGroupSettings
 from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.group.definitions import DefinedGroupSettings, GroupDefinitions
@@ -70,8 +71,10 @@ from storage.disk.files import Files
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
+    from kwire.access.tls import TlsListener
     from kwire.server.http import HttpServer
     from kwire.server.outbound.webhook_delivery import WebhookDelivery
+    from kwire.server.tls.reload import TlsReload
     from kwire.streams.rooms.rooms import Rooms
     from kwire.streams.subscriptions import Subscriptions
 
@@ -94,6 +97,9 @@ class Node:
         self._files = Files()
         self._descriptors = Descriptors(current_limit(), config.log.open_max)
         self._is_ready = False
+        # TLS of the listeners that have it, by their names. HTTP_LISTENER is in lower case, unlike other names.
+        self._tls: dict[str, TlsListener] = {}
+        self._tls_reload: TlsReload | None = None
         self.http: HttpServer | None = None
         self._webhooks: WebhookDelivery | None = None
         self._store = LogDirectories(
@@ -101,6 +107,7 @@ class Node:
         )
 
     async def start(self) -> None:
+        await self._load_certificates()
         self._descriptors.report(self.config.log.open_max)
         clock = SystemClock()
         self._cold_reads = ColdReads(self._lanes.read)
@@ -172,7 +179,8 @@ class Node:
         self._free_memory.watch(self._shared.large_requests.freed_bytes)
         advertised = {one.name: one for one in self.config.advertised_listeners}
         self.kafka_listeners = [
-            KafkaListener(one, advertised.get(one.name), self._shared) for one in self.config.listeners
+            KafkaListener(one, advertised.get(one.name), self._shared, self._tls.get(one.name))
+            for one in self.config.listeners
         ]
         if self.config.sasl.listeners:
             # The import would block the event loop at the first login.
@@ -196,6 +204,19 @@ class Node:
         self._metadata_check = asyncio.create_task(check_metadata(topics, self._store))
         # Most objects that exist now are used until the server stops, so garbage collections need not visit them.
         gc.freeze()
+
+    async def _load_certificates(self) -> None:
+        """Load the certificates of all listeners with TLS, before anything else. Raises ValueError."""
+        configs = {**self.config.tls, **({HTTP_LISTENER: self.config.http_tls} if self.config.http_tls else {})}
+        if not configs or (self.config.http is None and configs.keys() == {HTTP_LISTENER}):
+            return
+        from kwire.access.tls import TlsListener
+        from kwire.server.tls.reload import TlsReload
+
+        for name, config in configs.items():
+            self._tls[name] = listener = TlsListener(config)
+            listener.use(await self._lanes.survey.run(listener.load))
+        self._tls_reload = TlsReload(tuple(self._tls.values()), self._lanes.survey)
 
     def _build_transactions(
         self, topics: Topics, markers: MarkerAppender, features: Features, clock: Clock
@@ -357,10 +378,11 @@ class Node:
                 descriptors=self._descriptors,
                 webhook_statistics=webhooks.statistics if webhooks is not None else None,
                 event_files=self.event_files.sink if self.event_files is not None else None,
+                tls=tuple(self._tls.values()),
             ),
         )
         self._free_memory.watch(lambda: port.memory.freed_bytes)
-        self.http = HttpServer(address, web, self._descriptors)
+        self.http = HttpServer(address, web, self._descriptors, self._tls.get(HTTP_LISTENER))
         self.http.reconfigure(self._configs.config.network)
         await self.http.open()
 
@@ -389,6 +411,10 @@ class Node:
     def _reconfigure(self, config: Config) -> None:
         """Apply a new configuration to the objects that have a copy of a part of it."""
         self._shared.network = config.network
+        for name, listener in self._tls.items():
+            tls = config.http_tls if name == HTTP_LISTENER else config.tls[name]
+            if tls is not None:
+                listener.reconfigure(tls)
         if self.http is not None:
             self.http.reconfigure(config.network)
         self._maintenance.idle_logs.producer_id_expiration_ms = config.log.producer_id_expiration_ms
@@ -400,6 +426,8 @@ class Node:
         """Answer the requests that were accepted, then close all objects cleanly. The next start needs no recovery."""
         self._is_ready = False
         self._metadata_check.cancel()
+        if self._tls_reload is not None:
+            self._tls_reload.close()
         for listener in self.kafka_listeners:
             listener.close()
         for connection in tuple(self._shared.connections):

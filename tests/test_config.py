@@ -193,6 +193,7 @@ def test_all_wrong_values_are_told_at_once() -> None:
         ("listeners=PLAINTEXT://127.0.0.1:70000", "port from 0 to 65535"),
         ("listeners=INSIDE://127.0.0.1:9092", "no entry in listener.security.protocol.map"),
         ("listener.security.protocol.map=PLAINTEXT:NOISE", "NOISE is not supported"),
+        ("listeners=SSL://127.0.0.1:9092", "TLS needs a private key and a certificate"),
         ("listeners=", "at least one listener"),
         ("listeners=PLAINTEXT://127.0.0.1:1,PLAINTEXT://127.0.0.1:2", "different name"),
         ("listeners=PLAINTEXT://127.0.0.1:1,SASL_PLAINTEXT://127.0.0.1:1", "Each listener must have a different port"),

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from kwire.cli.event_transfer import TransferResult, export_topic, import_topic, opened_export
-from kwire.cli.http_client import HttpClient, add_http
+from kwire.cli.http_client import add_http, http_client_of
 from kwire.cli.subcommands import add_json, add_subcommand, print_rows, reports_failures
 from kwire.progress import Progress, size_text
 from kwire.streams.event_store.files.layout import is_date
@@ -71,7 +71,7 @@ def _dir(parser: argparse.ArgumentParser) -> None:
 
 def export_events(options: argparse.Namespace) -> int:
     files, root = Files(), os.path.abspath(options.to)
-    with closing(HttpClient(options.http)) as client, opened_export(files, root) as positions:
+    with closing(http_client_of(options)) as client, opened_export(files, root) as positions:
         for topic in dict.fromkeys(options.topics):
             bar = partial(_bar, f"export {topic}", options)
             result = export_topic(files, root, client, topic, positions.get(topic), bar)
@@ -81,7 +81,7 @@ def export_events(options: argparse.Namespace) -> int:
 
 def import_events(options: argparse.Namespace) -> int:
     files, root = Files(), os.path.abspath(options.source)
-    with closing(HttpClient(options.http)) as client:
+    with closing(http_client_of(options)) as client:
         for topic in dict.fromkeys(options.topics or _all_topics(files, root)):
             bar = partial(_bar, f"import {topic}", options)
             result = import_topic(files, root, client, topic, bar, is_renumbering=options.renumber)

@@ -121,7 +121,8 @@ def _describe_one(
     name = listed["group_id"]
     offsets = _offset_rows(admin, name)
     if listed["group_type"] == "consumer":
-        members = [_consumer_row(member) for member in consumer_members(_first_server(options.bootstrap_server), name)]
+        described_members = consumer_members(options.client_settings, name)
+        members = [_consumer_row(member) for member in described_members]
     else:
         members = [_member_row(member) for member in described["members"]]
     if options.json:
@@ -170,10 +171,6 @@ def _consumer_row(member: Member) -> dict[str, Any]:
         "host": member.client_host,
         "assignment": _assignment_text(topics),
     }
-
-
-def _first_server(bootstrap: str) -> str:
-    return bootstrap.split(",")[0].strip()
 
 
 def _assignment(assigned: Any) -> str | None:

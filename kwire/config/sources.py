@@ -41,8 +41,11 @@ _NOT_SETTINGS = re.compile(
     r"KAFKA_(HOME|OPTS|VERSION|DEBUG|MODE|SCALA_VERSION|(HEAP|JVM|JMX|GC_LOG|LOG4J|TOOLS)(_.*)?"
     r"|SERVICE_(HOST|PORT).*|PORT(_[0-9].*)?)"
 )
-# Variables of kwire's tests and benchmarks. A server that they start inherits these variables.
-_TEST_VARIABLES = re.compile(r"KWIRE_(TEST_.*|KAFKA_LIBS)")
+# Variables that have the prefix KWIRE_ but are not settings: those of kwire's tests and benchmarks, and the login of
+# its commands. A server that inherits them must not report a password as an unknown setting.
+_NOT_KWIRE_SETTINGS = re.compile(r"KWIRE_(TEST_.*|KAFKA_LIBS|USER|PASSWORD)")
+# Names of settings whose values are not shown in messages.
+_SECRET_NAMES = re.compile(r"password|secret|jaas|keystore\.key$")
 _UNDERSCORES = re.compile("___|__|_")
 _MEANING = {"___": "-", "__": "_", "_": "."}
 
@@ -76,7 +79,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, GivenValue]:
             name = "cluster.id"
         elif variable.startswith("KAFKA_") and not _NOT_SETTINGS.fullmatch(variable):
             name = _setting_name(variable.removeprefix("KAFKA_"))
-        elif variable.startswith("KWIRE_") and not _TEST_VARIABLES.fullmatch(variable):
+        elif variable.startswith("KWIRE_") and not _NOT_KWIRE_SETTINGS.fullmatch(variable):
             name = _setting_name(variable)
         else:
             continue
@@ -98,7 +101,8 @@ def from_flags(
         name, equals, text = assignment.partition("=")
         if not equals or not name.strip():
             raise InvalidConfig(f"--set {assignment}: expected name=value")
-        found[name.strip()] = GivenValue(text, Source.FLAG, f"--set {assignment}")
+        shown = f"{name}=[hidden]" if _SECRET_NAMES.search(name) else assignment
+        found[name.strip()] = GivenValue(text, Source.FLAG, f"--set {shown}")
     if kafka is not None:
         found["listeners"] = GivenValue(f"PLAINTEXT://{kafka}", Source.FLAG, f"--kafka {kafka}")
     if http is not None:

@@ -26,6 +26,7 @@ from kwire.config.sasl import SaslConfig, sasl_config, sasl_warnings
 from kwire.config.setting import InvalidConfig
 from kwire.config.sources import from_environment, from_file, from_flags
 from kwire.config.streams_yaml import from_yaml
+from kwire.config.tls import HTTP_LISTENER, TlsConfig, listener_tls, tls_config
 from kwire.config.transactions import TransactionsConfig, transactions_config
 from kwire.config.values import Values, resolve
 from kwire.config.webhooks import WebhooksConfig, webhooks_config
@@ -123,6 +124,9 @@ class Config(NamedTuple):
     web: WebConfig
     access: AccessConfig
     sasl: SaslConfig
+    # TLS of the Kafka listeners that have it, by their names, and of the HTTP port.
+    tls: Mapping[str, TlsConfig]
+    http_tls: TlsConfig | None
     values: Values
     warnings: tuple[str, ...]
 
@@ -163,8 +167,10 @@ def with_dynamic(config: Config, of_broker: Mapping[str, str], of_all: Mapping[s
 def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
     listeners, advertised = _listeners(values)
     http_address = _http_address(values)
-    _check_exposure(values, listeners, http_address)
     sasl = sasl_config(values, listeners)
+    tls = listener_tls(values, listeners)
+    http_tls = tls_config(values, HTTP_LISTENER) if values.flag("kwire.http.tls") else None
+    exposed = _check_exposure(values, listeners, http_address, tls, http_tls)
     return Config(
         node_id=values.number(
             "node.id" if values.is_given("node.id") or not values.is_given("broker.id") else "broker.id"
@@ -207,9 +213,11 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
         web=web_config(values),
         access=access_config(values),
         sasl=sasl,
+        tls=tls,
+        http_tls=http_tls,
         values=values,
         # A change of a dynamic setting builds the tree again, with the warnings that it had.
-        warnings=tuple(dict.fromkeys((*warnings, *sasl_warnings(sasl, listeners)))),
+        warnings=tuple(dict.fromkeys((*warnings, *exposed, *sasl_warnings(sasl, listeners)))),
     )
 
 
@@ -347,19 +355,33 @@ def _http_address(values: Values) -> Address | None:
         raise InvalidConfig(values.refusal("kwire.http.listener", str(error))) from None
 
 
-def _check_exposure(values: Values, listeners: tuple[Listener, ...], http: Address | None) -> None:
-    """Refuse listeners that other machines can reach without authentication, unless kwire.allow.unauthenticated is set.
+def _check_exposure(
+    values: Values,
+    listeners: tuple[Listener, ...],
+    http: Address | None,
+    tls: Mapping[str, TlsConfig],
+    http_tls: TlsConfig | None,
+) -> list[str]:
+    """Refuse addresses that other machines can reach without authentication, unless kwire.allow.unauthenticated is set.
 
-    Raises InvalidConfig.
+    Returns warnings: with TLS such a listener looks protected, but serves every client that can connect.
     """
-    if values.flag("kwire.allow.unauthenticated"):
-        return
-    open_addresses = [("listeners", one.address, str(one)) for one in listeners if not one.has_sasl]
+    warnings: list[str] = []
+    exposed = [("listeners", one.address, str(one), tls.get(one.name)) for one in listeners if not one.has_sasl]
     if http is not None:
-        open_addresses.append(("kwire.http.listener", http, str(http)))
-    for name, address, shown in open_addresses:
-        if not address.is_loopback:
+        exposed.append(("kwire.http.listener", http, str(http), http_tls))
+    for name, address, shown, security in exposed:
+        if address.is_loopback or (security is not None and security.authenticates):
+            continue
+        if not values.flag("kwire.allow.unauthenticated"):
             raise InvalidConfig(
-                f"{values[name].origin}: {name} {shown} is reachable from other machines, but does not authenticate "
-                "clients; listen on 127.0.0.1, use a listener with SASL, or set kwire.allow.unauthenticated=true"
+                f"{values[name].origin}: {name} {shown} is reachable from other machines, but its clients are not "
+                "authenticated; listen on 127.0.0.1, use a listener with SASL, require client certificates (TLS with "
+                "ssl.client.auth=required), or set kwire.allow.unauthenticated=true to allow this"
             )
+        if security is not None:
+            warnings.append(
+                f"{values[name].origin}: {name} {shown} encrypts connections with TLS, but does not authenticate "
+                "clients: every machine that reaches it is served"
+            )
+    return warnings

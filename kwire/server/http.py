@@ -1,6 +1,7 @@
 """The HTTP port. aiohttp serves the routes of `kwire/web/routes.py` in the same event loop as the Kafka port."""
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from aiohttp import web
 
@@ -14,6 +15,10 @@ from kwire.web.rooms.lines import STREAMS
 from kwire.web.routes import bound_routes
 from kwire.web.services import WebServices
 
+if TYPE_CHECKING:
+    from kwire.access.tls import TlsListener
+    from kwire.server.tls.acceptor import TlsAcceptor
+
 SHUTDOWN_SECONDS = 2.0
 # The maximum time that a connection may be without a request, or may take to send the headers of a request. It is
 # limited because the number of connections is limited. Proxies keep idle connections for a minute.
@@ -21,10 +26,14 @@ IDLE_SECONDS = 75.0
 
 
 class HttpServer:
-    """The HTTP server."""
+    """The HTTP server. With `tls` it serves https."""
 
-    def __init__(self, address: Address, services: WebServices, descriptors: Descriptors) -> None:
+    def __init__(
+        self, address: Address, services: WebServices, descriptors: Descriptors, tls: "TlsListener | None" = None
+    ) -> None:
         port = services.port
+        self._tls = tls
+        self._acceptor: TlsAcceptor | None = None
         self._address = address
         self._stream_connections = port.serve_stream
         self._body_checks = port.body_checks
@@ -63,8 +72,13 @@ class HttpServer:
     async def open(self) -> None:
         await self._runner.setup()
         loop = asyncio.get_running_loop()
+        if self._tls is not None:
+            from kwire.server.tls.acceptor import TlsAcceptor
+
+            self._acceptor = TlsAcceptor(self._tls, self._connections, self._connection)
+        factory = self._connection if self._acceptor is None else self._acceptor
         self._server = await loop.create_server(
-            self._connection, self._address.host or None, self._address.port, backlog=self._backlog
+            factory, self._address.host or None, self._address.port, backlog=self._backlog
         )
 
     def reconfigure(self, network: NetworkConfig) -> None:
@@ -82,6 +96,8 @@ class HttpServer:
     async def close(self) -> None:
         if self._server is not None:
             self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
         # aiohttp waits for its handlers. The handlers of streams end when their connections are closed.
         await self._stream_connections.close()
         await self._runner.cleanup()

@@ -72,6 +72,8 @@ class HttpConnections:
         self._connections_max = connections_max
         self._connections: set[HttpConnection] = set()
         self._by_host: Counter[str] = Counter()
+        # Connections whose TLS handshake has not ended.
+        self._handshakes_by_host: Counter[str] = Counter()
         self._rate_limited_log = RateLimitedLog(log)
         self.loop_budget = LoopBudget()
         # Connections that have not received data yet.
@@ -85,19 +87,36 @@ class HttpConnections:
         The limits are the number of connections, the number per client host, and the number of file descriptors.
         """
         host = connection.client_host
-        if len(self._connections) >= self._connections_max:
-            reason = f"kwire.http.max.connections={self._connections_max}"
-        elif self._by_host[host] >= self.per_ip_max > 0:
-            reason = f"max.connections.per.ip={self.per_ip_max}"
-        elif not self._descriptors.admit(HTTP, descriptor_of(transport)):
-            # `Descriptors.admit` has counted and logged the refusal.
+        if not self._is_within_limits(host, descriptor_of(transport)):
             return False
+        self._connections.add(connection)
+        self._new[connection] = None
+        self._by_host[host] += 1
+        self._periodic_calls.start()
+        return True
+
+    def admit_handshake(self, host: str, descriptor: int) -> bool:
+        """Count a connection whose TLS handshake begins. Returns False if a limit is reached."""
+        if not self._is_within_limits(host, descriptor):
+            return False
+        self._handshakes_by_host[host] += 1
+        return True
+
+    def end_handshake(self, host: str) -> None:
+        self._handshakes_by_host[host] -= 1
+        if not self._handshakes_by_host[host]:
+            del self._handshakes_by_host[host]
+
+    def _is_within_limits(self, host: str, descriptor: int) -> bool:
+        """Return whether one more connection is allowed. Otherwise count and log the refusal."""
+        handshakes = self._handshakes_by_host
+        if len(self._connections) + handshakes.total() >= self._connections_max:
+            reason = f"kwire.http.max.connections={self._connections_max}"
+        elif self._by_host[host] + handshakes[host] >= self.per_ip_max > 0:
+            reason = f"max.connections.per.ip={self.per_ip_max}"
         else:
-            self._connections.add(connection)
-            self._new[connection] = None
-            self._by_host[host] += 1
-            self._periodic_calls.start()
-            return True
+            # `Descriptors.admit` counts and logs a refusal.
+            return self._descriptors.admit(HTTP, descriptor)
         self.metrics.connections_refused += 1
         self.warn("an HTTP connection from %s is refused: %s", host, reason)
         return False

@@ -1,7 +1,7 @@
 """Containers with the services of the node that HTTP handlers use. Each group of resources has one container. node.py
 creates the containers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,7 @@ from kwire.web.requests.body_checks import BodyChecks
 from kwire.web.requests.memory import HttpMemory
 
 if TYPE_CHECKING:
+    from kwire.access.tls import TlsListener
     from kwire.web.streaming.streaming import ServeStream
 
 
@@ -124,6 +125,8 @@ class MonitoringServices:
     # None if webhooks (for the first field) or event files (for the second) are disabled.
     webhook_statistics: Callable[[], WebhookStatistics] | None
     event_files: EventFiles | None
+    # The listeners with TLS.
+    tls: Sequence["TlsListener"] = ()
 
 
 @dataclass(frozen=True, slots=True)

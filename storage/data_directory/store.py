@@ -57,6 +57,23 @@ _PARTITION_FOLDER: Final = re.compile(r".+-\d+")
 _FILE_NAME_BYTES_MAX: Final = 255
 
 
+def make_data_dir(data_dir: str, files: Files) -> None:
+    """Create a data directory and its missing parents, durably. `data_dir` is an absolute path."""
+    missing = []
+    path = data_dir
+    while not files.exists(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    if not missing and files.exists(os.path.join(data_dir, LOCK_NAME)):
+        return  # the directory was locked before, so it is durable
+    # A start that was killed may have created the lowest existing folder without making its name durable.
+    with suppress(PermissionError):  # a parent that cannot be read was not created by kwire
+        files.fsync_dir(os.path.dirname(path))
+    for path in reversed(missing):
+        files.makedirs(path)
+        files.fsync_dir(os.path.dirname(path))
+
+
 class LogStore:
     """The logs of one data directory. Call :meth:`lock` first and :meth:`close` last. Used by one thread."""
 
@@ -108,7 +125,7 @@ class LogStore:
         Reads only the names in the directory, not the folders.
         """
         with disk_errors(f"open {self.data_dir}"):
-            self._make_data_dir()
+            make_data_dir(self.data_dir, self._files)
             lock_fd = self._files.lock(os.path.join(self.data_dir, LOCK_NAME))
             if lock_fd is None:
                 raise DataDirectoryLocked(f"{self.data_dir} is in use by another process")
@@ -124,22 +141,6 @@ class LogStore:
                 self._files.close(lock_fd)
                 raise
             self._lock_fd = lock_fd
-
-    def _make_data_dir(self) -> None:
-        """Create the directory and its missing parents, durably."""
-        missing = []
-        path = self.data_dir
-        while not self._files.exists(path):
-            missing.append(path)
-            path = os.path.dirname(path)
-        if not missing and self._files.exists(os.path.join(self.data_dir, LOCK_NAME)):
-            return  # the directory was locked before, so it is durable
-        # A start that was killed may have created the lowest existing folder without making its name durable.
-        with suppress(PermissionError):  # a parent that cannot be read was not created by kwire
-            self._files.fsync_dir(os.path.dirname(path))
-        for path in reversed(missing):
-            self._files.makedirs(path)
-            self._files.fsync_dir(os.path.dirname(path))
 
     def _read_last_run(self) -> None:
         self._boot_id = self._files.boot_id()

@@ -1,1 +1,1 @@
-"""Principals, users, logins and ACLs."""
+"""Principals, users, ACLs, SASL, certificates and TLS contexts."""

@@ -24,6 +24,7 @@ from kwire.config.settings.http_api import REST_GROUP_SETTINGS, ROOM_SETTINGS, S
 from kwire.config.settings.network import NETWORK_SETTINGS
 from kwire.config.settings.sasl import SASL_SETTINGS
 from kwire.config.settings.start import START_SETTINGS
+from kwire.config.settings.tls import TLS_SETTINGS
 from kwire.config.settings.transactions import TRANSACTION_SETTINGS
 from kwire.config.settings.webhooks import WEBHOOK_SETTINGS
 from kwire.config.unused import UNUSED_SECTIONS
@@ -543,6 +544,7 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "HTTP and WebSocket": WEB_SETTINGS,
     "Authorization": ACCESS_SETTINGS,
     "Authentication with SASL": SASL_SETTINGS,
+    "TLS": TLS_SETTINGS,
     "kwire's own": _KWIRE,
     **UNUSED_SECTIONS,
 }

@@ -5,14 +5,17 @@ from dataclasses import replace
 
 from kwire.config.setting import Setting
 from kwire.config.settings.broker import SETTINGS
+from kwire.config.settings.tls import TLS_SETTINGS
 
-PER_LISTENER = frozenset(("connections.max.reauth.ms", "sasl.enabled.mechanisms"))
+LISTENER_PREFIX = "listener.name."
+_TLS = (setting.name for setting in TLS_SETTINGS if setting.name.startswith("ssl."))
+PER_LISTENER = frozenset(("connections.max.reauth.ms", "sasl.enabled.mechanisms", *_TLS))
 
-_PREFIXED = re.compile(r"listener\.name\.[a-z0-9_-]+\.(?P<name>.+)")
+_PREFIXED = re.compile(re.escape(LISTENER_PREFIX) + r"[a-z0-9_-]+\.(?P<name>.+)")
 
 
 def prefixed_name(listener: str, name: str) -> str:
-    return f"listener.name.{listener.lower()}.{name}"
+    return f"{LISTENER_PREFIX}{listener.lower()}.{name}"
 
 
 def prefixed_setting(name: str) -> Setting | None:

@@ -12,7 +12,7 @@ from kwire.config.unused.remote_storage import REMOTE_STORAGE_SETTINGS
 from kwire.config.unused.replication import REPLICATION_SETTINGS
 from kwire.config.unused.sasl import SASL_SETTINGS
 from kwire.config.unused.server import SERVER_SETTINGS
-from kwire.config.unused.tls import TLS_SETTINGS
+from kwire.config.unused.tls import UNUSED_TLS_SETTINGS
 
 UNUSED_SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Not used: replication": REPLICATION_SETTINGS,
@@ -22,5 +22,5 @@ UNUSED_SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Not used: tiered storage": REMOTE_STORAGE_SETTINGS,
     "Not used: SASL": SASL_SETTINGS,
     "Not used: SASL/OAUTHBEARER": OAUTHBEARER_SETTINGS,
-    "Not used: TLS": TLS_SETTINGS,
+    "Not used: TLS": UNUSED_TLS_SETTINGS,
 }

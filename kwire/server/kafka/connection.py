@@ -22,7 +22,7 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from kwire.access.principal import ANONYMOUS, Principal
+from kwire.access.principal import Principal
 from kwire.access.sasl.authentication import Authentication
 from kwire.concurrency.chunking import run_chunks, schedule_chunk
 from kwire.descriptors import descriptor_of
@@ -147,7 +147,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
-        self.set_principal(ANONYMOUS)
+        self.set_principal(self._listener.first_principal(transport))
         if self._listener.listener.has_sasl:
             self.gate = self.login = Login(self, self._shared, self._listener.sasl_policy)
 

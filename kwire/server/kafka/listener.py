@@ -3,7 +3,10 @@
 import asyncio
 import socket
 from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
+from kwire.access.principal import ANONYMOUS, Principal
+from kwire.access.principal_rules import certificate_principal
 from kwire.access.sasl.authentication import SaslPolicy
 from kwire.config import Listener
 from kwire.descriptors import KAFKA
@@ -12,16 +15,24 @@ from kwire.server.kafka.receive_pressure import ReceivePressure
 from kwire.server.kafka.shared import Shared
 from kwire.wire.frame import Account
 
+if TYPE_CHECKING:
+    from kwire.access.tls import TlsListener
+    from kwire.server.tls.acceptor import TlsAcceptor
+
 SWEEP_SECONDS = 1.0
 
 
 class KafkaListener:
-    """One listener and its advertised address, if it has one."""
+    """One listener and its advertised address, if it has one. `tls` is None for a listener without TLS."""
 
-    def __init__(self, listener: Listener, advertised: Listener | None, shared: Shared) -> None:
+    def __init__(
+        self, listener: Listener, advertised: Listener | None, shared: Shared, tls: "TlsListener | None" = None
+    ) -> None:
         self.listener = listener
         self.advertised = advertised
         self._shared = shared
+        self._tls = tls
+        self._acceptor: TlsAcceptor | None = None
         self._server: asyncio.Server | None = None
 
     @property
@@ -41,8 +52,12 @@ class KafkaListener:
     async def open(self) -> None:
         loop = asyncio.get_running_loop()
         network = self._shared.network
+        if self._tls is not None:
+            from kwire.server.tls.acceptor import TlsAcceptor
+
+            self._acceptor = TlsAcceptor(self._tls, self, self._connection)
         self._server = await loop.create_server(
-            lambda: KafkaConnection(self._shared, self),
+            self._connection if self._acceptor is None else self._acceptor,
             self.listener.host or None,
             self.listener.port,
             backlog=network.backlog,
@@ -62,30 +77,62 @@ class KafkaListener:
         """Accept no more connections. Open connections stay open."""
         if self._server is not None:
             self._server.close()
+        if self._acceptor is not None:
+            self._acceptor.close()
+
+    def _connection(self) -> KafkaConnection:
+        return KafkaConnection(self._shared, self)
 
     def admit(self, connection: KafkaConnection) -> bool:
         """Register a new connection. Returns False if a limit is reached.
 
         The limits are the number of connections, the number per client host, and the number of file descriptors.
         """
-        network, metrics = self._shared.network, self._shared.metrics
-        host, by_host = connection.client_host, self._shared.connections_by_host
-        if len(self._shared.connections) >= network.connections_max > 0:
+        host = connection.client_host
+        if not self._is_within_limits(host, connection.descriptor):
+            return False
+        self._shared.connections.add(connection)
+        self._shared.connections_by_host[host] += 1
+        connection.reader.account = self._shared.accounts.setdefault(host, Account())
+        self._shared.metrics.connections_accepted += 1
+        self._shared.metrics.connections = len(self._shared.connections)
+        return True
+
+    def first_principal(self, transport: Any) -> Principal:
+        """Return the principal of a new connection: that of its client certificate, if it has sent one."""
+        return ANONYMOUS if self._tls is None else certificate_principal(transport) or ANONYMOUS
+
+    def admit_handshake(self, host: str, descriptor: int) -> bool:
+        """Count a connection whose TLS handshake begins. Returns False if a limit is reached."""
+        if not self._is_within_limits(host, descriptor):
+            return False
+        self._shared.handshakes_by_host[host] += 1
+        return True
+
+    def end_handshake(self, host: str) -> None:
+        by_host = self._shared.handshakes_by_host
+        by_host[host] -= 1
+        if not by_host[host]:
+            del by_host[host]
+
+    def warn(self, message: str, *details: object) -> None:
+        self._shared.rate_limited_log.warning(message, *details)
+
+    def _is_within_limits(self, host: str, descriptor: int) -> bool:
+        """Return whether one more connection is allowed. Otherwise count and log the refusal."""
+        network, shared = self._shared.network, self._shared
+        handshakes = shared.handshakes_by_host
+        if len(shared.connections) + handshakes.total() >= network.connections_max > 0:
             reason = f"max.connections={network.connections_max}"
-        elif by_host[host] >= network.connections_per_ip_max > 0:
+        elif shared.connections_by_host[host] + handshakes[host] >= network.connections_per_ip_max > 0:
             reason = f"max.connections.per.ip={network.connections_per_ip_max}"
-        elif not self._shared.descriptors.admit(KAFKA, connection.descriptor):
-            metrics.connections_refused += 1
+        elif not shared.descriptors.admit(KAFKA, descriptor):
+            shared.metrics.connections_refused += 1
             return False
         else:
-            self._shared.connections.add(connection)
-            by_host[host] += 1
-            connection.reader.account = self._shared.accounts.setdefault(host, Account())
-            metrics.connections_accepted += 1
-            metrics.connections = len(self._shared.connections)
             return True
-        metrics.connections_refused += 1
-        self._shared.rate_limited_log.warning("a connection from %s is refused: %s", host, reason)
+        shared.metrics.connections_refused += 1
+        shared.rate_limited_log.warning("a connection from %s is refused: %s", host, reason)
         return False
 
     def leave(self, connection: KafkaConnection) -> None:

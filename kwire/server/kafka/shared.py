@@ -52,6 +52,7 @@ class Shared:
         self.rate_limited_log = RateLimitedLog(log)
         self.connections: set[KafkaConnection] = set()
         self.connections_by_host: Counter[str] = Counter()
+        self.handshakes_by_host: Counter[str] = Counter()  # of TLS; they count against the limits of connections
         # The starved connections, in the order in which they became starved.
         self.starved: dict[KafkaConnection, None] = {}
         self._is_resuming = False

@@ -1,0 +1,1 @@
+"""TLS on the sockets of the Kafka port and the HTTP port."""

@@ -1,0 +1,367 @@
+"""TLS with real clients and a real server process: every client, large requests, https, wss, changed certificates."""
+
+import asyncio
+import re
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from confluent_kafka import Consumer, Producer
+from kafka import KafkaConsumer, KafkaProducer
+from websockets.asyncio.client import connect
+
+from tests.support.certificates import HOSTS, Authority, pem, replace_file
+from tests.support.clients import unique_name
+from tests.support.java import JavaTools
+from tests.support.node import in_loop
+from tests.support.room_sockets import RoomSocket
+from tests.support.server import KwireProcess, anonymous_memory_bytes, wait_until
+
+WAIT_S = 30.0
+RECORDS = 12
+RECORD_BYTES = 900_000
+FLOOD = 3000
+
+
+class Secured:
+    """A server with two listeners, SSL and MTLS (client certificates required), and https."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(exist_ok=True)
+        self.authority = Authority(directory)
+        self.key_store = self.authority.server()
+        self.client = self.authority.client()
+        self.process = KwireProcess(
+            directory / "kwire",
+            kafka_port=None,
+            settings={
+                "listeners": "SSL://127.0.0.1:0,MTLS://127.0.0.1:0",
+                "listener.security.protocol.map": "SSL:SSL,MTLS:SSL",
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.location": str(self.key_store),
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": str(self.authority.path),
+                "listener.name.mtls.ssl.client.auth": "required",
+                "kwire.http.tls": "true",
+            },
+        )
+        self.process.start()
+        self.process.ready()
+        ports = re.findall(r"127\.0\.0\.1:(\d+)", self.process.ready_line)
+        self.ssl_port, self.mtls_port, self.http_port = map(int, ports)
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.mtls_port}"
+
+    @property
+    def kafka_python(self) -> dict[str, Any]:
+        return {
+            "bootstrap_servers": self.bootstrap,
+            "security_protocol": "SSL",
+            "ssl_cafile": str(self.authority.path),
+            "ssl_certfile": str(self.client),
+        }
+
+    @property
+    def librdkafka(self) -> dict[str, str]:
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "security.protocol": "ssl",
+            "ssl.ca.location": str(self.authority.path),
+            "ssl.certificate.location": str(self.client),
+            "ssl.key.location": str(self.client),
+        }
+
+    def context(self, key_store: Path | None = None) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self.authority.path))
+        if key_store is not None:
+            context.load_cert_chain(key_store)
+        return context
+
+    def open(self, port: int, context: ssl.SSLContext) -> ssl.SSLSocket:
+        """A connection that has done its handshake and got an answer. Raises OSError."""
+        plain = socket.create_connection(("127.0.0.1", port), WAIT_S)
+        client = context.wrap_socket(plain, server_hostname="localhost")
+        try:
+            api_versions(client)
+        except BaseException:
+            client.close()
+            raise
+        return client
+
+    def certificate(self, port: int) -> bytes:
+        """The certificate that the server shows to a new connection. It is not verified."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        with (
+            socket.create_connection(("127.0.0.1", port), WAIT_S) as plain,
+            context.wrap_socket(plain) as client,
+        ):
+            return client.getpeercert(binary_form=True) or b""
+
+    def metric(self, name: str) -> dict[str, float]:
+        """The values of a metric by the text of its labels."""
+        lines = self.get("/metrics").decode().splitlines()
+        found = (re.fullmatch(rf"{name}(?:\{{(.*)\}})? (\S+)", line) for line in lines)
+        return {one[1] or "": float(one[2]) for one in found if one}
+
+    def get(self, path: str) -> bytes:
+        import urllib.request
+
+        url = f"https://localhost:{self.http_port}{path}"
+        with urllib.request.urlopen(url, timeout=WAIT_S, context=self.context()) as answer:
+            content: bytes = answer.read()
+            return content
+
+
+def api_versions(client: ssl.SSLSocket) -> None:
+    """Send ApiVersions (version 0) and read the answer."""
+    body = (18).to_bytes(2, "big") + bytes(2) + (7).to_bytes(4, "big") + (0xFFFF).to_bytes(2, "big")
+    client.sendall(len(body).to_bytes(4, "big") + body)
+    head = client.recv(4)
+    if not head:
+        raise ConnectionResetError
+    left = int.from_bytes(head, "big")
+    while left:
+        left -= len(client.recv(left))
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    server = Secured(tmp_path_factory.mktemp("secured"))
+    try:
+        yield server
+        assert server.process.stop() == 0
+    finally:
+        server.process.kill()
+
+
+def values(count: int = RECORDS) -> list[bytes]:
+    return [bytes([number]) * RECORD_BYTES for number in range(count)]
+
+
+def test_kafka_python_moves_large_records(secured: Secured) -> None:
+    topic = unique_name("tls-kafka-python")
+    producer = KafkaProducer(**secured.kafka_python)
+    for value in values():
+        producer.send(topic, value)
+    producer.flush(WAIT_S)
+    producer.close()
+    consumer = KafkaConsumer(
+        topic, auto_offset_reset="earliest", fetch_max_bytes=8 * 1024 * 1024, **secured.kafka_python
+    )
+    read = [next(consumer).value for _ in range(RECORDS)]
+    consumer.close()
+    assert read == values()
+
+
+def test_confluent_kafka_moves_large_records(secured: Secured) -> None:
+    topic = unique_name("tls-confluent")
+    producer = Producer(secured.librdkafka)
+    for value in values():
+        producer.produce(topic, value)
+    assert producer.flush(WAIT_S) == 0
+    consumer = Consumer({**secured.librdkafka, "group.id": topic, "auto.offset.reset": "earliest"})
+    consumer.subscribe([topic])
+    read: list[bytes] = []
+    while len(read) < RECORDS:
+        record = consumer.poll(WAIT_S)
+        assert record is not None
+        assert record.error() is None
+        read.append(record.value())
+    consumer.close()
+    assert read == values()
+
+
+@in_loop
+async def test_aiokafka_moves_records(secured: Secured) -> None:
+    topic = unique_name("tls-aiokafka")
+    options: dict[str, Any] = {
+        "bootstrap_servers": secured.bootstrap,
+        "security_protocol": "SSL",
+        "ssl_context": secured.context(secured.client),
+    }
+    async with AIOKafkaProducer(**options) as producer:
+        for value in values():
+            await producer.send_and_wait(topic, value)
+    async with AIOKafkaConsumer(topic, auto_offset_reset="earliest", **options) as consumer:
+        async with asyncio.timeout(WAIT_S):
+            read = [(await consumer.getone()).value for _ in range(RECORDS)]
+    assert read == values()
+
+
+@pytest.mark.needs_kcat
+def test_kcat_moves_lines(secured: Secured) -> None:
+    topic = unique_name("tls-kcat")
+    options = [part for name, text in secured.librdkafka.items() for part in ("-X", f"{name}={text}")]
+    lines = "".join(f"line {number} {'x' * 1000}\n" for number in range(2000))
+    subprocess.run(["kcat", *options, "-P", "-t", topic], input=lines, text=True, timeout=60, check=True)
+    read = subprocess.run(
+        ["kcat", *options, "-C", "-t", topic, "-o", "beginning", "-e", "-q"],
+        capture_output=True, text=True, timeout=60, check=True,
+    )  # fmt: skip
+    assert read.stdout == lines
+
+
+@pytest.mark.needs_java
+@pytest.mark.needs_mvn
+@pytest.mark.timeout(600)
+@pytest.mark.xdist_group("kafka-tools")
+def test_javas_tools_work_with_pem_files(secured: Secured, java: JavaTools, tmp_path: Path) -> None:
+    topic = unique_name("tls-java")
+    properties = tmp_path / "client.properties"
+    properties.write_text(
+        "security.protocol=SSL\nssl.truststore.type=PEM\nssl.keystore.type=PEM\n"
+        f"ssl.truststore.location={secured.authority.path}\nssl.keystore.location={pkcs8(secured.client, tmp_path)}\n"
+    )
+    server = ("--bootstrap-server", f"localhost:{secured.mtls_port}", "--command-config", str(properties))
+    java.run("TopicCommand", *server, "--create", "--topic", topic, "--partitions", "3")
+    assert "PartitionCount: 3" in java.run("TopicCommand", *server, "--describe", "--topic", topic)
+
+
+def pkcs8(key_store: Path, directory: Path) -> Path:
+    """The same key store with the key in PKCS#8, the only form that Java reads."""
+    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+    text = key_store.read_bytes()
+    key = load_pem_private_key(text, None).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    path = directory / "pkcs8.pem"
+    path.write_bytes(key + text[text.index(b"-----BEGIN CERTIFICATE") :])
+    return path
+
+
+def test_a_client_needs_a_certificate_of_the_trusted_ca(secured: Secured, tmp_path: Path) -> None:
+    stranger = Authority(tmp_path, "stranger").client("mallory")
+    late = secured.authority.client("late", is_expired=True)
+    secured.open(secured.ssl_port, secured.context()).close()
+    secured.open(secured.mtls_port, secured.context(secured.client)).close()
+    for context in (secured.context(), secured.context(stranger), secured.context(late)):
+        with pytest.raises(OSError):  # noqa: PT011
+            secured.open(secured.mtls_port, context)
+
+
+@in_loop
+async def test_https_and_wss(secured: Secured) -> None:
+    room = unique_name("tls-room")
+    url = f"https://localhost:{secured.http_port}"
+    socket_url = f"wss://localhost:{secured.http_port}/ws"
+    context = secured.context()
+    sent = [{"n": number, "text": "x" * 200_000} for number in range(20)]
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+        connect(socket_url, ssl=context, max_size=None) as reading,
+        connect(socket_url, ssl=context, max_size=None) as writing,
+        asyncio.timeout(WAIT_S),
+    ):
+        reader, writer = RoomSocket(reading), RoomSocket(writing)
+        async with session.get(f"{url}/healthz") as answer:
+            assert answer.status == 200
+        await writer.result("stream.publish", room=room, event_type="t", data=sent[0])
+        await reader.result("stream.subscribe", room=room, from_offset=0)
+        for data in sent[1:]:
+            await writer.result("stream.publish", room=room, event_type="t", data=data)
+        seen: list[object] = []
+        while len(seen) < len(sent):
+            message = await reader.next()
+            if "data" in message:
+                seen.append(message["data"])
+        assert seen == sent
+        path = f"{url}/rooms/{room}/subscribe?from_offset=0"
+        async with session.get(path, headers={"Accept": "text/event-stream"}) as answer:
+            assert answer.status == 200
+            text = b""
+            while text.count(b'"text":"') < len(sent):
+                text += await answer.content.readany()
+
+
+def test_new_certificates_and_trust_are_used_while_an_old_connection_goes_on(tmp_path: Path) -> None:
+    secured = Secured(tmp_path)
+    try:
+        _check_reload(secured, tmp_path)
+    finally:
+        secured.process.kill()
+
+
+def _check_reload(secured: Secured, tmp_path: Path) -> None:
+    old_context = secured.context(secured.client)
+    old = secured.open(secured.mtls_port, old_context)
+    before = secured.certificate(secured.mtls_port)
+    other = Authority(tmp_path, "other")
+    newcomer = other.client("newcomer")
+    with pytest.raises(OSError):  # noqa: PT011
+        secured.open(secured.mtls_port, secured.context(newcomer))
+
+    replace_file(secured.key_store, b"-----BEGIN nonsense")
+    reloads = "kwire_tls_reloads_total"
+    wait_until(
+        lambda: secured.metric(reloads).get('fate="failed",listener="MTLS"') == 1, "the failed reload is counted"
+    )
+    assert secured.certificate(secured.mtls_port) == before
+    assert "the old certificates stay in use" in secured.process.output_tail()
+
+    replace_file(secured.key_store, pem(secured.authority.issue(*HOSTS)))
+    wait_until(lambda: secured.certificate(secured.mtls_port) != before, "the new certificate is shown")
+    wait_until(lambda: secured.metric(reloads).get('fate="loaded",listener="MTLS"') == 1, "the reload is counted")
+    replace_file(secured.authority.path, other.path.read_bytes())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.load_cert_chain(newcomer)
+
+    def is_welcome() -> bool:
+        try:
+            secured.open(secured.mtls_port, context).close()
+        except OSError:
+            return False
+        return True
+
+    wait_until(is_welcome, "the new trust store accepts the new client")
+    with pytest.raises(OSError):  # noqa: PT011
+        secured.open(secured.mtls_port, old_context)
+    # The connection of the client that is no longer trusted was made before, and goes on.
+    api_versions(old)
+    old.close()
+
+
+def test_the_expiry_of_the_certificate_is_a_metric(secured: Secured) -> None:
+    expiry = secured.metric("kwire_tls_certificate_expiry_timestamp_seconds")
+    assert set(expiry) == {'listener="SSL"', 'listener="MTLS"', 'listener="http"'}
+    assert len(set(expiry.values())) == 1
+
+
+def test_a_flood_of_silent_connections_is_bounded(tmp_path: Path) -> None:
+    secured = Secured(tmp_path)
+    flood: list[socket.socket] = []
+    try:
+        before = anonymous_memory_bytes(secured.process.pid)
+        for _ in range(FLOOD):
+            one = socket.socket()
+            one.connect(("127.0.0.1", secured.ssl_port))
+            flood.append(one)
+        secured.open(secured.ssl_port, secured.context()).close()
+        pending = secured.metric("kwire_tls_handshakes_pending")['listener="SSL"']
+        assert pending <= 1000
+        assert anonymous_memory_bytes(secured.process.pid) - before < 64 * 1024 * 1024
+        stalls = secured.metric("kwire_loop_stall_seconds_max")[""]
+        assert stalls < 0.5
+    finally:
+        for one in flood:
+            one.close()
+        secured.process.kill()
+
+
+def test_a_bad_file_ends_the_start_with_a_message(tmp_path: Path) -> None:
+    process = KwireProcess(
+        tmp_path,
+        kafka_port=None,
+        settings={"listeners": "SSL://127.0.0.1:0", "ssl.keystore.type": "PEM", "ssl.keystore.location": "/none.pem"},
+    )
+    process.start()
+    assert process.exit_code() == 1
+    assert "ssl.keystore.location=/none.pem cannot be read: No such file or directory" in process.output_tail()

@@ -1,0 +1,512 @@
+"""TLS connections over real sockets in uvloop: flow control in both directions, ends, floods of handshakes."""
+
+import asyncio
+import mmap
+import os
+import socket
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kwire.access.tls import TlsListener
+from kwire.config import Listener, load
+from kwire.server.kafka.listener import KafkaListener
+from kwire.server.tls import acceptor as acceptor_module
+from kwire.server.tls import connection as connection_module
+from kwire.server.tls.acceptor import TlsAcceptor
+from kwire.server.tls.connection import TlsConnection
+from tests.server.fakes import Slow, shared_of
+from tests.support.certificates import Authority
+from tests.support.node import QuietNode, in_uvloop
+
+MIB = 1024 * 1024
+WAIT_S = 20.0
+
+
+class FakePort:
+    """The limits of a port, which record what they were asked."""
+
+    def __init__(self, limit: int = 10**6) -> None:
+        self.limit = limit
+        self.handshakes: Counter[str] = Counter()
+        self.warnings: list[str] = []
+
+    def admit_handshake(self, host: str, descriptor: int) -> bool:
+        assert descriptor >= 0
+        if self.handshakes.total() >= self.limit:
+            return False
+        self.handshakes[host] += 1
+        return True
+
+    def end_handshake(self, host: str) -> None:
+        assert self.handshakes[host] > 0
+        self.handshakes[host] -= 1
+
+    def warn(self, message: str, *details: object) -> None:
+        self.warnings.append(message % details)
+
+
+class Buffered(asyncio.BufferedProtocol):
+    """A connection above TLS that collects what it receives, in a buffer of its own."""
+
+    def __init__(self) -> None:
+        self.transport: Any = None
+        self.received = bytearray()
+        self.events: list[str] = []
+        self.buffer = bytearray(32 * 1024)
+        self.lost = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+        self.events.append("made")
+
+    def get_buffer(self, sizehint: int) -> bytearray | memoryview:
+        return memoryview(self.buffer)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.received += self.buffer[:nbytes]
+
+    def pause_writing(self) -> None:
+        self.events.append("pause")
+
+    def resume_writing(self) -> None:
+        self.events.append("resume")
+
+    def eof_received(self) -> bool:
+        self.events.append("eof")
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.events.append("lost")
+        self.lost.set_result(exc)
+
+
+class Streamed(asyncio.Protocol):
+    """The same with `data_received`, as aiohttp's protocol."""
+
+    def __init__(self) -> None:
+        self.transport: Any = None
+        self.received = bytearray()
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.received += data
+
+
+class World:
+    """A TLS server in this process and its connections."""
+
+    def __init__(self, authority: Authority, port: FakePort, make: Callable[[], Any], *settings: str) -> None:
+        self.authority = authority
+        self.port = port
+        self.made: list[Any] = []
+        config = load(
+            settings=[
+                "listeners=SSL://127.0.0.1:0",
+                "ssl.keystore.type=PEM",
+                f"ssl.keystore.location={authority.server()}",
+                *settings,
+            ]
+        )
+        self.tls = TlsListener(config.tls["SSL"])
+        self.tls.use(self.tls.load())
+        self._make = make
+        self.acceptor = TlsAcceptor(self.tls, port, self._connection)
+        self.address = ("", 0)
+
+    def _connection(self) -> Any:
+        self.made.append(self._make())
+        return self.made[-1]
+
+    async def client(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        context = ssl.create_default_context(cafile=str(self.authority.path))
+        return await asyncio.open_connection(*self.address, ssl=context, limit=64 * 1024)
+
+    async def connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Any]:
+        count = len(self.made)
+        reader, writer = await self.client()
+        await until(lambda: len(self.made) > count and self.made[-1].transport is not None)
+        return reader, writer, self.made[-1]
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def world(
+    authority: Authority, make: Callable[[], Any] = Buffered, *settings: str, limit: int = 10**6
+) -> AsyncIterator[World]:
+    here = World(authority, FakePort(limit), make, *settings)
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(here.acceptor, "127.0.0.1", 0)
+    here.address = server.sockets[0].getsockname()
+    try:
+        yield here
+    finally:
+        server.close()
+        here.acceptor.close()
+        for one in here.made:
+            if one.transport is not None:
+                one.transport.abort()
+        await asyncio.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.mark.parametrize("make", [Buffered, Streamed])
+@in_uvloop
+async def test_bytes_arrive_unchanged_in_both_directions(authority: Authority, make: Callable[[], Any]) -> None:
+    async with world(authority, make) as here:
+        reader, writer, app = await here.connected()
+        assert here.port.handshakes.total() == 0
+        data = os.urandom(3 * MIB)
+        for start in range(0, len(data), 300_001):
+            writer.write(data[start : start + 300_001])
+        await until(lambda: len(app.received) == len(data))
+        assert app.received == data
+        app.transport.write(data[:10])
+        app.transport.writelines([data[10:20], memoryview(data)[20:100_000], b"", data[100_000:]])
+        assert await reader.readexactly(len(data)) == data
+        writer.close()
+
+
+@in_uvloop
+async def test_file_pages_are_encrypted_in_pieces_as_the_client_reads(authority: Authority, tmp_path: Path) -> None:
+    size = 24 * MIB
+    path = tmp_path / "segment"
+    path.write_bytes(os.urandom(size))
+    async with world(authority) as here:
+        reader, writer, app = await here.connected()
+        app.transport.set_write_buffer_limits(high=MIB)
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as pages:
+            view = memoryview(pages)
+            parts = [view[start : start + 5 * MIB] for start in range(0, size, 5 * MIB)]
+            app.transport.writelines([b"head", *parts])
+            assert app.events == ["made", "pause"]
+            unsent = app.transport.get_write_buffer_size()
+            assert size - 2 * MIB < unsent <= size + MIB
+            # The client reads nothing: what is encrypted stays bounded, all else are still file pages.
+            await asyncio.sleep(0.2)
+            assert app.transport._backlog_bytes > size - 8 * MIB
+            assert await reader.readexactly(4) == b"head"
+            await reader.readexactly(10 * MIB)
+            await until(lambda: app.transport.get_write_buffer_size() < unsent - 5 * MIB)
+            received = await reader.readexactly(size - 10 * MIB)
+            assert received == view[10 * MIB :]
+            await until(lambda: app.transport.get_write_buffer_size() == 0)
+            assert app.events == ["made", "pause", "resume"]
+            del parts
+            view.release()
+        writer.close()
+
+
+@in_uvloop
+async def test_a_paused_connection_receives_little_and_nothing_is_lost(authority: Authority) -> None:
+    async with world(authority) as here:
+        _, writer, app = await here.connected()
+        app.transport.pause_reading()
+        data = os.urandom(16 * MIB)
+        writer.write(data)
+        await asyncio.sleep(0.3)
+        assert app.received == b""
+        assert app.transport._incoming.pending <= connection_module.RECEIVE_BYTES
+        for _ in range(50):
+            app.transport.resume_reading()
+            await asyncio.sleep(0.001)
+            app.transport.pause_reading()
+        app.transport.resume_reading()
+        await until(lambda: len(app.received) == len(data))
+        assert app.received == data
+
+
+@in_uvloop
+async def test_a_small_buffer_is_filled_once_per_iteration_and_the_rest_waits_bounded(authority: Authority) -> None:
+    async with world(authority) as here:
+        _, writer, app = await here.connected()
+        app.buffer = bytearray(1000)
+        data = os.urandom(MIB)
+        writer.write(data)
+        most = 0
+        while len(app.received) < len(data):
+            most = max(most, app.transport._incoming.pending)
+            await asyncio.sleep(0)
+        assert app.received == data
+        assert most <= connection_module.INCOMING_BYTES_MAX + connection_module.RECEIVE_BYTES
+
+
+@in_uvloop
+async def test_close_sends_the_rest_first_and_abort_does_not(authority: Authority) -> None:
+    async with world(authority) as here:
+        client, app = await blocking_client(here)
+        data = os.urandom(6 * MIB)
+        app.transport.write(data)
+        app.transport.close()
+        assert app.transport.is_closing()
+        app.transport.write(b"too late")
+        assert await asyncio.to_thread(read_to_end, client) == data
+        await app.lost
+        client.close()
+        reader, _, app = await here.connected()
+        app.transport.write(data)
+        app.transport.abort()
+        await app.lost
+        assert app.events[-1] == "lost"
+        with pytest.raises((ConnectionError, ssl.SSLError, asyncio.IncompleteReadError)):
+            await reader.readexactly(len(data))
+
+
+@in_uvloop
+async def test_the_end_of_a_stream_is_a_close_notify_after_all_data(authority: Authority) -> None:
+    async with world(authority) as here:
+        client, app = await blocking_client(here)
+        data = os.urandom(4 * MIB)
+        app.transport.write(data)
+        assert app.transport.can_write_eof()
+        app.transport.write_eof()
+        assert await asyncio.to_thread(read_to_end, client) == data
+        assert app.events.count("lost") == 0
+        client.send(b"ignored")
+        client.close()
+        await app.lost
+        assert app.received == b""
+
+
+@in_uvloop
+async def test_the_client_ends_the_connection(authority: Authority) -> None:
+    async with world(authority) as here:
+        _, writer, app = await here.connected()
+        writer.write(b"last words")
+        writer.close()
+        await app.lost
+        assert app.received == b"last words"
+        assert app.events == ["made", "eof", "lost"]
+
+
+@in_uvloop
+async def test_a_replaced_protocol_gets_the_next_bytes(authority: Authority) -> None:
+    async with world(authority, Streamed) as here:
+        _, writer, app = await here.connected()
+        writer.write(b"to the first")
+        await until(lambda: app.received == b"to the first")
+        transport = app.transport
+        successor = Buffered()
+        transport.set_protocol(successor)
+        successor.connection_made(transport)
+        writer.write(b"to the second")
+        await until(lambda: successor.received == b"to the second")
+        assert transport.get_protocol() is successor
+
+
+@in_uvloop
+async def test_bytes_that_are_not_tls_end_the_handshake(authority: Authority) -> None:
+    async with world(authority) as here:
+        reader, writer = await asyncio.open_connection(*here.address)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n" * 10)
+        assert await reader.read(-1) == b""
+        await until(lambda: here.port.handshakes.total() == 0)
+        assert here.made == []
+        assert here.tls.failed_handshakes == 1
+        assert "http request" in here.port.warnings[0]
+        writer.close()
+
+
+@in_uvloop
+async def test_a_client_without_a_certificate_is_told_why(authority: Authority) -> None:
+    required = ("ssl.client.auth=required", "ssl.truststore.type=PEM", f"ssl.truststore.location={authority.path}")
+    async with world(authority, Buffered, *required) as here:
+        reader, writer = await here.client()
+        with pytest.raises(ssl.SSLError, match=r"(?i)certificate.required"):
+            await reader.read(1)
+        assert "certificate" in here.port.warnings[0]
+        assert here.made == []
+        writer.close()
+
+
+@in_uvloop
+async def test_a_subject_without_a_rule_closes_the_connection(authority: Authority) -> None:
+    settings = (
+        "ssl.client.auth=required",
+        "ssl.truststore.type=PEM",
+        f"ssl.truststore.location={authority.path}",
+        "ssl.principal.mapping.rules=RULE:^CN=nobody$/x/",
+    )
+    async with world(authority, Buffered, *settings) as here:
+        context = ssl.create_default_context(cafile=str(authority.path))
+        context.load_cert_chain(authority.client("ruleless"))
+        reader, writer = await asyncio.open_connection(*here.address, ssl=context)
+        with pytest.raises((ConnectionError, asyncio.IncompleteReadError, ssl.SSLError)):
+            await reader.readexactly(1)
+        assert "no rule" in here.port.warnings[0]
+        assert here.made == []
+        await until(lambda: here.port.handshakes.total() == 0)
+        writer.close()
+
+
+@in_uvloop
+async def test_silent_connections_are_bounded_and_do_not_keep_others_out(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceptor_module, "HANDSHAKES_MAX", 50)
+    async with world(authority) as here:
+        silent = [await silent_socket(here.address) for _ in range(200)]
+        try:
+            await until(lambda: here.tls.failed_handshakes == 150)
+            assert here.port.handshakes.total() == here.tls.pending_handshakes == 50
+            _, writer, app = await here.connected()
+            writer.write(b"served")
+            await until(lambda: app.received == b"served")
+            writer.close()
+        finally:
+            for one in silent:
+                one.close()
+        await until(lambda: here.port.handshakes.total() == 0)
+
+
+@in_uvloop
+async def test_handshakes_have_a_deadline(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceptor_module, "HANDSHAKE_SECONDS_MAX", 0.2)
+    monkeypatch.setattr(acceptor_module, "SWEEP_SECONDS", 0.05)
+    async with world(authority) as here:
+        silent = await silent_socket(here.address)
+        slow = await silent_socket(here.address)
+        # The beginning of a ClientHello that never goes on.
+        slow.send(b"\x16\x03\x01\x02\x00\x01")
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(WAIT_S):
+            for one in (silent, slow):
+                try:
+                    assert await loop.sock_recv(one, 100) == b""
+                except ConnectionResetError:
+                    pass
+                finally:
+                    one.close()
+        assert here.tls.failed_handshakes == 2
+        assert here.port.handshakes.total() == 0
+
+
+@in_uvloop
+async def test_a_handshake_counts_against_the_limits_of_the_port(authority: Authority) -> None:
+    async with world(authority, limit=1) as here:
+        first = await silent_socket(here.address)
+        await until(lambda: here.port.handshakes.total() == 1)
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            await here.client()
+        first.close()
+        await until(lambda: here.port.handshakes.total() == 0)
+        _, writer, _ = await here.connected()
+        writer.close()
+
+
+@in_uvloop
+async def test_at_most_one_handshake_step_runs_per_loop_iteration(authority: Authority) -> None:
+    steps = 0
+    original = TlsConnection._step_handshake
+
+    def counted(self: TlsConnection) -> None:
+        nonlocal steps
+        steps += 1
+        original(self)
+
+    most = 0
+    done = False
+
+    async def watch() -> None:
+        nonlocal most, steps
+        while not done:
+            most, steps = max(most, steps), 0
+            await asyncio.sleep(0)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(TlsConnection, "_step_handshake", counted)
+        async with world(authority) as here:
+            watching = asyncio.create_task(watch())
+            clients = await asyncio.gather(*(here.client() for _ in range(30)))
+            await until(lambda: len(here.made) == 30)
+            done = True
+            await watching
+            for _, writer in clients:
+                writer.close()
+    assert most == 1
+
+
+async def blocking_client(here: World) -> tuple[ssl.SSLSocket, Any]:
+    """A client with a socket of its own. asyncio's clients drop received bytes when the server closes."""
+    context = ssl.create_default_context(cafile=str(here.authority.path))
+    count = len(here.made)
+
+    def connect() -> ssl.SSLSocket:
+        plain = socket.create_connection(here.address, WAIT_S)
+        # Every end without a close_notify is an error.
+        return context.wrap_socket(plain, server_hostname="localhost", suppress_ragged_eofs=False)
+
+    client = await asyncio.to_thread(connect)
+    await until(lambda: len(here.made) > count and here.made[-1].transport is not None)
+    return client, here.made[-1]
+
+
+def read_to_end(client: ssl.SSLSocket) -> bytes:
+    received = bytearray()
+    while part := client.recv(1 << 20):
+        received += part
+    return bytes(received)
+
+
+async def silent_socket(address: tuple[str, int]) -> socket.socket:
+    one = socket.socket()
+    one.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(one, address)
+    return one
+
+
+@pytest.mark.parametrize(("name", "expected"), [("carol", "User:carol"), (None, "User:ANONYMOUS")])
+@in_uvloop
+async def test_a_kafka_connection_has_the_principal_of_its_certificate(
+    authority: Authority, tmp_path: Path, name: str | None, expected: str
+) -> None:
+    settings = (
+        "ssl.client.auth=requested",
+        "ssl.truststore.type=PEM",
+        f"ssl.truststore.location={authority.path}",
+        "ssl.principal.mapping.rules=RULE:^CN=(.*?),.*$/$1/",
+    )
+    with QuietNode(tmp_path, "max.connections=1") as node:
+        shared = shared_of(node.services, Slow().handlers())
+        tls = World(authority, FakePort(), Buffered, *settings).tls
+        listener = KafkaListener(Listener("SSL", "SSL", "127.0.0.1", 0), None, shared, tls)
+        asked: list[str] = []
+        with pytest.MonkeyPatch.context() as patch:
+            authorizer = type(node.services.authorizer)
+            original = authorizer.access
+            patch.setattr(
+                authorizer,
+                "access",
+                lambda self, principal, host: asked.append(str(principal)) or original(self, principal, host),
+            )
+            await listener.open()
+            context = ssl.create_default_context(cafile=str(authority.path))
+            if name is not None:
+                context.load_cert_chain(authority.client(name))
+            _, writer = await asyncio.open_connection("localhost", listener.port, ssl=context)
+            await until(lambda: shared.metrics.connections == 1)
+            assert asked == [expected]
+            assert shared.handshakes_by_host.total() == 0
+            # A handshake is refused at the limit of connections, before it begins.
+            with pytest.raises((ConnectionError, ssl.SSLError)):
+                await asyncio.open_connection("localhost", listener.port, ssl=context)
+            assert shared.metrics.connections_refused == 1
+            writer.close()
+            await until(lambda: shared.metrics.connections == 0)
+            listener.close()
