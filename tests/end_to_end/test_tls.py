@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer
 from kafka import KafkaConsumer, KafkaProducer
 from websockets.asyncio.client import connect
 
+from kwire.descriptors import raise_limit
 from tests.support.certificates import HOSTS, Authority, pem, replace_file
 from tests.support.clients import unique_name
 from tests.support.java import JavaTools
@@ -26,7 +27,7 @@ from tests.support.server import KwireProcess, anonymous_memory_bytes, wait_unti
 WAIT_S = 30.0
 RECORDS = 12
 RECORD_BYTES = 900_000
-FLOOD = 3000
+FLOOD = 5000
 
 
 class Secured:
@@ -336,6 +337,7 @@ def test_the_expiry_of_the_certificate_is_a_metric(secured: Secured) -> None:
 
 
 def test_a_flood_of_silent_connections_is_bounded(tmp_path: Path) -> None:
+    raise_limit()
     secured = Secured(tmp_path)
     flood: list[socket.socket] = []
     try:

@@ -490,11 +490,12 @@ async def test_a_kafka_connection_has_the_principal_of_its_certificate(
         with pytest.MonkeyPatch.context() as patch:
             authorizer = type(node.services.authorizer)
             original = authorizer.access
-            patch.setattr(
-                authorizer,
-                "access",
-                lambda self, principal, host: asked.append(str(principal)) or original(self, principal, host),
-            )
+
+            def access(self: Any, principal: Any, host: str) -> Any:
+                asked.append(str(principal))
+                return original(self, principal, host)
+
+            patch.setattr(authorizer, "access", access)
             await listener.open()
             context = ssl.create_default_context(cafile=str(authority.path))
             if name is not None:
