@@ -104,6 +104,8 @@ def test_environment_names_follow_the_official_image(variable: str, name: str) -
         "KAFKA_PORT_9092_TCP_ADDR",
         "KAFKA_SERVICE_HOST",
         "KWIRE_TEST_BOOTSTRAP",
+        "KWIRE_USER",
+        "KWIRE_PASSWORD",
         "PATH",
     ],
 )
