@@ -1,19 +1,15 @@
-"""A quiet node whose services the connections under test use."""
-
-from collections.abc import Iterator
-from pathlib import Path
+"""Fixtures of the tests of sockets."""
 
 import pytest
 
-from tests.support.node import QuietNode
+from kwire.server import loop_budget
+from kwire.server.kafka import connection
+
+AMPLE_SECONDS = 60.0
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[QuietNode]:
-    with QuietNode(
-        tmp_path,
-        "kwire.connection.inflight.max=3",
-        "socket.request.max.bytes=1000000",
-        "queued.max.request.bytes=1000000",
-    ) as made:
-        yield made
+@pytest.fixture(autouse=True)
+def ample_loop_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request is deferred because the machine is busy. Tests of the loop budget set one of their own."""
+    monkeypatch.setattr(loop_budget, "BUDGET_SECONDS", AMPLE_SECONDS)
+    monkeypatch.setattr(connection, "BUDGET_SECONDS", AMPLE_SECONDS)
