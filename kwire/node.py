@@ -37,6 +37,7 @@ from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.concurrency.work_allowance import WorkAllowance
 from kwire.concurrency.worker_process import WorkerProcess
 from kwire.config import Address, Config
+from kwire.config.http_api import BASIC, CERTIFICATE
 from kwire.config.resources.topic import TopicSettings
 from kwire.coordinator.group.consumer.configured_settings import ConfiguredGroupSettings
 from kwire.coordinator.group.coordinator import GroupCoordinator
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from kwire.server.outbound.webhook_delivery import WebhookDelivery
     from kwire.streams.rooms.rooms import Rooms
     from kwire.streams.subscriptions import Subscriptions
+    from kwire.web.requests.authentication import Authenticator, CertificatePrincipal, Users
 
 log = logging.getLogger("kwire.node")
 
@@ -94,6 +96,9 @@ class Node:
         self._descriptors = Descriptors(current_limit(), config.log.open_max)
         self._is_ready = False
         self.http: HttpServer | None = None
+        # The users and the principals of client certificates, for kwire.http.authentication.
+        self.http_users: Users | None = None
+        self.certificate_principal: CertificatePrincipal | None = None
         self._webhooks: WebhookDelivery | None = None
         self._store = LogDirectories(
             [str(path) for path in config.log.data_dirs], self._files, self._lanes, config.log.reserve_bytes
@@ -280,6 +285,7 @@ class Node:
         from kwire.web.requests.body_checks import BodyChecks
         from kwire.web.requests.memory import HttpMemory
         from kwire.web.services import (
+            AccessServices,
             EventStoreServices,
             GroupServices,
             MonitoringServices,
@@ -360,11 +366,29 @@ class Node:
                 webhook_statistics=webhooks.statistics if webhooks is not None else None,
                 event_files=self.event_files.sink if self.event_files is not None else None,
             ),
+            access=AccessServices(authorizer=services.authorizer, authenticator=self._authenticator(clock)),
         )
         self._free_memory.watch(lambda: port.memory.freed_bytes)
         self.http = HttpServer(address, web, self._descriptors)
         self.http.reconfigure(self._configs.config.network)
         await self.http.open()
+
+    def _authenticator(self, clock: Clock) -> "Authenticator | None":
+        """Return the authenticator of the HTTP port; None if authentication is off."""
+        from kwire.web.requests.authentication import Authenticator
+
+        methods = self.config.web.authentication
+        if not methods:
+            return None
+        if BASIC in methods and self.http_users is None:
+            raise RuntimeError(f"kwire.http.authentication={BASIC} needs users")
+        if CERTIFICATE in methods and self.certificate_principal is None:
+            raise RuntimeError(f"kwire.http.authentication={CERTIFICATE} needs TLS with client certificates")
+        return Authenticator(
+            clock,
+            self.http_users if BASIC in methods else None,
+            self.certificate_principal if CERTIFICATE in methods else None,
+        )
 
     def _build_rooms(
         self, topics: Topics, groups: GroupCoordinator, definitions: GroupDefinitions, clock: Clock

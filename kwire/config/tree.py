@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from kwire.config.access import AccessConfig, access_config
 from kwire.config.http_api import (
+    BASIC,
     EventsConfig,
     RestGroupsConfig,
     RoomsConfig,
@@ -109,6 +110,8 @@ class Config(NamedTuple):
     listeners: tuple[Listener, ...]
     advertised_listeners: tuple[Listener, ...]
     http: Address | None
+    # The address of /metrics and /healthz, None if the HTTP port serves them.
+    http_monitoring: Address | None
     network: NetworkConfig
     topics: TopicsConfig
     log: LogConfig
@@ -160,8 +163,14 @@ def with_dynamic(config: Config, of_broker: Mapping[str, str], of_all: Mapping[s
 
 def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
     listeners, advertised = _listeners(values)
-    http_address = _http_address(values)
-    _check_exposure(values, listeners, http_address)
+    http_address = _http_address(values, "kwire.http.listener")
+    monitoring_address = _http_address(values, "kwire.http.monitoring.listener")
+    if monitoring_address is not None and http_address is None:
+        raise InvalidConfig(values.refusal("kwire.http.monitoring.listener", "Requires kwire.http.listener"))
+    web = web_config(values)
+    _check_exposure(values, listeners, http_address, monitoring_address)
+    # A change of a dynamic setting builds the tree again, with the warnings that it had.
+    warnings = tuple(dict.fromkeys((*warnings, *_http_warnings(http_address, web))))
     return Config(
         node_id=values.number(
             "node.id" if values.is_given("node.id") or not values.is_given("broker.id") else "broker.id"
@@ -171,6 +180,7 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
         listeners=listeners,
         advertised_listeners=advertised,
         http=http_address,
+        http_monitoring=monitoring_address,
         network=_network(values),
         topics=TopicsConfig(
             is_auto_create=values.flag("auto.create.topics.enable"),
@@ -201,7 +211,7 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
         events=events_config(values),
         transactions=transactions_config(values),
         webhooks=webhooks_config(values),
-        web=web_config(values),
+        web=web,
         access=access_config(values),
         values=values,
         warnings=warnings,
@@ -332,23 +342,36 @@ def _parse_listeners(values: Values, name: str, protocols: dict[str, str]) -> tu
     return tuple(listeners)
 
 
-def _http_address(values: Values) -> Address | None:
-    text = values.string("kwire.http.listener")
+def _http_address(values: Values, name: str) -> Address | None:
+    text = values.string(name)
     if not text:
         return None
     try:
         return parse_address(text)
     except ValueError as error:
-        raise InvalidConfig(values.refusal("kwire.http.listener", str(error))) from None
+        raise InvalidConfig(values.refusal(name, str(error))) from None
 
 
-def _check_exposure(values: Values, listeners: tuple[Listener, ...], http: Address | None) -> None:
+def _http_warnings(http: Address | None, web: WebConfig) -> tuple[str, ...]:
+    if http is None or http.is_loopback or BASIC not in web.authentication:
+        return ()
+    return (
+        f"kwire.http.listener {http} is reachable from other machines without TLS: passwords of kwire.http."
+        f"authentication={BASIC} can be read on the network",
+    )
+
+
+def _check_exposure(
+    values: Values, listeners: tuple[Listener, ...], http: Address | None, monitoring: Address | None
+) -> None:
     """Refuse listeners that other machines can reach, unless kwire.allow.unauthenticated is set."""
     if values.flag("kwire.allow.unauthenticated"):
         return
     addresses = [("listeners", listener.address, str(listener)) for listener in listeners]
-    if http is not None:
+    if http is not None and not values.strings("kwire.http.authentication"):
         addresses.append(("kwire.http.listener", http, str(http)))
+    if monitoring is not None:
+        addresses.append(("kwire.http.monitoring.listener", monitoring, str(monitoring)))
     for name, address, shown in addresses:
         if not address.is_loopback:
             raise InvalidConfig(

@@ -22,6 +22,7 @@ from kwire.web.groups.metrics import group_text
 from kwire.web.monitoring.http_metrics import http_families
 from kwire.web.monitoring.storage_metrics import storage_families
 from kwire.web.monitoring.transaction_metrics import transaction_families
+from kwire.web.needs import DESCRIBE_CLUSTER
 from kwire.web.rooms.metrics import room_families
 from kwire.web.route import TEXT, Answer, Route
 from kwire.web.services import MonitoringServices
@@ -192,5 +193,6 @@ ROUTES: tuple[Route[MonitoringServices], ...] = (
         scrape,
         summary="All metrics of this node, for Prometheus",
         answers={200: Answer("Prometheus' text format.", {TEXT: str})},
+        needs=(DESCRIBE_CLUSTER,),
     ),
 )
