@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kwire.access.authorizer import authorizer_of
+from kwire.access.principal_rules import certificate_principal
 from kwire.access.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import TRANSACTION_VERSION, Features
@@ -37,6 +38,7 @@ from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.concurrency.work_allowance import WorkAllowance
 from kwire.concurrency.worker_process import WorkerProcess
 from kwire.config import Address, Config
+from kwire.config.http_api import BASIC, CERTIFICATE
 from kwire.config.resources.topic import TopicSettings
 from kwire.config.tls import HTTP_LISTENER
 from kwire.coordinator.group.consumer.configured_settings import ConfiguredGroupSettings
@@ -77,6 +79,8 @@ if TYPE_CHECKING:
     from kwire.server.tls.reload import TlsReload
     from kwire.streams.rooms.rooms import Rooms
     from kwire.streams.subscriptions import Subscriptions
+    from kwire.web.requests.authentication import Authenticator, CertificatePrincipal
+    from kwire.web.requests.authentication import Users as HttpUsers
 
 log = logging.getLogger("kwire.node")
 
@@ -101,6 +105,9 @@ class Node:
         self._tls: dict[str, TlsListener] = {}
         self._tls_reload: TlsReload | None = None
         self.http: HttpServer | None = None
+        # Who may log in over HTTP, if not the users of the metadata store; and the principal of a client certificate.
+        self.http_users: HttpUsers | None = None
+        self.certificate_principal: CertificatePrincipal = certificate_principal
         self._webhooks: WebhookDelivery | None = None
         self._store = LogDirectories(
             [str(path) for path in config.log.data_dirs], self._files, self._lanes, config.log.reserve_bytes
@@ -299,6 +306,7 @@ class Node:
         from kwire.web.requests.body_checks import BodyChecks
         from kwire.web.requests.memory import HttpMemory
         from kwire.web.services import (
+            AccessServices,
             EventStoreServices,
             GroupServices,
             MonitoringServices,
@@ -380,11 +388,25 @@ class Node:
                 event_files=self.event_files.sink if self.event_files is not None else None,
                 tls=tuple(self._tls.values()),
             ),
+            access=AccessServices(authorizer=services.authorizer, authenticator=self._authenticator(services)),
         )
         self._free_memory.watch(lambda: port.memory.freed_bytes)
         self.http = HttpServer(address, web, self._descriptors, self._tls.get(HTTP_LISTENER))
         self.http.reconfigure(self._configs.config.network)
         await self.http.open()
+
+    def _authenticator(self, services: Services) -> "Authenticator | None":
+        """Return the authenticator of the HTTP port; None if authentication is off."""
+        from kwire.web.requests.authentication import Authenticator
+
+        methods = self.config.web.authentication
+        if not methods:
+            return None
+        return Authenticator(
+            services.clock,
+            (self.http_users or services.users) if BASIC in methods else None,
+            self.certificate_principal if CERTIFICATE in methods else None,
+        )
 
     def _build_rooms(
         self, topics: Topics, groups: GroupCoordinator, definitions: GroupDefinitions, clock: Clock

@@ -1,5 +1,6 @@
 """The client for asyncio programs."""
 
+from base64 import b64encode
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
@@ -30,15 +31,19 @@ class AsyncClient:
         retry_delay_s_min: float = DELAY_S_MIN,
         retry_delay_s_max: float = DELAY_S_MAX,
         headers: Mapping[str, str] | None = None,
+        user: str | None = None,
+        password: str = "",
     ) -> None:
         """`timeout_s` limits every call, including the wait for a connection.
+
+        `user` and `password` are the credentials for a server with `kwire.http.authentication=basic`.
 
         After a lost connection, a subscription tries to reconnect until it is closed.
         """
         url = url.rstrip("/")
         # The client connects directly to the server. `trust_env=False` ignores proxy settings of the environment.
         self._session = aiohttp.ClientSession(
-            headers=headers,
+            headers={**(headers or {}), **({} if user is None else _credentials(user, password))},
             trust_env=False,
             connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX),
             timeout=aiohttp.ClientTimeout(total=None),
@@ -68,3 +73,7 @@ class AsyncClient:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _credentials(user: str, password: str) -> Mapping[str, str]:
+    return {"Authorization": f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"}

@@ -31,7 +31,18 @@ LINE_BYTES_MAX = 64 * 1024 * 1024
 ERROR_BYTES_MAX = 64 * 1024
 
 # A retry after one of these errors would fail again. After any other error, a subscription that has started retries.
-PERMANENT_CODES = frozenset({"TopicNotFound", "NotAnEventTopic", "InvalidName", "BadRequest", "SubscriptionFailed"})
+PERMANENT_CODES = frozenset(
+    {
+        "TopicNotFound",
+        "NotAnEventTopic",
+        "InvalidName",
+        "BadRequest",
+        "SubscriptionFailed",
+        "Forbidden",
+        "Unauthorized",
+        "TOPIC_AUTHORIZATION_FAILED",
+    }
+)
 
 logger = logging.getLogger("kwire.client")
 

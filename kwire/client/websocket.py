@@ -46,7 +46,17 @@ STALL_S = 0.2
 
 # A retry after one of these errors would fail again. After any other error, a subscription that has started retries.
 PERMANENT_CODES = frozenset(
-    {"RoomNotFound", "InvalidName", "TopicHasPartitions", "BadRequest", "InvalidCommand", "UnknownCommand"}
+    {
+        "RoomNotFound",
+        "InvalidName",
+        "TopicHasPartitions",
+        "BadRequest",
+        "InvalidCommand",
+        "UnknownCommand",
+        "Forbidden",
+        "Unauthorized",
+        "TOPIC_AUTHORIZATION_FAILED",
+    }
 )
 
 AnswerHandler: TypeAlias = Callable[[Mapping[str, Any] | ClientError], None]

@@ -5,6 +5,9 @@ from typing import NamedTuple
 from kwire.config.setting import InvalidConfig
 from kwire.config.values import Values
 
+# The values of kwire.http.authentication.
+BASIC, CERTIFICATE = "basic", "certificate"
+
 _SECOND_MS, _MINUTE_MS, _HOUR_MS = 1000, 60_000, 3_600_000
 
 
@@ -56,9 +59,15 @@ class RestGroupsConfig(NamedTuple):
 
 
 class WebConfig(NamedTuple):
-    """The HTTP port: the origins from which pages may use it, and its limits."""
+    """The HTTP port: who may use it, and its limits.
+
+    `authentication` is empty if clients need no credentials. If `hosts` is empty, any Host is accepted except on a
+    loopback address.
+    """
 
     origins: frozenset[str]
+    hosts: frozenset[str]
+    authentication: frozenset[str]
     body_bytes_max: int
     connections_max: int
     socket_message_bytes_max: int
@@ -149,8 +158,17 @@ def web_config(values: Values) -> WebConfig:
         # With less memory a body of the maximum size could never be received. Its request would wait until the timeout.
         problem = f"Value must be at least twice kwire.http.max.body.bytes ({body_bytes_max})"
         raise InvalidConfig(values.refusal("kwire.http.memory.bytes", problem))
+    origins = frozenset(values.strings("kwire.http.origins"))
+    authentication = frozenset(values.strings("kwire.http.authentication"))
+    if authentication and "*" in origins:
+        # A page of any origin could act with the credentials that a browser has stored.
+        raise InvalidConfig(
+            values.refusal("kwire.http.origins", "* cannot be used with kwire.http.authentication: list the origins")
+        )
     return WebConfig(
-        origins=frozenset(values.strings("kwire.http.origins")),
+        origins=origins,
+        hosts=frozenset(values.strings("kwire.http.hosts")),
+        authentication=authentication,
         body_bytes_max=body_bytes_max,
         connections_max=values.number("kwire.http.max.connections"),
         socket_message_bytes_max=values.number("kwire.websocket.max.message.bytes"),

@@ -4,12 +4,14 @@ The sections are named tuples, not data classes, because data classes take five 
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from kwire.config.access import AccessConfig, access_config
 from kwire.config.http_api import (
+    BASIC,
+    CERTIFICATE,
     EventsConfig,
     RestGroupsConfig,
     RoomsConfig,
@@ -26,7 +28,7 @@ from kwire.config.sasl import SaslConfig, sasl_config, sasl_warnings
 from kwire.config.setting import InvalidConfig
 from kwire.config.sources import from_environment, from_file, from_flags
 from kwire.config.streams_yaml import from_yaml
-from kwire.config.tls import HTTP_LISTENER, TlsConfig, listener_tls, tls_config
+from kwire.config.tls import HTTP_LISTENER, NO_CERTIFICATE, TlsConfig, listener_tls, tls_config
 from kwire.config.transactions import TransactionsConfig, transactions_config
 from kwire.config.values import Values, resolve
 from kwire.config.webhooks import WebhooksConfig, webhooks_config
@@ -111,6 +113,8 @@ class Config(NamedTuple):
     listeners: tuple[Listener, ...]
     advertised_listeners: tuple[Listener, ...]
     http: Address | None
+    # The address of /metrics and /healthz, None if the HTTP port serves them.
+    http_monitoring: Address | None
     network: NetworkConfig
     topics: TopicsConfig
     log: LogConfig
@@ -166,11 +170,21 @@ def with_dynamic(config: Config, of_broker: Mapping[str, str], of_all: Mapping[s
 
 def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
     listeners, advertised = _listeners(values)
-    http_address = _http_address(values)
+    http_address = _http_address(values, "kwire.http.listener")
+    monitoring_address = _http_address(values, "kwire.http.monitoring.listener")
+    if monitoring_address is not None and http_address is None:
+        raise InvalidConfig(values.refusal("kwire.http.monitoring.listener", "Requires kwire.http.listener"))
     sasl = sasl_config(values, listeners)
     tls = listener_tls(values, listeners)
     http_tls = tls_config(values, HTTP_LISTENER) if values.flag("kwire.http.tls") else None
-    exposed = _check_exposure(values, listeners, http_address, tls, http_tls)
+    web = web_config(values)
+    exposed = _check_exposure(values, _exposed(values, listeners, http_address, monitoring_address, tls, http_tls))
+    # A change of a dynamic setting builds the tree again, with the warnings that it had.
+    warnings = tuple(
+        dict.fromkeys(
+            (*warnings, *exposed, *sasl_warnings(sasl, listeners), *_http_warnings(http_address, web, http_tls))
+        )
+    )
     return Config(
         node_id=values.number(
             "node.id" if values.is_given("node.id") or not values.is_given("broker.id") else "broker.id"
@@ -180,6 +194,7 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
         listeners=listeners,
         advertised_listeners=advertised,
         http=http_address,
+        http_monitoring=monitoring_address,
         network=_network(values),
         topics=TopicsConfig(
             is_auto_create=values.flag("auto.create.topics.enable"),
@@ -210,14 +225,13 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
         events=events_config(values),
         transactions=transactions_config(values),
         webhooks=webhooks_config(values),
-        web=web_config(values),
+        web=web,
         access=access_config(values),
         sasl=sasl,
         tls=tls,
         http_tls=http_tls,
         values=values,
-        # A change of a dynamic setting builds the tree again, with the warnings that it had.
-        warnings=tuple(dict.fromkeys((*warnings, *exposed, *sasl_warnings(sasl, listeners)))),
+        warnings=warnings,
     )
 
 
@@ -345,39 +359,73 @@ def _parse_listeners(values: Values, name: str, protocols: dict[str, str]) -> tu
     return tuple(listeners)
 
 
-def _http_address(values: Values) -> Address | None:
-    text = values.string("kwire.http.listener")
+def _http_address(values: Values, name: str) -> Address | None:
+    text = values.string(name)
     if not text:
         return None
     try:
         return parse_address(text)
     except ValueError as error:
-        raise InvalidConfig(values.refusal("kwire.http.listener", str(error))) from None
+        raise InvalidConfig(values.refusal(name, str(error))) from None
 
 
-def _check_exposure(
+def _http_warnings(http: Address | None, web: WebConfig, tls: TlsConfig | None) -> Iterator[str]:
+    if http is None:
+        return
+    if BASIC in web.authentication and tls is None and not http.is_loopback:
+        yield (
+            f"kwire.http.listener {http} is reachable from other machines without TLS: passwords of "
+            f"kwire.http.authentication={BASIC} can be read on the network"
+        )
+    if CERTIFICATE in web.authentication and (tls is None or tls.client_auth == NO_CERTIFICATE):
+        yield (
+            f"kwire.http.authentication={CERTIFICATE}: clients cannot send certificates without kwire.http.tls=true and "
+            "listener.name.http.ssl.client.auth=requested or required"
+        )
+
+
+class _Exposed(NamedTuple):
+    """An address on which clients need no login, the setting that has it, and its TLS settings."""
+
+    setting: str
+    address: Address
+    shown: str
+    tls: TlsConfig | None
+
+
+def _exposed(
     values: Values,
     listeners: tuple[Listener, ...],
     http: Address | None,
+    monitoring: Address | None,
     tls: Mapping[str, TlsConfig],
     http_tls: TlsConfig | None,
-) -> list[str]:
+) -> Iterator[_Exposed]:
+    """Yield the addresses without logins."""
+    for one in listeners:
+        if not one.has_sasl:
+            yield _Exposed("listeners", one.address, str(one), tls.get(one.name))
+    if http is not None and not values.strings("kwire.http.authentication"):
+        yield _Exposed("kwire.http.listener", http, str(http), http_tls)
+    if monitoring is not None:
+        yield _Exposed("kwire.http.monitoring.listener", monitoring, str(monitoring), None)
+
+
+def _check_exposure(values: Values, exposed: Iterable[_Exposed]) -> list[str]:
     """Refuse addresses that other machines can reach without authentication, unless kwire.allow.unauthenticated is set.
 
     Returns warnings: with TLS such a listener looks protected, but serves every client that can connect.
     """
     warnings: list[str] = []
-    exposed = [("listeners", one.address, str(one), tls.get(one.name)) for one in listeners if not one.has_sasl]
-    if http is not None:
-        exposed.append(("kwire.http.listener", http, str(http), http_tls))
     for name, address, shown, security in exposed:
         if address.is_loopback or (security is not None and security.authenticates):
             continue
         if not values.flag("kwire.allow.unauthenticated"):
             raise InvalidConfig(
                 f"{values[name].origin}: {name} {shown} is reachable from other machines, but its clients are not "
-                "authenticated; listen on 127.0.0.1, use a listener with SASL, require client certificates (TLS with "
-                "ssl.client.auth=required), or set kwire.allow.unauthenticated=true to allow this"
+                "authenticated; listen on 127.0.0.1, use a listener with SASL (for HTTP set "
+                "kwire.http.authentication), require client certificates (TLS with ssl.client.auth=required), or set "
+                "kwire.allow.unauthenticated=true to allow this"
             )
         if security is not None:
             warnings.append(

@@ -23,17 +23,21 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kwire.server.periodic import PeriodicCalls
+from kwire.web.requests.access import access_of
 
 if TYPE_CHECKING:
     from aiohttp import web
 
     from kwire.metrics import StreamMetrics
+    from kwire.web.requests.access import RequestAccess
     from kwire.web.streaming.streaming import Outlet, Session
 
 log = logging.getLogger("kwire.server")
 
 # If a connection has more unsent bytes, its session has to wait.
 UNSENT_BYTES_MAX = 256 * 1024
+# The interval at which each connection is checked: also the time after which a stream notices that rights were taken
+# away.
 SWEEP_SECONDS = 1.0
 # When the node stops, one loop iteration stops at most this many sessions.
 STOPS_PER_CHUNK = 100
@@ -49,6 +53,8 @@ class StreamConnection(asyncio.Protocol):
     """One streaming connection. It implements `Outlet` for a session, and `asyncio.Protocol` for a transport."""
 
     __slots__ = (
+        "_access",
+        "_access_revision",
         "_aiohttp_protocol",
         "_closed",
         "_is_reading",
@@ -66,8 +72,15 @@ class StreamConnection(asyncio.Protocol):
     session: "Session"
 
     def __init__(
-        self, owner: "StreamConnections", transport: Any, aiohttp_protocol: Any, closed: "asyncio.Future[None]"
+        self,
+        owner: "StreamConnections",
+        transport: Any,
+        aiohttp_protocol: Any,
+        closed: "asyncio.Future[None]",
+        access: "RequestAccess",
     ) -> None:
+        self._access = access
+        self._access_revision = access.revision
         self._owner = owner
         self._transport = transport
         self._aiohttp_protocol = aiohttp_protocol
@@ -182,6 +195,9 @@ class StreamConnection(asyncio.Protocol):
                 self.abort()
                 return
         try:
+            if self._access.revision != self._access_revision:
+                self._access_revision = self._access.revision
+                self.session.check_access()
             self.session.tick(now)
         except Exception:
             self._fail()
@@ -245,7 +261,7 @@ class StreamConnections:
             raise ConnectionResetError("the client has closed the connection")
         closed: asyncio.Future[None] = self.loop.create_future()
         aiohttp_protocol: Any = request.protocol
-        connection = StreamConnection(self, transport, aiohttp_protocol, closed)
+        connection = StreamConnection(self, transport, aiohttp_protocol, closed, access_of(request))
         transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
         with contextlib.suppress(OSError, AttributeError):
             sock = transport.get_extra_info("socket")

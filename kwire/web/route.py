@@ -10,6 +10,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from aiohttp import web
 
+from kwire.web.needs import Needs
+
 # The type of the services that a handler takes: one of the containers in services.py.
 Services = TypeVar("Services", contravariant=True)
 
@@ -63,6 +65,9 @@ class Route(NamedTuple, Generic[Services]):
     answers: Mapping[int, Any] = {200: None}
     # The types of error bodies with media types other than JSON, by media type. REST Proxy has its own error format.
     more_refusals: Mapping[str, Any] = {}
+    # The operations that callers must be allowed to do. Each route must declare them: the server does not start with a
+    # route whose needs are None.
+    needs: Needs | None = None
     # Whether the answer is a stream, which may continue until the client disconnects.
     is_streaming: bool = False
     # Whether the documentation leaves out the route. This is set for HTML pages and scripts.

@@ -6,6 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from aiohttp import web
 
+from kwire.web.access import tickets
 from kwire.web.documentation import openapi, pages
 from kwire.web.events import publish as event_publish
 from kwire.web.events import read as event_read
@@ -21,6 +22,7 @@ from kwire.web.rooms import post_command, rooms
 from kwire.web.rooms import subscribe as room_subscribe
 from kwire.web.route import Route
 from kwire.web.services import (
+    AccessServices,
     EventStoreServices,
     GroupServices,
     MonitoringServices,
@@ -36,7 +38,7 @@ from kwire.web.webhooks import consumers as webhook_consumers
 from kwire.web.webhooks import deliveries as webhook_deliveries
 from kwire.web.webhooks import webhooks
 
-__all__ = ["ROUTES", "Route", "bound_routes"]
+__all__ = ["MONITORING_ROUTES", "ROUTES", "Route", "bound_routes"]
 
 Services = TypeVar("Services")
 BoundHandle = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -53,9 +55,12 @@ def _all() -> tuple[Route[Any], ...]:
     return ROUTES
 
 
+# The routes that kwire.http.monitoring.listener serves.
+MONITORING_ROUTES: tuple[Route[MonitoringServices], ...] = (*health.ROUTES, *metrics.ROUTES)
+
 # A request is matched with the routes in this order.
 _GROUPS: tuple[RouteGroup[Any], ...] = (
-    RouteGroup[MonitoringServices](lambda web: web.monitoring, (*health.ROUTES, *metrics.ROUTES)),
+    RouteGroup[MonitoringServices](lambda web: web.monitoring, MONITORING_ROUTES),
     RouteGroup[GroupServices](lambda web: web.groups, groups.ROUTES),
     # The routes for events and subscriptions of rooms come first, because they are used most often.
     RouteGroup[RoomServices](
@@ -73,6 +78,7 @@ _GROUPS: tuple[RouteGroup[Any], ...] = (
         lambda web: web.topics,
         (*topics.ROUTES, *topic_events.ROUTES, *topic_stats.ROUTES, *proxy_metadata.ROUTES, *proxy_produce.ROUTES),
     ),
+    RouteGroup[AccessServices](lambda web: web.access, tickets.ROUTES),
     RouteGroup[object](lambda web: None, (*openapi.routes_of(_all), *pages.ROUTES)),
 )
 

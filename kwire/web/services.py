@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kwire.access.authorizer import Authorizer
 from kwire.broker.fetch.sessions import FetchSessions
 from kwire.broker.maintenance.retention import Retention
 from kwire.broker.maintenance.services import MaintenanceServices
@@ -27,6 +28,7 @@ from kwire.streams.subscriptions import Subscriptions
 from kwire.streams.webhooks.webhooks import WebhookStatistics
 from kwire.web.answers.page_scheduler import PageScheduler
 from kwire.web.groups.reports import GroupReports
+from kwire.web.requests.authentication import Authenticator
 from kwire.web.requests.body_checks import BodyChecks
 from kwire.web.requests.memory import HttpMemory
 
@@ -130,6 +132,15 @@ class MonitoringServices:
 
 
 @dataclass(frozen=True, slots=True)
+class AccessServices:
+    """The services that decide who may send which request."""
+
+    authorizer: Authorizer
+    # None if authentication is off.
+    authenticator: Authenticator | None
+
+
+@dataclass(frozen=True, slots=True)
 class WebServices:
     """All containers. `routes.py` binds each handler to the container that it takes."""
 
@@ -140,3 +151,4 @@ class WebServices:
     event_store: EventStoreServices
     webhooks: WebhookServices
     monitoring: MonitoringServices
+    access: AccessServices

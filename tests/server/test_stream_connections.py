@@ -11,6 +11,7 @@ from aiohttp import web
 
 from kwire.metrics import StreamMetrics
 from kwire.server.stream_connections import UNSENT_BYTES_MAX, StreamConnections
+from kwire.web.requests.access import ACCESS, OPEN_ACCESS
 from kwire.web.streaming.streaming import Outlet, StreamedResponse
 from tests.support.node import in_loop, in_uvloop, running_node
 from tests.support.room_sockets import WAIT_S, http_stream, raw_connection, until
@@ -43,6 +44,9 @@ class Recorder:
 
     def tick(self, now: float) -> None:
         self._note("tick")
+
+    def check_access(self) -> None:
+        self._note("check_access")
 
     def stop(self) -> None:
         self._note("stop")
@@ -88,6 +92,7 @@ async def server(send_timeout_ms: int = 30_000) -> AsyncIterator[Server]:
                 outlet.write(b"x" * UNSENT_BYTES_MAX * 40)
             return session
 
+        request[ACCESS] = OPEN_ACCESS
         await takeovers(request, HEAD, make)
         made.handled += 1
         return StreamedResponse()
@@ -290,7 +295,7 @@ async def test_a_connection_too_many_is_closed_at_once_and_streams_count(tmp_pat
             with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
                 await read(reader, 1)
         # aiohttp counts a connection until its handler has ended.
-        server = node.http._runner.server
+        server = node.http._main._runner.server
         assert server is not None
         await until(lambda: not server.connections)
         async with http_stream(node.http.port, "/rooms/r/subscribe") as stream:

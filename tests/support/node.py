@@ -381,10 +381,13 @@ class QuietNode:
 
 
 @asynccontextmanager
-async def running_node(directory: Path, *settings: str) -> AsyncIterator[Node]:
-    """A node that serves; stopped in the end unless the test has done so."""
+async def running_node(
+    directory: Path, *settings: str, prepare: Callable[[Node], None] = lambda node: None
+) -> AsyncIterator[Node]:
+    """A node that serves; stopped in the end unless the test has done so. `prepare` is called before it starts."""
     config = load(data_dir=str(directory), kafka="127.0.0.1:0", http="127.0.0.1:0", settings=settings)
     node = Node(config)
+    prepare(node)
     # A node collects garbage when it starts; it need not visit every object of every loaded test module.
     gc.freeze()
     await node.start()

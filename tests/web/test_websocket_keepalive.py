@@ -13,6 +13,7 @@ from kwire.metrics import StreamMetrics
 from kwire.streams.subscriptions import SubscriptionFacts
 from kwire.web.events.encodings import ALL_FORMATS
 from kwire.web.events.event_socket import EventSocket
+from kwire.web.requests.access import OPEN_ACCESS
 from kwire.web.requests.memory import HttpMemory
 from kwire.web.rooms.socket_session import SocketSession
 from kwire.web.rooms.subscribe import NDJSON_FORMAT
@@ -33,11 +34,11 @@ def silent_subscription() -> Any:
 
 def room_session(port: Any, wire: Wire) -> Session:
     services: Any = SimpleNamespace(port=port)
-    return SocketSession(services).open(wire)
+    return SocketSession(services, OPEN_ACCESS).open(wire)
 
 
 def event_session(port: Any, wire: Wire) -> Session:
-    return EventSocket(port, ALL_FORMATS.socket).open_subscribed(wire, silent_subscription())
+    return EventSocket(port, ALL_FORMATS.socket, OPEN_ACCESS).open_subscribed(wire, silent_subscription())
 
 
 @pytest.mark.proves("S0-31")
@@ -69,7 +70,8 @@ async def test_a_silent_client_is_asked_every_ten_seconds_and_removed_after_thir
 @in_uvloop
 async def test_a_stream_over_http_has_a_heartbeat_every_ten_seconds() -> None:
     wire = Wire()
-    stream = SubscriptionStream(NDJSON_FORMAT, heartbeat_ms=10_000).open(silent_subscription(), FACTS, None, wire)
+    sink = SubscriptionStream(NDJSON_FORMAT, heartbeat_ms=10_000, access=OPEN_ACCESS)
+    stream = sink.open(silent_subscription(), FACTS, None, wire)
     wire.written.clear()
     beats: list[float] = [0.0]
     now = OPENED_AT

@@ -115,6 +115,8 @@ class Client:
         retry_delay_s_min: float = DELAY_S_MIN,
         retry_delay_s_max: float = DELAY_S_MAX,
         headers: Mapping[str, str] | None = None,
+        user: str | None = None,
+        password: str = "",
     ) -> None:
         async def make() -> AsyncClient:
             return AsyncClient(
@@ -123,6 +125,8 @@ class Client:
                 retry_delay_s_min=retry_delay_s_min,
                 retry_delay_s_max=retry_delay_s_max,
                 headers=headers,
+                user=user,
+                password=password,
             )
 
         self._loop = LoopThread()

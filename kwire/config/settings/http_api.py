@@ -4,11 +4,14 @@ The defaults for rooms apply only to rooms, and the defaults for topics only to 
 ``POST /topics/{name}``. All other topics have Kafka's defaults.
 """
 
+import re
+
 from kwire.config.setting import INT_MAX, LONG_MAX, Kind, Rule, Setting, SettingValue, at_least, between, one_of
 
 RETENTION_MODES = ("time", "count", "hybrid")
 STREAM_RETENTIONS = ("Time", "Size", "Messages", "Combined", "Infinite")
 STRATEGIES = ("round_robin", "range", "sticky")
+AUTHENTICATION_METHODS = ("basic", "certificate")
 
 _HOURS_MAX = LONG_MAX // 3_600_000
 _MINUTES_MAX = LONG_MAX // 60_000
@@ -25,6 +28,22 @@ def _origins_problem(value: SettingValue) -> str | None:
         scheme, separator, host = origin.partition("://")
         if origin != "*" and (not separator or scheme not in ("http", "https") or not host or "/" in host):
             return f"{origin} is not a valid origin; expected http://host, https://host:port, or * for all"
+    return None
+
+
+def _hosts_problem(value: SettingValue) -> str | None:
+    assert isinstance(value, tuple)
+    for host in value:
+        if not re.fullmatch(r"[A-Za-z0-9._-]+", host):
+            return f"{host} is not a valid host name; expected a name without a port"
+    return None
+
+
+def _authentication_problem(value: SettingValue) -> str | None:
+    assert isinstance(value, tuple)
+    for method in value:
+        if method not in AUTHENTICATION_METHODS:
+            return f"{method} is not a valid method; expected {' or '.join(AUTHENTICATION_METHODS)}"
     return None
 
 
@@ -243,6 +262,29 @@ WEB_SETTINGS = (
         "Origins whose web pages may use the HTTP port: http://host:port, …, or * for all. Pages that the port itself "
         "serves are always allowed.",
         Rule("origins, or *", _origins_problem),
+    ),
+    Setting(
+        "kwire.http.hosts",
+        Kind.LIST,
+        (),
+        "Names that clients may send in the header Host, against DNS rebinding. Addresses, localhost and the hosts of "
+        "kwire.http.origins are always allowed. If empty, any name is allowed, except on a loopback address.",
+        Rule("host names without a port", _hosts_problem),
+    ),
+    Setting(
+        "kwire.http.authentication",
+        Kind.LIST,
+        (),
+        "How clients of the HTTP port authenticate: basic (name and password of a SCRAM user), certificate (client "
+        "certificate of the TLS connection), or both. If empty, all clients are anonymous.",
+        Rule("basic and certificate", _authentication_problem),
+    ),
+    Setting(
+        "kwire.http.monitoring.listener",
+        Kind.STRING,
+        "",
+        "A separate address, HOST:PORT, for /metrics, /healthz and /readyz, without authentication. The HTTP port then "
+        "does not serve these.",
     ),
     Setting(
         "kwire.http.max.body.bytes",

@@ -6,7 +6,8 @@ WebSocket has the same format.
 
 The statuses:
 - 400: the request is invalid
-- 403: the origin or host is not allowed, or the operation is disabled
+- 401: the request has no valid credentials
+- 403: the client, the origin or the host is not allowed to do this, or the operation is disabled
 - 404: not found
 - 408: the body arrived too slowly
 - 409: the request conflicts with existing state
@@ -108,6 +109,7 @@ KAFKA_STATUSES: Mapping[ErrorCode, int] = {
             ErrorCode.TOPIC_AUTHORIZATION_FAILED,
             ErrorCode.GROUP_AUTHORIZATION_FAILED,
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
             ErrorCode.TOPIC_DELETION_DISABLED,
         ),
         403,
@@ -139,6 +141,8 @@ class Refusal(Exception):
 
     status = 400
     code = "BadRequest"
+    # Further headers of the answer.
+    headers: Mapping[str, str] = {}
 
     def __init__(self, message: str, *, code: str | None = None, status: int | None = None, **details: object) -> None:
         super().__init__(message)
@@ -169,6 +173,19 @@ class Forbidden(Refusal):
 
     status = 403
     code = "Forbidden"
+
+
+class NotAuthorized(Refusal):
+    """The client may not do an operation on a resource. `code` is Kafka's code of the resource type."""
+
+    status = 403
+
+
+class Unauthorized(Refusal):
+    """The request has no valid credentials. The message must not quote credentials."""
+
+    status = 401
+    code = "Unauthorized"
 
 
 class ErrorFacts(msgspec.Struct, kw_only=True):
@@ -222,7 +239,7 @@ def error_answer(exception: Exception) -> web.Response:
     status = status_of(exception)
     if status >= 500 and not isinstance(exception, Refusal):
         log.error("a request failed", exc_info=exception)
-    headers = {}
+    headers = dict(exception.headers) if isinstance(exception, Refusal) else {}
     if status in (429, 503):
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     if isinstance(exception, web.HTTPMethodNotAllowed):

@@ -12,6 +12,8 @@ from aiohttp import web
 
 from kwire import __version__
 from kwire.web.answers.errors import ErrorAnswer
+from kwire.web.needs import PUBLIC
+from kwire.web.requests.tickets import SUBPROTOCOL_PREFIX, TICKET_PARAMETER
 from kwire.web.route import JSON, NDJSON, Answer, AnyOf, Route
 
 TAGS = {
@@ -25,6 +27,19 @@ TAGS = {
     "groups": "All consumer groups, with members, offsets and lag.",
     "node": "Health, metrics and documentation of the node.",
 }
+_SECURITY_SCHEMES = {
+    "basic": {"type": "http", "scheme": "basic", "description": "The name and the password of a SCRAM user."},
+    "certificate": {"type": "mutualTLS", "description": "The client certificate of the TLS connection."},
+    "ticket": {
+        "type": "apiKey",
+        "in": "query",
+        "name": TICKET_PARAMETER,
+        "description": "A ticket of `POST /tickets`, for one stream. As a WebSocket subprotocol: "
+        f"`{SUBPROTOCOL_PREFIX}TICKET`.",
+    },
+}
+# The empty entry: without kwire.http.authentication no credentials are needed.
+_CREDENTIALS: list[dict[str, list[str]]] = [{}, {"basic": []}, {"certificate": []}]
 _PARAMETER = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
 _REF = "#/components/schemas/{name}"
 
@@ -46,6 +61,7 @@ def routes_of(all_routes: Callable[[], Sequence[Route[Any]]]) -> tuple[Route[obj
             serve,
             summary="The OpenAPI document of this API",
             answers={200: Answer("The HTTP API in OpenAPI 3.1.", {JSON: dict[str, Any]})},
+            needs=PUBLIC,
         ),
     )
 
@@ -75,7 +91,8 @@ def document(routes: Sequence[Route[Any]]) -> dict[str, Any]:
         "servers": [{"url": "/"}],
         "tags": [{"name": name, "description": text} for name, text in TAGS.items() if name in used],
         "paths": paths,
-        "components": {"schemas": dict(sorted(components.items()))},
+        "security": _CREDENTIALS,
+        "components": {"schemas": dict(sorted(components.items())), "securitySchemes": _SECURITY_SCHEMES},
     }
 
 
@@ -122,6 +139,22 @@ def _operation(route: Route[Any], schema_of: dict[Any, Any], components: dict[st
     operation["responses"] = {**responses, "4XX": refused} | ({} if "503" in responses else {"503": unavailable})
     if route.is_streaming:
         operation["x-streaming"] = True
+    if route.needs == PUBLIC:
+        operation["security"] = []
+        return operation
+    if route.is_streaming:
+        operation["security"] = [*_CREDENTIALS, {"ticket": []}]
+    if route.needs:
+        operation["x-permissions"] = [str(need) for need in route.needs]
+    operation["responses"]["401"] = {
+        "description": "Authentication is on, and the request has no valid credentials.",
+        "headers": {"WWW-Authenticate": {"schema": {"type": "string"}}},
+        "content": content,
+    }
+    operation["responses"]["403"] = {
+        "description": "The client has no right to the resource, or the operation, host or origin is not allowed.",
+        "content": content,
+    }
     return operation
 
 

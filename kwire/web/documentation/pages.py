@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from aiohttp import hdrs, web
 
+from kwire.web.needs import PUBLIC
 from kwire.web.route import Route
 
 HTML = "text/html"
@@ -59,6 +60,6 @@ def _contents(name: str) -> tuple[bytes, str]:
 
 
 ROUTES: tuple[Route[object], ...] = (
-    Route("GET", "/", _home, is_hidden=True),
-    *(Route("GET", page.path, partial(_serve, page), is_hidden=True) for page in PAGES),
+    Route("GET", "/", _home, is_hidden=True, needs=PUBLIC),
+    *(Route("GET", page.path, partial(_serve, page), is_hidden=True, needs=PUBLIC) for page in PAGES),
 )

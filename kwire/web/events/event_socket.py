@@ -4,11 +4,14 @@ import asyncio
 import logging
 
 from kwire.streams.subscriptions import Subscription
-from kwire.streams.subscriptions.control_messages import STOPPING, Closed, ControlMessage
+from kwire.streams.subscriptions.control_messages import Closed, ControlMessage
 from kwire.streams.subscriptions.event_batches import EventBatch
 from kwire.web.events.encodings import SocketFormat, public_code
+from kwire.web.requests.access import FORBIDDEN, RequestAccess
 from kwire.web.services import PortServices
+from kwire.web.streaming.close_codes import close_code_of
 from kwire.web.streaming.streaming import Outlet
+from kwire.web.streaming.subscription_streams import SelectEvents
 from kwire.web.streaming.websocket_frames import (
     BINARY,
     CLOSE,
@@ -16,7 +19,6 @@ from kwire.web.streaming.websocket_frames import (
     PING,
     PONG,
     TEXT,
-    TRY_AGAIN_LATER,
     Failure,
     FrameReader,
     answer_to_close,
@@ -36,14 +38,23 @@ UNSUPPORTED = 1003
 class EventSocket:
     """One WebSocket: the session of its connection, and the sink of its subscription."""
 
-    __slots__ = ("_call_soon", "_format", "_is_closing", "_is_input_ended", "_is_lost", "_is_open",
-                 "_is_resume_scheduled", "_keepalive", "_outlet", "_port", "_reader", "_subscription")  # fmt: skip
+    __slots__ = ("_access", "_call_soon", "_format", "_is_closing", "_is_input_ended", "_is_lost", "_is_open",
+                 "_is_resume_scheduled", "_keepalive", "_outlet", "_port", "_reader", "_select",
+                 "_subscription")  # fmt: skip
 
     _outlet: Outlet
     _subscription: Subscription
 
-    def __init__(self, port: PortServices, socket_format: SocketFormat) -> None:
+    def __init__(
+        self,
+        port: PortServices,
+        socket_format: SocketFormat,
+        access: RequestAccess,
+        select: SelectEvents | None = None,
+    ) -> None:
         self._port = port
+        self._access = access
+        self._select = select
         self._format = socket_format
         self._reader = FrameReader(MESSAGE_BYTES_MAX)
         self._call_soon = asyncio.get_running_loop().call_soon
@@ -70,6 +81,10 @@ class EventSocket:
         return self._is_open and self._outlet.is_writable
 
     def send_events(self, subscription: Subscription, batch: EventBatch) -> None:
+        if self._select is not None:
+            batch = self._select(batch)
+            if not batch.events:
+                return
         self._outlet.write(batch.encoded(self._format.events))
 
     def send_control(self, subscription: Subscription, message: ControlMessage) -> None:
@@ -77,8 +92,7 @@ class EventSocket:
             return
         self._outlet.write(self._format.control(subscription.name, message))
         if type(message) is Closed:
-            code = GOING_AWAY if message.code == STOPPING else TRY_AGAIN_LATER
-            self._close(code, f"{public_code(message.code)} at={message.offset}")
+            self._close(close_code_of(message), f"{public_code(message.code)} at={message.offset}")
 
     # --- input
 
@@ -149,6 +163,11 @@ class EventSocket:
             self._keepalive.tick_closing(now, self._outlet)
         else:
             self._keepalive.tick_open(now, self._outlet, is_read_from=True)
+
+    def check_access(self) -> None:
+        loss = self._access.loss()
+        if loss is not None:
+            self._subscription.end(FORBIDDEN, loss.message)
 
     def stop(self) -> None:
         if not self._is_closing:

@@ -14,11 +14,14 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import web
 
+from kwire.access.acl import Operation
 from kwire.errors import StreamError
 from kwire.streams.event_store.event_store import EVENTS_MAX, EventDraft
 from kwire.streams.events.event import EMPTY, EVENT_ID_BYTES_MAX, TYPE_BYTES_MAX
 from kwire.streams.events.json_text import checked_json
 from kwire.web.answers.event_json import MetadataName
+from kwire.web.needs import WRITE_TOPICS
+from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.requests.bodies import check_is_json, checked_and_decoded_events, json_answer, raw_body_of
 from kwire.web.requests.body_limits import check_stored_events
 from kwire.web.requests.chunk_budget import ChunkBudget
@@ -92,7 +95,7 @@ async def publish(services: EventStoreServices, request: web.Request) -> web.Res
     asked: EventToPublish | list[EventToPublish] = await checked_and_decoded_events(
         services.port.body_checks, raw, ONE_OR_MANY, check_stored_events
     )
-    drafts = await _drafts(services, [asked] if isinstance(asked, EventToPublish) else asked)
+    drafts = await _drafts(services, access_of(request), [asked] if isinstance(asked, EventToPublish) else asked)
     key = _given_key(request)
     if key is None:
         key = _key_of_ids(drafts)
@@ -101,8 +104,15 @@ async def publish(services: EventStoreServices, request: web.Request) -> web.Res
     return json_answer(PublishedEventIds(event_ids=ids), status=200 if committed.is_repeated else 201)
 
 
-async def _drafts(services: EventStoreServices, asked: Sequence[EventToPublish]) -> list[EventDraft]:
+async def _drafts(
+    services: EventStoreServices, access: RequestAccess, asked: Sequence[EventToPublish]
+) -> list[EventDraft]:
     """Check all events before any of them is stored, and convert them to drafts."""
+    if access.is_restricted:
+        # All rights are checked first, so that an error about one topic reveals nothing to clients without rights.
+        for name in dict.fromkeys(one.topic for one in asked):
+            check_name(name)
+            access.authorize_topic(Operation.WRITE, name)
     drafts: list[EventDraft] = []
     bytes_max: dict[str, int] = {}
     budget = ChunkBudget()
@@ -177,5 +187,6 @@ ROUTES: tuple[Route[EventStoreServices], ...] = (
             201: Answer("Stored.", {JSON: PublishedEventIds}),
             200: Answer("The same request was stored before.", {JSON: PublishedEventIds}),
         },
+        needs=(WRITE_TOPICS,),
     ),
 )

@@ -15,6 +15,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 from aiohttp import web
 
+from kwire.access.acl import Operation
 from kwire.broker.topics.topics import Topic
 from kwire.errors import KafkaError, OffsetOutOfRange
 from kwire.streams.event_store.event_ids import EventId
@@ -24,6 +25,8 @@ from kwire.web.answers.errors import BadRequest, Refusal
 from kwire.web.answers.event_id import EVENT_ID
 from kwire.web.answers.large_answers import Parts, PartSizes, stream_answer
 from kwire.web.events.event_lines import StoredEvent, stream_lines
+from kwire.web.needs import READ_TOPIC, READ_TOPICS
+from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import query_of
 from kwire.web.requests.memory import MemoryExhausted
 from kwire.web.route import JSON, Route
@@ -217,6 +220,7 @@ async def _read_batch(page: _Page, start: int, count: int, to_offset: int) -> li
 
 async def one_event(services: EventStoreServices, request: web.Request) -> web.Response:
     event_id = EventId.parse(request.match_info["event"])
+    access_of(request).authorize_topic(Operation.READ, event_id.topic)
     topic = services.event_store.event_topic(event_id.topic)
     try:
         events = await read_events(topic.stream(), event_id.offset, 1, to_offset=event_id.offset)
@@ -261,6 +265,7 @@ ROUTES: tuple[Route[EventStoreServices], ...] = (
         query=ReadQuery,
         parameters={"topic": TOPIC},
         answers={200: EventPage},
+        needs=(READ_TOPIC,),
     ),
     Route(
         "GET",
@@ -270,5 +275,6 @@ ROUTES: tuple[Route[EventStoreServices], ...] = (
         tag="events",
         parameters={"event": EVENT_ID},
         answers={200: StoredEvent},
+        needs=(READ_TOPICS,),
     ),
 )

@@ -18,21 +18,25 @@ from typing import Annotated, Literal
 import msgspec
 from aiohttp import web
 
+from kwire.access.acl import Operation, ResourceType
 from kwire.broker.topics.topics import EVENTS_TOPIC
 from kwire.errors import SubscriptionFailed, TopicNotFound
 from kwire.streams.events.reading import EventReader
 from kwire.streams.log import StreamLog
 from kwire.streams.subscriptions import FROM_OLDEST, Start
+from kwire.streams.subscriptions.event_batches import EventBatch
 from kwire.streams.subscriptions.event_reader import OpenReader
 from kwire.streams.subscriptions.start import StartKind
 from kwire.web.events.encodings import ALL_FORMATS, STREAM_FORMATS, Formats
 from kwire.web.events.event_lines import StoredEvent
 from kwire.web.events.event_socket import EventSocket
+from kwire.web.needs import READ_TOPIC, READ_TOPICS
+from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.route import EVENT_STREAM, NDJSON, Answer, Route
 from kwire.web.services import EventStoreServices, PortServices
 from kwire.web.streaming.stream_requests import RESUME_HEADERS
 from kwire.web.streaming.subscribe_requests import SubscribeQuery
-from kwire.web.streaming.subscription_streams import Source, answer_subscribe
+from kwire.web.streaming.subscription_streams import SelectEvents, Source, answer_subscribe
 from kwire.web.topics.lookup import TOPIC
 
 PLACE_MAX = 2**63 - 1
@@ -59,24 +63,47 @@ class EventSubscribeQuery(SubscribeQuery):
 
 
 async def subscribe_all(services: EventStoreServices, request: web.Request) -> web.StreamResponse:
+    access = access_of(request)
+    access.hold_any(Operation.READ, ResourceType.TOPIC)
+    select = partial(readable_events, access) if access.is_restricted else None
+
     async def find_journal() -> Source:
         store = services.event_store
-        return _source(services.port, EVENTS_TOPIC, await store.journal(), store.global_reader, ALL_FORMATS)
+        journal = await store.journal()
+        return _source(services.port, access, EVENTS_TOPIC, journal, store.global_reader, ALL_FORMATS, select)
 
     return await answer_subscribe(services.port, services.subscriptions, request, EventSubscribeQuery, find_journal)
 
 
 async def subscribe_stream(services: EventStoreServices, request: web.Request) -> web.StreamResponse:
+    access = access_of(request)
+
     async def find_topic() -> Source:
         topic = services.event_store.event_topic(request.match_info["topic"])
-        return _source(services.port, topic.name, topic.stream(), EventReader, STREAM_FORMATS)
+        return _source(services.port, access, topic.name, topic.stream(), EventReader, STREAM_FORMATS)
 
     return await answer_subscribe(services.port, services.subscriptions, request, EventSubscribeQuery, find_topic)
 
 
-def _source(port: PortServices, name: str, log: StreamLog, open_reader: OpenReader, formats: Formats) -> Source:
-    make_socket = partial(EventSocket, port, formats.socket)
-    return Source(name, log, open_reader, formats.sse, formats.ndjson, make_socket, TopicNotFound)
+def readable_events(access: RequestAccess, batch: EventBatch) -> EventBatch:
+    """Return a batch with only the events of the topics that the client may read."""
+    events = [one for one in batch.events if access.allows_topic(Operation.READ, one.event_id.rpartition("-")[0])]
+    if len(events) == len(batch.events):
+        return batch
+    return EventBatch(batch.name, events, batch.start_offset, batch.next_offset)
+
+
+def _source(
+    port: PortServices,
+    access: RequestAccess,
+    name: str,
+    log: StreamLog,
+    open_reader: OpenReader,
+    formats: Formats,
+    select: SelectEvents | None = None,
+) -> Source:
+    make_socket = partial(EventSocket, port, formats.socket, access, select)
+    return Source(name, log, open_reader, formats.sse, formats.ndjson, make_socket, TopicNotFound, select)
 
 
 _MARKS = (
@@ -92,12 +119,14 @@ ROUTES: tuple[Route[EventStoreServices], ...] = (
         "/subscribe/all",
         subscribe_all,
         summary="Subscribe to all events of the event store, in global order",
-        description="Stored events from the global position `from` on, then new events. " + _MARKS,
+        description="Stored events from the global position `from` on, then new events; only those of topics that the "
+        "client may read. " + _MARKS,
         tag="events",
         query=EventSubscribeQuery,
         headers=RESUME_HEADERS,
         answers=_ANSWERS,
         is_streaming=True,
+        needs=(READ_TOPICS,),
     ),
     Route(
         "GET",
@@ -111,5 +140,6 @@ ROUTES: tuple[Route[EventStoreServices], ...] = (
         parameters={"topic": TOPIC},
         answers=_ANSWERS,
         is_streaming=True,
+        needs=(READ_TOPIC,),
     ),
 )

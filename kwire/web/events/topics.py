@@ -15,6 +15,8 @@ from kwire.broker.topics.topics import Topic
 from kwire.streams.event_store.event_topics import config_value
 from kwire.streams.event_store.schemas.document import SCHEMAS_MAX
 from kwire.web.answers.errors import BadRequest
+from kwire.web.needs import ALTER_TOPIC, CREATE_TOPICS, DESCRIBE_TOPIC
+from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import body_of, json_answer
 from kwire.web.requests.origin_policy import INTERNAL_PREFIX
 from kwire.web.route import Route
@@ -65,6 +67,7 @@ async def create(services: EventStoreServices, request: web.Request) -> web.Resp
         raise BadRequest(
             f"topic names that start with {INTERNAL_PREFIX} are reserved for internal topics", code="InvalidName"
         )
+    access_of(request).authorize_creation(asked.name)
     await services.topic_commands.create_event_topic(asked.name, asked.schemas, asked.configs)
     return json_answer(_description(services, services.event_topics.find(asked.name)), status=201)
 
@@ -102,6 +105,7 @@ ROUTES: tuple[Route[EventStoreServices], ...] = (
         tag="events",
         request=CreateEventTopic,
         answers={201: EventTopic},
+        needs=(CREATE_TOPICS,),
     ),
     Route(
         "GET",
@@ -111,6 +115,7 @@ ROUTES: tuple[Route[EventStoreServices], ...] = (
         tag="events",
         parameters={"topic": TOPIC},
         answers={200: EventTopic},
+        needs=(DESCRIBE_TOPIC,),
     ),
     Route(
         "PUT",
@@ -122,6 +127,7 @@ ROUTES: tuple[Route[EventStoreServices], ...] = (
         parameters={"topic": TOPIC},
         request=ChangeSchemas,
         answers={200: EventTopic},
+        needs=(ALTER_TOPIC,),
     ),
     Route(
         "PATCH",
@@ -133,5 +139,6 @@ ROUTES: tuple[Route[EventStoreServices], ...] = (
         parameters={"topic": TOPIC},
         request=ChangeSchemas,
         answers={200: EventTopic},
+        needs=(ALTER_TOPIC,),
     ),
 )

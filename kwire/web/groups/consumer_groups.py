@@ -16,11 +16,14 @@ Kafka's classic protocol.
 The coordinator is the same as for Kafka clients. Kafka's tools show these groups, and a Kafka consumer may join them.
 """
 
+import asyncio
 from typing import Annotated, Literal
 
 import msgspec
 from aiohttp import web
 
+from kwire.access.acl import Operation
+from kwire.coordinator.group.definitions import GroupDefinition
 from kwire.coordinator.web_groups import (
     GROUP_ID_LENGTH_MAX,
     SESSION_TIMEOUT_MS_MAX,
@@ -29,6 +32,8 @@ from kwire.coordinator.web_groups import (
     WebGroups,
 )
 from kwire.web.answers.errors import Refusal
+from kwire.web.needs import DELETE_GROUP, DESCRIBE_GROUP, DESCRIBE_GROUPS, DESCRIBE_TOPICS, READ_GROUP, READ_TOPICS
+from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.requests.bodies import (
     body_of,
     check_is_json,
@@ -44,6 +49,8 @@ from kwire.web.services import GroupServices
 
 PAGE_GROUPS_MAX = 1000
 PAGE_GROUPS_DEFAULT = 100
+# The handler yields to the event loop after checking the rights on this many groups. Each takes some microseconds.
+GROUPS_PER_CHUNK = 200
 OFFSET_MAX = 2**63 - 1
 GENERATION_MAX = 2**31 - 1
 PARTITION_MAX = 2**31 - 1
@@ -192,6 +199,7 @@ async def create_group(services: GroupServices, request: web.Request) -> web.Res
     groups = groups_of(services)
     asked = await body_of(request, NewGroup)
     check_name(asked.topic)
+    access_of(request).authorize_topic(Operation.READ, asked.topic)
     definition, is_new = await groups.create(
         request.match_info["group"],
         asked.topic,
@@ -213,7 +221,11 @@ async def list_groups(services: GroupServices, request: web.Request) -> web.Resp
     groups = groups_of(services)
     query = query_of(request, GroupsQuery)
     # Request one group more than `limit`: if it exists, there is a next page.
-    page = groups.page(query.after, query.limit + 1)
+    access = access_of(request)
+    if access.is_restricted:
+        page = await _visible_page(groups, access, query.after, query.limit + 1)
+    else:
+        page = groups.page(query.after, query.limit + 1)
     listed = [
         ListedGroup(
             group_id=one.group_id,
@@ -224,6 +236,23 @@ async def list_groups(services: GroupServices, request: web.Request) -> web.Resp
         for one in page[: query.limit]
     ]
     return json_answer(GroupList(groups=listed, next=listed[-1].group_id if len(page) > query.limit else None))
+
+
+async def _visible_page(groups: WebGroups, access: RequestAccess, after: str, count: int) -> list[GroupDefinition]:
+    """Return up to `count` groups that the client may describe and whose ids sort after `after`."""
+    found: list[GroupDefinition] = []
+    while page := groups.page(after, GROUPS_PER_CHUNK):
+        found += [one for one in page if access.allows_group(Operation.DESCRIBE, one.group_id)]
+        if len(found) >= count:
+            return found[:count]
+        after = page[-1].group_id
+        await asyncio.sleep(0)
+    return found
+
+
+def _authorize_topic(request: web.Request, groups: WebGroups, operation: Operation) -> None:
+    """Check the right to the topic that the group reads. Raises KafkaError if the group does not exist."""
+    access_of(request).authorize_topic(operation, groups.find(request.match_info["group"]).topic)
 
 
 async def delete_group(services: GroupServices, request: web.Request) -> web.Response:
@@ -238,6 +267,7 @@ async def join(services: GroupServices, request: web.Request) -> web.Response:
     raw = await raw_body_of(request)
     asked = decoded(raw, Join) if raw else Join()
     group_id = request.match_info["group"]
+    _authorize_topic(request, groups, Operation.READ)
     joined = await groups.join(
         group_id,
         session_timeout_ms=_milliseconds(asked.session_timeout_secs),
@@ -247,8 +277,10 @@ async def join(services: GroupServices, request: web.Request) -> web.Response:
 
 
 async def assignment(services: GroupServices, request: web.Request) -> web.Response:
+    groups = groups_of(services)
     group_id, member_id = request.match_info["group"], request.match_info["member"]
-    member_status = await groups_of(services).heartbeat(group_id, member_id)
+    _authorize_topic(request, groups, Operation.READ)
+    member_status = await groups.heartbeat(group_id, member_id)
     return json_answer(
         MemberAssignment(
             member_id=member_id,
@@ -261,7 +293,9 @@ async def assignment(services: GroupServices, request: web.Request) -> web.Respo
 
 
 async def heartbeat(services: GroupServices, request: web.Request) -> web.Response:
-    member_status = await groups_of(services).heartbeat(request.match_info["group"], request.match_info["member"])
+    groups = groups_of(services)
+    _authorize_topic(request, groups, Operation.READ)
+    member_status = await groups.heartbeat(request.match_info["group"], request.match_info["member"])
     return json_answer(
         HeartbeatAnswer(success=True, generation=member_status.generation, state=state_of(member_status))
     )
@@ -276,6 +310,7 @@ async def leave(services: GroupServices, request: web.Request) -> web.Response:
 async def commit(services: GroupServices, request: web.Request) -> web.Response:
     groups = groups_of(services)
     asked = await body_of(request, Commit)
+    _authorize_topic(request, groups, Operation.READ)
     await groups.commit(
         request.match_info["group"],
         [(asked.partition_id, asked.offset)],
@@ -287,7 +322,9 @@ async def commit(services: GroupServices, request: web.Request) -> web.Response:
 
 async def committed(services: GroupServices, request: web.Request) -> web.Response:
     group_id, partition_id = request.match_info["group"], number_in_path(request, "partition")
-    (offset,) = await groups_of(services).committed(group_id, [partition_id])
+    groups = groups_of(services)
+    _authorize_topic(request, groups, Operation.DESCRIBE)
+    (offset,) = await groups.committed(group_id, [partition_id])
     return json_answer(CommittedOffset(group_id=group_id, partition_id=partition_id, offset=offset))
 
 
@@ -331,9 +368,17 @@ ROUTES: tuple[Route[GroupServices], ...] = (
         parameters=PATH,
         request=Commit,
         answers={200: Committed},
+        needs=(READ_GROUP, READ_TOPICS),
     ),
     Route(
-        "GET", "/consumer-groups", list_groups, "List the groups", tag=TAG, query=GroupsQuery, answers={200: GroupList}
+        "GET",
+        "/consumer-groups",
+        list_groups,
+        "List the groups",
+        tag=TAG,
+        query=GroupsQuery,
+        answers={200: GroupList},
+        needs=(DESCRIBE_GROUPS,),
     ),
     Route(
         "POST",
@@ -345,6 +390,7 @@ ROUTES: tuple[Route[GroupServices], ...] = (
         parameters=PATH,
         request=NewGroup,
         answers={201: CreatedGroup, 200: CreatedGroup},
+        needs=(READ_GROUP, READ_TOPICS),
     ),
     Route(
         "DELETE",
@@ -354,6 +400,7 @@ ROUTES: tuple[Route[GroupServices], ...] = (
         tag=TAG,
         parameters=PATH,
         answers={200: DeletedGroup},
+        needs=(DELETE_GROUP,),
     ),
     Route(
         "POST",
@@ -364,6 +411,7 @@ ROUTES: tuple[Route[GroupServices], ...] = (
         parameters=PATH,
         request=Join,
         answers={200: JoinedGroup},
+        needs=(READ_GROUP, READ_TOPICS),
     ),
     Route(
         "GET",
@@ -374,6 +422,7 @@ ROUTES: tuple[Route[GroupServices], ...] = (
         tag=TAG,
         parameters=MEMBER_PATH,
         answers={200: MemberAssignment},
+        needs=(READ_GROUP, READ_TOPICS),
     ),
     Route(
         "POST",
@@ -383,6 +432,7 @@ ROUTES: tuple[Route[GroupServices], ...] = (
         tag=TAG,
         parameters=MEMBER_PATH,
         answers={200: HeartbeatAnswer},
+        needs=(READ_GROUP, READ_TOPICS),
     ),
     Route(
         "DELETE",
@@ -392,6 +442,7 @@ ROUTES: tuple[Route[GroupServices], ...] = (
         tag=TAG,
         parameters=MEMBER_PATH,
         answers={200: LeftGroup},
+        needs=(READ_GROUP,),
     ),
     Route(
         "GET",
@@ -402,6 +453,7 @@ ROUTES: tuple[Route[GroupServices], ...] = (
         tag=TAG,
         parameters={**PATH, "partition": Annotated[int, msgspec.Meta(ge=0, le=PARTITION_MAX)]},
         answers={200: CommittedOffset},
+        needs=(DESCRIBE_GROUP, DESCRIBE_TOPICS),
     ),
     Route(
         "GET",
@@ -411,5 +463,6 @@ ROUTES: tuple[Route[GroupServices], ...] = (
         tag=TAG,
         parameters=PATH,
         answers={200: ShownStats},
+        needs=(DESCRIBE_GROUP,),
     ),
 )

@@ -16,17 +16,21 @@ Errors are `{"error": {"code", "message"}}` with Kafka's name of the error code.
 import asyncio
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain, islice
 from typing import Annotated, Any
 
 import msgspec
 from aiohttp import web
 
+from kwire.access.acl import Operation
 from kwire.broker.admin.lag import Lag
 from kwire.coordinator.group.views import Assignment, MemberView
 from kwire.errors import ErrorCode, KafkaError
 from kwire.web.answers.errors import ErrorAnswer
 from kwire.web.groups.reports import GroupReport, MeasuredOffset
+from kwire.web.needs import DESCRIBE_GROUP, DESCRIBE_GROUPS, DESCRIBE_TOPICS
+from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.route import JSON, Answer, Route
 from kwire.web.services import GroupServices
 
@@ -49,14 +53,16 @@ async def list_groups(services: GroupServices, request: web.Request) -> web.Resp
     if services.reports.loading_count:
         return _unavailable(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are still being loaded")
     # Request one group more than `limit`: if it exists, there is a next page.
-    groups = await services.reports.page(request.query.get("after"), limit + 1)
+    access = access_of(request)
+    may_see = partial(access.allows_group, Operation.DESCRIBE) if access.is_restricted else None
+    groups = await services.reports.page(request.query.get("after"), limit + 1, may_see)
     count = offset_count = 0
     for group in groups[:limit]:
         offset_count += group.offset_count
         if count and offset_count > OFFSETS_MAX:
             break
         count += 1
-    reports = await services.reports.report(groups[:count], OFFSETS_MAX)
+    reports = [_visible(access, one) for one in await services.reports.report(groups[:count], OFFSETS_MAX)]
     following = groups[count - 1].group_id if count < len(groups) else None
     return await _answer({"next": following}, {"groups": map(_summary, reports)})
 
@@ -70,8 +76,9 @@ async def describe_group(services: GroupServices, request: web.Request) -> web.R
     if group is None:
         return _refusal(404, ErrorCode.GROUP_ID_NOT_FOUND, f"group {group_id} does not exist")
     members = group.members()
-    (report,) = await services.reports.report([group], OFFSETS_MAX)
-    owners = _owners(services, members)
+    access = access_of(request)
+    report = _visible(access, (await services.reports.report([group], OFFSETS_MAX))[0])
+    owners = _owners(services, access, members)
     committed = {(one.topic, one.partition) for one in report.offsets}
     # Assigned partitions without a committed offset. Their lag is unknown.
     uncommitted = [] if report.left_out_count else sorted(owners.keys() - committed)[: OFFSETS_MAX - len(committed)]
@@ -79,12 +86,21 @@ async def describe_group(services: GroupServices, request: web.Request) -> web.R
     return await _answer(
         _summary(report) | {"left_out_member_count": max(0, len(members) - MEMBERS_MAX)},
         {
-            "members": (_member(services, one) for one in members[:MEMBERS_MAX]),
+            "members": (_member(services, access, one) for one in members[:MEMBERS_MAX]),
             "offsets": chain(
                 (_offset(one, owners.get((one.topic, one.partition))) for one in offsets),
                 (_uncommitted(topic, partition, owners[topic, partition]) for topic, partition in uncommitted),
             ),
         },
+    )
+
+
+def _visible(access: RequestAccess, report: GroupReport) -> GroupReport:
+    """Return the report without the offsets of topics that the client may not describe."""
+    if not access.is_restricted:
+        return report
+    return report._replace(
+        offsets=[one for one in report.offsets if access.allows_topic(Operation.DESCRIBE, one.topic)]
     )
 
 
@@ -103,7 +119,7 @@ def _summary(report: GroupReport) -> dict[str, Any]:
     }
 
 
-def _member(services: GroupServices, member: MemberView) -> dict[str, Any]:
+def _member(services: GroupServices, access: RequestAccess, member: MemberView) -> dict[str, Any]:
     return {
         "member_id": member.member_id,
         "group_instance_id": member.group_instance_id,
@@ -111,25 +127,30 @@ def _member(services: GroupServices, member: MemberView) -> dict[str, Any]:
         "client_host": member.client_host,
         "assignment": [
             {"topic": topic, "partitions": list(partitions)}
-            for topic, partitions in sorted(_named(services, member.assignment))
+            for topic, partitions in sorted(_named(services, access, member.assignment))
         ],
     }
 
 
-def _named(services: GroupServices, assignment: Assignment) -> Iterator[tuple[str, Sequence[int]]]:
-    """Generate the topic names and partitions of an assignment, without deleted topics."""
+def _named(
+    services: GroupServices, access: RequestAccess, assignment: Assignment
+) -> Iterator[tuple[str, Sequence[int]]]:
+    """Generate the topic names and partitions of an assignment, without deleted topics and those that the client may
+    not describe."""
     for topic, partitions in assignment.items():
         name = topic if isinstance(topic, str) else services.topics.catalogue.name_of(topic)
-        if name is not None:
+        if name is not None and access.allows_topic(Operation.DESCRIBE, name):
             yield name, partitions
 
 
-def _owners(services: GroupServices, members: Sequence[MemberView]) -> dict[tuple[str, int], str]:
+def _owners(
+    services: GroupServices, access: RequestAccess, members: Sequence[MemberView]
+) -> dict[tuple[str, int], str]:
     """Return the id of the member to which each partition is assigned."""
     return {
         (topic, partition): member.member_id
         for member in members
-        for topic, partitions in _named(services, member.assignment)
+        for topic, partitions in _named(services, access, member.assignment)
         for partition in partitions
     }
 
@@ -267,6 +288,7 @@ ROUTES: tuple[Route[GroupServices], ...] = (
         tag="groups",
         query=GroupPage,
         answers={200: GroupList, 503: _LOADING},
+        needs=(DESCRIBE_GROUPS, DESCRIBE_TOPICS),
     ),
     Route(
         "GET",
@@ -275,5 +297,6 @@ ROUTES: tuple[Route[GroupServices], ...] = (
         summary="Describe a group: members, offsets and lag",
         tag="groups",
         answers={200: GroupDescription, 503: _LOADING},
+        needs=(DESCRIBE_GROUP, DESCRIBE_TOPICS),
     ),
 )

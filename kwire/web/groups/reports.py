@@ -7,7 +7,7 @@ out.
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -21,6 +21,8 @@ from kwire.errors import ErrorCode, KafkaError
 # The code yields to the event loop after this many groups or reports. Looking up a group takes one or two microseconds.
 GROUPS_PER_CHUNK = 500
 REPORTS_PER_CHUNK = 100
+# The same for groups on which the rights of a client are checked.
+CHECKS_PER_CHUNK = 200
 
 
 class MeasuredOffset(NamedTuple):
@@ -95,12 +97,19 @@ class GroupReports:
                 yield [group for one in some if (group := find_group(shard, one)) is not None]
                 await asyncio.sleep(0)
 
-    async def page(self, after: str | None, count: int) -> list[GroupView]:
-        """Return up to `count` groups whose ids sort after `after`, in the order of their ids."""
+    async def page(
+        self, after: str | None, count: int, may_see: Callable[[str], bool] | None = None
+    ) -> list[GroupView]:
+        """Return up to `count` groups whose ids sort after `after`, in the order of their ids.
+
+        With `may_see`, only groups for whose ids it returns True.
+        """
         first: list[str] = []
         for shard in list(self._coordinator.shards()):
-            ids = group_ids(shard)
-            first = heapq.nsmallest(count, first + [one for one in ids if after is None or one > after])
+            ids = [one for one in group_ids(shard) if after is None or one > after]
+            if may_see is not None:
+                ids = await _visible(ids, may_see)
+            first = heapq.nsmallest(count, first + ids)
             await asyncio.sleep(0)
         return [group for one in first if (group := self._look_up(one)) is not None]
 
@@ -122,3 +131,11 @@ class GroupReports:
             if len(reports) % REPORTS_PER_CHUNK == 0:
                 await asyncio.sleep(0)
         return reports
+
+
+async def _visible(ids: Sequence[str], may_see: Callable[[str], bool]) -> list[str]:
+    found: list[str] = []
+    for first in range(0, len(ids), CHECKS_PER_CHUNK):
+        found += filter(may_see, ids[first : first + CHECKS_PER_CHUNK])
+        await asyncio.sleep(0)
+    return found

@@ -27,6 +27,7 @@ from typing import Annotated, Literal
 import msgspec
 from aiohttp import web
 
+from kwire.access.acl import Operation, ResourceType
 from kwire.coordinator.web_groups import MemberStatus, WebGroups
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange, StreamError
 from kwire.streams.subscriptions.control_messages import (
@@ -44,6 +45,8 @@ from kwire.streams.subscriptions.start import FROM_NEWEST, FROM_OLDEST, Start
 from kwire.streams.subscriptions.subscription import OnLag, SubscribeOptions, Subscription
 from kwire.web.groups.consumer_groups import MEMBER_PATH, TAG, groups_of, state_of
 from kwire.web.groups.encodings import ndjson_control, ndjson_events, sse_control, sse_events
+from kwire.web.needs import READ_GROUP, READ_TOPICS
+from kwire.web.requests.access import FORBIDDEN, RequestAccess, access_of
 from kwire.web.requests.bodies import query_of
 from kwire.web.rooms.encodings import NDJSON_HEARTBEAT, SSE_HEARTBEAT
 from kwire.web.route import EVENT_STREAM, NDJSON, Answer, Route
@@ -140,9 +143,17 @@ class GroupStream:
     """
 
     def __init__(
-        self, services: GroupServices, group_id: str, member_id: str, query: StreamQuery, is_sse: bool, outlet: Outlet
+        self,
+        services: GroupServices,
+        access: RequestAccess,
+        group_id: str,
+        member_id: str,
+        query: StreamQuery,
+        is_sse: bool,
+        outlet: Outlet,
     ) -> None:
         config = services.port.config.rest_groups
+        self._access = access
         self._services = services
         self._groups: WebGroups = services.web_groups
         self._group_id = group_id
@@ -202,6 +213,11 @@ class GroupStream:
     def tick(self, now: float) -> None:
         if now - self._sent_at >= IDLE_SECONDS and self._outlet.is_writable:
             self._write(self._keepalive_line)
+
+    def check_access(self) -> None:
+        loss = self._access.loss()
+        if loss is not None:
+            self._end(FORBIDDEN, loss.message, is_committed=False)
 
     def stop(self) -> None:
         self._end(STOPPING, "the server is stopping")
@@ -482,6 +498,8 @@ async def stream_group(services: GroupServices, request: web.Request) -> web.Str
     check_streamable(request)
     query = query_of(request, StreamQuery)
     group_id, member_id = request.match_info["group"], request.match_info["member"]
+    access = access_of(request)
+    access.hold(Operation.READ, ResourceType.TOPIC, groups.find(group_id).topic)
     # If the member is unknown, this heartbeat fails before the stream begins, and the answer has an error status.
     await groups.heartbeat(group_id, member_id, None)
     is_sse = accepts(request, EVENT_STREAM)
@@ -489,7 +507,7 @@ async def stream_group(services: GroupServices, request: web.Request) -> web.Str
         services.port,
         request,
         chunked_head(request, EVENT_STREAM if is_sse else NDJSON),
-        lambda outlet: GroupStream(services, group_id, member_id, query, is_sse, outlet),
+        lambda outlet: GroupStream(services, access, group_id, member_id, query, is_sse, outlet),
     )
 
 
@@ -506,5 +524,6 @@ ROUTES: tuple[Route[GroupServices], ...] = (
         query=StreamQuery,
         answers={200: Answer("Events and control messages.", {NDJSON: TopicEvent | GroupControl, EVENT_STREAM: None})},
         is_streaming=True,
+        needs=(READ_GROUP, READ_TOPICS),
     ),
 )

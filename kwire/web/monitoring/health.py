@@ -4,6 +4,7 @@ the listeners are open and the node is not stopping."""
 import msgspec
 from aiohttp import web
 
+from kwire.web.needs import PUBLIC
 from kwire.web.route import JSON, Answer, Route
 from kwire.web.services import MonitoringServices
 
@@ -23,12 +24,13 @@ async def ready(services: MonitoringServices, request: web.Request) -> web.Respo
 
 
 ROUTES: tuple[Route[MonitoringServices], ...] = (
-    Route("GET", "/healthz", alive, summary="Whether the process is alive", answers={200: Health}),
+    Route("GET", "/healthz", alive, summary="Whether the process is alive", answers={200: Health}, needs=PUBLIC),
     Route(
         "GET",
         "/readyz",
         ready,
         summary="Whether the node is ready to serve requests",
         answers={200: Health, 503: Answer("Starting or stopping.", {JSON: Health})},
+        needs=PUBLIC,
     ),
 )

@@ -25,6 +25,7 @@ from kwire.web.monitoring.http_metrics import http_families
 from kwire.web.monitoring.storage_metrics import storage_families
 from kwire.web.monitoring.tls_metrics import tls_families
 from kwire.web.monitoring.transaction_metrics import transaction_families
+from kwire.web.needs import DESCRIBE_CLUSTER
 from kwire.web.rooms.metrics import room_families
 from kwire.web.route import TEXT, Answer, Route
 from kwire.web.services import MonitoringServices
@@ -205,5 +206,6 @@ ROUTES: tuple[Route[MonitoringServices], ...] = (
         scrape,
         summary="All metrics of this node, for Prometheus",
         answers={200: Answer("Prometheus' text format.", {TEXT: str})},
+        needs=(DESCRIBE_CLUSTER,),
     ),
 )

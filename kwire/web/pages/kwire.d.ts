@@ -272,8 +272,11 @@ export interface Rooms {
 }
 
 export interface ClientOptions {
+  /** The name and the password of a SCRAM user, for a server with `kwire.http.authentication=basic`. */
+  user?: string;
+  password?: string;
   /** The WebSocket class. Absent: the global one. null, or if there is none: streaming requests are used instead. */
-  WebSocket?: (new (url: string) => any) | null;
+  WebSocket?: (new (url: string, protocols?: string[]) => any) | null;
   fetch?: typeof fetch;
   /** Timeout of every call, including the connection setup; a subscription reconnects forever. Default 30,000. */
   timeoutMs?: number;

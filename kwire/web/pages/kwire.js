@@ -47,6 +47,9 @@ const LASTING_CODES = new Set([
   "BadRequest",
   "InvalidCommand",
   "UnknownCommand",
+  "Forbidden",
+  "Unauthorized",
+  "TOPIC_AUTHORIZATION_FAILED",
 ]);
 
 // The server does not know whether it stored the events, or is stopping. A retry with the same key is stored once.
@@ -396,8 +399,9 @@ class SocketLink {
   #heardAt = 0;
   #trouble = "not connected yet";
 
-  constructor(settings) {
+  constructor(settings, http) {
     this.settings = settings;
+    this.http = http;
     this.backoff = new Backoff(settings.retryDelayMsMin, settings.retryDelayMsMax);
     this.url = settings.url.replace(/^http/, "ws") + "/ws";
   }
@@ -524,7 +528,31 @@ class SocketLink {
   #connect() {
     if (this.#isConnecting || this.#isOpen || this.#isClosed) return;
     this.#isConnecting = true;
-    const socket = (this.#socket = new this.settings.WebSocket(this.url));
+    if (this.settings.credentials.Authorization === undefined) this.#openSocket();
+    else this.#connectWithTicket();
+  }
+
+  /** Browsers cannot set the headers of a WebSocket: a ticket in the subprotocol stands for the credentials. */
+  async #connectWithTicket() {
+    let protocol;
+    try {
+      protocol = `kwire.ticket.${(await this.http.call("POST", "/tickets")).ticket}`;
+    } catch (error) {
+      if (error.code !== "AuthenticationDisabled") {
+        this.#isConnecting = false;
+        this.#trouble = String(error);
+        if (error.code === "Unauthorized") for (const one of [...this.#rooms.values()]) this.#refused(one, error);
+        this.#connectLater();
+        return;
+      }
+    }
+    if (!this.#isClosed) this.#openSocket(protocol);
+  }
+
+  #openSocket(protocol) {
+    const { WebSocket } = this.settings;
+    const socket = protocol === undefined ? new WebSocket(this.url) : new WebSocket(this.url, [protocol]);
+    this.#socket = socket;
     const openedAt = { ms: undefined };
     const giveUp = setTimeout(() => this.#lost(socket, openedAt, "no connection in time"), CONNECT_TIMEOUT_MS);
     let probe;
@@ -570,6 +598,10 @@ class SocketLink {
     this.#unanswered = new Map();
     for (const answer of unanswered.values()) answer(undefined);
     if (openedAt.ms !== undefined) this.backoff.lived(Date.now() - openedAt.ms);
+    this.#connectLater();
+  }
+
+  #connectLater() {
     if (!this.#isClosed && (this.#rooms.size > 0 || this.#waiting.size > 0)) {
       setTimeout(() => this.#connect(), this.backoff.nextDelayMs());
     }
@@ -675,7 +707,7 @@ class LinesLink {
     try {
       const url = this.settings.url + subscription.source.pathOf(subscription.cursor.request());
       const answer = await this.settings.fetch(url, {
-        headers: { Accept: "application/x-ndjson" },
+        headers: { Accept: "application/x-ndjson", ...this.settings.credentials },
         signal: attempt.signal,
       });
       if (!answer.ok) throw await refusalOfAnswer(answer);
@@ -745,7 +777,11 @@ class Http {
     try {
       const answer = await this.settings.fetch(this.settings.url + path, {
         method,
-        headers: body === undefined ? headers : { "Content-Type": "application/json", ...headers },
+        headers: {
+          ...(body === undefined ? {} : { "Content-Type": "application/json" }),
+          ...this.settings.credentials,
+          ...headers,
+        },
         body: body === undefined ? undefined : JSON.stringify(body),
         signal: abort.signal,
       });
@@ -823,7 +859,7 @@ class Stream {
   #linkFor(room) {
     let link = this.#links.find((each) => room === undefined || each.canTake(room));
     if (link === undefined) {
-      link = this.settings.WebSocket ? new SocketLink(this.settings) : new LinesLink(this.settings, this.http);
+      link = this.settings.WebSocket ? new SocketLink(this.settings, this.http) : new LinesLink(this.settings, this.http);
       this.#links.push(link);
     }
     return link;
@@ -959,11 +995,13 @@ class Rooms {
 export class KwireClient {
   /**
    * The default `url` is the server from which this module was loaded, otherwise this machine. Options: `WebSocket` (a
-   * class; null: none), `fetch`, `timeoutMs`, `quietMs`, `queueItemsMax`, `retryDelayMsMin`, `retryDelayMsMax`.
+   * class; null: none), `fetch`, `timeoutMs`, `quietMs`, `queueItemsMax`, `retryDelayMsMin`, `retryDelayMsMax`, and
+   * `user` and `password` for a server with authentication.
    */
   constructor(url = homeOf(import.meta.url), options = {}) {
     const settings = {
       url: String(url).replace(/\/+$/, ""),
+      credentials: credentialsOf(options),
       WebSocket: options.WebSocket === undefined ? globalThis.WebSocket : options.WebSocket,
       fetch: options.fetch ?? ((...args) => globalThis.fetch(...args)),
       timeoutMs: options.timeoutMs ?? TIMEOUT_MS,
@@ -983,6 +1021,13 @@ export class KwireClient {
     this.stream.close();
     this.events.close();
   }
+}
+
+/** The header with the user name and the password, in UTF-8. */
+function credentialsOf({ user, password = "" }) {
+  if (user === undefined) return {};
+  const bytes = new TextEncoder().encode(`${user}:${password}`);
+  return { Authorization: `Basic ${btoa(String.fromCharCode(...bytes))}` };
 }
 
 function homeOf(moduleUrl) {

@@ -2,6 +2,7 @@
 
 If REST Proxy defines a code for the error, `error_code` is that code. Otherwise it is the HTTP status. The codes:
 - 40002: the request was refused
+- 40101: no valid credentials
 - 40301: not allowed
 - 40401: the topic does not exist
 - 40402: the partition does not exist
@@ -17,7 +18,16 @@ import msgspec
 from aiohttp import web
 
 from kwire.errors import ErrorCode, KafkaError, StreamError
-from kwire.web.answers.errors import RETRY_AFTER_SECONDS, BadRequest, Refusal, error_body, status_of, text_of
+from kwire.web.answers.errors import (
+    RETRY_AFTER_SECONDS,
+    BadRequest,
+    NotAuthorized,
+    Refusal,
+    Unauthorized,
+    error_body,
+    status_of,
+    text_of,
+)
 from kwire.web.proxy.media import PROXY
 from kwire.web.topics.lookup import PartitionNotFound, TopicNotFound
 from storage.errors import StorageError
@@ -25,6 +35,7 @@ from storage.errors import StorageError
 log = logging.getLogger("kwire.web")
 
 BAD_REQUEST = 40002
+NOT_AUTHENTICATED = 40101
 NOT_ALLOWED = 40301
 TOPIC_NOT_FOUND = 40401
 PARTITION_NOT_FOUND = 40402
@@ -52,7 +63,7 @@ def proxy_error_answer(exception: Exception) -> web.Response:
         log.error("a request failed", exc_info=exception)
     message = text_of(error_body(exception)["message"])
     body = msgspec.json.encode(ProxyError(error_code=code, message=message))
-    headers = {}
+    headers = dict(exception.headers) if isinstance(exception, Refusal) else {}
     if status == 503:
         headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
     if isinstance(exception, web.HTTPMethodNotAllowed):
@@ -63,6 +74,10 @@ def proxy_error_answer(exception: Exception) -> web.Response:
 def _status_and_code(exception: Exception) -> tuple[int, int]:
     status = status_of(exception)
     match exception:
+        case Unauthorized():
+            return status, NOT_AUTHENTICATED
+        case NotAuthorized():
+            return status, NOT_ALLOWED
         case TopicNotFound():
             return status, TOPIC_NOT_FOUND
         case PartitionNotFound():

@@ -12,10 +12,13 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import web
 
+from kwire.access.acl import Operation
 from kwire.broker.topics.topics import Topic
 from kwire.config.resources import topic as topic_config
+from kwire.web.needs import AUTHENTICATED, DESCRIBE_TOPIC, DESCRIBE_TOPICS
 from kwire.web.proxy.errors import ProxyError
 from kwire.web.proxy.media import PROXY, proxy_answer
+from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.requests.bodies import query_of
 from kwire.web.requests.origin_policy import INTERNAL_PREFIX
 from kwire.web.route import JSON, Answer, Route
@@ -26,6 +29,8 @@ from kwire.web.topics.lookup import PARTITION, TOPIC, find_log, find_topic
 # partition one microsecond.
 NAMES_PER_CHUNK = 5000
 PARTITIONS_PER_CHUNK = 500
+# The same for names on which the rights of the client are checked. Each takes some microseconds.
+CHECKS_PER_CHUNK = 200
 NAMES_MAX = 1_000_000
 
 
@@ -49,8 +54,9 @@ class PartitionFacts(msgspec.Struct, kw_only=True):
 
 
 class TopicDescription(msgspec.Struct, kw_only=True):
-    """A topic. `configs` has the effective values of all settings, by Kafka's names. A topic of the event store also
-    has `schemas`, and the number of its last event as `sequence`."""
+    """A topic. `configs` has the effective values of all settings, by Kafka's names. It is empty for clients that may
+    not DESCRIBE_CONFIGS. A topic of the event store also has `schemas`, and the number of its last event as
+    `sequence`."""
 
     name: str
     configs: dict[str, str | None]
@@ -73,15 +79,17 @@ class Brokers(msgspec.Struct, kw_only=True):
 
 async def list_topics(services: TopicServices, request: web.Request) -> web.Response:
     query = query_of(request, TopicListQuery)
+    access = access_of(request)
     if query.events:
         found = [one for one in services.event_topics.names() if one.startswith(query.prefix) and one > query.after]
+        found = await _visible(access, found)
         return proxy_answer(request, found[: query.limit])
     names: list[str] = []
     start = max(query.prefix, query.after + "\0" if query.after else "")
     while len(names) < query.limit:
         page = services.topics.catalogue.names_from(start, NAMES_PER_CHUNK)
         taken = [one for one in page if one.startswith(query.prefix)]
-        names += [one for one in taken if not one.startswith(INTERNAL_PREFIX)]
+        names += await _visible(access, [one for one in taken if not one.startswith(INTERNAL_PREFIX)])
         if len(taken) < NAMES_PER_CHUNK:
             break
         start = page[-1] + "\0"
@@ -89,9 +97,23 @@ async def list_topics(services: TopicServices, request: web.Request) -> web.Resp
     return proxy_answer(request, names[: query.limit])
 
 
+async def _visible(access: RequestAccess, names: list[str]) -> list[str]:
+    """Return the names of the topics that the client may describe."""
+    if not access.is_restricted:
+        return names
+    found: list[str] = []
+    for first in range(0, len(names), CHECKS_PER_CHUNK):
+        some = names[first : first + CHECKS_PER_CHUNK]
+        found += [one for one in some if access.allows_topic(Operation.DESCRIBE, one)]
+        await asyncio.sleep(0)
+    return found
+
+
 async def describe_topic(services: TopicServices, request: web.Request) -> web.Response:
     topic = find_topic(services.topics, request)
-    configs = {entry.name: entry.value for entry in topic_config.describe(topic.configs, services.port.config)}
+    configs = {}
+    if access_of(request).allows_topic(Operation.DESCRIBE_CONFIGS, topic.name):
+        configs = {entry.name: entry.value for entry in topic_config.describe(topic.configs, services.port.config)}
     description = TopicDescription(name=topic.name, configs=configs, partitions=await _partitions(services, topic))
     if topic.settings.is_event_topic:
         description.sequence = topic.stream().bounds().committed_end
@@ -150,6 +172,7 @@ ROUTES: tuple[Route[TopicServices], ...] = (
         query=TopicListQuery,
         answers={200: _answer(list[str], "Names.")},
         more_refusals=REFUSALS,
+        needs=(DESCRIBE_TOPICS,),
     ),
     Route(
         "GET",
@@ -160,6 +183,7 @@ ROUTES: tuple[Route[TopicServices], ...] = (
         parameters={"topic": TOPIC},
         answers={200: _answer(TopicDescription, "The topic.")},
         more_refusals=REFUSALS,
+        needs=(DESCRIBE_TOPIC,),
     ),
     Route(
         "GET",
@@ -170,6 +194,7 @@ ROUTES: tuple[Route[TopicServices], ...] = (
         parameters={"topic": TOPIC},
         answers={200: _answer(list[PartitionFacts], "The partitions.")},
         more_refusals=REFUSALS,
+        needs=(DESCRIBE_TOPIC,),
     ),
     Route(
         "GET",
@@ -180,6 +205,7 @@ ROUTES: tuple[Route[TopicServices], ...] = (
         parameters={"topic": TOPIC, "partition": PARTITION},
         answers={200: _answer(PartitionFacts, "The partition.")},
         more_refusals=REFUSALS,
+        needs=(DESCRIBE_TOPIC,),
     ),
     Route(
         "GET",
@@ -190,6 +216,7 @@ ROUTES: tuple[Route[TopicServices], ...] = (
         parameters={"topic": TOPIC, "partition": PARTITION},
         answers={200: _answer(PartitionOffsets, "The offsets.")},
         more_refusals=REFUSALS,
+        needs=(DESCRIBE_TOPIC,),
     ),
     Route(
         "GET",
@@ -199,5 +226,6 @@ ROUTES: tuple[Route[TopicServices], ...] = (
         tag="topics",
         answers={200: _answer(Brokers, "The nodes.")},
         more_refusals=REFUSALS,
+        needs=AUTHENTICATED,
     ),
 )

@@ -26,8 +26,10 @@ from kwire.errors import InvalidEvent, KafkaError
 from kwire.streams.events.event import checked_json
 from kwire.streams.log import StreamLog
 from kwire.web.answers.errors import BadRequest
+from kwire.web.needs import CREATE_TOPICS, WRITE_TOPIC
 from kwire.web.proxy.errors import ProxyError, record_code
 from kwire.web.proxy.media import BINARY, JSON_RECORDS, PROXY, TEXT_RECORDS, format_of, proxy_answer
+from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import checked_and_decoded, raw_body_of
 from kwire.web.requests.body_limits import check_objects
 from kwire.web.requests.chunk_budget import ChunkBudget
@@ -183,6 +185,7 @@ async def _find_or_create(
         if not topics.is_auto_create:
             raise
     name = request.match_info["topic"]
+    access_of(request).authorize_creation(name)
     # A request that names an invalid partition is refused, and does not create the topic.
     for index in (partition, *(one.partition for one in records if one.partition is not None)):
         if not 0 <= index < topics.partition_count:
@@ -298,5 +301,6 @@ ROUTES: tuple[Route[TopicServices], ...] = (
         more_requests={BINARY: BinaryRecords, JSON_RECORDS: JsonRecords, TEXT_RECORDS: TextRecords},
         answers={200: Answer("The result of each record.", {PROXY: Produced})},
         more_refusals={PROXY: ProxyError},
+        needs=(WRITE_TOPIC, CREATE_TOPICS),
     ),
 )

@@ -19,6 +19,7 @@ from kwire.web.requests.body_limits import check_objects, check_values
 from kwire.web.requests.body_receiver import received_body
 from kwire.web.requests.integral_floats import decode_integral_floats, failed_on_float
 from kwire.web.requests.origin_policy import is_trusted
+from kwire.web.requests.tickets import TAKES_TICKET, TICKET_PARAMETER
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -95,6 +96,9 @@ def query_of(request: web.Request, shape: type[S]) -> S:
     given = dict(query)
     if len(given) != len(query):
         raise BadRequest("query: a parameter is given more than once")
+    if TAKES_TICKET in request:
+        # The authentication has read it.
+        given.pop(TICKET_PARAMETER, None)
     try:
         found = msgspec.convert(given, shape, strict=False)
     except msgspec.ValidationError as error:

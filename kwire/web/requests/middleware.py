@@ -1,26 +1,125 @@
-"""The aiohttp middleware of the HTTP port: applies the origin policy, calls the handler and turns errors into JSON."""
+"""The aiohttp middleware of the HTTP port: applies the origin policy, identifies the client, checks the needs of the
+route, calls the handler and turns errors into JSON."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
+from kwire.access.authorizer import Authorizer
+from kwire.access.principal import ANONYMOUS
+from kwire.streams.rooms.names import topic_of_room
 from kwire.web.answers.errors import error_answer
 from kwire.web.answers.large_answers import send_in_pieces
+from kwire.web.needs import PUBLIC, ROOM_PARAMETER, Need
 from kwire.web.proxy.errors import proxy_error_answer
 from kwire.web.proxy.media import is_proxy
+from kwire.web.requests.access import ACCESS, OPEN_ACCESS, PERMANENT, RequestAccess
+from kwire.web.requests.authentication import Authenticator, Identity
 from kwire.web.requests.body_receiver import release_body
 from kwire.web.requests.memory import HttpMemory
 from kwire.web.requests.origin_policy import OriginPolicy, cors_headers, is_preflight, is_trusted, preflight_answer
+from kwire.web.route import Route
 
 
-def request_middleware(policy: OriginPolicy, memory: HttpMemory) -> Middleware:
+class PathNeed(NamedTuple):
+    """An operation on the resource that a path parameter names, or on the cluster."""
+
+    operation: Operation
+    resource_type: ResourceType
+    parameter: str | None
+
+    def name_in(self, path: Mapping[str, str]) -> str:
+        """Return the name of the resource. Raises InvalidName if the path has an invalid room."""
+        if self.parameter is None:
+            return CLUSTER_NAME
+        name = path[self.parameter]
+        return topic_of_room(name) if self.parameter == ROOM_PARAMETER else name
+
+
+class RouteRule(NamedTuple):
+    """What the middleware checks before it calls the handler of a route."""
+
+    is_public: bool
+    is_streaming: bool
+    needs: tuple[PathNeed, ...]
+
+
+# The rule for paths and methods that do not exist: only authenticated clients learn that they do not.
+UNKNOWN_ROUTE = RouteRule(is_public=False, is_streaming=False, needs=())
+_NOBODY = Identity(ANONYMOUS, PERMANENT)
+
+
+class Guard:
+    """Decides which requests reach their handlers, and sets `request[ACCESS]`.
+
+    `authenticator` is None if authentication is off. Then all clients are anonymous.
+    """
+
+    def __init__(self, authorizer: Authorizer, authenticator: Authenticator | None) -> None:
+        self._authorizer = authorizer
+        self._authenticator = authenticator
+        self._rules: dict[web.AbstractRoute, RouteRule] = {}
+
+    def add(self, added: web.AbstractRoute, route: Route[Any]) -> None:
+        """Register a route that was added to the application. Requests for other routes fail."""
+        self._rules[added] = _rule_of(route)
+
+    async def admit(self, request: web.Request) -> None:
+        """Raise Unauthorized or NotAuthorized, unless the client may send this request."""
+        match = request.match_info
+        rule = UNKNOWN_ROUTE if match.http_exception is not None else self._rules[match.route]
+        identity = _NOBODY
+        if self._authenticator is not None and not rule.is_public:
+            identity = await self._authenticator.identify(request, is_streaming=rule.is_streaming)
+        access = RequestAccess(self._authorizer.access(identity.principal, request.remote or ""), identity.login)
+        for need in rule.needs:
+            # A stream needs its rights for as long as it is open.
+            if rule.is_streaming:
+                access.hold(need.operation, need.resource_type, need.name_in(match))
+            else:
+                access.authorize(need.operation, need.resource_type, need.name_in(match))
+        request[ACCESS] = access
+
+
+def guard_of(authorizer: Authorizer, authenticator: Authenticator | None) -> Guard | None:
+    """Return the guard of a port; None if every client may do everything."""
+    return Guard(authorizer, authenticator) if authenticator is not None or authorizer.is_enabled else None
+
+
+def _rule_of(route: Route[Any]) -> RouteRule:
+    if route.needs is None:
+        raise ValueError(f"route {route.method} {route.path} does not declare its needs")
+    if route.needs == PUBLIC:
+        return RouteRule(is_public=True, is_streaming=route.is_streaming, needs=())
+    needs = tuple(_path_need(route, need) for need in route.needs if isinstance(need, Need) and not need.is_in_handler)
+    return RouteRule(is_public=False, is_streaming=route.is_streaming, needs=needs)
+
+
+def _path_need(route: Route[Any], need: Need) -> PathNeed:
+    if need.resource_type is not ResourceType.CLUSTER and f"{{{need.parameter}}}" not in route.path:
+        raise ValueError(f"route {route.method} {route.path} has no path parameter {need.parameter}")
+    return PathNeed(need.operation, need.resource_type, need.parameter)
+
+
+def request_middleware(policy: OriginPolicy, memory: HttpMemory, guard: Guard | None = None) -> Middleware:
     """Return the middleware of the port. There is only one, because each middleware costs every request some
-    microseconds."""
+    microseconds. Without a guard every client may do everything."""
 
     @web.middleware
     async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             policy.check(request)
-            answer = preflight_answer(request) if is_preflight(request) else await handler(request)
+            if is_preflight(request):
+                answer: web.StreamResponse = preflight_answer(request)
+            else:
+                if guard is None:
+                    request[ACCESS] = OPEN_ACCESS
+                else:
+                    await guard.admit(request)
+                answer = await handler(request)
         except ConnectionError:
             # The client has disconnected, so this answer is not sent. aiohttp still requires a response.
             answer = web.Response(status=400)

@@ -6,9 +6,14 @@ headers Origin and Sec-Fetch-Site, which identify such requests. A body whose co
 form or plain text) is accepted only from a listed origin.
 
 In DNS rebinding, the host name of a foreign page resolves to this machine. Therefore a port that is bound to loopback
-accepts in the header Host only addresses, `localhost`, and the hosts of listed origins.
+accepts in the header Host only addresses, `localhost`, and the hosts of listed origins. If `kwire.http.hosts` is set,
+every port accepts only addresses, `localhost`, the hosts of listed origins, and the names in this setting.
 
 Requests without Origin and Sec-Fetch-Site do not come from a browser, so their origin is not checked.
+
+No answer has Access-Control-Allow-Credentials: scripts send the header Authorization themselves, and browsers do not
+add stored credentials to requests of other origins. With authentication, `*` is not a valid origin
+(config/http_api.py).
 
 Topics whose names start with `__` are internal. `OriginPolicy.check` refuses these names in every path that names a
 topic or a room. A handler that reads a name from a body must call `check_name`.
@@ -31,6 +36,8 @@ NAMES_IN_PATHS = ("room", "topic", "name")
 FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 PREFLIGHT_SECONDS = 600
+# The headers of answers that pages of listed origins may read, besides those that every page may read.
+EXPOSED_HEADERS = "Allow, ETag, Location, Retry-After, WWW-Authenticate, X-Next-Offset"
 # The maximum number of accepted Host headers in the cache. Other Host headers are checked at each request.
 KNOWN_HOSTS_MAX = 64
 
@@ -45,13 +52,14 @@ TRUSTED = web.RequestKey("kwire.trusted_origin", str)
 class OriginPolicy:
     """The origin policy of one port."""
 
-    def __init__(self, origins: frozenset[str], is_loopback: bool) -> None:
+    def __init__(self, origins: frozenset[str], is_loopback: bool, hosts: frozenset[str] = frozenset()) -> None:
         self._origins = origins
         self._is_open = "*" in origins
-        self._checks_host = is_loopback and not self._is_open
+        self._checks_host = bool(hosts) or (is_loopback and not self._is_open)
+        self._listed_hosts = {_host_of(one.partition("://")[2]) for one in origins} | {_host_of(one) for one in hosts}
         # Remove the empty host, which the origin "null" has. Otherwise a malformed Host would be accepted, because
         # `_host_of` returns "" for it.
-        self._listed_hosts = {_host_of(one.partition("://")[2]) for one in origins} - {""}
+        self._listed_hosts -= {""}
         self._known_hosts: set[str] = set()
 
     def check(self, request: web.Request) -> None:
@@ -87,8 +95,8 @@ class OriginPolicy:
         name = _host_of(host)
         if not (_is_address(name) or _is_localhost(name) or name in self._listed_hosts):
             raise Forbidden(
-                f"this port is bound to loopback, and the Host {host[:100]!r} is not one of its names: use localhost "
-                "or an address, or add the origin with this host to kwire.http.origins",
+                f"the Host {host[:100]!r} is not one of the names of this port: use localhost or an address, or add "
+                "the name to kwire.http.hosts",
                 code="HostNotAllowed",
             )
         if len(self._known_hosts) < KNOWN_HOSTS_MAX:
@@ -144,7 +152,11 @@ def cors_headers(request: web.Request) -> Mapping[str, str]:
     origin = request.get(TRUSTED)
     if origin is None:
         return {}
-    return {"Access-Control-Allow-Origin": origin, "Vary": "Origin"}
+    return {
+        "Access-Control-Allow-Origin": origin,
+        "Access-Control-Expose-Headers": EXPOSED_HEADERS,
+        "Vary": "Origin",
+    }
 
 
 def preflight_answer(request: web.Request) -> web.Response:
@@ -155,7 +167,7 @@ def preflight_answer(request: web.Request) -> web.Response:
         headers={
             **cors_headers(request),
             "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE",
-            "Access-Control-Allow-Headers": "Accept, Content-Type, Idempotency-Key, Last-Event-ID",
+            "Access-Control-Allow-Headers": "Accept, Authorization, Content-Type, Idempotency-Key, Last-Event-ID",
             "Access-Control-Max-Age": str(PREFLIGHT_SECONDS),
         },
     )

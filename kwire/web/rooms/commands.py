@@ -13,15 +13,17 @@ from collections.abc import Callable
 import msgspec
 from msgspec import Raw, Struct, field
 
+from kwire.access.acl import Operation
 from kwire.errors import SubscriptionFailed
 from kwire.streams.subscriptions import Start
 from kwire.web.answers.errors import BadRequest
 from kwire.web.answers.event_json import PublishedEvent, new_event, source_of
 from kwire.web.answers.large_answers import Parts
+from kwire.web.requests.access import RequestAccess
 from kwire.web.requests.body_limits import check_command
 from kwire.web.requests.integral_floats import decode_integral_floats, failed_on_float
 from kwire.web.rooms.events import HistoryQuery, history_of
-from kwire.web.rooms.rooms import ROOM, room_to_publish
+from kwire.web.rooms.rooms import ROOM, room_to_use
 from kwire.web.services import RoomServices
 from kwire.web.streaming.subscribe_requests import FromOffset, Replay, SubscribeCommand
 
@@ -133,8 +135,9 @@ def request_id_of(message: bytes | bytearray) -> Raw:
         return NO_ID
 
 
-async def history_parts(services: RoomServices, payload: HistoryPayload) -> Parts:
+async def history_parts(services: RoomServices, access: RequestAccess, payload: HistoryPayload) -> Parts:
     """Run stream.history; return the result as JSON, in parts."""
+    access.authorize_room(Operation.READ, payload.room)
     room = services.rooms.get(payload.room)
     return (await history_of(services.port, room, payload.from_offset, payload.to_offset, payload.limit)).json()
 
@@ -147,17 +150,19 @@ def publish_result(event_id: str, offset: int, subscribers_notified: int) -> byt
     )
 
 
-async def result_of(services: RoomServices, command: Publish | Subscribe | Unsubscribe) -> bytes:
-    """Run a command of a POST request, except stream.history. Return its result as JSON. Raises StreamError or
-    KafkaError."""
+async def result_of(services: RoomServices, access: RequestAccess, command: Publish | Subscribe | Unsubscribe) -> bytes:
+    """Run a command of a POST request, except stream.history. Return its result as JSON. Raises StreamError, KafkaError
+    or Refusal."""
     match command:
         case Publish(payload=payload):
+            access.authorize_room(Operation.WRITE, payload.room)
             event = new_event(payload)
-            room = await room_to_publish(services, payload.room)
+            room = await room_to_use(services, access, payload.room)
             offset, (event_id,) = await services.publisher.publish_and_wait(room.log, source_of(room.name), (event,))
             return publish_result(event_id, offset, services.subscriptions.count_of(room.log))
         case Unsubscribe(payload=payload):
             # A POST request has no subscription that it could end, but the room must exist.
+            access.authorize_room(Operation.DESCRIBE, payload.room)
             services.rooms.get(payload.room)
             return b'{"success":false}'
     raise SubscriptionFailed("stream.subscribe needs a WebSocket: use GET /ws or GET /rooms/{room}/subscribe")

@@ -20,11 +20,13 @@ from kwire.streams.events.reading import EVENTS_PER_READ, read_events
 from kwire.streams.rooms.rooms import Room
 from kwire.web.answers.event_json import PublishedEvent, ShownEvent, event_lines, new_event, source_of
 from kwire.web.answers.large_answers import PIECE_BYTES, Parts, PartSizes, stream_answer
+from kwire.web.needs import CREATE_TOPICS, READ_ROOM, WRITE_ROOM
+from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import check_is_json, checked_and_decoded_events, number_in_path, query_of, raw_body_of
 from kwire.web.requests.body_limits import check_events
 from kwire.web.requests.memory import MemoryExhausted
 from kwire.web.rooms.lines import LINE_TYPES, LineAnswer, LinesQuery, publish_lines
-from kwire.web.rooms.rooms import ROOM, check_length, room_to_publish
+from kwire.web.rooms.rooms import ROOM, check_length, room_to_use
 from kwire.web.route import JSON, NDJSON, Answer, AnyOf, Route
 from kwire.web.services import PortServices, RoomServices
 
@@ -100,7 +102,7 @@ async def publish(services: RoomServices, request: web.Request) -> web.StreamRes
         events = list(_new_events(await checked_and_decoded_events(checks, raw, EventArray, check_events)))
     else:
         events = [new_event(await checked_and_decoded_events(checks, raw, PublishedEvent, check_events))]
-    room = await room_to_publish(services, request.match_info["room"])
+    room = await room_to_use(services, access_of(request), request.match_info["room"])
     offset, event_ids = await services.publisher.publish_and_wait(room.log, source_of(room.name), events)
     notified = services.subscriptions.count_of(room.log)
     answer: Stored | StoredArray
@@ -281,6 +283,7 @@ ROUTES: tuple[Route[RoomServices], ...] = (
             201: Answer("Stored.", {JSON: AnyOf((Stored, StoredArray))}),
             200: Answer("One line for each line of the request.", {NDJSON: LineAnswer}),
         },
+        needs=(WRITE_ROOM, CREATE_TOPICS),
     ),
     Route(
         "GET",
@@ -292,6 +295,7 @@ ROUTES: tuple[Route[RoomServices], ...] = (
         query=HistoryQuery,
         parameters={"room": ROOM},
         answers={200: Answer("Events, oldest first.", {JSON: HistoryPage, NDJSON: ShownEvent})},
+        needs=(READ_ROOM,),
     ),
     Route(
         "GET",
@@ -301,5 +305,6 @@ ROUTES: tuple[Route[RoomServices], ...] = (
         tag="rooms",
         parameters={"room": ROOM, "offset": Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]},
         answers={200: ShownEvent},
+        needs=(READ_ROOM,),
     ),
 )

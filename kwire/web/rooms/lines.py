@@ -20,19 +20,22 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 from aiohttp import web
 
+from kwire.access.acl import Operation, ResourceType
 from kwire.concurrency.chunking import yield_to_loop
 from kwire.errors import EventTooLarge, KafkaError, StreamError, as_value
 from kwire.streams.events.event import NewEvent, record_of
 from kwire.streams.events.publishing import Outcome, Published
 from kwire.streams.rooms.rooms import Room
-from kwire.web.answers.errors import Refusal, error_body
+from kwire.web.answers.errors import NotAuthorized, Refusal, error_body
 from kwire.web.answers.event_json import PublishedEvent, new_event, source_of
+from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.requests.bodies import checked_and_decoded
 from kwire.web.requests.body_limits import COUNTED_BYTES_MIN, check_events
 from kwire.web.requests.decompression import LINES_BYTES_MAX, check_expansion
 from kwire.web.requests.origin_policy import cors_headers
 from kwire.web.rooms.line_receiver import LineReceiver
-from kwire.web.rooms.rooms import room_to_publish
+from kwire.web.rooms.line_streams import STREAMS, LineStream
+from kwire.web.rooms.rooms import room_to_use
 from kwire.web.route import NDJSON
 from kwire.web.services import RoomServices
 
@@ -56,10 +59,6 @@ HEADER_BYTES = 16
 JOINT_DECODE_BYTES_MAX = COUNTED_BYTES_MIN
 # The maximum number of batches of one stream that are not durable yet or whose answers are not sent yet.
 WAITING_BATCHES_MAX = 8
-
-# The timeouts of this port's open streams of lines. When the node stops, it makes these timeouts expire. Then each
-# stream sends its outstanding answers and ends.
-STREAMS: web.AppKey[set[asyncio.Timeout]] = web.AppKey("kwire.streams")
 
 _encode = msgspec.json.Encoder().encode
 _decode_lines = msgspec.json.Decoder(PublishedEvent).decode_lines
@@ -183,7 +182,9 @@ class LineBatch:
 
 
 async def publish_lines(services: RoomServices, request: web.Request, query: LinesQuery) -> web.StreamResponse:
-    room = await room_to_publish(services, request.match_info["room"])
+    access = access_of(request)
+    room = await room_to_use(services, access, request.match_info["room"])
+    access.hold(Operation.WRITE, ResourceType.TOPIC, room.topic.name)
     headers = {"Content-Type": NDJSON, "Cache-Control": "no-store", "X-Accel-Buffering": "no", **cors_headers(request)}
     response = web.StreamResponse(headers=headers)
     await response.prepare(request)
@@ -196,13 +197,17 @@ async def publish_lines(services: RoomServices, request: web.Request, query: Lin
             tasks.create_task(writer.run(waiting))
             try:
                 async with asyncio.timeout(None) as until_stop:
-                    streams.add(until_stop)
-                    await _LinePublisher(services, request, room, waiting, receiver).run()
+                    stream = LineStream(access, until_stop)
+                    streams.add(stream)
+                    publisher = _LinePublisher(services, request, access, room, waiting, receiver)
+                    await publisher.run()
             except TimeoutError:
-                # The node is stopping. The lines that were read are still answered.
+                # The node is stopping, or the client has lost its rights. The lines that were read are still answered.
                 response.force_close()
+                if stream.loss is not None:
+                    await waiting.put(publisher.last_answer(stream.loss))
             finally:
-                streams.discard(until_stop)
+                streams.discard(stream)
             await waiting.put(None)
     except BaseException as error:
         # The status is already sent. Only an aborted connection shows the client that the answer is incomplete.
@@ -225,11 +230,14 @@ class _LinePublisher:
         self,
         services: RoomServices,
         request: web.Request,
+        access: RequestAccess,
         room: Room,
         waiting: "asyncio.Queue[LineBatch | None]",
         receiver: LineReceiver,
     ) -> None:
         self._services = services
+        self._access = access
+        self._revision = access.revision
         self._content = request.content
         self._receiver = receiver
         self._room = room
@@ -254,17 +262,26 @@ class _LinePublisher:
                 await self._receiver.hold(lines.next_number, lines.partial_bytes)
             await self._store(lines.end())
         except Refusal as refusal:
-            number = self._stop_line or lines.next_number
-            await self._waiting.put(LineBatch([number], (), {number: refusal}))
+            await self._waiting.put(self.last_answer(refusal))
         finally:
             # The traceback of a task group keeps this frame, and so these bytes, in a reference cycle until the next
             # garbage collection.
             lines.clear()
             data = b""
 
+    def last_answer(self, refusal: Refusal) -> "LineBatch":
+        """Return the answer to the first line that is not processed, with which the stream ends."""
+        number = self._stop_line or self._lines.next_number
+        return LineBatch([number], (), {number: refusal})
+
     async def _store(self, found: Sequence[Line]) -> None:
+        if self._access.revision != self._revision:
+            self._revision = self._access.revision
+            loss = self._access.loss()
+            if loss is not None:
+                raise loss
         if self._room.log.is_closing:
-            self._room = await _current_room(self._services, self._room)
+            self._room = await _current_room(self._services, self._access, self._room)
         room_log = self._room.log
         for start in range(0, len(found), BATCH_EVENTS_MAX):
             for batch in _line_batches(found[start : start + BATCH_EVENTS_MAX], room_log.max_batch_bytes):
@@ -298,12 +315,12 @@ def _pieces(data: bytes) -> Iterator[bytes]:
         start += len(piece)
 
 
-async def _current_room(services: RoomServices, room: Room) -> Room:
+async def _current_room(services: RoomServices, access: RequestAccess, room: Room) -> Room:
     """Return the current room with the name of `room`. Called when the log of `room` is closing: the server may have
     deleted the unused room while the stream was idle."""
     try:
-        return await room_to_publish(services, room.name)
-    except (StreamError, KafkaError):
+        return await room_to_use(services, access, room.name)
+    except (StreamError, KafkaError, NotAuthorized):
         return room  # publishing to this room fails, so every line is answered with an error
 
 

@@ -9,6 +9,8 @@ from aiohttp import web
 
 from kwire.web.answers.errors import BodyTooLarge
 from kwire.web.answers.large_answers import stream_answer
+from kwire.web.needs import CREATE_TOPICS, DESCRIBE_TOPICS, READ_TOPICS, WRITE_TOPICS
+from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import check_is_json, raw_body_of
 from kwire.web.rooms.commands import History, Publish, Unsubscribe, decode_command, history_parts, result_of
 from kwire.web.rooms.events import HistoryPage, Stored
@@ -30,9 +32,10 @@ async def run_command(services: RoomServices, request: web.Request) -> web.Strea
     if len(raw) > limit:
         raise BodyTooLarge(f"a command may have at most {limit} bytes", limit=limit)
     command = decode_command(raw)
+    access = access_of(request)
     if isinstance(command, History):
-        return await stream_answer(request, await history_parts(services, command.payload), JSON)
-    return web.Response(body=await result_of(services, command), content_type=JSON)
+        return await stream_answer(request, await history_parts(services, access, command.payload), JSON)
+    return web.Response(body=await result_of(services, access, command), content_type=JSON)
 
 
 ROUTES: tuple[Route[RoomServices], ...] = (
@@ -45,5 +48,6 @@ ROUTES: tuple[Route[RoomServices], ...] = (
         tag="commands",
         request=Publish | Unsubscribe | History,
         answers={200: Answer("The command's result.", {JSON: AnyOf((Stored, HistoryPage, Unsubscribed))})},
+        needs=(READ_TOPICS, WRITE_TOPICS, DESCRIBE_TOPICS, CREATE_TOPICS),
     ),
 )

@@ -5,21 +5,28 @@ The first publish or subscribe request also creates its room. A PUT is needed on
 default.
 """
 
+import asyncio
 from typing import Annotated, Literal
 
 import msgspec
 from aiohttp import web
 
+from kwire.access.acl import Operation
 from kwire.errors import EventTooLarge, RoomNotFound
 from kwire.streams.events.event import time_text
-from kwire.streams.rooms.rooms import Room
+from kwire.streams.rooms.names import topic_of_room
+from kwire.streams.rooms.rooms import Room, RoomsPage
 from kwire.streams.rooms.settings import RoomOverrides
+from kwire.web.needs import ALTER_CONFIGS_OF_TOPICS, CREATE_TOPICS, DELETE_ROOM, DESCRIBE_ROOM, DESCRIBE_TOPICS
+from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.requests.bodies import check_is_json, decoded, json_answer, query_of, raw_body_of
 from kwire.web.route import Route
 from kwire.web.services import RoomServices
 
 PAGE_ROOMS_MAX = 1000
 PAGE_ROOMS_DEFAULT = 100
+# The handler yields to the event loop after checking the rights on this many rooms. Each takes some microseconds.
+ROOMS_PER_CHUNK = 200
 NUMBER_MAX = 2**63 - 1
 HOURS_MAX = 1_000_000
 
@@ -51,10 +58,11 @@ class ListedRoom(msgspec.Struct, kw_only=True):
 
 
 class RoomList(msgspec.Struct, kw_only=True):
-    """A page of rooms. `next` is the `after` of the next page, null on the last page."""
+    """A page of rooms. `next` is the `after` of the next page, null on the last page. `room_count` is null for clients
+    that may not describe the cluster."""
 
     rooms: list[ListedRoom]
-    room_count: int
+    room_count: int | None
     next: str | None
 
 
@@ -102,9 +110,32 @@ class RoomDeleted(msgspec.Struct, kw_only=True):
 
 async def list_rooms(services: RoomServices, request: web.Request) -> web.Response:
     query = query_of(request, RoomsQuery)
-    page = services.rooms.list(query.after, query.limit, query.prefix)
+    access = access_of(request)
+    page = await _visible_page(services, access, query) if access.is_restricted else _page(services, query)
     listed = [one for name in page.names if (one := _listed(services, name)) is not None]
-    return json_answer(RoomList(rooms=listed, room_count=services.rooms.count, next=page.next))
+    count = services.rooms.count if access.allows_cluster(Operation.DESCRIBE) else None
+    return json_answer(RoomList(rooms=listed, room_count=count, next=page.next))
+
+
+def _page(services: RoomServices, query: RoomsQuery) -> RoomsPage:
+    return services.rooms.list(query.after, query.limit, query.prefix)
+
+
+async def _visible_page(services: RoomServices, access: RequestAccess, query: RoomsQuery) -> RoomsPage:
+    """Return a page of the rooms that the client may describe. `next` is one of these rooms, too, so that it does not
+    reveal the name of another room."""
+    names: list[str] = []
+    after: str | None = query.after
+    while after is not None:
+        page = services.rooms.list(after, ROOMS_PER_CHUNK, query.prefix)
+        for name in page.names:
+            if access.allows_room(Operation.DESCRIBE, name):
+                if len(names) == query.limit:
+                    return RoomsPage(names, names[-1])
+                names.append(name)
+        after = page.next
+        await asyncio.sleep(0)
+    return RoomsPage(names, None)
 
 
 async def put_room(services: RoomServices, request: web.Request) -> web.Response:
@@ -115,8 +146,26 @@ async def put_room(services: RoomServices, request: web.Request) -> web.Response
         settings = decoded(raw, RoomSettings)
     overrides = RoomOverrides(settings.retention_mode, settings.retention_hours, settings.max_events)
     name = request.match_info["room"]
+    _authorize_put(services, access_of(request), name, overrides)
     is_new = await services.commands.create(name, overrides)
     return json_answer(_description(services, services.rooms.get(name)), 201 if is_new else 200)
+
+
+def _authorize_put(services: RoomServices, access: RequestAccess, name: str, overrides: RoomOverrides) -> None:
+    """Check the right to create the room, or to change or describe the existing one. A client without any of these
+    rights does not learn whether the room exists."""
+    if not access.is_restricted:
+        return
+    topic = topic_of_room(name)
+    wanted = Operation.DESCRIBE if overrides.is_empty else Operation.ALTER_CONFIGS
+    try:
+        services.rooms.get(name)
+    except RoomNotFound:
+        access.authorize_creation(topic)
+        return
+    if not access.allows_topic(wanted, topic):
+        access.authorize_creation(topic)
+        access.authorize_topic(wanted, topic)
 
 
 async def get_room(services: RoomServices, request: web.Request) -> web.Response:
@@ -129,11 +178,14 @@ async def delete_room(services: RoomServices, request: web.Request) -> web.Respo
     return json_answer(RoomDeleted(success=True, room=name))
 
 
-async def room_to_publish(services: RoomServices, name: str) -> Room:
-    """Return the room; create it if it does not exist. For an existing room this function does not wait."""
+async def room_to_use(services: RoomServices, access: RequestAccess, name: str) -> Room:
+    """Return the room; create it if it does not exist and the client may create it. For an existing room this function
+    does not wait."""
     try:
         return services.rooms.get(name)
     except RoomNotFound:
+        if services.rooms.config.is_auto_create:
+            access.authorize_room_creation(name)
         return await services.rooms.get_or_create(name)
 
 
@@ -189,6 +241,7 @@ ROUTES: tuple[Route[RoomServices], ...] = (
         tag="rooms",
         query=RoomsQuery,
         answers={200: RoomList},
+        needs=(DESCRIBE_TOPICS,),
     ),
     Route(
         "PUT",
@@ -199,6 +252,7 @@ ROUTES: tuple[Route[RoomServices], ...] = (
         request=RoomSettings,
         parameters={"room": ROOM},
         answers={200: RoomDescription, 201: RoomDescription},
+        needs=(CREATE_TOPICS, ALTER_CONFIGS_OF_TOPICS, DESCRIBE_TOPICS),
     ),
     Route(
         "GET",
@@ -208,6 +262,7 @@ ROUTES: tuple[Route[RoomServices], ...] = (
         tag="rooms",
         parameters={"room": ROOM},
         answers={200: RoomDescription},
+        needs=(DESCRIBE_ROOM,),
     ),
     Route(
         "DELETE",
@@ -217,5 +272,6 @@ ROUTES: tuple[Route[RoomServices], ...] = (
         tag="rooms",
         parameters={"room": ROOM},
         answers={200: RoomDeleted},
+        needs=(DELETE_ROOM,),
     ),
 )

@@ -25,16 +25,18 @@ from typing import Any
 from msgspec import Raw
 from msgspec.json import Encoder
 
+from kwire.access.acl import Operation
 from kwire.concurrency.chunking import schedule_chunk
 from kwire.errors import KafkaError, RoomNotFound, StreamError, SubscriptionFailed
 from kwire.streams.events.publishing import Outcome, Published
 from kwire.streams.log import StreamLog
 from kwire.streams.subscriptions import Subscription
-from kwire.streams.subscriptions.control_messages import STOPPING, Closed, ControlMessage
+from kwire.streams.subscriptions.control_messages import Closed, ControlMessage
 from kwire.streams.subscriptions.event_batches import EventBatch
 from kwire.web.answers.errors import BadRequest, Refusal, error_body
 from kwire.web.answers.event_json import new_event, source_of
 from kwire.web.answers.large_answers import PIECE_BYTES
+from kwire.web.requests.access import FORBIDDEN, RequestAccess
 from kwire.web.requests.memory import UNCOUNTED_BYTES
 from kwire.web.rooms.commands import (
     NO_ID,
@@ -51,7 +53,9 @@ from kwire.web.rooms.commands import (
     request_id_of,
 )
 from kwire.web.rooms.encodings import facts_json, socket_control, socket_events
+from kwire.web.rooms.rooms import room_to_use
 from kwire.web.services import RoomServices
+from kwire.web.streaming.close_codes import close_code_of
 from kwire.web.streaming.streaming import Outlet
 from kwire.web.streaming.websocket_frames import (
     BINARY,
@@ -59,9 +63,9 @@ from kwire.web.streaming.websocket_frames import (
     CONTINUATION,
     GOING_AWAY,
     PING,
+    POLICY_VIOLATION,
     PONG,
     TEXT,
-    TRY_AGAIN_LATER,
     Failure,
     FrameReader,
     answer_to_close,
@@ -84,16 +88,18 @@ _encode = Encoder().encode
 class SocketSession:
     """One WebSocket: the session of its connection, and the sink of its subscriptions."""
 
-    __slots__ = ("_call_soon", "_is_busy", "_is_closing", "_is_input_ended", "_is_lost", "_is_message_open",
+    __slots__ = ("_access", "_call_soon", "_is_busy", "_is_closing", "_is_input_ended", "_is_lost", "_is_message_open",
                  "_is_open", "_is_resume_scheduled", "_is_single", "_keepalive", "_message_limits", "_outlet",
                  "_pending_close", "_reader", "_ready", "_services", "_subscriptions", "_task", "_unanswered",
                  "_until_writable", "_waiting")  # fmt: skip
 
     _outlet: Outlet
 
-    def __init__(self, services: RoomServices, is_single: bool = False) -> None:
+    def __init__(self, services: RoomServices, access: RequestAccess, is_single: bool = False) -> None:
         """Create a session. If `is_single`, the session closes the connection after it has sent a `closed` message."""
         self._services = services
+        # Each command is authorized when it runs.
+        self._access = access
         self._is_single = is_single
         self._reader = FrameReader(services.port.config.web.socket_message_bytes_max)
         self._call_soon = asyncio.get_running_loop().call_soon
@@ -230,12 +236,13 @@ class SocketSession:
     def _publish(self, command: Publish) -> None:
         services, payload, request_id = self._services, command.payload, command.request_id
         try:
+            self._access.authorize_room(Operation.WRITE, payload.room)
             event = new_event(payload)
             room = services.rooms.get(payload.room)
         except RoomNotFound:
             self._start(request_id, self._create_and_publish(request_id, payload))
             return
-        except (StreamError, KafkaError) as error:
+        except (StreamError, KafkaError, Refusal) as error:
             self._send_error(request_id, error)
             return
         self._unanswered += 1
@@ -285,7 +292,7 @@ class SocketSession:
 
     async def _create_and_publish(self, request_id: Raw, payload: PublishPayload) -> None:
         services = self._services
-        room = await services.rooms.get_or_create(payload.room)
+        room = await room_to_use(services, self._access, payload.room)
         # As for an existing room, `_published` sends the answer when the event is durable.
         self._unanswered += 1
         done = partial(self._published, request_id, room.log)
@@ -297,8 +304,9 @@ class SocketSession:
             raise SubscriptionFailed(f"this connection is already subscribed to room {name!r}")
         if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
             raise SubscriptionFailed(f"a connection may have at most {SUBSCRIPTIONS_MAX} subscriptions")
+        self._access.authorize_room(Operation.READ, name)
         start, options = payload.start(), payload.options()
-        room = await services.rooms.get_or_create(name)
+        room = await room_to_use(services, self._access, name)
         subscription = await services.subscriptions.subscribe(name, room.log, start, self, options)
         if self._is_lost or self._is_closing:
             subscription.close()
@@ -313,14 +321,15 @@ class SocketSession:
             subscription.close()
         else:
             try:
+                self._access.authorize_room(Operation.DESCRIBE, payload.room)
                 self._services.rooms.get(payload.room)
-            except (StreamError, KafkaError) as error:
+            except (StreamError, KafkaError, Refusal) as error:
                 self._send_error(request_id, error)
                 return
         self._send_result(request_id, b'{"success":true}' if subscription is not None else b'{"success":false}')
 
     async def _history(self, request_id: Raw, payload: HistoryPayload) -> None:
-        parts = await history_parts(self._services, payload)
+        parts = await history_parts(self._services, self._access, payload)
         pending = [b'{"result":' if request_id is NO_ID else b'{"request_id":%b,"result":' % bytes(request_id)]
         size_bytes = 0
         async with aclosing(parts):
@@ -406,8 +415,7 @@ class SocketSession:
             if self._subscriptions.get(subscription.name) is subscription:
                 del self._subscriptions[subscription.name]
             if self._is_single:
-                code = GOING_AWAY if message.code == STOPPING else TRY_AGAIN_LATER
-                self._close(code, f"{message.code} offset={message.offset}")
+                self._close(close_code_of(message), f"{message.code} offset={message.offset}")
 
     # --- flow control and timers
 
@@ -447,6 +455,17 @@ class SocketSession:
             self._keepalive.tick_open(now, self._outlet, is_read_from=not self._waiting)
             self._check_message(now)
             self._close_if_done()
+
+    def check_access(self) -> None:
+        """Close the WebSocket if the login has ended. End the subscriptions that the client may no longer read."""
+        for subscription in tuple(self._subscriptions.values()):
+            try:
+                self._access.authorize_room(Operation.READ, subscription.name)
+            except Refusal as error:
+                subscription.end(FORBIDDEN, error.message)
+        loss = self._access.loss()
+        if loss is not None and not self._is_closing:
+            self._close(POLICY_VIOLATION, loss.message)
 
     def stop(self) -> None:
         """Discard the waiting commands. Send a close frame when the running commands are answered. The node has already

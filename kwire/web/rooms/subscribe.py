@@ -17,6 +17,8 @@ from kwire.streams.events.reading import EventReader
 from kwire.streams.subscriptions import Start
 from kwire.web.answers.errors import Refusal
 from kwire.web.answers.event_json import ShownEvent
+from kwire.web.needs import CREATE_TOPICS, DESCRIBE_TOPICS, READ_ROOM, READ_TOPICS, WRITE_TOPICS
+from kwire.web.requests.access import access_of
 from kwire.web.rooms.encodings import (
     NDJSON_HEARTBEAT,
     SSE_HEARTBEAT,
@@ -27,7 +29,7 @@ from kwire.web.rooms.encodings import (
     sse_events,
     sse_subscribed,
 )
-from kwire.web.rooms.rooms import ROOM
+from kwire.web.rooms.rooms import ROOM, room_to_use
 from kwire.web.rooms.socket_session import SocketSession
 from kwire.web.route import EVENT_STREAM, NDJSON, Answer, Route
 from kwire.web.services import RoomServices
@@ -55,13 +57,15 @@ async def open_socket(services: RoomServices, request: web.Request) -> web.Strea
         raise Refusal(
             "this path needs a WebSocket: send Connection: Upgrade and Upgrade: websocket", code="NotWebSocket"
         )
-    return await upgrade(services.port, request, SocketSession(services).open)
+    return await upgrade(services.port, request, SocketSession(services, access_of(request)).open)
 
 
 async def subscribe(services: RoomServices, request: web.Request) -> web.StreamResponse:
+    access = access_of(request)
+
     async def find_room() -> Source:
-        room = await services.rooms.get_or_create(request.match_info["room"])
-        make_socket = partial(SocketSession, services, is_single=True)
+        room = await room_to_use(services, access, request.match_info["room"])
+        make_socket = partial(SocketSession, services, access, is_single=True)
         return Source(room.name, room.log, EventReader, SSE_FORMAT, NDJSON_FORMAT, make_socket, RoomNotFound)
 
     return await answer_subscribe(services.port, services.subscriptions, request, RoomSubscribeQuery, find_room)
@@ -81,6 +85,7 @@ ROUTES: tuple[Route[RoomServices], ...] = (
         tag="rooms",
         answers={101: None},
         is_streaming=True,
+        needs=(READ_TOPICS, WRITE_TOPICS, DESCRIBE_TOPICS, CREATE_TOPICS),
     ),
     Route(
         "GET",
@@ -97,5 +102,6 @@ ROUTES: tuple[Route[RoomServices], ...] = (
         parameters={"room": ROOM},
         answers={200: Answer("Events and control messages.", {EVENT_STREAM: None, NDJSON: ShownEvent})},
         is_streaming=True,
+        needs=(READ_ROOM, CREATE_TOPICS),
     ),
 )

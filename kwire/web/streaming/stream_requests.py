@@ -7,6 +7,7 @@ import msgspec
 from aiohttp import hdrs, web
 
 from kwire.web.answers.errors import BadRequest, Refusal, error_answer
+from kwire.web.requests.tickets import selected_subprotocol
 from kwire.web.services import PortServices
 from kwire.web.streaming.streaming import Outlet, Session, check_streamable, stream
 from kwire.web.streaming.websocket_frames import accept_of
@@ -67,8 +68,10 @@ async def upgrade(
         answer.headers[hdrs.CONNECTION] = "Upgrade"
         return answer
     accept = accept_of_request(request)
+    subprotocol = selected_subprotocol(request)
+    selected = "" if subprotocol is None else f"{hdrs.SEC_WEBSOCKET_PROTOCOL}: {subprotocol}\r\n"
     head = (
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        f"Sec-WebSocket-Accept: {accept}\r\n\r\n"
+        f"Sec-WebSocket-Accept: {accept}\r\n{selected}\r\n"
     )
     return await stream(port, request, head.encode(), make_session)

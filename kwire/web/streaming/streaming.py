@@ -2,7 +2,8 @@
 
 Handlers for WebSockets, Server-Sent Events and NDJSON call `return await stream(port, request, head, make_session)`.
 From then on the session controls the connection. The session needs no task: the server calls its methods when bytes are
-received, when the outlet is writable again, about every second, when the node stops, and when the connection is closed.
+received, when the outlet is writable again, about every second, when rights change, when the node stops, and when the
+connection is closed.
 While `outlet.is_writable` is false, a session writes only data that cannot wait. `kwire/server/stream_connections.py`
 implements `Outlet` and `ServeStream`.
 """
@@ -68,6 +69,10 @@ class Session(Protocol):
 
     def tick(self, now: float) -> None:
         """Called about every TICK_SECONDS. `now` is the event loop's time."""
+        ...
+
+    def check_access(self) -> None:
+        """Called when the rights of the client may have changed. Ends what the client may no longer receive."""
         ...
 
     def stop(self) -> None:

@@ -26,6 +26,7 @@ from kwire.streams.subscriptions.control_messages import RETENTION, Closed, Cont
 from kwire.streams.subscriptions.event_batches import Encoding, EventBatch
 from kwire.streams.subscriptions.event_reader import OpenReader
 from kwire.streams.subscriptions.start import StartKind
+from kwire.web.requests.access import FORBIDDEN, RequestAccess, access_of
 from kwire.web.requests.bodies import query_of
 from kwire.web.route import EVENT_STREAM
 from kwire.web.services import PortServices
@@ -51,9 +52,13 @@ class SubscribedSocket(Sink, Protocol):
     def open_subscribed(self, outlet: Outlet, subscription: Subscription) -> Session: ...
 
 
+# Returns a batch with only the events that the client may read.
+SelectEvents = Callable[[EventBatch], EventBatch]
+
+
 class Source(NamedTuple):
     """The log of a subscription, its reader and its encodings. `missing` creates the error for a log that was
-    deleted."""
+    deleted. `select` is None if the client may read all events."""
 
     name: str
     log: StreamLog
@@ -62,17 +67,26 @@ class Source(NamedTuple):
     ndjson: StreamFormat
     make_socket: Callable[[], SubscribedSocket]
     missing: Callable[[str], StreamError]
+    select: SelectEvents | None = None
 
 
 class SubscriptionStream:
     """A subscription as the body of an HTTP answer: the session of its connection and the sink of the subscription."""
 
-    __slots__ = ("_beat_at", "_format", "_heartbeat_ms", "_outlet", "_subscription")
+    __slots__ = ("_access", "_beat_at", "_format", "_heartbeat_ms", "_outlet", "_select", "_subscription")
 
     _subscription: Subscription
 
-    def __init__(self, stream_format: StreamFormat, heartbeat_ms: int) -> None:
+    def __init__(
+        self,
+        stream_format: StreamFormat,
+        heartbeat_ms: int,
+        access: RequestAccess,
+        select: SelectEvents | None = None,
+    ) -> None:
         self._format = stream_format
+        self._access = access
+        self._select = select
         self._heartbeat_ms = heartbeat_ms
         self._outlet: Outlet | None = None
         self._beat_at = 0.0
@@ -96,6 +110,10 @@ class SubscriptionStream:
 
     def send_events(self, subscription: Subscription, batch: EventBatch) -> None:
         assert self._outlet is not None
+        if self._select is not None:
+            batch = self._select(batch)
+            if not batch.events:
+                return
         self._outlet.write(batch.encoded(self._format.events))
 
     def send_control(self, subscription: Subscription, message: ControlMessage) -> None:
@@ -118,6 +136,11 @@ class SubscriptionStream:
         elif is_due(now, self._beat_at, self._heartbeat_ms) and self._outlet.is_writable:
             self._beat_at = now
             self._outlet.write(self._format.heartbeat)
+
+    def check_access(self) -> None:
+        loss = self._access.loss()
+        if loss is not None:
+            self._subscription.end(FORBIDDEN, loss.message)
 
     def stop(self) -> None:
         assert self._outlet is not None
@@ -156,7 +179,7 @@ async def answer_subscribe(
     last_id = last_event_id(request) if is_sse else None
     source = await find_source()
     stream_format = source.sse if is_sse else source.ndjson
-    sink = SubscriptionStream(stream_format, port.config.web.ping_interval_ms)
+    sink = SubscriptionStream(stream_format, port.config.web.ping_interval_ms, access_of(request), source.select)
     gap = None
     if last_id is None:
         subscription = await _subscribed(subscriptions, source, start, sink, options)

@@ -2,7 +2,7 @@
 
 from kwire.web.requests.memory import UNCOUNTED_BYTES
 from kwire.web.services import PortServices
-from kwire.web.streaming.websocket_frames import TOO_SLOW, TRY_AGAIN_LATER, Failure, FrameReader
+from kwire.web.streaming.websocket_frames import POLICY_VIOLATION, TRY_AGAIN_LATER, Failure, FrameReader
 
 
 class MessageLimits:
@@ -32,7 +32,7 @@ class MessageLimits:
         if not self._lease.try_hold(held_bytes):
             return Failure(TRY_AGAIN_LATER, "other requests use all of kwire.http.memory.bytes")
         if now - self._since > self._timeout_s + held_bytes / self._rate_min:
-            return Failure(TOO_SLOW, "the message arrived too slowly")
+            return Failure(POLICY_VIOLATION, "the message arrived too slowly")
         return None
 
     def release(self) -> None:

@@ -31,6 +31,7 @@ from kwire.streams.log import NotReady, StreamLog
 from kwire.web.answers.errors import BadRequest, ErrorFacts, error_body
 from kwire.web.answers.event_json import Metadata
 from kwire.web.answers.large_answers import Parts, PartSizes, stream_answer
+from kwire.web.needs import READ_TOPIC, WRITE_TOPIC
 from kwire.web.requests.bodies import check_is_json, checked_and_decoded_events, json_answer, raw_body_of
 from kwire.web.requests.body_limits import check_events
 from kwire.web.requests.chunk_budget import ChunkBudget
@@ -342,6 +343,7 @@ ROUTES: tuple[Route[TopicServices], ...] = (
             200: Answer("Stored.", {JSON: AnyOf((TopicPublished, TopicPublishedArray))}),
             207: Answer("Some events of an array were not stored.", {JSON: TopicPublishedArray}),
         },
+        needs=(WRITE_TOPIC,),
     ),
     Route(
         "POST",
@@ -354,5 +356,6 @@ ROUTES: tuple[Route[TopicServices], ...] = (
         parameters={"topic": TOPIC, "partition": PARTITION},
         request=Consume,
         answers={200: Consumed},
+        needs=(READ_TOPIC,),
     ),
 )

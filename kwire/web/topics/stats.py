@@ -11,6 +11,7 @@ import asyncio
 import msgspec
 from aiohttp import web
 
+from kwire.web.needs import DESCRIBE_TOPIC
 from kwire.web.requests.bodies import json_answer
 from kwire.web.route import Route
 from kwire.web.services import TopicServices
@@ -72,5 +73,6 @@ ROUTES: tuple[Route[TopicServices], ...] = (
         tag="topics",
         parameters={"topic": TOPIC},
         answers={200: TopicStats},
+        needs=(DESCRIBE_TOPIC,),
     ),
 )

@@ -12,13 +12,16 @@ from typing import Annotated, TypeVar
 import msgspec
 from aiohttp import web
 
+from kwire.access.acl import Operation
 from kwire.broker.topics.catalogue import ROOM_CONFIG
 from kwire.broker.topics.names import PARTITIONS_MAX
 from kwire.errors import ErrorCode, KafkaError
 from kwire.web.answers.errors import Refusal
+from kwire.web.needs import ALTER_TOPIC, CREATE_TOPICS, DELETE_TOPIC, WRITE_TOPICS
 from kwire.web.proxy import produce as proxy_produce
 from kwire.web.proxy.errors import ProxyError
 from kwire.web.proxy.media import BINARY, JSON_RECORDS, PROXY, TEXT_RECORDS, sends_records
+from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import body_of, check_is_json, decoded, json_answer, raw_body_of
 from kwire.web.route import JSON, Answer, Route
 from kwire.web.services import PortServices, TopicServices
@@ -87,11 +90,13 @@ async def optional_body_of(request: web.Request, shape: type[T]) -> T:
 
 async def create_or_produce(services: TopicServices, request: web.Request) -> web.Response:
     if sends_records(request):
+        access_of(request).authorize_topic(Operation.WRITE, request.match_info["topic"])
         return await proxy_produce.produce_to_topic(services, request)
     return await create_topic(services, request)
 
 
 async def create_topic(services: TopicServices, request: web.Request) -> web.Response:
+    access_of(request).authorize_creation(request.match_info["topic"])
     check_enabled(services.port)
     asked = await optional_body_of(request, CreateTopic)
     count = asked.num_partitions or services.port.config.streams.partition_count
@@ -169,6 +174,7 @@ ROUTES: tuple[Route[TopicServices], ...] = (
             201: Answer("The topic was created.", {JSON: CreatedTopic}),
         },
         more_refusals={PROXY: ProxyError},
+        needs=(CREATE_TOPICS, WRITE_TOPICS),
     ),
     Route(
         "PUT",
@@ -180,6 +186,7 @@ ROUTES: tuple[Route[TopicServices], ...] = (
         parameters={"topic": TOPIC},
         request=PartitionIncrease,
         answers={200: CreatedTopic},
+        needs=(ALTER_TOPIC,),
     ),
     Route(
         "DELETE",
@@ -189,5 +196,6 @@ ROUTES: tuple[Route[TopicServices], ...] = (
         tag="topics",
         parameters={"topic": TOPIC},
         answers={200: Deleted},
+        needs=(DELETE_TOPIC,),
     ),
 )

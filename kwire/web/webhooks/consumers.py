@@ -11,11 +11,12 @@ from aiohttp import web
 
 from kwire.streams.commands import WebhookView
 from kwire.streams.webhooks.definition import Policy, State, parse_webhook
+from kwire.web.needs import ALTER_CLUSTER_FOR_OTHERS, READ_TOPICS
+from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import body_of, json_answer, query_of
-from kwire.web.requests.origin_policy import check_name
 from kwire.web.route import Route
 from kwire.web.services import WebhookServices
-from kwire.web.webhooks.lookup import PATH, TAG, page_of, webhooks_of
+from kwire.web.webhooks.lookup import PATH, TAG, authorize_topics, authorize_webhook, page_of, webhooks_of
 from kwire.web.webhooks.shapes import DeletedWebhook, Places, Url, WebhooksQuery
 
 
@@ -50,8 +51,7 @@ class ConsumerList(msgspec.Struct, kw_only=True):
 async def register(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     asked = await body_of(request, NewConsumer)
-    for name in asked.topics:
-        check_name(name)
+    authorize_topics(access_of(request), asked.topics)
     raw = {"url": asked.callback, "topics": asked.topics, "policy": "remove"}
     webhook = await webhooks.register(parse_webhook(raw))
     definition = webhook.definition
@@ -67,17 +67,21 @@ async def register(services: WebhookServices, request: web.Request) -> web.Respo
 
 
 async def list_consumers(services: WebhookServices, request: web.Request) -> web.Response:
-    listed, after = await page_of(webhooks_of(services), query_of(request, WebhooksQuery), _shown)
+    webhooks, query = webhooks_of(services), query_of(request, WebhooksQuery)
+    listed, after = await page_of(access_of(request), webhooks, query, _shown)
     return json_answer(ConsumerList(consumers=listed, next=after))
 
 
 async def get_consumer(services: WebhookServices, request: web.Request) -> web.Response:
-    return json_answer(_shown(await webhooks_of(services).get(request.match_info["webhook"])))
+    webhooks, webhook_id = webhooks_of(services), request.match_info["webhook"]
+    await authorize_webhook(access_of(request), webhooks, webhook_id)
+    return json_answer(_shown(await webhooks.get(webhook_id)))
 
 
 async def delete_consumer(services: WebhookServices, request: web.Request) -> web.Response:
-    webhook_id = request.match_info["webhook"]
-    await webhooks_of(services).remove(webhook_id)
+    webhooks, webhook_id = webhooks_of(services), request.match_info["webhook"]
+    await authorize_webhook(access_of(request), webhooks, webhook_id)
+    await webhooks.remove(webhook_id)
     return json_answer(DeletedWebhook(success=True, id=webhook_id))
 
 
@@ -106,6 +110,7 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         tag=TAG,
         request=NewConsumer,
         answers={201: RegisteredConsumer},
+        needs=(READ_TOPICS,),
     ),
     Route(
         "GET",
@@ -115,6 +120,7 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         tag=TAG,
         query=WebhooksQuery,
         answers={200: ConsumerList},
+        needs=(ALTER_CLUSTER_FOR_OTHERS,),
     ),
     Route(
         "GET",
@@ -125,6 +131,7 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         tag=TAG,
         parameters=PATH,
         answers={200: ShownConsumer},
+        needs=(ALTER_CLUSTER_FOR_OTHERS,),
     ),
     Route(
         "DELETE",
@@ -134,5 +141,6 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         tag=TAG,
         parameters=PATH,
         answers={200: DeletedWebhook},
+        needs=(ALTER_CLUSTER_FOR_OTHERS,),
     ),
 )

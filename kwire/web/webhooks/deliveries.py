@@ -11,11 +11,13 @@ from kwire.streams.subscriptions.start import FROM_OLDEST, Start
 from kwire.streams.webhooks.consumer import Attempt, DeadLetter
 from kwire.web.answers.errors import BadRequest, Refusal
 from kwire.web.answers.event_id import EVENT_ID
+from kwire.web.needs import ALTER_CLUSTER_FOR_OTHERS, READ_TOPICS
+from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import body_of, check_is_json, decoded, json_answer, query_of, raw_body_of
 from kwire.web.requests.origin_policy import check_name
 from kwire.web.route import Route
 from kwire.web.services import WebhookServices
-from kwire.web.webhooks.lookup import PATH, TAG, event_id_of, webhooks_of
+from kwire.web.webhooks.lookup import PATH, TAG, authorize_topics, authorize_webhook, event_id_of, webhooks_of
 from kwire.web.webhooks.shapes import (
     AttemptList,
     AttemptsQuery,
@@ -39,59 +41,68 @@ _tests: WeakKeyDictionary[WebhookCommands, int] = WeakKeyDictionary()
 
 
 async def attempts(services: WebhookServices, request: web.Request) -> web.Response:
-    webhooks = webhooks_of(services)
+    webhooks, webhook_id = webhooks_of(services), request.match_info["webhook"]
+    await authorize_webhook(access_of(request), webhooks, webhook_id)
     query = query_of(request, AttemptsQuery)
     # Request one attempt more than `limit`: if it exists, there is a next page.
-    webhook_id = request.match_info["webhook"]
     page = await webhooks.attempts(webhook_id, query.before, query.limit + 1, is_failed_only=query.failed)
     listed = [_shown_attempt(one) for one in page[: query.limit]]
     return json_answer(AttemptList(attempts=listed, next=listed[-1].number if len(page) > query.limit else None))
 
 
 async def dead_letters(services: WebhookServices, request: web.Request) -> web.Response:
-    webhooks = webhooks_of(services)
+    webhooks, webhook_id = webhooks_of(services), request.match_info["webhook"]
+    await authorize_webhook(access_of(request), webhooks, webhook_id)
     query = query_of(request, DeadQuery)
     after = None if query.after is None else event_id_of(query.after)
-    page = await webhooks.dead_letters(request.match_info["webhook"], after, query.limit + 1)
+    page = await webhooks.dead_letters(webhook_id, after, query.limit + 1)
     listed = [_shown_letter(event_id, letter) for event_id, letter in page[: query.limit]]
     following = listed[-1].eventId if len(page) > query.limit else None
     return json_answer(DeadLetterList(deadLetters=listed, next=following))
 
 
 async def drop_dead_letter(services: WebhookServices, request: web.Request) -> web.Response:
-    webhooks, event_id = webhooks_of(services), event_id_of(request.match_info["event"])
-    if not await webhooks.drop_dead(request.match_info["webhook"], [event_id]):
+    webhooks, webhook_id = webhooks_of(services), request.match_info["webhook"]
+    await authorize_webhook(access_of(request), webhooks, webhook_id)
+    event_id = event_id_of(request.match_info["event"])
+    if not await webhooks.drop_dead(webhook_id, [event_id]):
         raise Refusal(f"event {event_id} is not a dead letter of this webhook", code="EventNotFound", status=404)
     return json_answer(DeletedWebhook(success=True, id=str(event_id)))
 
 
 async def resend_dead(services: WebhookServices, request: web.Request) -> web.Response:
-    webhooks = webhooks_of(services)
+    webhooks, webhook_id = webhooks_of(services), request.match_info["webhook"]
+    await authorize_webhook(access_of(request), webhooks, webhook_id, is_sending=True)
     check_is_json(request)
     raw = await raw_body_of(request)
     asked = decoded(raw, ResendDead) if raw else ResendDead()
     wanted = None if asked.eventIds is None else [event_id_of(one) for one in asked.eventIds]
-    return json_answer(Resent(queued=await webhooks.resend_dead(request.match_info["webhook"], wanted)))
+    authorize_topics(access_of(request), (one.topic for one in wanted or ()))
+    return json_answer(Resent(queued=await webhooks.resend_dead(webhook_id, wanted)))
 
 
 async def resend(services: WebhookServices, request: web.Request) -> web.Response:
-    webhooks = webhooks_of(services)
+    webhooks, webhook_id = webhooks_of(services), request.match_info["webhook"]
+    await authorize_webhook(access_of(request), webhooks, webhook_id, is_sending=True)
     asked = await body_of(request, Resend)
     wanted = [event_id_of(one) for one in asked.eventIds]
-    return json_answer(Resent(queued=await webhooks.resend(request.match_info["webhook"], wanted)))
+    authorize_topics(access_of(request), (one.topic for one in wanted))
+    return json_answer(Resent(queued=await webhooks.resend(webhook_id, wanted)))
 
 
 async def replay(services: WebhookServices, request: web.Request) -> web.Response:
-    webhooks = webhooks_of(services)
+    webhooks, webhook_id = webhooks_of(services), request.match_info["webhook"]
+    await authorize_webhook(access_of(request), webhooks, webhook_id, is_sending=True)
     asked = await body_of(request, Replay)
     if asked.topic is not None:
         check_name(asked.topic)
     start, topic = _start_of(asked)
-    return json_answer(Replayed(topics=await webhooks.replay(request.match_info["webhook"], start, topic)))
+    return json_answer(Replayed(topics=await webhooks.replay(webhook_id, start, topic)))
 
 
 async def test(services: WebhookServices, request: web.Request) -> web.Response:
-    webhooks = webhooks_of(services)
+    webhooks, webhook_id = webhooks_of(services), request.match_info["webhook"]
+    await authorize_webhook(access_of(request), webhooks, webhook_id)
     if _tests.get(webhooks, 0) >= TESTS_MAX:
         raise Refusal(
             f"{TESTS_MAX} test deliveries are running: try again later",
@@ -101,7 +112,7 @@ async def test(services: WebhookServices, request: web.Request) -> web.Response:
         )
     _tests[webhooks] = _tests.get(webhooks, 0) + 1
     try:
-        response = await webhooks.test(request.match_info["webhook"])
+        response = await webhooks.test(webhook_id)
     finally:
         _tests[webhooks] -= 1
     return json_answer(
@@ -166,6 +177,7 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         parameters=PATH,
         query=AttemptsQuery,
         answers={200: AttemptList},
+        needs=(ALTER_CLUSTER_FOR_OTHERS,),
     ),
     Route(
         "GET",
@@ -176,6 +188,7 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         parameters=PATH,
         query=DeadQuery,
         answers={200: DeadLetterList},
+        needs=(ALTER_CLUSTER_FOR_OTHERS,),
     ),
     Route(
         "POST",
@@ -187,6 +200,7 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         parameters=PATH,
         request=ResendDead,
         answers={200: Resent},
+        needs=(READ_TOPICS, ALTER_CLUSTER_FOR_OTHERS),
     ),
     Route(
         "DELETE",
@@ -197,6 +211,7 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         tag=TAG,
         parameters={**PATH, "event": EVENT_ID},
         answers={200: DeletedWebhook},
+        needs=(ALTER_CLUSTER_FOR_OTHERS,),
     ),
     Route(
         "POST",
@@ -207,6 +222,7 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         parameters=PATH,
         request=Resend,
         answers={200: Resent},
+        needs=(READ_TOPICS, ALTER_CLUSTER_FOR_OTHERS),
     ),
     Route(
         "POST",
@@ -217,6 +233,7 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         parameters=PATH,
         request=Replay,
         answers={200: Replayed},
+        needs=(READ_TOPICS, ALTER_CLUSTER_FOR_OTHERS),
     ),
     Route(
         "POST",
@@ -227,5 +244,6 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         tag=TAG,
         parameters=PATH,
         answers={200: Tested},
+        needs=(ALTER_CLUSTER_FOR_OTHERS,),
     ),
 )

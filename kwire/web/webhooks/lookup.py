@@ -1,21 +1,24 @@
 """Common functions of the webhook routes: access to webhooks, event ids in requests, pages, and webhooks as JSON."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from kwire.errors import InvalidEvent
+from kwire.access.acl import Operation
+from kwire.errors import InvalidEvent, StreamError
 from kwire.streams.commands import WebhookCommands, WebhookView
 from kwire.streams.event_store.event_ids import EventId
 from kwire.web.answers.errors import BadRequest, Refusal
+from kwire.web.requests.access import RequestAccess
 from kwire.web.requests.origin_policy import check_name
 from kwire.web.services import WebhookServices
 from kwire.web.webhooks.shapes import ShownPlace, ShownWebhook, WebhooksQuery
 
 TAG = "webhooks"
 WEBHOOK_ID_LENGTH_MAX = 100
+WEBHOOKS_PER_CHUNK = 100
 PATH = {"webhook": Annotated[str, msgspec.Meta(min_length=1, max_length=WEBHOOK_ID_LENGTH_MAX)]}
 
 Shown = TypeVar("Shown")
@@ -27,18 +30,65 @@ def webhooks_of(services: WebhookServices) -> WebhookCommands:
     return services.commands
 
 
+def authorize_topics(access: RequestAccess, topics: Iterable[str]) -> None:
+    """Check that the client may read the topics whose events a webhook sends."""
+    for name in topics:
+        check_name(name)
+        access.authorize_topic(Operation.READ, name)
+
+
+async def authorize_webhook(
+    access: RequestAccess, webhooks: WebhookCommands, webhook_id: str, *, is_sending: bool = False
+) -> None:
+    """Check that the webhook is the client's own, or that the client may ALTER the cluster. If `is_sending`, the client
+    must also be allowed to read the topics of the webhook. For clients without rights, the refusal is the same whether
+    the webhook exists or not."""
+    if not access.is_restricted:
+        return
+    if not access.allows_cluster(Operation.ALTER):
+        try:
+            webhook = await webhooks.get(webhook_id)
+        except StreamError:
+            access.authorize_cluster(Operation.ALTER)
+            raise
+        if not is_own(access, webhook):
+            access.authorize_cluster(Operation.ALTER)
+    if is_sending:
+        authorize_topics(access, (await webhooks.get(webhook_id)).definition.topics)
+
+
+def is_own(access: RequestAccess, webhook: WebhookView) -> bool:
+    # Definitions of webhooks that were created without authentication have no creator.
+    creator = getattr(webhook.definition, "creator", None)
+    return creator is not None and str(creator) == str(access.principal)
+
+
 async def page_of(
-    webhooks: WebhookCommands, query: WebhooksQuery, show: Callable[[WebhookView], Shown]
+    access: RequestAccess, webhooks: WebhookCommands, query: WebhooksQuery, show: Callable[[WebhookView], Shown]
 ) -> tuple[list[Shown], str | None]:
     """Return the webhooks of a page, and the `after` of the next page (None on the last page)."""
     # Request one webhook more than `limit`: if it exists, there is a next page.
-    page = await webhooks.page(query.after, query.limit + 1, query.topic)
+    if access.allows_cluster(Operation.ALTER):
+        page = await webhooks.page(query.after, query.limit + 1, query.topic)
+    else:
+        page = await _own_page(access, webhooks, query)
     listed: list[Shown] = []
     for one in page[: query.limit]:
         listed.append(show(one))
         # Yield to the event loop after each webhook, because a webhook may have a hundred topics.
         await asyncio.sleep(0)
     return listed, page[query.limit - 1].definition.webhook_id if len(page) > query.limit else None
+
+
+async def _own_page(access: RequestAccess, webhooks: WebhookCommands, query: WebhooksQuery) -> list[WebhookView]:
+    found: list[WebhookView] = []
+    after = query.after
+    while page := await webhooks.page(after, WEBHOOKS_PER_CHUNK, query.topic):
+        found += [one for one in page if is_own(access, one)]
+        if len(found) > query.limit:
+            break
+        after = page[-1].definition.webhook_id
+    return found[: query.limit + 1]
 
 
 def event_id_of(text: str) -> EventId:

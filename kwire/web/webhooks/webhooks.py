@@ -6,12 +6,23 @@ A request is answered when its change is durable. Only the answer to the request
 import msgspec
 from aiohttp import web
 
+from kwire.streams.commands import WebhookCommands
 from kwire.streams.webhooks.definition import parse_webhook
+from kwire.web.needs import ALTER_CLUSTER_FOR_OTHERS, READ_TOPICS
+from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import body_of, check_is_json, decoded, json_answer, query_of, raw_body_of
-from kwire.web.requests.origin_policy import check_name
 from kwire.web.route import Route
 from kwire.web.services import WebhookServices
-from kwire.web.webhooks.lookup import PATH, TAG, facts_of, page_of, shown, webhooks_of
+from kwire.web.webhooks.lookup import (
+    PATH,
+    TAG,
+    authorize_topics,
+    authorize_webhook,
+    facts_of,
+    page_of,
+    shown,
+    webhooks_of,
+)
 from kwire.web.webhooks.shapes import (
     ChangedWebhook,
     CreatedWebhook,
@@ -30,55 +41,57 @@ HOUR_MS = 3_600_000
 async def create(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     asked = await body_of(request, NewWebhook)
-    _check_topics(asked.topics)
+    authorize_topics(access_of(request), asked.topics)
     webhook = await webhooks.register(parse_webhook(msgspec.to_builtins(asked)))
     created = msgspec.convert({**facts_of(webhook), "secret": webhook.definition.secrets.current}, CreatedWebhook)
     return json_answer(created, 201)
 
 
 async def list_webhooks(services: WebhookServices, request: web.Request) -> web.Response:
-    listed, after = await page_of(webhooks_of(services), query_of(request, WebhooksQuery), shown)
+    webhooks, query = webhooks_of(services), query_of(request, WebhooksQuery)
+    listed, after = await page_of(access_of(request), webhooks, query, shown)
     return json_answer(WebhookList(webhooks=listed, next=after))
 
 
 async def get(services: WebhookServices, request: web.Request) -> web.Response:
-    return json_answer(shown(await webhooks_of(services).get(request.match_info["webhook"])))
+    webhooks, webhook_id = await _authorized(services, request)
+    return json_answer(shown(await webhooks.get(webhook_id)))
 
 
 async def change(services: WebhookServices, request: web.Request) -> web.Response:
-    webhooks, webhook_id = webhooks_of(services), request.match_info["webhook"]
+    webhooks, webhook_id = await _authorized(services, request, is_sending=True)
     check_is_json(request)
     raw = await raw_body_of(request)
     asked = decoded(raw, ChangedWebhook)
     if isinstance(asked.topics, dict):
-        _check_topics(asked.topics)
+        authorize_topics(access_of(request), asked.topics)
     changed = await webhooks.change(webhook_id, parse_webhook(msgspec.to_builtins(asked), is_new=False))
     return json_answer(shown(changed))
 
 
 async def delete(services: WebhookServices, request: web.Request) -> web.Response:
-    webhook_id = request.match_info["webhook"]
-    await webhooks_of(services).remove(webhook_id)
+    webhooks, webhook_id = await _authorized(services, request)
+    await webhooks.remove(webhook_id)
     return json_answer(DeletedWebhook(success=True, id=webhook_id))
 
 
 async def pause(services: WebhookServices, request: web.Request) -> web.Response:
-    webhooks = webhooks_of(services)
-    return json_answer(shown(await webhooks.pause(request.match_info["webhook"], "on request")))
+    webhooks, webhook_id = await _authorized(services, request)
+    return json_answer(shown(await webhooks.pause(webhook_id, "on request")))
 
 
 async def resume(services: WebhookServices, request: web.Request) -> web.Response:
-    webhooks = webhooks_of(services)
-    return json_answer(shown(await webhooks.resume(request.match_info["webhook"])))
+    webhooks, webhook_id = await _authorized(services, request, is_sending=True)
+    return json_answer(shown(await webhooks.resume(webhook_id)))
 
 
 async def rotate_secret(services: WebhookServices, request: web.Request) -> web.Response:
-    webhooks = webhooks_of(services)
+    webhooks, webhook_id = await _authorized(services, request)
     check_is_json(request)
     raw = await raw_body_of(request)
     asked = decoded(raw, RotateSecret) if raw else RotateSecret()
     overlap_ms = None if asked.overlapHours is None else round(asked.overlapHours * HOUR_MS)
-    definition = (await webhooks.rotate_secret(request.match_info["webhook"], asked.secret, overlap_ms)).definition
+    definition = (await webhooks.rotate_secret(webhook_id, asked.secret, overlap_ms)).definition
     secrets = definition.secrets.at(services.clock.now_ms())
     previous = len(secrets.secrets) - 1
     answer = RotatedSecret(
@@ -87,9 +100,13 @@ async def rotate_secret(services: WebhookServices, request: web.Request) -> web.
     return json_answer(answer)
 
 
-def _check_topics(topics: dict[str, str | None]) -> None:
-    for name in topics:
-        check_name(name)
+async def _authorized(
+    services: WebhookServices, request: web.Request, *, is_sending: bool = False
+) -> tuple[WebhookCommands, str]:
+    """Check the client's right to the webhook in the path. Return the commands and the id of the webhook."""
+    webhooks, webhook_id = webhooks_of(services), request.match_info["webhook"]
+    await authorize_webhook(access_of(request), webhooks, webhook_id, is_sending=is_sending)
+    return webhooks, webhook_id
 
 
 ROUTES: tuple[Route[WebhookServices], ...] = (
@@ -102,9 +119,17 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         tag=TAG,
         request=NewWebhook,
         answers={201: CreatedWebhook},
+        needs=(READ_TOPICS,),
     ),
     Route(
-        "GET", "/webhooks", list_webhooks, "List the webhooks", tag=TAG, query=WebhooksQuery, answers={200: WebhookList}
+        "GET",
+        "/webhooks",
+        list_webhooks,
+        "List the webhooks",
+        tag=TAG,
+        query=WebhooksQuery,
+        answers={200: WebhookList},
+        needs=(ALTER_CLUSTER_FOR_OTHERS,),
     ),
     Route(
         "GET",
@@ -114,6 +139,7 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         tag=TAG,
         parameters=PATH,
         answers={200: ShownWebhook},
+        needs=(ALTER_CLUSTER_FOR_OTHERS,),
     ),
     Route(
         "PATCH",
@@ -125,6 +151,7 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         parameters=PATH,
         request=ChangedWebhook,
         answers={200: ShownWebhook},
+        needs=(READ_TOPICS, ALTER_CLUSTER_FOR_OTHERS),
     ),
     Route(
         "DELETE",
@@ -134,6 +161,7 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         tag=TAG,
         parameters=PATH,
         answers={200: DeletedWebhook},
+        needs=(ALTER_CLUSTER_FOR_OTHERS,),
     ),
     Route(
         "POST",
@@ -144,6 +172,7 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         tag=TAG,
         parameters=PATH,
         answers={200: ShownWebhook},
+        needs=(ALTER_CLUSTER_FOR_OTHERS,),
     ),
     Route(
         "POST",
@@ -153,6 +182,7 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         tag=TAG,
         parameters=PATH,
         answers={200: ShownWebhook},
+        needs=(READ_TOPICS, ALTER_CLUSTER_FOR_OTHERS),
     ),
     Route(
         "POST",
@@ -164,5 +194,6 @@ ROUTES: tuple[Route[WebhookServices], ...] = (
         parameters=PATH,
         request=RotateSecret,
         answers={200: RotatedSecret},
+        needs=(ALTER_CLUSTER_FOR_OTHERS,),
     ),
 )

@@ -30,6 +30,7 @@ from kwire.web.groups import metrics as group_metrics
 from kwire.web.groups import reports as group_reports
 from kwire.web.groups.metrics import group_text
 from kwire.web.groups.reports import GroupReports
+from kwire.web.requests.access import ACCESS, OPEN_ACCESS
 from kwire.wire.codec import encode_message
 from kwire.wire.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
 from storage.batch.record_batch import check_batch
@@ -115,6 +116,7 @@ async def put(node: QuietNode, topic: str, *ages_ms: int, partition: int = 0) ->
 
 async def list_groups(node: QuietNode, query: str = "") -> tuple[int, Any]:
     request = make_mocked_request("GET", f"/api/v1/groups{query}")
+    request[ACCESS] = OPEN_ACCESS
     answer = await groups.list_groups(Services(node), request)  # type: ignore[arg-type]
     assert answer.content_type == "application/json"
     return answer.status, json.loads(answer.text or "")
@@ -122,6 +124,7 @@ async def list_groups(node: QuietNode, query: str = "") -> tuple[int, Any]:
 
 async def describe(node: QuietNode, group_id: str) -> tuple[int, Any]:
     request = make_mocked_request("GET", "/api/v1/groups/x", match_info={"group": group_id})
+    request[ACCESS] = OPEN_ACCESS
     answer = await groups.describe_group(Services(node), request)  # type: ignore[arg-type]
     return answer.status, json.loads(answer.text or "")
 

@@ -1,0 +1,1 @@
+"""Routes about the identity of the client."""

@@ -1,0 +1,188 @@
+"""Authentication of HTTP requests: who sent a request. Used if `kwire.http.authentication` is set.
+
+- `basic`: the header Authorization with the name and the password of a SCRAM user, the same user as on the Kafka port
+- `certificate`: the client certificate of the TLS connection
+- a ticket, for streams only (`tickets.py`)
+
+A request without credentials is refused. If a request has a header Authorization, only this header decides: a valid
+ticket or certificate does not make up for a wrong password. No other header is considered.
+"""
+
+import asyncio
+import binascii
+import re
+from base64 import b64decode
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, Protocol
+from weakref import WeakValueDictionary
+
+from aiohttp import hdrs, web
+
+from kwire.access.principal import USER, Principal
+from kwire.clock import Clock
+from kwire.config.http_api import BASIC, CERTIFICATE
+from kwire.web.answers.errors import Unauthorized
+from kwire.web.requests.access import PERMANENT, Login
+from kwire.web.requests.login_limits import DELAYED_MAX, FAILURE_DELAY_SECONDS, LoginLimits
+from kwire.web.requests.tickets import TAKES_TICKET, Tickets, ticket_of
+
+# Longer names and passwords are refused without a check, because checking takes time proportional to the length.
+NAME_LENGTH_MAX = 256
+PASSWORD_LENGTH_MAX = 1024
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_CHALLENGES = {BASIC: 'Basic realm="kwire", charset="UTF-8"', CERTIFICATE: 'Certificate realm="kwire"'}
+
+
+class Users(Protocol):
+    """The SCRAM users, as far as the HTTP port needs them."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    async def verify(self, name: str, password: str) -> bool:
+        """Return whether the password is the user's. Takes as long for an unknown user, and does not block the loop."""
+        ...
+
+    def listen(self, listener: Callable[[frozenset[str]], None]) -> None:
+        """Call `listener` after each change with the names of the users that were changed or deleted."""
+        ...
+
+
+# Returns the principal of the client certificate of a connection, None if it has none.
+CertificatePrincipal = Callable[[asyncio.BaseTransport], Principal | None]
+
+
+class Identity(NamedTuple):
+    principal: Principal
+    login: Login
+
+
+class UserLogin:
+    """The login of a SCRAM user. It ends when the user is deleted or gets other credentials."""
+
+    __slots__ = ("__weakref__", "revision")
+
+    def __init__(self) -> None:
+        self.revision = 0
+
+    def is_valid(self) -> bool:
+        return not self.revision
+
+    def end(self) -> None:
+        self.revision = 1
+
+
+class Authenticator:
+    """Identifies the senders of requests. `users` and `certificate_principal` are None if the method is off."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        users: Users | None,
+        certificate_principal: CertificatePrincipal | None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        if users is None and certificate_principal is None:
+            raise ValueError("no method of authentication is configured")
+        self._users = users
+        self._certificate_principal = certificate_principal
+        self._sleep = sleep
+        self._challenges = ", ".join(
+            _CHALLENGES[method]
+            for method, provider in ((BASIC, users), (CERTIFICATE, certificate_principal))
+            if provider is not None
+        )
+        self.tickets = Tickets(clock)
+        self.limits = LoginLimits(clock)
+        # The logins in use, by user name. All requests and streams of a user share one.
+        self._logins: WeakValueDictionary[str, UserLogin] = WeakValueDictionary()
+        if users is not None:
+            users.listen(self._end_logins)
+
+    async def identify(self, request: web.Request, *, is_streaming: bool) -> Identity:
+        """Return who sent the request. Raises Unauthorized, or a Refusal with status 429 after too many failures."""
+        try:
+            return await self._identify(request, is_streaming)
+        except Unauthorized as error:
+            error.headers = {hdrs.WWW_AUTHENTICATE: self._challenges}
+            raise
+
+    async def _identify(self, request: web.Request, is_streaming: bool) -> Identity:
+        if is_streaming:
+            request[TAKES_TICKET] = True
+        if self._users is not None:
+            given = request.headers.getall(hdrs.AUTHORIZATION, ())
+            if len(given) > 1:
+                raise Unauthorized("the request has more than one header Authorization")
+            if given:
+                return await self._by_password(self._users, given[0], request.remote or "")
+        if is_streaming:
+            ticket = ticket_of(request)
+            if ticket is not None:
+                return self._by_ticket(ticket)
+        if self._certificate_principal is not None and request.transport is not None:
+            principal = self._certificate_principal(request.transport)
+            if principal is not None:
+                return Identity(principal, PERMANENT)
+        raise Unauthorized("this request needs credentials")
+
+    async def _by_password(self, users: Users, header: str, host: str) -> Identity:
+        name, password = parse_basic(header)
+        attempt = self.limits.begin(host, name, password)
+        try:
+            # `verify` also accepts other spellings of a name (SASLprep). They would be other principals in ACLs.
+            is_valid = await users.verify(name, password) and name in users
+        except BaseException:
+            self.limits.cancel(attempt)
+            raise
+        self.limits.end(attempt, is_valid)
+        if not is_valid:
+            await self._delay()
+            raise Unauthorized("the user name or the password is wrong")
+        login = self._logins.get(name)
+        if login is None:
+            login = self._logins[name] = UserLogin()
+        return Identity(Principal(USER, name), login)
+
+    def _end_logins(self, names: frozenset[str]) -> None:
+        for name in names:
+            login = self._logins.pop(name, None)
+            if login is not None:
+                login.end()
+
+    def _by_ticket(self, text: str) -> Identity:
+        ticket = self.tickets.redeem(text)
+        if ticket is None:
+            raise Unauthorized("the ticket is not valid: it was used, has expired, or never existed")
+        return Identity(ticket.principal, ticket.login)
+
+    async def _delay(self) -> None:
+        if self.limits.delayed_count >= DELAYED_MAX:
+            return
+        self.limits.delayed_count += 1
+        try:
+            await self._sleep(FAILURE_DELAY_SECONDS)
+        finally:
+            self.limits.delayed_count -= 1
+
+
+def parse_basic(header: str) -> tuple[str, str]:
+    """Return the name and the password in a header Authorization (RFC 7617). Raises Unauthorized.
+
+    The messages do not quote the header: it may contain a password.
+    """
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        raise Unauthorized("this port supports only the scheme Basic in the header Authorization")
+    try:
+        text = b64decode(encoded.strip(), validate=True).decode()
+    except (binascii.Error, ValueError):
+        raise Unauthorized(
+            "the header Authorization is malformed: expected Basic and base64 of name:password"
+        ) from None
+    name, colon, password = text.partition(":")
+    if not name or not colon:
+        raise Unauthorized("the header Authorization is malformed: expected base64 of name:password")
+    if len(name) > NAME_LENGTH_MAX or len(password) > PASSWORD_LENGTH_MAX or _CONTROL.search(text):
+        raise Unauthorized("the user name or the password is wrong")
+    return name, password
