@@ -21,6 +21,7 @@ from kwire.access.acl import (
     operation_bits,
 )
 from kwire.access.acl_index import AclIndex
+from kwire.access.audit import ACL, NO_AUDIT, Audit
 from kwire.access.principal import Principal, parse_principal
 from kwire.metastore import Change, MetaStore
 from kwire.metastore.interface import ABSENT
@@ -64,12 +65,18 @@ class AclAuthorizer:
     is_enabled = True
 
     def __init__(
-        self, metastore: MetaStore, super_users: Iterable[Principal] = (), *, is_default_allowed: bool = False
+        self,
+        metastore: MetaStore,
+        super_users: Iterable[Principal] = (),
+        *,
+        is_default_allowed: bool = False,
+        audit: Audit = NO_AUDIT,
     ) -> None:
         self._metastore = metastore
         self._index = AclIndex()
         self._decisions: dict[tuple[Principal, str, Operation, ResourceType, str], bool] = {}
         self._change_lock = asyncio.Lock()
+        self._audit = audit
         self.super_users = frozenset(super_users)
         # Whether a resource that no ACL covers is allowed (`allow.everyone.if.no.acl.found`).
         self.is_default_allowed = is_default_allowed
@@ -126,8 +133,10 @@ class AclAuthorizer:
             return matches
 
     def _apply(self, change: Callable[[Acl], None], acls: Iterable[Acl]) -> None:
+        what = "acl.created" if change == self._index.add else "acl.deleted"
         for acl in acls:
             change(acl)
+            self._audit.changed(what, ACL, acl.name, {"acl": _value_of(acl)})
         self._decisions.clear()
         self.revision += 1
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kwire.config.access import AccessConfig, access_config
+from kwire.config.audit import AuditConfig, audit_config
 from kwire.config.http_api import (
     EventsConfig,
     RestGroupsConfig,
@@ -121,6 +122,7 @@ class Config(NamedTuple):
     webhooks: WebhooksConfig
     web: WebConfig
     access: AccessConfig
+    audit: AuditConfig
     values: Values
     warnings: tuple[str, ...]
 
@@ -162,6 +164,8 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
     listeners, advertised = _listeners(values)
     http_address = _http_address(values)
     _check_exposure(values, listeners, http_address)
+    access = access_config(values)
+    is_authenticating = any(one.has_sasl for one in listeners)
     return Config(
         node_id=values.number(
             "node.id" if values.is_given("node.id") or not values.is_given("broker.id") else "broker.id"
@@ -202,7 +206,8 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
         transactions=transactions_config(values),
         webhooks=webhooks_config(values),
         web=web_config(values),
-        access=access_config(values),
+        access=access,
+        audit=audit_config(values, is_access_controlled=access.has_acls or is_authenticating),
         values=values,
         warnings=warnings,
     )

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kwire.access.audit_queue import AuditQueue
 from kwire.broker.fetch.sessions import FetchSessions
 from kwire.broker.maintenance.retention import Retention
 from kwire.broker.maintenance.services import MaintenanceServices
@@ -121,6 +122,7 @@ class MonitoringServices:
     fetch_sessions: FetchSessions
     transactions: TransactionCoordinator
     descriptors: Descriptors
+    audit: AuditQueue
     # None if webhooks (for the first field) or event files (for the second) are disabled.
     webhook_statistics: Callable[[], WebhookStatistics] | None
     event_files: EventFiles | None

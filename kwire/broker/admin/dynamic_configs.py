@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
+from kwire.access.audit import NO_AUDIT, Audit, changed_names
 from kwire.config import SETTINGS, Config, InvalidConfig, Setting
 from kwire.config.description import ResourceType
 from kwire.config.resources import client_metrics as client_metrics_config
@@ -57,8 +58,9 @@ class DynamicConfigs:
     change is complete.
     """
 
-    def __init__(self, metastore: MetaStore, config: Config) -> None:
+    def __init__(self, metastore: MetaStore, config: Config, audit: Audit = NO_AUDIT) -> None:
         self._metastore = metastore
+        self._audit = audit
         self._listeners: list[ConfigListener] = []
         self._stored: dict[ResourceType, dict[str, _Stored]] = {kind: {} for kind in _FOLDERS}
         for kind, folder in _FOLDERS.items():
@@ -120,6 +122,7 @@ class DynamicConfigs:
         except StorageError as error:
             log.exception("a change of dynamic settings could not be written")
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change could not be stored.") from error
+        self._audit.changed("config.changed", kind.name, name, changed_names(stored.overrides, overrides))
         if overrides:
             self._stored[kind][name] = _Stored(dict(overrides), revision)
         else:

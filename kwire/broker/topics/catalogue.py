@@ -30,13 +30,15 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 EVENTS_TOPIC = "__events"
 # The state of webhooks: `webhooks/state_log.py`.
 WEBHOOKS_TOPIC = "__webhooks"
-# The audit log of webhooks: `webhooks/audit.py`.
+# The audit log of the server: `streams/audit`.
 AUDIT_TOPIC = "kwire-audit"
 ROOM_CONFIG = "kwire.room"
 EVENTS_CONFIG = "kwire.events"
 # The creation time of topics that were created by versions of kwire that did not store the time.
 UNKNOWN_TIME_MS = -1
 INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTIONS_TOPIC, "__share_group_state", EVENTS_TOPIC, WEBHOOKS_TOPIC})
+# Topics that are not internal, but that only the server itself creates, writes, configures and deletes.
+PROTECTED_TOPICS = frozenset({AUDIT_TOPIC})
 # Internal topics that clients can neither read nor configure.
 HIDDEN_TOPICS = frozenset({EVENTS_TOPIC, WEBHOOKS_TOPIC})
 

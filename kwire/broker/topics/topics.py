@@ -14,6 +14,7 @@ from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
+from kwire.access.audit import NO_AUDIT, TOPIC, Audit, changed_names
 from kwire.broker.partition import UNKNOWN_EPOCH, Partition, Syncs
 from kwire.broker.partition.opening import cut_damaged_end, open_log
 from kwire.broker.topics.catalogue import (
@@ -21,6 +22,7 @@ from kwire.broker.topics.catalogue import (
     HIDDEN_TOPICS,
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
+    PROTECTED_TOPICS,
     TRANSACTIONS_TOPIC,
     Catalogue,
     TopicFacts,
@@ -52,6 +54,7 @@ __all__ = [
     "NewTopic",
     "Topic",
     "Topics",
+    "protected_topic",
 ]
 
 log = logging.getLogger("kwire.broker")
@@ -79,7 +82,17 @@ class Topic(TopicStreams):
     never a second object for the same topic.
     """
 
-    __slots__ = ("__weakref__", "facts", "is_hidden", "is_internal", "name", "revision", "settings")
+    __slots__ = (
+        "__weakref__",
+        "facts",
+        "is_hidden",
+        "is_internal",
+        "is_protected",
+        "is_server_owned",
+        "name",
+        "revision",
+        "settings",
+    )
 
     def __init__(self, facts: TopicFacts, settings: TopicSettings, open_stream: OpenStream) -> None:
         super().__init__(open_stream)
@@ -89,6 +102,10 @@ class Topic(TopicStreams):
         self.is_internal = facts.is_internal
         # Whether only the server itself may read the topic.
         self.is_hidden = facts.name in HIDDEN_TOPICS
+        # Whether every change by a client is refused with TOPIC_AUTHORIZATION_FAILED, whatever the client's rights are.
+        self.is_protected = facts.name in PROTECTED_TOPICS
+        # Whether only the server itself may write to the topic and delete from it.
+        self.is_server_owned = self.is_internal or self.is_protected
         self.settings = settings
         # Incremented when the topic's settings change and when the topic is deleted. Code that caches values that it
         # derived from the topic then computes them again.
@@ -102,6 +119,11 @@ class Topic(TopicStreams):
 
     def partition(self, index: int) -> Partition | None:
         return self.partitions[index] if 0 <= index < len(self.partitions) else None
+
+
+def protected_topic(name: str) -> KafkaError:
+    """Return the error of a request that would change a protected topic."""
+    return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"Topic '{name}' can only be changed by the server.")
 
 
 class NewTopic(Struct, frozen=True):
@@ -133,8 +155,10 @@ class Topics:
         syncs: Syncs,
         lanes: DiskLanes,
         open_stream: OpenStream,
+        audit: Audit = NO_AUDIT,
     ) -> None:
         self._store = store
+        self._audit = audit
         self.lanes = lanes
         self._syncs = syncs
         self._open_stream = open_stream
@@ -288,6 +312,8 @@ class Topics:
             # The partition count of an internal topic decides where state is stored, so clients must not choose it. The
             # server creates the topic itself on first use.
             raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' is internal.")
+        if name in PROTECTED_TOPICS:
+            raise protected_topic(name)
         self._check_free(name, {})
 
     def check_configs(self, configs: Mapping[str, str]) -> None:
@@ -327,6 +353,9 @@ class Topics:
                 },
                 extra_changes,
             )
+            for topic in new:
+                facts = {"partitions": topic.partition_count, "settings": sorted(topic.configs)}
+                self._audit.changed("topic.created", TOPIC, topic.name, facts)
             return [made for topic in new if (made := self.get(topic.name)) is not None]
 
     async def delete(self, topic: Topic) -> None:
@@ -360,6 +389,7 @@ class Topics:
                     partition.is_being_deleted = False
                 raise
             for topic in wanted:
+                self._audit.changed("topic.deleted", TOPIC, topic.name)
                 self._live.pop(topic.name, None)
                 self._live_by_id.pop(topic.topic_id, None)
                 topic.revision += 1
@@ -405,6 +435,7 @@ class Topics:
 
     async def _create_partitions(self, topic: Topic, facts: TopicFacts, value: dict[str, Any]) -> None:
         topic.facts = await self.catalogue.change(facts, value)
+        self._audit.changed("topic.extended", TOPIC, topic.name, {"partitions": topic.facts.partition_count})
         self._add_partitions(topic)
 
     async def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
@@ -414,6 +445,7 @@ class Topics:
 
     async def _configure(self, topic: Topic, facts: TopicFacts, value: dict[str, Any]) -> None:
         topic.facts = await self.catalogue.change(facts, value)
+        self._audit.changed("topic.configured", TOPIC, topic.name, changed_names(facts.configs, topic.configs))
         self._take_settings(topic)
 
     async def reconfigure(self, config: Config) -> None:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Struct
 
 from kwire.access.access import Access, Unrestricted
+from kwire.access.audit import NO_AUDIT, Audit
 from kwire.access.authorizer import Authorizer
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import Features
@@ -96,6 +97,7 @@ class Services(Struct, frozen=True):
     validation: ValidationWorker
     work_allowance: WorkAllowance
     authorizer: Authorizer
+    audit: Audit = NO_AUDIT
 
     @property
     def config(self) -> Config:

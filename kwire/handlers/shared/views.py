@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kwire.access.access import Access
 from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
+from kwire.access.audit import KAFKA, NO_AUDIT, Audit
 from kwire.broker.partition import UNKNOWN_EPOCH, Partition
 from kwire.broker.topics.catalogue import TopicFacts
 from kwire.broker.topics.topics import Topic
@@ -42,7 +43,12 @@ class _View:
     def authorize(self, operation: Operation, name: str) -> None:
         """Raise KafkaError if the client may not do the operation."""
         if self._is_restricted and not self.access.allows(operation, self.resource_type, name):
-            raise KafkaError(self.refusal)
+            raise self._refused(operation, name)
+
+    def _refused(self, operation: Operation, name: str) -> KafkaError:
+        """Record a refusal in the audit log, and return its error."""
+        self._services.audit.refused(self.access, KAFKA, operation, self.resource_type, name)
+        return KafkaError(self.refusal)
 
     def operations(self, name: str) -> int:
         """Return the allowed operations as the bit field of Kafka's `authorized_operations`."""
@@ -73,7 +79,7 @@ class TopicsView(_View):
         if self._is_restricted and topic is not None and not self.allows(operation, topic.name):
             if not self.allows(Operation.DESCRIBE, topic.name):
                 return None
-            raise KafkaError(self.refusal)
+            raise self._refused(operation, topic.name)
         return topic
 
     def leader_of(self, operation: Operation, name: str, index: int, client_epoch: int = UNKNOWN_EPOCH) -> Partition:
@@ -127,9 +133,10 @@ class TransactionsView(_View):
 class ClusterView:
     """The cluster as a resource: operations that concern no single topic, group or transactional id."""
 
-    __slots__ = ("_is_restricted", "access")
+    __slots__ = ("_audit", "_is_restricted", "access")
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, audit: Audit = NO_AUDIT) -> None:
+        self._audit = audit
         self._is_restricted = not access.is_unrestricted
         self.access = access
 
@@ -139,6 +146,7 @@ class ClusterView:
     def authorize(self, operation: Operation) -> None:
         """Raise KafkaError CLUSTER_AUTHORIZATION_FAILED if the client may not do the operation."""
         if not self.allows(operation):
+            self._audit.refused(self.access, KAFKA, operation, ResourceType.CLUSTER, CLUSTER_NAME)
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     @property
@@ -157,7 +165,7 @@ class Views:
         self.topics = TopicsView(services, access)
         self.groups = GroupsView(services, access)
         self.transactions = TransactionsView(services, access)
-        self.cluster = ClusterView(access)
+        self.cluster = ClusterView(access, services.audit)
 
     @property
     def topic_filter(self) -> Callable[[str], bool] | None:

@@ -3,6 +3,8 @@
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
+from kwire.access.audit import HTTP, Actor, set_actor
+from kwire.access.principal import ANONYMOUS
 from kwire.web.answers.errors import error_answer
 from kwire.web.answers.large_answers import send_in_pieces
 from kwire.web.proxy.errors import proxy_error_answer
@@ -20,6 +22,8 @@ def request_middleware(policy: OriginPolicy, memory: HttpMemory) -> Middleware:
     async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             policy.check(request)
+            # The connection's task handles one request after the other, so the actor is that of this request.
+            set_actor(Actor(ANONYMOUS, request.remote or "", HTTP))
             answer = preflight_answer(request) if is_preflight(request) else await handler(request)
         except ConnectionError:
             # The client has disconnected, so this answer is not sent. aiohttp still requires a response.
