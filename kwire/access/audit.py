@@ -3,7 +3,8 @@
 Code that decides about a client records it at one place each:
 
 - a refusal: `audit.refused(access, KAFKA, operation, resource_type, name)`
-- a login: `audit.login(principal, host, KAFKA, mechanism)` and `audit.login_failed(name, host, KAFKA, mechanism, reason)`
+- a login: `audit.login(principal, host, KAFKA, mechanism)`, or
+  `audit.login_failed(name, host, KAFKA, mechanism, reason)`
 - a change: `audit.changed("topic.created", TOPIC, name, {...})`, by the service that has made the change durable
 
 A change is recorded with the client of the current request (`acting`), or with the server itself outside of requests.
@@ -79,7 +80,7 @@ def acting(actor: Actor) -> Iterator[None]:
 class AuditEntry(NamedTuple):
     """One entry. `facts` are further fields of its JSON, and must not contain secrets.
 
-    `count` is the number of equal events that the entry stands for.
+    `times` is the number of equal events that the entry stands for.
     """
 
     type: str
@@ -88,7 +89,7 @@ class AuditEntry(NamedTuple):
     resource_type: str = ""
     resource: str = ""
     facts: Mapping[str, object] = NOTHING
-    count: int = 1
+    times: int = 1
 
     @property
     def is_change(self) -> bool:
@@ -104,8 +105,8 @@ class AuditEntry(NamedTuple):
         }
         if self.resource_type:
             fields["resource"] = {"type": self.resource_type, "name": self.resource}
-        if self.count > 1:
-            fields["count"] = self.count
+        if self.times > 1:
+            fields["count"] = self.times
         return {**fields, **self.facts}
 
 

@@ -68,14 +68,14 @@ class RepeatCounter:
                 break
             del self._repeats[key]
             if one.count:
-                due.append(one.entry._replace(count=one.count))
+                due.append(one.entry._replace(times=one.count))
                 self._repeats[key] = _Repeats(one.entry, now, 0)
         return due
 
     def take_all(self) -> list[AuditEntry]:
         """Return an entry for each key with repetitions, and forget all keys."""
         repeats, self._repeats = self._repeats, {}
-        return [one.entry._replace(count=one.count) for one in repeats.values() if one.count]
+        return [one.entry._replace(times=one.count) for one in repeats.values() if one.count]
 
 
 def _summary(entry: AuditEntry) -> AuditEntry:

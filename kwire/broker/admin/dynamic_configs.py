@@ -16,6 +16,7 @@ from kwire.config import SETTINGS, Config, InvalidConfig, Setting
 from kwire.config.description import ResourceType
 from kwire.config.resources import client_metrics as client_metrics_config
 from kwire.config.resources import group as group_config
+from kwire.config.setting import Kind
 from kwire.config.tree import with_dynamic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, Conflict, MetaStore
@@ -39,6 +40,9 @@ _SETTINGS: Mapping[ResourceType, Mapping[str, Setting]] = {
     ResourceType.CLIENT_METRICS: client_metrics_config.CLIENT_METRICS_SETTINGS,
     ResourceType.GROUP: group_config.GROUP_SETTINGS,
 }
+
+# Stored instead of a password. Passwords that can be set dynamically have no effect, so the value is not needed.
+HIDDEN_PASSWORD = "[hidden]"
 
 ConfigListener = Callable[[Config], Awaitable[None] | None]
 
@@ -107,6 +111,7 @@ class DynamicConfigs:
     async def replace(self, kind: ResourceType, name: str, overrides: Mapping[str, str]) -> None:
         """Replace all settings of the resource. The caller has checked them and holds `change_lock`."""
         stored = self._stored[kind].get(name, _NOTHING)
+        overrides = _without_passwords(kind, overrides)
         # Unchanged settings are not written. There is one exception: if all settings of a stored entry were ignored at
         # the start, a change to no overrides still removes the entry.
         if dict(stored.overrides) == dict(overrides) and (overrides or stored.revision == ABSENT):
@@ -170,6 +175,13 @@ class DynamicConfigs:
                 "Cannot update these configs at default cluster level, broker id must be specified: "
                 f"[{', '.join(single)}]",
             )
+        passwords = sorted(one for one in overrides if SETTINGS[one].kind is Kind.PASSWORD and SETTINGS[one].has_effect)
+        if passwords:
+            # The metadata store is a plain file.
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Passwords can be set only in the server's configuration: [{', '.join(passwords)}]",
+            )
         of_broker = self.overrides(ResourceType.BROKER, self.broker_name)
         of_all = self.overrides(ResourceType.BROKER, ALL_BROKERS)
         if name == ALL_BROKERS:
@@ -222,3 +234,8 @@ def _known_overrides(kind: ResourceType, key: str, overrides: Mapping[str, str])
             continue
         good[name] = text
     return good
+
+
+def _without_passwords(kind: ResourceType, overrides: Mapping[str, str]) -> dict[str, str]:
+    settings = _SETTINGS[kind]
+    return {name: HIDDEN_PASSWORD if settings[name].kind is Kind.PASSWORD else text for name, text in overrides.items()}

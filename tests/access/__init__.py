@@ -1,0 +1,1 @@
+"""Principals, ACLs and the authorizer."""
