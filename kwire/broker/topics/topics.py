@@ -7,7 +7,7 @@ live objects change once that is durable. Callers check the client's permission 
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
@@ -29,6 +29,7 @@ from kwire.broker.topics.catalogue import (
     collision_key,
     entry_value,
 )
+from kwire.broker.topics.complete_changes import run_to_end
 from kwire.broker.topics.deletion_notes import DeletionNotes
 from kwire.broker.topics.full_disk import commit_with_reserve
 from kwire.broker.topics.internal_topics import internal_topic
@@ -332,7 +333,7 @@ class Topics:
 
         `extra_changes` are part of the same commit.
         """
-        return await _run_to_end(self._create(list(new), extra_changes))
+        return await run_to_end(self._create(list(new), extra_changes))
 
     async def _create(self, new: Sequence[NewTopic], extra_changes: Sequence[Change]) -> list[Topic]:
         # One creation at a time, because the catalogue detects no conflict between two names with one collision key.
@@ -360,14 +361,14 @@ class Topics:
 
     async def delete(self, topic: Topic) -> None:
         """Delete a topic from the catalogue durably, then delete its files."""
-        await _run_to_end(self._delete([topic], lambda topic: True))
+        await run_to_end(self._delete([topic], lambda topic: True))
 
     async def delete_idle(self, topics: Sequence[Topic], is_idle: Callable[[Topic], bool]) -> list[Topic]:
         """Delete the topics for which `is_idle` is true, in one commit, and return them.
 
         After `is_idle` was called for them, these topics accept no records. So no acknowledged record is deleted.
         """
-        return await _run_to_end(self._delete(topics, is_idle))
+        return await run_to_end(self._delete(topics, is_idle))
 
     async def _delete(self, topics: Sequence[Topic], is_wanted: Callable[[Topic], bool]) -> list[Topic]:
         # The lock also delays the creation of a topic of the same name until the old folders are renamed.
@@ -431,7 +432,7 @@ class Topics:
 
     async def create_partitions(self, topic: Topic, partition_count: int) -> None:
         value = entry_value(topic.topic_id, partition_count, topic.configs, topic.facts.created_ms)
-        await _run_to_end(self._create_partitions(topic, topic.facts, value))
+        await run_to_end(self._create_partitions(topic, topic.facts, value))
 
     async def _create_partitions(self, topic: Topic, facts: TopicFacts, value: dict[str, Any]) -> None:
         topic.facts = await self.catalogue.change(facts, value)
@@ -441,7 +442,7 @@ class Topics:
     async def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
         self._checked_settings(configs)
         value = entry_value(topic.topic_id, len(topic.partitions), configs, topic.facts.created_ms)
-        await _run_to_end(self._configure(topic, topic.facts, value))
+        await run_to_end(self._configure(topic, topic.facts, value))
 
     async def _configure(self, topic: Topic, facts: TopicFacts, value: dict[str, Any]) -> None:
         topic.facts = await self.catalogue.change(facts, value)
@@ -582,20 +583,3 @@ class Topics:
 def _folder(partition: Partition) -> str:
     # This is the folder name that `LogDirectories` uses.
     return f"{partition.topic_name}-{partition.index}"
-
-
-async def _run_to_end(change: Coroutine[Any, Any, R]) -> R:
-    """Await a change. The change continues if the caller is cancelled."""
-    task = asyncio.ensure_future(change)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        # The caller does not receive an error of the change, so the error is logged.
-        task.add_done_callback(_note_failure)
-        raise
-
-
-def _note_failure(change: "asyncio.Future[Any]") -> None:
-    error = None if change.cancelled() else change.exception()
-    if error is not None and not isinstance(error, KafkaError):  # a KafkaError is an error in the client's request
-        log.error("a change of topics failed", exc_info=error)

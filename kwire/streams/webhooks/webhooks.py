@@ -20,7 +20,6 @@ from kwire.clock import Clock
 from kwire.config.webhooks import WebhooksConfig
 from kwire.errors import (
     EventNotFound,
-    InvalidEvent,
     InvalidWebhook,
     KafkaError,
     TooManyWebhooks,
@@ -32,12 +31,11 @@ from kwire.errors import (
 from kwire.metastore import MetaStore
 from kwire.streams.event_store.event_ids import EventId
 from kwire.streams.events.event import EMPTY, Event
-from kwire.streams.log import Bounds
 from kwire.streams.subscriptions.start import Start, resolve_start
 from kwire.streams.webhooks.audit import WebhookAudit
 from kwire.streams.webhooks.consumer import Attempt, AttemptResult, Consumer, ConsumerRules, DeadLetter, Outcome
 from kwire.streams.webhooks.cursor import RETRY_QUEUE_MAX
-from kwire.streams.webhooks.definition import LATEST, Definition, TopicStart, WebhookRequest, checked_secrets
+from kwire.streams.webhooks.definition import Definition, TopicStart, WebhookRequest, checked_secrets
 from kwire.streams.webhooks.definition_store import DefinitionStore, MetastoreDefinitionStore, NoDefinitionStore
 from kwire.streams.webhooks.delivery.delivery import CallLater, DeliveryWorkers, Gap, Lane
 from kwire.streams.webhooks.delivery.dispatcher import CallSoon, Dispatcher
@@ -45,6 +43,7 @@ from kwire.streams.webhooks.delivery.retry_schedule import Schedule
 from kwire.streams.webhooks.delivery.sender import Response, Send
 from kwire.streams.webhooks.delivery.signing import InvalidSecret, TooManySecrets
 from kwire.streams.webhooks.rights import CreatorRights, client_principal
+from kwire.streams.webhooks.start_offset import offset_after
 from kwire.streams.webhooks.state_log import NoStateLog, StateLog, TopicStateLog
 from storage.errors import StorageError
 
@@ -589,27 +588,8 @@ class Webhooks:
 
     def _start(self, name: str, last: str | None) -> TopicStart:
         topic = self._topic(name)
-        offset = _offset_after(name, last, topic.stream().bounds())
+        offset = offset_after(name, last, topic.stream().bounds())
         return TopicStart(topic.topic_id, offset, uuid.uuid4().hex[:8])
-
-
-def _offset_after(name: str, last: str | None, bounds: Bounds) -> int:
-    """Return the offset after the event `last`, the start of the topic if `last` is None, or its end if LATEST."""
-    head = bounds.committed_end
-    if last is None:
-        return bounds.start
-    if last == LATEST:
-        return head
-    try:
-        event_id = EventId.parse(last)
-    except InvalidEvent as error:
-        raise InvalidWebhook(str(error)) from None
-    if event_id.topic != name:
-        raise InvalidWebhook(f"{last!r} is not an event of topic {name!r}")
-    if event_id.offset >= head:
-        raise InvalidWebhook(f"event {last!r} does not exist yet: topic {name!r} has {head} events")
-    # If retention has already deleted events after this one, reading reports a gap.
-    return event_id.offset + 1
 
 
 async def _shielded(change: Coroutine[Any, Any, R]) -> R:

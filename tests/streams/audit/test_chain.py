@@ -12,6 +12,7 @@ import pytest
 from kwire.access.audit import TOPIC
 from kwire.access.audit_queue import AuditQueue
 from kwire.broker.topics.catalogue import AUDIT_TOPIC
+from kwire.broker.topics.topics import NewTopic
 from kwire.config.audit import AuditConfig
 from kwire.errors import ErrorCode, KafkaError
 from kwire.streams.audit import writer as writer_module
@@ -66,7 +67,8 @@ def segment_of(node: QuietNode) -> Path:
 
 
 def stored_records(path: Path) -> list[Record]:
-    data, position, found = path.read_bytes(), 0, []
+    found: list[Record] = []
+    data, position = path.read_bytes(), 0
     while position + 61 <= len(data) and parse_header(data, position).size_bytes > 12:
         size = parse_header(data, position).size_bytes
         found += read_records(data[position : position + size], 2**20)
@@ -201,7 +203,7 @@ async def test_retention_may_cut_the_beginning(node: QuietNode) -> None:
 
 @in_loop
 async def test_records_of_older_versions_have_no_hash(node: QuietNode) -> None:
-    (topic,) = await node.topics.create([writer_module.NewTopic(AUDIT_TOPIC, 1, {})])
+    (topic,) = await node.topics.create([NewTopic(AUDIT_TOPIC, 1, {})])
     stream = topic.stream()
     for number in range(3):
         batch = build_batch([Record(None, b'{"webhook":"%d"}' % number, node.clock.now_ms())])
