@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from kwire.access.access import Access
 from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
-from kwire.access.audit import KAFKA, NO_AUDIT, Audit
+from kwire.access.audit import KAFKA
 from kwire.broker.partition import UNKNOWN_EPOCH, Partition
 from kwire.broker.topics.catalogue import TopicFacts
 from kwire.broker.topics.topics import Topic
@@ -133,10 +133,10 @@ class TransactionsView(_View):
 class ClusterView:
     """The cluster as a resource: operations that concern no single topic, group or transactional id."""
 
-    __slots__ = ("_audit", "_is_restricted", "access")
+    __slots__ = ("_is_restricted", "_services", "access")
 
-    def __init__(self, access: Access, audit: Audit = NO_AUDIT) -> None:
-        self._audit = audit
+    def __init__(self, services: "Services", access: Access) -> None:
+        self._services = services
         self._is_restricted = not access.is_unrestricted
         self.access = access
 
@@ -146,7 +146,7 @@ class ClusterView:
     def authorize(self, operation: Operation) -> None:
         """Raise KafkaError CLUSTER_AUTHORIZATION_FAILED if the client may not do the operation."""
         if not self.allows(operation):
-            self._audit.refused(self.access, KAFKA, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+            self._services.audit.refused(self.access, KAFKA, operation, ResourceType.CLUSTER, CLUSTER_NAME)
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     @property
@@ -165,7 +165,7 @@ class Views:
         self.topics = TopicsView(services, access)
         self.groups = GroupsView(services, access)
         self.transactions = TransactionsView(services, access)
-        self.cluster = ClusterView(access, services.audit)
+        self.cluster = ClusterView(services, access)
 
     @property
     def topic_filter(self) -> Callable[[str], bool] | None:
