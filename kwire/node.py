@@ -10,7 +10,8 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kwire.access.authorizer import authorizer_of
+from kwire.access.audit_queue import AuditQueue
+from kwire.access.authorizer import Authorizer, authorizer_of
 from kwire.access.principal_rules import certificate_principal
 from kwire.access.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
@@ -53,6 +54,7 @@ from kwire.coordinator.transaction.marker_appender import MarkerAppender
 from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.descriptors import Descriptors, current_limit
 from kwire.handlers import HANDLERS
+from kwire.handlers.shared.audited import audited
 from kwire.handlers.shared.context import NodeFacts, Services
 from kwire.metastore import Change
 from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
@@ -60,6 +62,7 @@ from kwire.server.free_memory import FreeMemory
 from kwire.server.kafka.listener import KafkaListener, Sweep
 from kwire.server.kafka.shared import Shared
 from kwire.server.stalls import StallProbe
+from kwire.streams.audit.writer import AuditWriter
 from kwire.streams.event_store.event_store import EventStore
 from kwire.streams.event_store.event_topics import EventTopics
 from kwire.streams.event_store.files.live import LiveFiles
@@ -117,6 +120,7 @@ class Node:
         await self._load_certificates()
         self._descriptors.report(self.config.log.open_max)
         clock = SystemClock()
+        self._audit = AuditQueue(self.config.audit, clock)
         self._cold_reads = ColdReads(self._lanes.read)
         self._store.lock()
         try:
@@ -129,7 +133,9 @@ class Node:
         await self._recover(topics)
         self._schema_worker = SchemaWorker()
         self._validation = ValidationWorker()
-        self.event_topics = EventTopics(topics, self._metastore, self._schema_worker.run)
+        self.event_topics = EventTopics(topics, self._metastore, self._schema_worker.run, self._audit)
+        self._audit_writer = AuditWriter(self._audit, topics, clock, self.config.audit.retention_ms)
+        self._audit_writer.start()
         checks = SchemaChecks(self.event_topics.schemas_and_revision, self._schema_worker.run)
         self.event_store = EventStore(topics, self._metastore, clock, self._syncs, checks)
         await self.event_store.open()
@@ -145,7 +151,8 @@ class Node:
             topics=CatalogueView(topics.catalogue),
             consumer_settings=DefinedGroupSettings(definitions, ConfiguredGroupSettings(self._configs)),
         )
-        apis = {key: handler.api for key, handler in HANDLERS.items()}
+        handlers = audited(HANDLERS, self._audit)
+        apis = {key: handler.api for key, handler in handlers.items()}
         features = Features(self._metastore, apis)
         await features.register()
         markers = MarkerAppender(topics, groups, asyncio.get_running_loop().call_soon)
@@ -170,11 +177,12 @@ class Node:
             event_store=self.event_store,
             validation=self._validation,
             work_allowance=WorkAllowance(),
-            authorizer=authorizer_of(self.config.access, self._metastore),
+            authorizer=authorizer_of(self.config.access, self._metastore, self._audit),
             users=Users(self._metastore),
+            audit=self._audit,
         )
         server_metrics = ServerMetrics({key: api.name for key, api in apis.items()})
-        self._shared = Shared(HANDLERS, services, server_metrics, self._descriptors)
+        self._shared = Shared(handlers, services, server_metrics, self._descriptors)
         self._configs.listen(topics.reconfigure)
         self._configs.listen(self._reconfigure)
         # A full garbage collection takes long, so it runs before the server accepts clients.
@@ -201,7 +209,7 @@ class Node:
             await asyncio.to_thread(importlib.import_module, module)
         self._subscriptions, rooms = self._build_rooms(topics, groups, definitions, clock)
         if self.config.webhooks.is_enabled:
-            await self._open_webhooks(topics, clock)
+            await self._open_webhooks(topics, clock, services.authorizer)
         if self.config.http is not None:
             await self._open_http(self.config.http, services, definitions, rooms, loop_metrics)
         self._is_ready = True
@@ -215,15 +223,11 @@ class Node:
     async def _load_certificates(self) -> None:
         """Load the certificates of all listeners with TLS, before anything else. Raises ValueError."""
         configs = {**self.config.tls, **({HTTP_LISTENER: self.config.http_tls} if self.config.http_tls else {})}
-        if not configs or (self.config.http is None and configs.keys() == {HTTP_LISTENER}):
-            return
-        from kwire.access.tls import TlsListener
-        from kwire.server.tls.reload import TlsReload
+        if configs:
+            from kwire.server.tls.reload import TlsReload, load_listeners
 
-        for name, config in configs.items():
-            self._tls[name] = listener = TlsListener(config)
-            listener.use(await self._lanes.survey.run(listener.load))
-        self._tls_reload = TlsReload(tuple(self._tls.values()), self._lanes.survey)
+            self._tls = await load_listeners(configs, self._lanes.survey)
+            self._tls_reload = TlsReload(tuple(self._tls.values()), self._lanes.survey)
 
     def _build_transactions(
         self, topics: Topics, markers: MarkerAppender, features: Features, clock: Clock
@@ -248,9 +252,11 @@ class Node:
             coordinator_epoch=topics.leader_epoch,
         )
 
-    async def _open_webhooks(self, topics: Topics, clock: Clock) -> None:
+    async def _open_webhooks(self, topics: Topics, clock: Clock, authorizer: Authorizer) -> None:
         module = await asyncio.to_thread(importlib.import_module, "kwire.server.outbound.webhook_delivery")
-        self._webhooks = module.WebhookDelivery(topics, self._metastore, clock, self.config.webhooks, self._descriptors)
+        self._webhooks = module.WebhookDelivery(
+            topics, self._metastore, clock, self.config.webhooks, self._descriptors, authorizer, self._audit
+        )
         await self._webhooks.open()
 
     async def _open_event_files(self, topics: Topics, directory_id: bytes) -> LiveFiles | None:
@@ -355,7 +361,9 @@ class Node:
                 port=port,
                 topics=topics,
                 reports=reports,
-                web_groups=WebGroups(groups, definitions, topics, clock, defaults_of(self.config.rest_groups)),
+                web_groups=WebGroups(
+                    groups, definitions, topics, clock, defaults_of(self.config.rest_groups), self._audit
+                ),
                 subscriptions=self._subscriptions,
             ),
             event_store=EventStoreServices(
@@ -384,11 +392,12 @@ class Node:
                 fetch_sessions=services.fetch_sessions,
                 transactions=services.transactions,
                 descriptors=self._descriptors,
+                audit=self._audit,
                 webhook_statistics=webhooks.statistics if webhooks is not None else None,
                 event_files=self.event_files.sink if self.event_files is not None else None,
                 tls=tuple(self._tls.values()),
             ),
-            access=AccessServices(authorizer=services.authorizer, authenticator=self._authenticator(services)),
+            access=AccessServices(services.authorizer, self._authenticator(services), services.audit),
         )
         self._free_memory.watch(lambda: port.memory.freed_bytes)
         self.http = HttpServer(address, web, self._descriptors, self._tls.get(HTTP_LISTENER))
@@ -406,6 +415,7 @@ class Node:
             services.clock,
             (self.http_users or services.users) if BASIC in methods else None,
             self.certificate_principal if CERTIFICATE in methods else None,
+            services.audit,
         )
 
     def _build_rooms(
@@ -472,6 +482,7 @@ class Node:
         if self._webhooks is not None:
             await self._webhooks.close()
         self._shared.services.users.close()
+        await self._audit_writer.close()
         await self._validation.close()
         await self._schema_worker.close()
         await self.event_store.close()
@@ -530,7 +541,7 @@ class Node:
             entry = self._metastore.get(NODE_KEY)
             # Every start begins a new leader epoch.
             leader_epoch = entry.value["starts"] + 1 if entry else 0
-            self._configs = DynamicConfigs(self._metastore, self.config)
+            self._configs = DynamicConfigs(self._metastore, self.config, self._audit)
             self._store.cordoned_dirs = self._configs.config.log.cordoned_dirs
 
             def validate(batch: memoryview, header: BatchHeader, settings: TopicSettings) -> Awaitable[Validated]:
@@ -545,6 +556,7 @@ class Node:
                 self._syncs,
                 self._lanes,
                 partial(LocalLog, self._cold_reads, validate),
+                self._audit,
             )
             await check_folders(topics, self._store, starts_empty=starts_empty)
         except BaseException:

@@ -23,6 +23,7 @@ from kwire.access.acl import (
     operation_bits,
 )
 from kwire.access.acl_index import AclIndex
+from kwire.access.audit import ACL, NO_AUDIT, Audit
 from kwire.access.hosts import canonical_host
 from kwire.access.principal import Principal, parse_principal
 from kwire.concurrency.chunking import spread, yield_to_loop
@@ -89,13 +90,19 @@ class AclAuthorizer:
     is_enabled = True
 
     def __init__(
-        self, metastore: MetaStore, super_users: Iterable[Principal] = (), *, is_default_allowed: bool = False
+        self,
+        metastore: MetaStore,
+        super_users: Iterable[Principal] = (),
+        *,
+        is_default_allowed: bool = False,
+        audit: Audit = NO_AUDIT,
     ) -> None:
         """Load the ACLs. Raises ValueError if one cannot be read, because it may be one that denies something."""
         self._metastore = metastore
         self._index = AclIndex()
         self._decisions: dict[_Question, bool] = {}
         self._change_lock = asyncio.Lock()
+        self._audit = audit
         self.super_users = frozenset(super_users)
         # Whether a resource that no ACL covers is allowed (`allow.everyone.if.no.acl.found`).
         self.is_default_allowed = is_default_allowed
@@ -225,8 +232,10 @@ class AclAuthorizer:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change of ACLs could not be stored.") from error
 
     def _apply(self, change: Callable[[Acl], None], acls: Iterable[Acl]) -> None:
+        what = "acl.created" if change == self._index.add else "acl.deleted"
         for acl in acls:
             change(acl)
+            self._audit.changed(what, ACL, acl.name, {"acl": _value_of(acl)})
         self._decisions.clear()
         self.revision += 1
 
@@ -236,12 +245,12 @@ class AclAuthorizer:
         self._decisions[question] = known
 
 
-def authorizer_of(config: AccessConfig, metastore: MetaStore) -> Authorizer:
+def authorizer_of(config: AccessConfig, metastore: MetaStore, audit: Audit = NO_AUDIT) -> Authorizer:
     """Return the authorizer that is configured. Raises ValueError if a stored ACL cannot be read."""
     if not config.has_acls:
         return OpenAuthorizer()
     super_users = map(parse_principal, config.super_users)
-    return AclAuthorizer(metastore, super_users, is_default_allowed=config.is_default_allowed)
+    return AclAuthorizer(metastore, super_users, is_default_allowed=config.is_default_allowed, audit=audit)
 
 
 async def _complete(change: Coroutine[Any, Any, T]) -> T:

@@ -18,6 +18,7 @@ from msgspec.structs import asdict
 from kwire.cli.log_processes import CheckFailed, plan_all, verify_all
 from kwire.cli.subcommands import reports_failures
 from kwire.progress import Progress, duration_text, size_text
+from kwire.streams.audit.verification import AUDIT_FOLDER, AuditChain, verify_chain
 from storage.data_directory.store import LOCK_NAME
 from storage.disk.files import Files
 from storage.recovery.verify import Finding, SegmentJob, SegmentReport, verify_segment
@@ -58,6 +59,8 @@ class Outcome(Struct):
     findings: list[Finding] = field(default_factory=list)
     left_out: int = 0
     seconds: float = 0.0
+    # The hash chain of each audit log that was checked.
+    chains: list[AuditChain] = field(default_factory=list)
 
     @property
     def is_sound(self) -> bool:
@@ -91,6 +94,12 @@ class Outcome(Struct):
         tally.count(report.findings)
         self.findings += report.findings
         self.left_out += report.finding_count - len(report.findings)
+
+    def add_chain(self, directory: str, chain: AuditChain) -> None:
+        self.chains.append(chain)
+        self._tally(directory).count(chain.findings)
+        self.findings += chain.findings
+        self.left_out += chain.break_count - len(chain.findings)
 
     def _tally(self, directory: str) -> Tally:
         topic_partition = partition_of(os.path.basename(directory))
@@ -153,6 +162,9 @@ def _check(options: argparse.Namespace) -> Outcome:
             outcome.add_report(job, report)
     finally:
         progress.close()
+    for plan in plans:
+        if os.path.basename(plan.directory) == AUDIT_FOLDER:
+            outcome.add_chain(plan.directory, verify_chain(plan.jobs))
     outcome.findings.sort(key=lambda finding: (finding.is_sound, finding.path, finding.position or 0))
     outcome.seconds = time.monotonic() - started
     return outcome
@@ -193,6 +205,8 @@ def _print(outcome: Outcome, *, is_all: bool) -> None:
     if len(shown) < len(tallies):
         print(f"{len(tallies) - len(shown):,} more topics are included in the total only; --all shows them")
     _print_findings(outcome, is_all=is_all)
+    for chain in outcome.chains:
+        print(f"\n{chain.text()}")
     total = outcome.total()
     rate = size_text(int(total.bytes / max(outcome.seconds, 0.001)))
     print(f"\n{size_text(total.bytes)} in {_seconds_text(outcome.seconds)}, {rate}/s: ", end="")
@@ -259,4 +273,5 @@ def _plain(outcome: Outcome, options: argparse.Namespace) -> dict[str, Any]:
         "kinds": Counter(finding.kind.value for finding in outcome.findings),
         "findings": [asdict(finding) for finding in outcome.findings],
         "findings_left_out": outcome.left_out,
+        "audit_chains": [chain.plain() for chain in outcome.chains],
     }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kwire.config.access import AccessConfig, access_config
+from kwire.config.audit import AuditConfig, audit_config
 from kwire.config.http_api import (
     BASIC,
     CERTIFICATE,
@@ -131,6 +132,7 @@ class Config(NamedTuple):
     # TLS of the Kafka listeners that have it, by their names, and of the HTTP port.
     tls: Mapping[str, TlsConfig]
     http_tls: TlsConfig | None
+    audit: AuditConfig
     values: Values
     warnings: tuple[str, ...]
 
@@ -174,10 +176,16 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
     monitoring_address = _http_address(values, "kwire.http.monitoring.listener")
     if monitoring_address is not None and http_address is None:
         raise InvalidConfig(values.refusal("kwire.http.monitoring.listener", "Requires kwire.http.listener"))
+    access = access_config(values)
     sasl = sasl_config(values, listeners)
     tls = listener_tls(values, listeners)
     http_tls = tls_config(values, HTTP_LISTENER) if values.flag("kwire.http.tls") else None
     web = web_config(values)
+    has_logins = (
+        any(one.has_sasl for one in listeners)
+        or any(one.client_auth != NO_CERTIFICATE for one in tls.values())
+        or bool(web.authentication)
+    )
     exposed = _check_exposure(values, _exposed(values, listeners, http_address, monitoring_address, tls, http_tls))
     # A change of a dynamic setting builds the tree again, with the warnings that it had.
     warnings = tuple(
@@ -226,10 +234,11 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
         transactions=transactions_config(values),
         webhooks=webhooks_config(values),
         web=web,
-        access=access_config(values),
+        access=access,
         sasl=sasl,
         tls=tls,
         http_tls=http_tls,
+        audit=audit_config(values, is_access_controlled=access.has_acls or has_logins),
         values=values,
         warnings=warnings,
     )
@@ -379,8 +388,8 @@ def _http_warnings(http: Address | None, web: WebConfig, tls: TlsConfig | None) 
         )
     if CERTIFICATE in web.authentication and (tls is None or tls.client_auth == NO_CERTIFICATE):
         yield (
-            f"kwire.http.authentication={CERTIFICATE}: clients cannot send certificates without kwire.http.tls=true and "
-            "listener.name.http.ssl.client.auth=requested or required"
+            f"kwire.http.authentication={CERTIFICATE}: clients cannot send certificates without kwire.http.tls=true "
+            "and listener.name.http.ssl.client.auth=requested or required"
         )
 
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
+from kwire.access.audit import GROUP, NO_AUDIT, Audit
 from kwire.broker.topics.topics import Topic, Topics
 from kwire.clock import Clock
 from kwire.config.http_api import RestGroupsConfig
@@ -96,7 +97,9 @@ class WebGroups:
         topics: Topics,
         clock: Clock,
         defaults: GroupDefaults | None = None,
+        audit: Audit = NO_AUDIT,
     ) -> None:
+        self._audit = audit
         self.coordinator = coordinator
         self._definitions = definitions
         self._topics = topics
@@ -159,6 +162,7 @@ class WebGroups:
             if self._definitions.find(group_id) != asked:
                 raise
             return asked, False
+        self._audit.changed("group.created", GROUP, group_id, {"topic": topic_name})
         return asked, True
 
     def find(self, group_id: str) -> GroupDefinition:
@@ -180,6 +184,7 @@ class WebGroups:
                 f"group {group_id} has members; remove them first" if error is ErrorCode.NON_EMPTY_GROUP else None,
             )
         await self._definitions.remove(group_id)
+        self._audit.changed("group.deleted", GROUP, group_id)
 
     async def stats(self, group_id: str) -> GroupStats:
         known = self.find(group_id)
@@ -278,6 +283,8 @@ class WebGroups:
                     f"group {group_id} has members of Kafka's classic protocol; only they may commit",
                 )
             _raise_if_error(error, _commit_problem(error, group_id, member_id, generation))
+        if member_id is None:
+            self._audit.changed("group.offsets_set", GROUP, group_id, {"topics": [topic.name]})
 
     async def committed(self, group_id: str, partitions: Sequence[int]) -> list[int | None]:
         """Return the committed offset of each partition, or None for a partition without one.

@@ -134,7 +134,7 @@ class HttpServer:
             self._monitoring = HttpListener(
                 monitoring, services, descriptors, separate, None, MONITORING_CONNECTIONS_MAX
             )
-        guard = guard_of(access.authorizer, access.authenticator)
+        guard = guard_of(access.authorizer, access.authenticator, access.audit)
         self._main = HttpListener(address, services, descriptors, routes, guard, port.config.web.connections_max, tls)
 
     @property

@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from kwire.broker.topics.topics import NewTopic, Topic, Topics
+from kwire.broker.topics.catalogue import PROTECTED_TOPICS
+from kwire.broker.topics.topics import NewTopic, Topic, Topics, protected_topic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.streams.commands import Commands, CommittedEvents, WebhookView
 from kwire.streams.event_store.event_ids import EventId
 from kwire.streams.event_store.event_store import EventDraft, EventStore
 from kwire.streams.event_store.event_topics import EventTopics
 from kwire.streams.event_store.pending_commit import event_id_texts
+from kwire.streams.rooms.names import topic_of_room
 from kwire.streams.rooms.rooms import Rooms
 from kwire.streams.rooms.settings import RoomOverrides
 from kwire.streams.subscriptions.start import Start
@@ -54,10 +56,10 @@ class LocalTopics:
         await self._topics.get_or_create(name)
 
     async def add_partitions(self, name: str, partition_count: int) -> None:
-        await self._topics.create_partitions(self._topic(name), partition_count)
+        await self._topics.create_partitions(self._topic_to_change(name), partition_count)
 
     async def delete(self, name: str) -> None:
-        await self._topics.delete(self._topic(name))
+        await self._topics.delete(self._topic_to_change(name))
 
     async def create_event_topic(self, name: str, schemas: object, configs: Mapping[str, str] | None = None) -> None:
         await self._event_topics.create(name, schemas, configs)
@@ -65,10 +67,12 @@ class LocalTopics:
     async def change_schemas(self, name: str, schemas: object, *, is_whole: bool) -> None:
         await self._event_topics.evolve(self._event_topics.find(name), schemas, is_whole=is_whole)
 
-    def _topic(self, name: str) -> Topic:
+    def _topic_to_change(self, name: str) -> Topic:
         topic = self._topics.get(name)
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        if topic.is_protected:
+            raise protected_topic(name)
         return topic
 
 
@@ -77,11 +81,19 @@ class LocalRooms:
         self._rooms = rooms
 
     async def create(self, name: str, overrides: RoomOverrides) -> bool:
+        _check_room(name)
         _, is_new = await self._rooms.create(name, overrides)
         return is_new
 
     async def delete(self, name: str) -> None:
+        _check_room(name)
         await self._rooms.delete(name)
+
+
+def _check_room(name: str) -> None:
+    """Raise KafkaError if only the server may change the topic of this room."""
+    if topic_of_room(name) in PROTECTED_TOPICS:
+        raise protected_topic(name)
 
 
 class LocalWebhooks:

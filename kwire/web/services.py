@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kwire.access.audit import Audit
+from kwire.access.audit_queue import AuditQueue
 from kwire.access.authorizer import Authorizer
 from kwire.broker.fetch.sessions import FetchSessions
 from kwire.broker.maintenance.retention import Retention
@@ -124,6 +126,7 @@ class MonitoringServices:
     fetch_sessions: FetchSessions
     transactions: TransactionCoordinator
     descriptors: Descriptors
+    audit: AuditQueue
     # None if webhooks (for the first field) or event files (for the second) are disabled.
     webhook_statistics: Callable[[], WebhookStatistics] | None
     event_files: EventFiles | None
@@ -138,6 +141,7 @@ class AccessServices:
     authorizer: Authorizer
     # None if authentication is off.
     authenticator: Authenticator | None
+    audit: Audit
 
 
 @dataclass(frozen=True, slots=True)

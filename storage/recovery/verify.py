@@ -62,6 +62,7 @@ class Kind(StrEnum):
     CHECKPOINT = "checkpoint"
     UNREADABLE = "unreadable"
     JOURNAL = "journal"
+    CHAIN = "hash chain"
     QUARANTINED = "quarantined"
     TORN = "torn tail"
     UNFINISHED = "unfinished"

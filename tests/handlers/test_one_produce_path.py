@@ -17,6 +17,7 @@ WRITERS = {
     "kwire/coordinator/runtime.py": "the same, to its coordinator log",
     "kwire/streams/event_store/commit_pipeline.py": "the journal of the event store",
     "kwire/streams/events/publishing.py": "events of rooms and topics over HTTP",
+    "kwire/streams/audit/writer.py": "the audit log",
     "kwire/streams/webhooks/state_log.py": "state of webhooks",
     "kwire/streams/local.py": "events of a stream, to its appends",
     "kwire/streams/local_appends.py": "the same, to the partition",

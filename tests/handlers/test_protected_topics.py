@@ -1,15 +1,16 @@
 """The audit topic: no client can create, write, configure, extend or delete it, whatever its rights are."""
 
-import asyncio
 from typing import Any
 
 import pytest
 
+from kwire.access.audit import TOPIC
+from kwire.access.audit_queue import AuditQueue
 from kwire.broker.topics.catalogue import AUDIT_TOPIC
 from kwire.broker.topics.topics import Topic
+from kwire.config.audit import AuditConfig
 from kwire.errors import ErrorCode
-from kwire.streams.events.publishing import Publisher
-from kwire.streams.webhooks.audit import AuditTopic
+from kwire.streams.audit.writer import AuditWriter
 from kwire.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.handlers.test_repeated_produce import Producer, batch, request
 from tests.support.access import ADMIN
@@ -33,9 +34,11 @@ READING = [case for case in CASES if case.name in ("fetch", "fetch by id", "list
 
 async def audit_topic(node: QuietNode) -> Topic:
     """Create the topic as the server does, with one entry."""
-    audit = AuditTopic(node.topics, Publisher(node.clock, asyncio.get_running_loop().call_soon))
-    audit.record("webhook.registered", {"webhook": "w"})
-    await audit.close()
+    audit = AuditQueue(AuditConfig(True, True, True, -1), node.clock)
+    audit.changed("topic.created", TOPIC, "orders")
+    writer = AuditWriter(audit, node.topics, node.clock, -1)
+    writer.start()
+    await writer.close()
     topic = node.topics.get(AUDIT_TOPIC)
     assert topic is not None
     assert (topic.partitions[0].log_end_offset, audit.dropped) == (1, 0)

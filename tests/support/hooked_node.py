@@ -6,9 +6,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+from kwire.access.audit_queue import AuditQueue
+from kwire.access.authorizer import Authorizer
 from kwire.broker.topics.catalogue import AUDIT_TOPIC
-from kwire.streams.events.publishing import Publisher
-from kwire.streams.webhooks.audit import AuditTopic
+from kwire.streams.audit.writer import AuditWriter
 from kwire.streams.webhooks.consumer import Consumer
 from kwire.streams.webhooks.definition import parse_webhook
 from kwire.streams.webhooks.delivery.sender import Request, Response
@@ -63,11 +64,15 @@ class FakeReceiver:
 class Hooked:
     """The webhooks of a node in one life of it."""
 
-    def __init__(self, node: QuietNode, receiver: FakeReceiver, **config: Any) -> None:
+    def __init__(
+        self, node: QuietNode, receiver: FakeReceiver, authorizer: Authorizer | None = None, **config: Any
+    ) -> None:
         self.node = node
         self.receiver = receiver
         loop = asyncio.get_running_loop()
-        self.audit = AuditTopic(node.topics, Publisher(node.clock, loop.call_soon))
+        self.audit = AuditQueue(node.config.audit, node.clock)
+        self.writer = AuditWriter(self.audit, node.topics, node.clock, node.config.audit.retention_ms)
+        self.writer.start()
         given: Mapping[str, Any] = {"dispatch_interval_ms": INTERVAL_MS, **config}
         self.webhooks = Webhooks(
             topics=node.topics,
@@ -76,6 +81,7 @@ class Hooked:
             send=receiver.send,
             config=node.config.webhooks._replace(**given),
             audit=self.audit,
+            authorizer=authorizer,
             call_soon=loop.call_soon,
             call_later=loop.call_later,
             chance=lambda: 0.5,
@@ -87,7 +93,7 @@ class Hooked:
 
     async def close(self) -> None:
         await self.webhooks.close()
-        await self.audit.close()
+        await self.writer.close()
 
     def crash(self) -> None:
         """The process is gone: nothing more is sent or written by what is left of it."""

@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from kwire.access.audit_queue import AuditQueue
 from kwire.broker.admin.lag import Lags
 from kwire.broker.fetch.sessions import EVICTION_MS_MIN
 from kwire.broker.maintenance.compaction import LogCleaner
@@ -254,6 +255,7 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
         fetch_sessions=sessions,
         transactions=node.transactions,
         descriptors=Descriptors(current_limit(), node.config.log.open_max),
+        audit=AuditQueue(node.config.audit, node.clock),
         webhook_statistics=None,
         event_files=None,
     )

@@ -11,10 +11,12 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
+from kwire.access.audit import NO_AUDIT, Audit, changed_names
 from kwire.config import SETTINGS, Config, InvalidConfig, Setting
 from kwire.config.description import ResourceType
 from kwire.config.resources import client_metrics as client_metrics_config
 from kwire.config.resources import group as group_config
+from kwire.config.setting import Kind
 from kwire.config.tree import with_dynamic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, Conflict, MetaStore
@@ -39,6 +41,9 @@ _SETTINGS: Mapping[ResourceType, Mapping[str, Setting]] = {
     ResourceType.GROUP: group_config.GROUP_SETTINGS,
 }
 
+# Stored instead of a password. Passwords that can be set dynamically have no effect, so the value is not needed.
+HIDDEN_PASSWORD = "[hidden]"
+
 ConfigListener = Callable[[Config], Awaitable[None] | None]
 
 
@@ -57,8 +62,9 @@ class DynamicConfigs:
     change is complete.
     """
 
-    def __init__(self, metastore: MetaStore, config: Config) -> None:
+    def __init__(self, metastore: MetaStore, config: Config, audit: Audit = NO_AUDIT) -> None:
         self._metastore = metastore
+        self._audit = audit
         self._listeners: list[ConfigListener] = []
         self._stored: dict[ResourceType, dict[str, _Stored]] = {kind: {} for kind in _FOLDERS}
         for kind, folder in _FOLDERS.items():
@@ -105,6 +111,7 @@ class DynamicConfigs:
     async def replace(self, kind: ResourceType, name: str, overrides: Mapping[str, str]) -> None:
         """Replace all settings of the resource. The caller has checked them and holds `change_lock`."""
         stored = self._stored[kind].get(name, _NOTHING)
+        overrides = _without_passwords(kind, overrides)
         # Unchanged settings are not written. There is one exception: if all settings of a stored entry were ignored at
         # the start, a change to no overrides still removes the entry.
         if dict(stored.overrides) == dict(overrides) and (overrides or stored.revision == ABSENT):
@@ -120,6 +127,7 @@ class DynamicConfigs:
         except StorageError as error:
             log.exception("a change of dynamic settings could not be written")
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change could not be stored.") from error
+        self._audit.changed("config.changed", kind.name, name, changed_names(stored.overrides, overrides))
         if overrides:
             self._stored[kind][name] = _Stored(dict(overrides), revision)
         else:
@@ -166,6 +174,13 @@ class DynamicConfigs:
                 ErrorCode.INVALID_REQUEST,
                 "Cannot update these configs at default cluster level, broker id must be specified: "
                 f"[{', '.join(single)}]",
+            )
+        passwords = sorted(one for one in overrides if SETTINGS[one].kind is Kind.PASSWORD and SETTINGS[one].has_effect)
+        if passwords:
+            # The metadata store is a plain file.
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Passwords can be set only in the server's configuration: [{', '.join(passwords)}]",
             )
         of_broker = self.overrides(ResourceType.BROKER, self.broker_name)
         of_all = self.overrides(ResourceType.BROKER, ALL_BROKERS)
@@ -219,3 +234,8 @@ def _known_overrides(kind: ResourceType, key: str, overrides: Mapping[str, str])
             continue
         good[name] = text
     return good
+
+
+def _without_passwords(kind: ResourceType, overrides: Mapping[str, str]) -> dict[str, str]:
+    settings = _SETTINGS[kind]
+    return {name: HIDDEN_PASSWORD if settings[name].kind is Kind.PASSWORD else text for name, text in overrides.items()}

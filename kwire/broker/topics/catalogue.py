@@ -30,7 +30,7 @@ TRANSACTIONS_TOPIC = "__transaction_state"
 EVENTS_TOPIC = "__events"
 # The state of webhooks: `webhooks/state_log.py`.
 WEBHOOKS_TOPIC = "__webhooks"
-# The audit log of webhooks: `webhooks/audit.py`.
+# The audit log of the server: `streams/audit`.
 AUDIT_TOPIC = "kwire-audit"
 ROOM_CONFIG = "kwire.room"
 EVENTS_CONFIG = "kwire.events"

@@ -7,13 +7,14 @@ live objects change once that is durable. Callers check the client's permission 
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
+from kwire.access.audit import NO_AUDIT, TOPIC, Audit, changed_names
 from kwire.broker.partition import UNKNOWN_EPOCH, Partition, Syncs
 from kwire.broker.partition.opening import cut_damaged_end, open_log
 from kwire.broker.topics.catalogue import (
@@ -28,6 +29,7 @@ from kwire.broker.topics.catalogue import (
     collision_key,
     entry_value,
 )
+from kwire.broker.topics.complete_changes import run_to_end
 from kwire.broker.topics.deletion_notes import DeletionNotes
 from kwire.broker.topics.full_disk import commit_with_reserve
 from kwire.broker.topics.internal_topics import internal_topic
@@ -154,8 +156,10 @@ class Topics:
         syncs: Syncs,
         lanes: DiskLanes,
         open_stream: OpenStream,
+        audit: Audit = NO_AUDIT,
     ) -> None:
         self._store = store
+        self._audit = audit
         self.lanes = lanes
         self._syncs = syncs
         self._open_stream = open_stream
@@ -329,7 +333,7 @@ class Topics:
 
         `extra_changes` are part of the same commit.
         """
-        return await _run_to_end(self._create(list(new), extra_changes))
+        return await run_to_end(self._create(list(new), extra_changes))
 
     async def _create(self, new: Sequence[NewTopic], extra_changes: Sequence[Change]) -> list[Topic]:
         # One creation at a time, because the catalogue detects no conflict between two names with one collision key.
@@ -350,18 +354,21 @@ class Topics:
                 },
                 extra_changes,
             )
+            for topic in new:
+                facts = {"partitions": topic.partition_count, "settings": sorted(topic.configs)}
+                self._audit.changed("topic.created", TOPIC, topic.name, facts)
             return [made for topic in new if (made := self.get(topic.name)) is not None]
 
     async def delete(self, topic: Topic) -> None:
         """Delete a topic from the catalogue durably, then delete its files."""
-        await _run_to_end(self._delete([topic], lambda topic: True))
+        await run_to_end(self._delete([topic], lambda topic: True))
 
     async def delete_idle(self, topics: Sequence[Topic], is_idle: Callable[[Topic], bool]) -> list[Topic]:
         """Delete the topics for which `is_idle` is true, in one commit, and return them.
 
         After `is_idle` was called for them, these topics accept no records. So no acknowledged record is deleted.
         """
-        return await _run_to_end(self._delete(topics, is_idle))
+        return await run_to_end(self._delete(topics, is_idle))
 
     async def _delete(self, topics: Sequence[Topic], is_wanted: Callable[[Topic], bool]) -> list[Topic]:
         # The lock also delays the creation of a topic of the same name until the old folders are renamed.
@@ -383,6 +390,7 @@ class Topics:
                     partition.is_being_deleted = False
                 raise
             for topic in wanted:
+                self._audit.changed("topic.deleted", TOPIC, topic.name)
                 self._live.pop(topic.name, None)
                 self._live_by_id.pop(topic.topic_id, None)
                 topic.revision += 1
@@ -424,19 +432,21 @@ class Topics:
 
     async def create_partitions(self, topic: Topic, partition_count: int) -> None:
         value = entry_value(topic.topic_id, partition_count, topic.configs, topic.facts.created_ms)
-        await _run_to_end(self._create_partitions(topic, topic.facts, value))
+        await run_to_end(self._create_partitions(topic, topic.facts, value))
 
     async def _create_partitions(self, topic: Topic, facts: TopicFacts, value: dict[str, Any]) -> None:
         topic.facts = await self.catalogue.change(facts, value)
+        self._audit.changed("topic.extended", TOPIC, topic.name, {"partitions": topic.facts.partition_count})
         self._add_partitions(topic)
 
     async def configure(self, topic: Topic, configs: Mapping[str, str]) -> None:
         self._checked_settings(configs)
         value = entry_value(topic.topic_id, len(topic.partitions), configs, topic.facts.created_ms)
-        await _run_to_end(self._configure(topic, topic.facts, value))
+        await run_to_end(self._configure(topic, topic.facts, value))
 
     async def _configure(self, topic: Topic, facts: TopicFacts, value: dict[str, Any]) -> None:
         topic.facts = await self.catalogue.change(facts, value)
+        self._audit.changed("topic.configured", TOPIC, topic.name, changed_names(facts.configs, topic.configs))
         self._take_settings(topic)
 
     async def reconfigure(self, config: Config) -> None:
@@ -573,20 +583,3 @@ class Topics:
 def _folder(partition: Partition) -> str:
     # This is the folder name that `LogDirectories` uses.
     return f"{partition.topic_name}-{partition.index}"
-
-
-async def _run_to_end(change: Coroutine[Any, Any, R]) -> R:
-    """Await a change. The change continues if the caller is cancelled."""
-    task = asyncio.ensure_future(change)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        # The caller does not receive an error of the change, so the error is logged.
-        task.add_done_callback(_note_failure)
-        raise
-
-
-def _note_failure(change: "asyncio.Future[Any]") -> None:
-    error = None if change.cancelled() else change.exception()
-    if error is not None and not isinstance(error, KafkaError):  # a KafkaError is an error in the client's request
-        log.error("a change of topics failed", exc_info=error)

@@ -18,6 +18,7 @@ from kwire.config.setting import (
     one_of,
 )
 from kwire.config.settings.access import ACCESS_SETTINGS
+from kwire.config.settings.audit import AUDIT_SETTINGS
 from kwire.config.settings.events import EVENT_SETTINGS
 from kwire.config.settings.groups import GROUP_PROTOCOL_SETTINGS
 from kwire.config.settings.http_api import REST_GROUP_SETTINGS, ROOM_SETTINGS, STREAM_SETTINGS, WEB_SETTINGS
@@ -545,6 +546,7 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Authorization": ACCESS_SETTINGS,
     "Authentication with SASL": SASL_SETTINGS,
     "TLS": TLS_SETTINGS,
+    "Audit": AUDIT_SETTINGS,
     "kwire's own": _KWIRE,
     **UNUSED_SECTIONS,
 }

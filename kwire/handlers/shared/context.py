@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Struct
 
 from kwire.access.access import Access, Unrestricted
+from kwire.access.audit import NO_AUDIT, Audit
 from kwire.access.authorizer import Authorizer
 from kwire.access.sasl.authentication import Authentication
 from kwire.access.users import Users
@@ -104,6 +105,7 @@ class Services(Struct, frozen=True):
     work_allowance: WorkAllowance
     authorizer: Authorizer
     users: Users
+    audit: Audit = NO_AUDIT
 
     @property
     def config(self) -> Config:

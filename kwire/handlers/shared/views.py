@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from kwire.access.access import Access
 from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
+from kwire.access.audit import KAFKA
 from kwire.broker.partition import UNKNOWN_EPOCH, Partition
 from kwire.broker.topics.catalogue import TopicFacts
 from kwire.broker.topics.topics import METADATA_TOPIC, OFFSETS_TOPIC, NewTopic, Topic, Topics
@@ -48,7 +49,12 @@ class _View:
     def authorize(self, operation: Operation, name: str) -> None:
         """Raise KafkaError if the client may not do the operation."""
         if self._is_restricted and not self.access.allows(operation, self.resource_type, name):
-            raise KafkaError(self.refusal)
+            raise self._refused(operation, name)
+
+    def _refused(self, operation: Operation, name: str) -> KafkaError:
+        """Record a refusal in the audit log, and return its error."""
+        self._services.audit.refused(self.access, KAFKA, operation, self.resource_type, name)
+        return KafkaError(self.refusal)
 
     @property
     def operations_weight(self) -> int:
@@ -249,6 +255,7 @@ class ClusterView:
     def authorize(self, operation: Operation) -> None:
         """Raise KafkaError CLUSTER_AUTHORIZATION_FAILED if the client may not do the operation."""
         if not self.allows(operation):
+            self._services.audit.refused(self.access, KAFKA, operation, ResourceType.CLUSTER, CLUSTER_NAME)
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     def topics(self, operation: Operation) -> Topics:

@@ -3,6 +3,7 @@
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
+from kwire.access.audit import KAFKA
 from kwire.access.principal import Principal
 from kwire.access.sasl.authentication import Authentication, IllegalRequest, SaslFailure, SaslPolicy
 from kwire.access.sasl.mechanism import TOKEN_BYTES_MAX
@@ -63,6 +64,8 @@ class Login:
         """Serve the client as this principal. Called after each authentication."""
         connection = self._connection
         self._shared.metrics.logins += 1
+        mechanism = self.authentication.mechanism or ""
+        self._shared.services.audit.login(principal, connection.client_host, KAFKA, mechanism)
         if connection.views is None or connection.views.access.principal != principal:
             connection.set_principal(principal)
         connection.gate = None if self.authentication.expires_at is None else self
@@ -71,4 +74,5 @@ class Login:
     def _note_failure(self, user: str, reason: str) -> None:
         self._shared.metrics.logins_failed += 1
         host = self._connection.client_host
+        self._shared.services.audit.login_failed(user, host, KAFKA, self.authentication.mechanism or "", reason)
         self._shared.rate_limited_log.warning("login failed: client %s, user %r: %s", host, user, reason)

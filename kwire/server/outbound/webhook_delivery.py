@@ -1,4 +1,4 @@
-"""Creates and connects the objects for webhook delivery: the sender, the audit topic, and the webhooks.
+"""Creates and connects the objects for webhook delivery: the sender and the webhooks.
 
 The node imports this module after the Kafka port is open, because importing aiohttp takes longer than the rest of the
 start.
@@ -7,6 +7,8 @@ start.
 import asyncio
 from functools import partial
 
+from kwire.access.audit import Audit
+from kwire.access.authorizer import Authorizer
 from kwire.broker.topics.topics import Topics
 from kwire.clock import Clock
 from kwire.config import WebhooksConfig
@@ -14,8 +16,6 @@ from kwire.descriptors import WEBHOOKS, Descriptors
 from kwire.metastore import MetaStore
 from kwire.server.outbound.address_rules import AddressRules
 from kwire.server.outbound.webhook_sender import WebhookSender
-from kwire.streams.events.publishing import Publisher
-from kwire.streams.webhooks.audit import AuditTopic
 from kwire.streams.webhooks.webhooks import Webhooks
 
 
@@ -29,6 +29,8 @@ class WebhookDelivery:
         clock: Clock,
         config: WebhooksConfig,
         descriptors: Descriptors,
+        authorizer: Authorizer,
+        audit: Audit,
     ) -> None:
         loop = asyncio.get_running_loop()
         self._sender = WebhookSender(
@@ -38,14 +40,14 @@ class WebhookDelivery:
             connections_max=config.connections_max,
             connections_per_host_max=config.connections_per_host_max,
         )
-        self._audit = AuditTopic(topics, Publisher(clock, loop.call_soon))
         self.webhooks = Webhooks(
             topics=topics,
             metastore=metastore,
             clock=clock,
             send=self._sender.send,
             config=config,
-            audit=self._audit,
+            audit=audit,
+            authorizer=authorizer,
             call_soon=loop.call_soon,
             call_later=loop.call_later,
             check_url=self._sender.check_url,
@@ -58,7 +60,6 @@ class WebhookDelivery:
         """Stop the delivery. Running deliveries have a short time to end, and their results are stored."""
         await self.webhooks.close()
         await self._sender.close()
-        await self._audit.close()
 
 
 def rules_of(config: WebhooksConfig) -> AddressRules:

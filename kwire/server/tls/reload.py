@@ -2,15 +2,25 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from kwire.access.tls import LoadedContext, TlsListener
 from kwire.concurrency.disk_lanes import Lane, LaneClosed
+from kwire.config.tls import TlsConfig
 
 log = logging.getLogger("kwire.tls")
 
 # The interval between two checks of the files.
 CHECK_SECONDS = 3.0
+
+
+async def load_listeners(configs: Mapping[str, TlsConfig], lane: Lane) -> dict[str, TlsListener]:
+    """Load the certificates of listeners, by their names, in a disk lane. Raises ValueError."""
+    listeners: dict[str, TlsListener] = {}
+    for name, config in configs.items():
+        listeners[name] = listener = TlsListener(config)
+        listener.use(await lane.run(listener.load))
+    return listeners
 
 
 class TlsReload:

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kwire.access.audit import NO_AUDIT, TOPIC, Audit
 from kwire.broker.topics.catalogue import AUDIT_TOPIC, EVENTS_CONFIG, ROOM_CONFIG, SCHEMAS_PREFIX
 from kwire.broker.topics.topics import NewTopic, Topic, Topics
 from kwire.errors import (
@@ -52,8 +53,9 @@ RETAIN_FOREVER: Mapping[str, str] = {
 class EventTopics:
     """The event topics of a server. Use it only in the event loop's thread. `run` calls a worker process."""
 
-    def __init__(self, topics: Topics, metastore: MetaStore, run: Run) -> None:
+    def __init__(self, topics: Topics, metastore: MetaStore, run: Run, audit: Audit = NO_AUDIT) -> None:
         self._topics = topics
+        self._audit = audit
         self._metastore = metastore
         self._run = run
         self._pending_validations = 0
@@ -148,6 +150,7 @@ class EventTopics:
                 log.exception("the schemas of %s could not be written", topic.name)
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change could not be stored.") from error
             self._keep(topic.topic_id, schemas, revision)
+            self._audit.changed("schemas.changed", TOPIC, topic.name, {"isWhole": is_whole})
             if self.on_evolved is not None:
                 self.on_evolved(topic.topic_id)
             return schemas

@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kwire.broker.batch_validation import RECORDS_VALIDATED_MAX
+from kwire.broker.topics.catalogue import PROTECTED_TOPICS
+from kwire.broker.topics.topics import protected_topic
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, EventTooLarge, InvalidEvent, KafkaError, StreamError
 from kwire.streams.events.event import Envelope, NewEvent
@@ -90,6 +92,9 @@ class Publisher:
 
         `done` is never called before this method returns. `done` may call `publish` again.
         """
+        if log.topic in PROTECTED_TOPICS:
+            self._call_soon(done, protected_topic(log.topic))
+            return
         pending = self._pending.get(log)
         if pending is None:
             if not self._pending:

@@ -17,6 +17,7 @@ fields is refused:
 | `body` | `event`, `binary` or `structured` (`bodies.py`) |
 | `secret` | `whsec_…`; generated if absent |
 | `description` | free text |
+| `takeOver` | true: the webhook gets the client's rights instead of its creator's (only in changes) |
 """
 
 import re
@@ -25,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Self, cast, get_args
 from urllib.parse import urlsplit
 
+from kwire.access.principal import ANONYMOUS, Principal, parse_principal
 from kwire.broker.topics.names import NAME_LENGTH_MAX
 from kwire.errors import InvalidWebhook
 from kwire.streams.events.event import TYPE_BYTES_MAX, Event, time_text
@@ -93,6 +95,8 @@ class Definition:
     state: State = "active"
     reason: str = ""
     created_ms: int = 0
+    # The webhook has the rights of this principal (`rights.py`).
+    creator: Principal = ANONYMOUS
 
     @property
     def url_without_query(self) -> str:
@@ -131,6 +135,7 @@ class Definition:
             "state": self.state,
             "reason": self.reason,
             "created_ms": self.created_ms,
+            "creator": str(self.creator),
         }
 
     @classmethod
@@ -145,6 +150,8 @@ class Definition:
             secrets=SigningSecrets(tuple(SigningSecret(*one) for one in given.pop("secrets"))),
             types=frozenset(given.pop("types")),
             filter=Expression(text) if (text := given.pop("filter")) is not None else None,
+            # Older versions stored no creator.
+            creator=parse_principal(given.pop("creator", str(ANONYMOUS))),
             **given,
         )
 
@@ -168,6 +175,7 @@ class Definition:
             "state": self.state,
             "reason": self.reason,
             "createdAt": time_text(self.created_ms),
+            "creator": str(self.creator),
         }
 
 
@@ -178,6 +186,8 @@ class WebhookRequest(NamedTuple):
     # For each topic: the id of the event after which delivery starts, None for the beginning, or LATEST for the end.
     topics: Mapping[str, str | None] | None
     secret: str | None
+    # Whether the client that makes the request becomes the creator. Only for changes.
+    is_takeover: bool = False
 
 
 def parse_webhook(raw: object, *, is_new: bool = True) -> WebhookRequest:
@@ -208,7 +218,12 @@ def parse_webhook(raw: object, *, is_new: bool = True) -> WebhookRequest:
         if not is_new:
             raise InvalidWebhook("secret cannot be changed: rotate it, so that the old one stays valid for a while")
         checked_secrets(secret)
-    return WebhookRequest(values, topics, secret)
+    is_takeover = raw.get("takeOver", False)
+    if not isinstance(is_takeover, bool):
+        raise InvalidWebhook("takeOver must be true or false")
+    if is_new and is_takeover:
+        raise InvalidWebhook("takeOver cannot be set for a new webhook: its creator is the client that registers it")
+    return WebhookRequest(values, topics, secret, is_takeover)
 
 
 def checked_secrets(secret: str | None) -> SigningSecrets:
@@ -363,4 +378,4 @@ _PARSERS: Mapping[str, Any] = {
     "body": _body,
     "description": _description,
 }
-_OTHER_FIELDS = frozenset({"topics", "secret", "mode", "parallel"})
+_OTHER_FIELDS = frozenset({"topics", "secret", "mode", "parallel", "takeOver"})

@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from kwire.access.audit import Audit
+from kwire.access.authorizer import Authorizer, OpenAuthorizer
 from kwire.broker.topics.catalogue import AUDIT_TOPIC
 from kwire.broker.topics.topics import Topic, Topics
 from kwire.clock import Clock
 from kwire.config.webhooks import WebhooksConfig
 from kwire.errors import (
     EventNotFound,
-    InvalidEvent,
     InvalidWebhook,
     KafkaError,
     TooManyWebhooks,
@@ -30,18 +31,19 @@ from kwire.errors import (
 from kwire.metastore import MetaStore
 from kwire.streams.event_store.event_ids import EventId
 from kwire.streams.events.event import EMPTY, Event
-from kwire.streams.log import Bounds
 from kwire.streams.subscriptions.start import Start, resolve_start
-from kwire.streams.webhooks.audit import Audit
+from kwire.streams.webhooks.audit import WebhookAudit
 from kwire.streams.webhooks.consumer import Attempt, AttemptResult, Consumer, ConsumerRules, DeadLetter, Outcome
 from kwire.streams.webhooks.cursor import RETRY_QUEUE_MAX
-from kwire.streams.webhooks.definition import LATEST, Definition, TopicStart, WebhookRequest, checked_secrets
+from kwire.streams.webhooks.definition import Definition, TopicStart, WebhookRequest, checked_secrets
 from kwire.streams.webhooks.definition_store import DefinitionStore, MetastoreDefinitionStore, NoDefinitionStore
 from kwire.streams.webhooks.delivery.delivery import CallLater, DeliveryWorkers, Gap, Lane
 from kwire.streams.webhooks.delivery.dispatcher import CallSoon, Dispatcher
 from kwire.streams.webhooks.delivery.retry_schedule import Schedule
 from kwire.streams.webhooks.delivery.sender import Response, Send
 from kwire.streams.webhooks.delivery.signing import InvalidSecret, TooManySecrets
+from kwire.streams.webhooks.rights import CreatorRights, client_principal
+from kwire.streams.webhooks.start_offset import offset_after
 from kwire.streams.webhooks.state_log import NoStateLog, StateLog, TopicStateLog
 from storage.errors import StorageError
 
@@ -94,6 +96,7 @@ class Webhooks:
         send: Send,
         config: WebhooksConfig,
         audit: Audit,
+        authorizer: Authorizer | None = None,
         call_soon: CallSoon,
         call_later: CallLater,
         check_url: CheckUrl | None = None,
@@ -103,7 +106,8 @@ class Webhooks:
         self.dispatchers: dict[str, Dispatcher] = {}
         self._topics = topics
         self._clock = clock
-        self._audit = audit
+        self._audit = WebhookAudit(audit)
+        self._rights = CreatorRights(authorizer or OpenAuthorizer(), call_later)
         self._call_soon = call_soon
         self._call_later = call_later
         self._check_url = check_url
@@ -147,8 +151,10 @@ class Webhooks:
         for webhook_id, records in stored.items():
             # The server crashed after it removed the definition and before it removed these records.
             self._state.remove(webhook_id, list(records))
+        self._rights.watch(self._disable_without_rights)
 
     async def close(self) -> None:
+        self._rights.close()
         for dispatcher in self.dispatchers.values():
             dispatcher.close()
         await self._workers.close()
@@ -220,18 +226,20 @@ class Webhooks:
                 topics={name: self._start(name, last) for name, last in (request.topics or {}).items()},
                 secrets=checked_secrets(request.secret),
                 created_ms=self._clock.now_ms(),
+                creator=client_principal(),
                 **request.values,
             )
+            self._rights.check(definition.creator, definition.topics)
             await self._state.prepare()
             await self._definitions.put(definition)
             consumer = Consumer(definition, self._rules)
             self._add(consumer)
-        self._audit_event("webhook.registered", consumer)
+        self._audit.changed("webhook.registered", definition)
         return consumer
 
     async def change(self, webhook_id: str, request: WebhookRequest) -> Consumer:
         """Change a webhook. For topics that it already has, the start positions (event ids) in the request are
-        ignored: the webhook keeps its position."""
+        ignored: the webhook keeps its position. It keeps its creator, too, unless the request takes it over."""
 
         def changed(before: Definition) -> Definition:
             values = dict(request.values)
@@ -241,7 +249,12 @@ class Webhooks:
                 values["topics"] = {
                     name: before.topics.get(name) or self._start(name, last) for name, last in request.topics.items()
                 }
-            return before.changed(**values)
+            if request.is_takeover:
+                values["creator"] = client_principal()
+            definition = before.changed(**values)
+            if definition.state == "active":
+                self._rights.check(definition.creator, definition.topics)
+            return definition
 
         return await self._change(webhook_id, changed, "webhook.changed")
 
@@ -250,8 +263,13 @@ class Webhooks:
         return await self._change(webhook_id, lambda one: one.changed(state="paused", reason=reason), "webhook.paused")
 
     async def resume(self, webhook_id: str) -> Consumer:
-        """Resume a paused or disabled webhook."""
-        return await self._change(webhook_id, lambda one: one.changed(state="active", reason=""), "webhook.resumed")
+        """Resume a paused or disabled webhook. Raises KafkaError if its creator may not read its topics."""
+
+        def resumed(one: Definition) -> Definition:
+            self._rights.check(one.creator, one.topics)
+            return one.changed(state="active", reason="")
+
+        return await self._change(webhook_id, resumed, "webhook.resumed")
 
     async def rotate_secret(
         self, webhook_id: str, secret: str | None = None, overlap_ms: int | None = None
@@ -286,7 +304,7 @@ class Webhooks:
                 await self._definitions.remove(webhook_id)
                 raise WebhookNotFound(webhook_id)
             self._redefine(consumer, definition)
-        self._audit_event(what, consumer)
+        self._audit.changed(what, definition)
         return consumer
 
     async def remove(self, webhook_id: str, reason: str = "on request") -> None:
@@ -300,7 +318,7 @@ class Webhooks:
                 # A failed delivery has removed the webhook meanwhile (policy `remove`) and written the audit entry.
                 return
             self._drop(consumer)
-        self._audit_event("webhook.removed", consumer, reason=reason)
+        self._audit.changed("webhook.removed", consumer.definition, reason=reason)
 
     # --- deliveries
 
@@ -438,18 +456,15 @@ class Webhooks:
         if result.outcome is Outcome.REMOVE:
             log.warning("webhook %s is removed: %s", consumer.webhook_id, result.reason)
             self._drop(consumer)
-            self._audit_event(
-                "webhook.removed", consumer, reason=result.reason, eventId=str(EventId(lane.topic, offset))
+            self._audit.happened(
+                "webhook.removed", consumer.definition, reason=result.reason, eventId=str(EventId(lane.topic, offset))
             )
             self._run_in_background(self._remove_definition(consumer))
         elif result.outcome is Outcome.DISABLE and consumer.is_active:
-            log.warning("webhook %s is disabled: %s", consumer.webhook_id, result.reason)
-            self._redefine(consumer, consumer.definition.changed(state="disabled", reason=result.reason))
-            self._audit_event("webhook.disabled", consumer, reason=result.reason)
-            self._run_in_background(self._store_definition(consumer))
+            self._disable(consumer, result.reason)
         elif result.outcome is Outcome.DEAD and lane.topic != AUDIT_TOPIC:
-            self._audit_event(
-                "webhook.failed", consumer, reason=result.reason, eventId=str(EventId(lane.topic, offset))
+            self._audit.happened(
+                "webhook.failed", consumer.definition, reason=result.reason, eventId=str(EventId(lane.topic, offset))
             )
 
     def on_gap(self, lane: Lane, gap: Gap) -> None:
@@ -463,7 +478,21 @@ class Webhooks:
         )
         if lane.topic != AUDIT_TOPIC:
             first, last = EventId(lane.topic, gap.from_offset), EventId(lane.topic, gap.to_offset - 1)
-            self._audit_event("webhook.gap", lane.consumer, reason=gap.reason, first=str(first), last=str(last))
+            definition = lane.consumer.definition
+            self._audit.happened("webhook.gap", definition, reason=gap.reason, first=str(first), last=str(last))
+
+    def _disable_without_rights(self) -> None:
+        for consumer in tuple(self._consumers.values()):
+            definition = consumer.definition
+            reason = self._rights.missing(definition.creator, definition.topics) if consumer.is_active else None
+            if reason is not None:
+                self._disable(consumer, reason)
+
+    def _disable(self, consumer: Consumer, reason: str) -> None:
+        log.warning("webhook %s is disabled: %s", consumer.webhook_id, reason)
+        self._redefine(consumer, consumer.definition.changed(state="disabled", reason=reason))
+        self._audit.happened("webhook.disabled", consumer.definition, reason=reason)
+        self._run_in_background(self._store_definition(consumer))
 
     async def _store_definition(self, consumer: Consumer) -> None:
         async with self._change_lock:
@@ -559,38 +588,8 @@ class Webhooks:
 
     def _start(self, name: str, last: str | None) -> TopicStart:
         topic = self._topic(name)
-        offset = _offset_after(name, last, topic.stream().bounds())
+        offset = offset_after(name, last, topic.stream().bounds())
         return TopicStart(topic.topic_id, offset, uuid.uuid4().hex[:8])
-
-    def _audit_event(self, what: str, consumer: Consumer, **facts: object) -> None:
-        definition = consumer.definition
-        fields: dict[str, object] = {
-            "webhook": definition.webhook_id,
-            "url": definition.url_without_query,
-            "policy": definition.policy,
-            "topics": sorted(definition.topics),
-            **facts,
-        }
-        self._audit.record(what, fields)
-
-
-def _offset_after(name: str, last: str | None, bounds: Bounds) -> int:
-    """Return the offset after the event `last`, the start of the topic if `last` is None, or its end if LATEST."""
-    head = bounds.committed_end
-    if last is None:
-        return bounds.start
-    if last == LATEST:
-        return head
-    try:
-        event_id = EventId.parse(last)
-    except InvalidEvent as error:
-        raise InvalidWebhook(str(error)) from None
-    if event_id.topic != name:
-        raise InvalidWebhook(f"{last!r} is not an event of topic {name!r}")
-    if event_id.offset >= head:
-        raise InvalidWebhook(f"event {last!r} does not exist yet: topic {name!r} has {head} events")
-    # If retention has already deleted events after this one, reading reports a gap.
-    return event_id.offset + 1
 
 
 async def _shielded(change: Coroutine[Any, Any, R]) -> R:

@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from kwire.metrics import LATENCY_BOUNDS
 from kwire.web.events.file_metrics import event_file_families
 from kwire.web.groups.metrics import group_text
+from kwire.web.monitoring.audit_metrics import audit_families
 from kwire.web.monitoring.former_names import with_former_names
 from kwire.web.monitoring.http_metrics import http_families
 from kwire.web.monitoring.storage_metrics import storage_families
@@ -70,6 +71,7 @@ class NodeCollector(Collector):
             yield from webhook_families(self._services.webhook_statistics())
         if self._services.event_files is not None:
             yield from event_file_families(self._services.event_files, self._services.port.clock)
+        yield from audit_families(self._services.audit)
         yield from transaction_families(self._services.transactions, self._services.port.clock)
         yield from self._loop()
         yield from self._process()

@@ -21,7 +21,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from aiohttp import web
 
-from kwire.broker.topics.topics import Topic
+from kwire.broker.topics.topics import Topic, protected_topic
 from kwire.errors import InvalidEvent, KafkaError
 from kwire.streams.events.event import checked_json
 from kwire.streams.log import StreamLog
@@ -180,7 +180,10 @@ async def _find_or_create(
 ) -> Topic:
     topics = services.port.config.topics
     try:
-        return find_topic(services.topics, request)
+        topic = find_topic(services.topics, request)
+        if topic.is_protected:
+            raise protected_topic(topic.name)
+        return topic
     except TopicNotFound:
         if not topics.is_auto_create:
             raise

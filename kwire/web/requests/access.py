@@ -15,6 +15,7 @@ from aiohttp import web
 
 from kwire.access.access import Access, Unrestricted
 from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
+from kwire.access.audit import HTTP, NO_AUDIT, Audit
 from kwire.access.principal import Principal
 from kwire.errors import ErrorCode
 from kwire.streams.rooms.names import topic_of_room
@@ -58,9 +59,10 @@ PERMANENT = PermanentLogin()
 class RequestAccess:
     """The rights of one client, for one request or for as long as its stream is open."""
 
-    __slots__ = ("_held", "_is_any_held", "_is_valid", "_login_revision", "access", "is_restricted", "login")
+    __slots__ = ("_audit", "_held", "_is_any_held", "_is_valid", "_login_revision", "access", "is_restricted", "login")
 
-    def __init__(self, access: Access, login: Login = PERMANENT) -> None:
+    def __init__(self, access: Access, login: Login = PERMANENT, audit: Audit = NO_AUDIT) -> None:
+        self._audit = audit
         self.access = access
         self.login = login
         # If False, everything is allowed and stays allowed.
@@ -90,8 +92,10 @@ class RequestAccess:
             raise self.refusal(operation, resource_type, name)
 
     def refusal(self, operation: Operation, resource_type: ResourceType, name: str) -> Refusal:
+        """Record the refusal in the audit log, and return its error."""
         if not self._has_valid_login():
             return Unauthorized("the user was deleted or changed")
+        self._audit.refused(self.access, HTTP, operation, resource_type, name)
         shown = "the cluster" if resource_type is ResourceType.CLUSTER else f"{resource_type.name.lower()} {name}"
         return NotAuthorized(
             f"{self.principal} is not allowed to {operation.name} {shown}",

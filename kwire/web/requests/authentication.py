@@ -18,6 +18,7 @@ from weakref import WeakValueDictionary
 
 from aiohttp import hdrs, web
 
+from kwire.access.audit import HTTP, NO_AUDIT, Audit
 from kwire.access.principal import USER, Principal
 from kwire.clock import Clock
 from kwire.config.http_api import BASIC, CERTIFICATE
@@ -80,11 +81,13 @@ class Authenticator:
         clock: Clock,
         users: Users | None,
         certificate_principal: CertificatePrincipal | None,
+        audit: Audit = NO_AUDIT,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         if users is None and certificate_principal is None:
             raise ValueError("no method of authentication is configured")
         self._users = users
+        self._audit = audit
         self._certificate_principal = certificate_principal
         self._sleep = sleep
         self._challenges = ", ".join(
@@ -137,12 +140,15 @@ class Authenticator:
             raise
         self.limits.end(attempt, is_valid)
         if not is_valid:
+            self._audit.login_failed(name, host, HTTP, BASIC, "the user name or the password is wrong")
             await self._delay()
             raise Unauthorized("the user name or the password is wrong")
         login = self._logins.get(name)
         if login is None:
             login = self._logins[name] = UserLogin()
-        return Identity(Principal(USER, name), login)
+        principal = Principal(USER, name)
+        self._audit.login(principal, host, HTTP, BASIC)
+        return Identity(principal, login)
 
     def _end_logins(self, names: frozenset[str]) -> None:
         for name in names:

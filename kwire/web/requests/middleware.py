@@ -8,6 +8,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
+from kwire.access.audit import HTTP, NO_AUDIT, Actor, Audit, set_actor
 from kwire.access.authorizer import Authorizer
 from kwire.access.principal import ANONYMOUS
 from kwire.streams.rooms.names import topic_of_room
@@ -58,8 +59,9 @@ class Guard:
     `authenticator` is None if authentication is off. Then all clients are anonymous.
     """
 
-    def __init__(self, authorizer: Authorizer, authenticator: Authenticator | None) -> None:
+    def __init__(self, authorizer: Authorizer, authenticator: Authenticator | None, audit: Audit = NO_AUDIT) -> None:
         self._authorizer = authorizer
+        self._audit = audit
         self._authenticator = authenticator
         self._rules: dict[web.AbstractRoute, RouteRule] = {}
 
@@ -74,7 +76,8 @@ class Guard:
         identity = _NOBODY
         if self._authenticator is not None and not rule.is_public:
             identity = await self._authenticator.identify(request, is_streaming=rule.is_streaming)
-        access = RequestAccess(self._authorizer.access(identity.principal, request.remote or ""), identity.login)
+        rights = self._authorizer.access(identity.principal, request.remote or "")
+        access = RequestAccess(rights, identity.login, self._audit)
         for need in rule.needs:
             # A stream needs its rights for as long as it is open.
             if rule.is_streaming:
@@ -84,9 +87,9 @@ class Guard:
         request[ACCESS] = access
 
 
-def guard_of(authorizer: Authorizer, authenticator: Authenticator | None) -> Guard | None:
+def guard_of(authorizer: Authorizer, authenticator: Authenticator | None, audit: Audit = NO_AUDIT) -> Guard | None:
     """Return the guard of a port; None if every client may do everything."""
-    return Guard(authorizer, authenticator) if authenticator is not None or authorizer.is_enabled else None
+    return Guard(authorizer, authenticator, audit) if authenticator is not None or authorizer.is_enabled else None
 
 
 def _rule_of(route: Route[Any]) -> RouteRule:
@@ -119,6 +122,8 @@ def request_middleware(policy: OriginPolicy, memory: HttpMemory, guard: Guard | 
                     request[ACCESS] = OPEN_ACCESS
                 else:
                     await guard.admit(request)
+                # The connection's task handles one request after the other, so the actor is that of this request.
+                set_actor(Actor(request[ACCESS].principal, request.remote or "", HTTP))
                 answer = await handler(request)
         except ConnectionError:
             # The client has disconnected, so this answer is not sent. aiohttp still requires a response.

@@ -123,6 +123,9 @@ class ChangedWebhook(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, o
     headers: Headers | msgspec.UnsetType | None = msgspec.UNSET
     body: Body | msgspec.UnsetType = msgspec.UNSET
     description: Description | msgspec.UnsetType | None = msgspec.UNSET
+    takeOver: Annotated[
+        bool, msgspec.Meta(description="true: the webhook gets the rights of this client instead of its creator's.")
+    ] = False
 
 
 class RotateSecret(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -219,6 +222,7 @@ class ShownWebhook(msgspec.Struct, kw_only=True):
     state: State
     reason: str
     createdAt: str
+    creator: Annotated[str, msgspec.Meta(description="The principal whose rights the webhook has, as `User:alice`.")]
     delivered: int
     failed: int
     deadLetters: int

@@ -1,6 +1,7 @@
 """State that survives a stop, a crash and a disk that refuses writes."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ async def restart(node: QuietNode) -> None:
     await node.event_store.open()
 
 
-async def opened(node: QuietNode, receiver: FakeReceiver, **config: object) -> Hooked:
+async def opened(node: QuietNode, receiver: FakeReceiver, **config: Any) -> Hooked:
     one = Hooked(node, receiver, **config)
     await one.webhooks.open()
     return one

@@ -1,0 +1,72 @@
+"""Refusals by the views are in the audit log, at one place for all handlers. An unrestricted client causes none."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kwire.access.access import Unrestricted
+from kwire.access.acl import Operation
+from kwire.access.audit_queue import AuditQueue
+from kwire.access.authorizer import AclAuthorizer
+from kwire.access.principal import Principal
+from kwire.config.audit import AuditConfig
+from kwire.errors import ErrorCode, KafkaError
+from kwire.handlers.shared.views import Views
+from tests.support.node import QuietNode, in_loop
+
+ALICE = Principal("User", "alice")
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[QuietNode]:
+    with QuietNode(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("use", "code", "expected"),
+    [
+        (
+            lambda views: views.topics.get(Operation.WRITE, "orders"),
+            ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+            ("TOPIC", "orders", "WRITE"),
+        ),
+        (
+            lambda views: views.groups.coordinator(Operation.READ, "readers"),
+            ErrorCode.GROUP_AUTHORIZATION_FAILED,
+            ("GROUP", "readers", "READ"),
+        ),
+        (
+            lambda views: views.transactions.coordinator(Operation.WRITE, "tx"),
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            ("TRANSACTIONAL_ID", "tx", "WRITE"),
+        ),
+        (
+            lambda views: views.cluster.authorize(Operation.ALTER),
+            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+            ("CLUSTER", "kafka-cluster", "ALTER"),
+        ),
+    ],
+)
+@in_loop
+async def test_a_refusal_of_a_view_is_recorded(
+    node: QuietNode, use: Callable[[Views], object], code: ErrorCode, expected: tuple[str, str, str]
+) -> None:
+    audit = AuditQueue(AuditConfig(True, True, True, -1), node.clock)
+    services = msgspec.structs.replace(node.services, audit=audit)
+    for access in (Unrestricted(ALICE, "h"), AclAuthorizer(node.metastore, [ALICE]).access(ALICE, "h")):
+        use(Views(services, access))
+    assert len(audit) == 0
+    views = Views(services, AclAuthorizer(node.metastore).access(ALICE, "10.0.0.1"))
+    for _ in range(100):
+        with pytest.raises(KafkaError) as refused:
+            use(views)
+        assert refused.value.code is code
+    (entry,) = audit.take(100, 2**20)
+    fields = msgspec.json.decode(entry.data)
+    assert (fields["resource"]["type"], fields["resource"]["name"], fields["operation"]) == expected
+    assert (fields["principal"], fields["host"], fields["port"]) == ("User:alice", "10.0.0.1", "kafka")
+    audit.close()
+    assert [msgspec.json.decode(one.data)["count"] for one in audit.take(100, 2**20)] == [99]
