@@ -234,7 +234,7 @@ def test_a_fetch_that_waits_returns_no_records_after_the_right_is_gone(server: A
     assert (partition.error_code, SECRET_VALUE in answer.body) == (TOPIC_REFUSED, False)
 
 
-def produce(subject: Subject, *batches: bytes, transactional_id: str | None = None) -> ProduceRequest:
+def produce(subject: Subject, *batches: bytearray, transactional_id: str | None = None) -> ProduceRequest:
     parts = [PartitionProduceData(index=at, records=memoryview(batch)) for at, batch in enumerate(batches)]
     topic = TopicProduceData(name=subject.name, topic_id=subject.topic_id, partition_data=parts)
     return ProduceRequest(transactional_id=transactional_id, acks=-1, timeout_ms=10_000, topic_data=[topic])
@@ -334,7 +334,7 @@ def test_a_client_cannot_act_as_a_replica(server: AclServer, kind: str) -> None:
     assert end_offset(server, subject.name) == RECORD_COUNT
 
 
-def transactional_batch(sequence: int = 0) -> bytes:
+def transactional_batch(sequence: int = 0) -> bytearray:
     return build_batch(
         [Record(b"key", b"value", 0)], producer_id=7, producer_epoch=0, base_sequence=sequence, is_transactional=True
     )
@@ -353,7 +353,7 @@ def test_a_crafted_produce_request_needs_the_right_on_the_transactional_id(
     connection = server.connections[kind]
     plain = build_batch([Record(b"key", b"value", 0)])
 
-    def send(*batches: bytes, transactional_id: str | None = None) -> list[int]:
+    def send(*batches: bytearray, transactional_id: str | None = None) -> list[int]:
         response = connection.call(produce(subject, *batches, transactional_id=transactional_id), version)
         return [one.error_code for one in response.responses[0].partition_responses]
 

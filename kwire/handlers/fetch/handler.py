@@ -520,13 +520,13 @@ class _FetchAttempt:
 
     def _fetch_session(self, session: FetchSession) -> Iterator[None]:
         changed, partitions, is_committed = self._changed, self.partitions, self.is_committed
-        session.look_up_again(lookup_state(self.context))
+        session.look_up_again(lookup_state(self.context, self._is_follower))
         # Iterate over a copy, because the session may change between two chunks.
         for cached in list(session.partitions.values()):
             if self._left_weight <= 0:
                 self._left_weight = _CHUNK_WEIGHT
                 yield
-                session.look_up_again(lookup_state(self.context))
+                session.look_up_again(lookup_state(self.context, self._is_follower))
             partition = cached.live
             if partition is None:
                 partition = cached.live = self._find(cached)
