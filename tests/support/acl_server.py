@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kwire.access.acl import Acl, Permission
-from kwire.access.principal import ANONYMOUS, Principal
+from kwire.access.principal import ANONYMOUS
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
 from kwire.wire.apis import API_VERSIONS
@@ -89,7 +89,8 @@ class AclServer:
                 "kwire.authorizer": "acl",
                 "super.users": "User:admin",
                 # No member and no transaction of a test ends by itself.
-                "group.consumer.session.timeout.ms": "60000",
+                "group.consumer.max.session.timeout.ms": "600000",
+                "group.consumer.session.timeout.ms": "600000",
                 "transaction.max.timeout.ms": "900000",
             },
         )
@@ -182,10 +183,6 @@ class AclServer:
         ]
         response = self.admin.call(ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=data), 11)
         assert {part.error_code for one in response.responses for part in one.partition_responses} == {0}
-
-
-def principal_of(kind: str) -> Principal:
-    return KINDS[kind]
 
 
 @contextmanager
