@@ -2,8 +2,8 @@
 
 - Up to version 3 the client needs WRITE on the transactional id and on each topic. From version 4 on it needs
   CLUSTER_ACTION on the cluster, and no other right.
-- If a partition does not exist, is internal or may not be written, no partition of its transaction is added. The other
-  partitions of the transaction are OPERATION_NOT_ATTEMPTED.
+- If a partition does not exist, belongs to the server or may not be written, no partition of its transaction is added.
+  The other partitions of the transaction are OPERATION_NOT_ATTEMPTED.
 - The response is sent when the coordinator has stored the added partitions. Until then these partitions accept no batch
   of the transaction.
 - Version 2 reports a fenced producer as PRODUCER_FENCED, earlier versions as INVALID_PRODUCER_EPOCH. Version 3 is
@@ -114,7 +114,7 @@ def _partition_error(context: Context, partition: TopicPartition, verifies: bool
         topic = _topic(context, name)
     except KafkaError as error:
         return error.code
-    if topic is not None and topic.is_internal and not (verifies and topic.name == OFFSETS_TOPIC):
+    if topic is not None and topic.is_server_owned and not (verifies and topic.name == OFFSETS_TOPIC):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if topic is None or topic.partition(index) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -11,11 +11,17 @@ from kwire.broker.topics.topics import Topic
 from kwire.config.audit import AuditConfig
 from kwire.errors import ErrorCode
 from kwire.streams.audit.writer import AuditWriter
+from kwire.wire.messages.add_partitions_to_txn import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+    AddPartitionsToTxnTransaction,
+)
 from kwire.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.handlers.test_repeated_produce import Producer, batch, request
 from tests.support.access import ADMIN
 from tests.support.access_cases import CASES, AccessCase, Subject
 from tests.support.node import QuietNode, in_loop
+from tests.support.transactional_requests import ended, started
 
 CHANGES = (
     "produce",
@@ -92,6 +98,42 @@ async def test_no_template_writes_to_it(node: QuietNode) -> None:
         producer.send(request(AUDIT_TOPIC, topic.topic_id, 0, batch()))
     assert producer.taken == 0
     assert topic.partitions[0].log_end_offset == end_offset
+
+
+@pytest.mark.parametrize("version", [0, 3, 4, 5])
+@in_loop
+async def test_no_transaction_includes_it(node: QuietNode, version: int) -> None:
+    """A transaction that includes it would write its marker to it."""
+    topic = await audit_topic(node)
+    await node.create("orders")
+    producer = await started(node)
+    before = _state(node, topic)
+    named = [AddPartitionsToTxnTopic(name=name, partitions=[0]) for name in (AUDIT_TOPIC, "orders")]
+    transaction = AddPartitionsToTxnTransaction(
+        transactional_id=producer.transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        topics=named,
+    )
+    addition = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=producer.transactional_id,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.epoch,
+        v3_and_below_topics=named,
+        transactions=[transaction],
+    )
+    response = await node.ask(addition, version)
+    if version < 4:
+        results = response.results_by_topic_v3_and_below
+    else:
+        (results,) = (one.topic_results for one in response.results_by_transaction)
+    errors = {one.name: one.results_by_partition[0].partition_error_code for one in results}
+    assert errors == {
+        AUDIT_TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        "orders": ErrorCode.OPERATION_NOT_ATTEMPTED,
+    }
+    await ended(node, producer)
+    assert _state(node, topic) == before
 
 
 def _state(node: QuietNode, topic: Topic) -> tuple[Any, ...]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kwire.access.acl import Operation, ResourceType
+from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
 from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode
 from kwire.handlers.shared.context import Context, DropConnection
@@ -132,6 +132,10 @@ class Session:
         answer = self.start()
         return self.read(await answer if isinstance(answer, asyncio.Future) else answer)
 
+    def advance(self) -> None:
+        """Continue after a response that `fetch` has not read."""
+        self._epoch += 1
+
     def read(self, answer: Any) -> dict[str, int]:
         response = received(answer, self.version)
         assert response.error_code == 0
@@ -173,6 +177,22 @@ async def test_a_session_gives_its_rights_to_nobody_else(node: QuietNode, versio
     assert await session.fetch() == {"orders": 0}
     assert await session.fetch() == {"orders": 0}
     node.become(BOB)
+    assert await session.fetch() == {"orders": REFUSED}
+
+
+@by_name_and_id
+@in_loop
+async def test_the_right_of_a_follower_lets_no_consumer_read(node: QuietNode, version: int) -> None:
+    topic = await topic_with_records(node)
+    node.restrict()
+    await node.allow(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME)
+    session = Session(node, version, [topic])
+    assert await session.fetch() == {"orders": REFUSED}
+    # The second request looks the partition up and keeps it. kwire has no followers, so it has an error.
+    for _ in range(2):
+        (refused,) = received(session.start(replica_id=2), version).responses
+        assert refused.partitions[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        session.advance()
     assert await session.fetch() == {"orders": REFUSED}
 
 

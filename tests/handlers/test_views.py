@@ -7,7 +7,7 @@ from pathlib import Path
 HANDLERS = Path(__file__).resolve().parents[2] / "kwire" / "handlers"
 VIEWS = "shared/views.py"
 
-RESOURCES = {"topics", "groups", "transactions"}
+RESOURCES = {"topics", "groups", "transactions", "transaction_admission"}
 
 # What a handler may use of these services without a view, because it names no resource of the client.
 ALLOWED = {
@@ -22,35 +22,12 @@ ALLOWED = {
     },
     "groups": {},
     "transactions": {},
+    "transaction_admission": {},
 }
 # Modules that pass a whole service on, and why that is safe.
 PASSED_ON = {
     "shared/config_alterations.py": "ConfigChanges calls back to authorize each change before it looks the topic up",
-}
-# Handlers of groups, offsets and transactions, which do not use the views yet.
-NOT_YET = {
-    "add_offsets_to_txn.py",
-    "add_partitions_to_txn.py",
-    "consumer_group_describe.py",
-    "consumer_group_heartbeat.py",
-    "delete_groups.py",
-    "describe_groups.py",
-    "describe_transactions.py",
-    "end_txn.py",
-    "find_coordinator.py",
-    "heartbeat.py",
-    "init_producer_id.py",
-    "join_group.py",
-    "leave_group.py",
-    "list_groups.py",
-    "list_transactions.py",
-    "offset_commit/handler.py",
-    "offset_commit/template.py",
-    "offset_delete.py",
-    "offset_fetch.py",
-    "shared/offset_commits.py",
-    "sync_group.py",
-    "txn_offset_commit.py",
+    "produce/transactions.py": "`admit_request` in admission.py has authorized the transactional id",
 }
 
 
@@ -90,11 +67,11 @@ def forbidden_uses(tree: ast.AST) -> list[str]:
 def test_handlers_look_resources_up_through_views_only() -> None:
     found = {name: forbidden_uses(tree) for name, tree in modules().items() if name != VIEWS}
     offenders = {name: uses for name, uses in found.items() if uses}
-    assert set(offenders) == NOT_YET | set(PASSED_ON), offenders
+    assert set(offenders) == set(PASSED_ON), offenders
 
 
 def test_only_needed_uses_are_allowed() -> None:
-    used = {use for name, tree in modules().items() if name not in {VIEWS} | NOT_YET for use in uses_of_services(tree)}
+    used = {use for name, tree in modules().items() if name != VIEWS for use in uses_of_services(tree)}
     assert {f"{service}.{name}" for service, names in ALLOWED.items() for name in names} <= used
 
 
@@ -105,6 +82,7 @@ def test_the_check_finds_what_it_forbids() -> None:
         "topics = self._context.services.topics",
         "answer_of(context.services.groups, command)",
         "services.transactions.submit(command)",
+        "services.transaction_admission.admit(request)",
         "self._services.topics.get_by_id(topic_id)",
     )
     for code in forbidden:

@@ -6,6 +6,7 @@ codec.
 
 import select
 import socket
+import ssl
 import struct
 import time
 from types import TracebackType
@@ -49,10 +50,14 @@ def encode(request: Any, version: int, correlation_id: int = 1) -> bytes:
 class RawConnection:
     """One socket. `send` returns the correlation id, `receive` the next response with its correlation id."""
 
-    def __init__(self, address: tuple[str, int], timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self, address: tuple[str, int], timeout_s: float = TIMEOUT_S, tls: ssl.SSLContext | None = None
+    ) -> None:
         self.timeout_s = timeout_s
         self.socket = socket.create_connection(address, timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if tls is not None:
+            self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self._next_correlation_id = 1
         self._expected: dict[int, Any] = {}
 

@@ -1,7 +1,7 @@
 """A quiet node with ACLs whose clients are principals, and requests about groups, offsets and transactional ids."""
 
 import inspect
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterator
 from typing import Any, NamedTuple
 
 from kwire.access.access import Access
@@ -58,6 +58,8 @@ GROUP, TOPIC, OTHER_TOPIC, TRANSACTION = "group-1", "topic-1", "topic-2", "tx-1"
 # The group of the consumer protocol, in which a member has TOPIC.
 CONSUMERS = "consumers-1"
 UNKNOWN_ID = b"\x07" * 16
+# Longer than any test, also on a busy machine.
+TRANSACTION_TIMEOUT_MS = 600_000
 
 REFUSALS = {
     ResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -126,16 +128,20 @@ async def prepared(restricted: RestrictedNode) -> World:
     await node.topics.offsets_topic()
     await node.topics.transactions_topic()
     ids = {name: (await node.create(name, 2)).topic_id for name in (TOPIC, OTHER_TOPIC)}
+    return await prepare(ids, lambda request, version: restricted.ask(request, version, ADMIN))
+
+
+async def prepare(ids: dict[str, bytes], ask: Callable[[Any, int], Awaitable[Any]]) -> World:
+    """Make the groups and the transaction of the two topics. `ask` sends a request of the super user."""
     world = World(ids, 0, 0)
-    answer = await restricted.ask(commit_request(world, 10, TOPIC, OTHER_TOPIC), 10, ADMIN)
-    assert codes(answer) == {ErrorCode.NONE}
-    answer = await restricted.ask(consumer_join("member", names=[TOPIC]), 1, ADMIN)
+    assert codes(await ask(commit_request(world, 10, TOPIC, OTHER_TOPIC), 10)) == {ErrorCode.NONE}
+    answer = await ask(consumer_join("member", names=[TOPIC]), 1)
     assert answer.error_code == ErrorCode.NONE
-    init = InitProducerIdRequest(transactional_id=TRANSACTION, transaction_timeout_ms=60_000)
-    producer = await restricted.ask(init, 4, ADMIN)
+    init = InitProducerIdRequest(transactional_id=TRANSACTION, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
+    producer = await ask(init, 4)
     world = World(ids, producer.producer_id, producer.producer_epoch)
-    assert codes(await restricted.ask(add_request(world, TOPIC, OTHER_TOPIC), 3, ADMIN)) == {ErrorCode.NONE}
-    assert codes(await restricted.ask(add_offsets_request(world), 3, ADMIN)) == {ErrorCode.NONE}
+    assert codes(await ask(add_request(world, TOPIC, OTHER_TOPIC), 3)) == {ErrorCode.NONE}
+    assert codes(await ask(add_offsets_request(world), 3)) == {ErrorCode.NONE}
     return world
 
 

@@ -1,5 +1,6 @@
 """A real server with a listener with SASL beside an open one, and its users."""
 
+import ssl
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -100,8 +101,10 @@ def running_sasl_server(directory: Path, settings: Mapping[str, str] | None = No
 class SaslSocket:
     """A raw connection that takes the steps of a login one by one."""
 
-    def __init__(self, address: tuple[str, int], timeout_s: float = TIMEOUT_S) -> None:
-        self.raw = RawConnection(address, timeout_s)
+    def __init__(
+        self, address: tuple[str, int], timeout_s: float = TIMEOUT_S, tls: ssl.SSLContext | None = None
+    ) -> None:
+        self.raw = RawConnection(address, timeout_s, tls)
 
     def __enter__(self) -> Self:
         return self

@@ -28,7 +28,7 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -52,6 +52,7 @@ from kwire.handlers.fetch.epochs import diverging_epoch
 from kwire.handlers.fetch.errors import FIRST_TOPIC_ID_VERSION, failed, failed_response
 from kwire.handlers.fetch.lookup import TopicLookup, follower_lookup, lookup_state, missing_code
 from kwire.handlers.fetch.requests import find_session, has_overlong_names, has_repeats, is_large, without_repeats
+from kwire.handlers.fetch.responses import NO_ABORTED_TRANSACTIONS, aborted_in_response, has_changed
 from kwire.handlers.shared.context import Context
 from kwire.wire.messages.fetch import (
     AbortedTransaction,
@@ -66,8 +67,6 @@ from kwire.wire.messages.fetch import (
 )
 from storage.batch.format import ZSTD
 from storage.errors import StorageError
-from storage.log.leader_epochs import UNDEFINED
-from storage.log.transactions import AbortedTransaction as AbortedInLog
 from storage.segment.map_windows import EMPTY
 
 log = logging.getLogger("kwire.handlers")
@@ -86,9 +85,6 @@ _TOPIC_WEIGHT = 5
 _READ_WEIGHT = 20
 _CHUNK_WEIGHT = _READ_WEIGHT * WEIGHT_PER_CHUNK
 _OPEN_WEIGHT = _CHUNK_WEIGHT // OPENS_PER_CHUNK
-
-# This list is shared by most read_committed responses and must not be modified.
-_NO_ABORTED_TRANSACTIONS: list[AbortedTransaction] = []
 
 # For these errors the response also names the current leader.
 _LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
@@ -375,7 +371,7 @@ class _FetchAttempt:
         if self._is_restricted:
             self._check_restrictions(partition, asked)
         diverging = None if asked.last_fetched_epoch < 0 else diverging_epoch(partition, asked)
-        records, aborted = EMPTY, _NO_ABORTED_TRANSACTIONS if self.is_committed else None
+        records, aborted = EMPTY, NO_ABORTED_TRANSACTIONS if self.is_committed else None
         if diverging is not None:
             self.has_more = True
         elif self._may_block or (cold_start := self._cold_start(partition, asked.fetch_offset)) is None:
@@ -419,7 +415,7 @@ class _FetchAttempt:
         if self.is_committed:
             read, aborted = partition.read_committed(asked.fetch_offset, limit, at_least_one=not found_bytes)
             end = partition.last_stable_offset if partition.is_unstable else partition.high_watermark
-            aborted_transactions = _aborted_transactions(aborted) if aborted else _NO_ABORTED_TRANSACTIONS
+            aborted_transactions = aborted_in_response(aborted) if aborted else NO_ABORTED_TRANSACTIONS
         else:
             read = partition.read(asked.fetch_offset, limit, at_least_one=not found_bytes)
             end = partition.high_watermark
@@ -524,13 +520,13 @@ class _FetchAttempt:
 
     def _fetch_session(self, session: FetchSession) -> Iterator[None]:
         changed, partitions, is_committed = self._changed, self.partitions, self.is_committed
-        session.look_up_again(lookup_state(self.context))
+        session.look_up_again(lookup_state(self.context, self._is_follower))
         # Iterate over a copy, because the session may change between two chunks.
         for cached in list(session.partitions.values()):
             if self._left_weight <= 0:
                 self._left_weight = _CHUNK_WEIGHT
                 yield
-                session.look_up_again(lookup_state(self.context))
+                session.look_up_again(lookup_state(self.context, self._is_follower))
             partition = cached.live
             if partition is None:
                 partition = cached.live = self._find(cached)
@@ -551,7 +547,7 @@ class _FetchAttempt:
                 partitions.append(partition)
                 continue
             data = self._fetch_partition(partition, cached)
-            if data.records or _has_changed(cached, data):
+            if data.records or has_changed(cached, data):
                 changed.append((cached, data))
 
     def _find(self, cached: CachedPartition) -> Partition | None:
@@ -587,16 +583,3 @@ class _FetchAttempt:
             else:
                 responses.append(FetchableTopicResponse(topic=topic, partitions=[data]))
         return self._response(session.session_id)
-
-
-def _has_changed(cached: CachedPartition, data: PartitionData) -> bool:
-    """Whether a partition without records belongs in the response: it has an error, or its offsets changed."""
-    return bool(
-        data.error_code
-        or data.diverging_epoch.epoch != UNDEFINED
-        or not cached.is_unchanged(data.high_watermark, data.last_stable_offset, data.log_start_offset)
-    )
-
-
-def _aborted_transactions(aborted: Sequence[AbortedInLog]) -> list[AbortedTransaction]:
-    return [AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset) for one in aborted]

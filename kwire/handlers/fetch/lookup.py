@@ -28,15 +28,16 @@ def _refuse(topic: object) -> None:
     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
 
 
-def lookup_state(context: Context) -> object:
+def lookup_state(context: Context, is_follower: bool) -> object:
     """Return a value that changes whenever a lookup of this reader may have another result.
 
-    A session may be continued on a connection of another principal, so the principal is part of the value.
+    A session may be continued on a connection of another principal, or by a follower and then by a consumer, so these
+    are part of the value.
     """
     deletion_count, access = context.services.topics.deletion_count, context.views.access
     if access.is_unrestricted:
         return deletion_count
-    return deletion_count, access.principal, access.host, access.revision
+    return deletion_count, access.principal, access.host, access.revision, is_follower
 
 
 def missing_code(topic: Topic | None, by_id: bool) -> ErrorCode:
