@@ -92,7 +92,7 @@ class Users:
     async def verify(self, name: str, password: str) -> bool:
         """Return whether this is a user and its password. It takes the same time for unknown users."""
         try:
-            name = prepare(name)
+            name = prepare(name, NAME_BYTES_MAX)
             encoded = password.encode()
         except ValueError:
             return False

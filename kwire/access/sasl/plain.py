@@ -16,7 +16,7 @@ class PlainExchange:
     async def step(self, token: bytes) -> bytes:
         try:
             authorization_id, user, password = token.decode().split("\0")
-            user = prepare(user)
+            user = prepare(user, NAME_BYTES_MAX)
         except ValueError:
             raise AuthenticationFailed(f"Authentication failed: Invalid SASL/{PLAIN} token") from None
         self.claimed_user = user[:NAME_BYTES_MAX]
