@@ -375,6 +375,34 @@ async def test_silent_connections_are_bounded_and_do_not_keep_others_out(
         await until(lambda: here.port.handshakes.total() == 0)
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.2"], ids=["same address", "another address"])
+@in_uvloop
+async def test_handshakes_that_never_go_on_do_not_keep_others_out(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setattr(acceptor_module, "HANDSHAKES_MAX", 50)
+    async with world(authority) as here:
+        client_hello = b"\x16\x03\x01\x02\x00\x01"
+        first = await silent_socket(here.address)
+        await until(lambda: here.port.handshakes.total() == 1)
+        stuck = []
+        try:
+            for _ in range(60):
+                stuck.append(await silent_socket(here.address, address))
+                stuck[-1].send(client_hello)
+            _, writer, app = await here.connected()
+            writer.write(b"served")
+            await until(lambda: app.received == b"served")
+            writer.close()
+            assert here.tls.pending_handshakes <= 50
+            if address != "127.0.0.1":
+                assert here.port.handshakes["127.0.0.1"] == 1, "the oldest of another address stays"
+        finally:
+            for one in (first, *stuck):
+                one.close()
+        await until(lambda: here.port.handshakes.total() == 0)
+
+
 @in_uvloop
 async def test_handshakes_have_a_deadline(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceptor_module, "HANDSHAKE_SECONDS_MAX", 0.2)
@@ -464,9 +492,10 @@ def read_to_end(client: ssl.SSLSocket) -> bytes:
     return bytes(received)
 
 
-async def silent_socket(address: tuple[str, int]) -> socket.socket:
+async def silent_socket(address: tuple[str, int], own_address: str = "127.0.0.1") -> socket.socket:
     one = socket.socket()
     one.setblocking(False)
+    one.bind((own_address, 0))
     await asyncio.get_running_loop().sock_connect(one, address)
     return one
 

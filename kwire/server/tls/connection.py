@@ -155,7 +155,6 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     def _receive_handshake(self, data: memoryview) -> None:
         if self._incoming is None:
             self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-            self._acceptor.begin(self)
         self._handshake_bytes += len(data)
         if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
             self._acceptor.fail(self, f"the handshake has more than {HANDSHAKE_BYTES_MAX} bytes")
