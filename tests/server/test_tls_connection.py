@@ -1,166 +1,27 @@
 """TLS connections over real sockets in uvloop: flow control in both directions, ends, floods of handshakes."""
 
-import _ssl
 import asyncio
-import ctypes
 import mmap
 import os
 import socket
 import ssl
-from collections import Counter
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kwire.access.tls import TlsListener
-from kwire.config import Listener, load
+from kwire.config import Listener
 from kwire.server.kafka.listener import KafkaListener
 from kwire.server.tls import acceptor as acceptor_module
 from kwire.server.tls import connection as connection_module
-from kwire.server.tls.acceptor import TlsAcceptor
 from kwire.server.tls.connection import TlsConnection
 from tests.server.fakes import Slow, shared_of
+from tests.server.tls_world import WAIT_S, Buffered, FakePort, Streamed, World, silent_socket, until, world
 from tests.support.certificates import Authority
 from tests.support.node import QuietNode, in_uvloop
 
 MIB = 1024 * 1024
-WAIT_S = 20.0
-
-
-class FakePort:
-    """The limits of a port, which record what they were asked."""
-
-    def __init__(self, limit: int = 10**6) -> None:
-        self.limit = limit
-        self.handshakes: Counter[str] = Counter()
-        self.warnings: list[str] = []
-
-    def admit_handshake(self, host: str, descriptor: int) -> bool:
-        assert descriptor >= 0
-        if self.handshakes.total() >= self.limit:
-            return False
-        self.handshakes[host] += 1
-        return True
-
-    def end_handshake(self, host: str) -> None:
-        assert self.handshakes[host] > 0
-        self.handshakes[host] -= 1
-
-    def warn(self, message: str, *details: object) -> None:
-        self.warnings.append(message % details)
-
-
-class Buffered(asyncio.BufferedProtocol):
-    """A connection above TLS that collects what it receives, in a buffer of its own."""
-
-    def __init__(self) -> None:
-        self.transport: Any = None
-        self.received = bytearray()
-        self.events: list[str] = []
-        self.buffer = bytearray(32 * 1024)
-        self.lost = asyncio.get_running_loop().create_future()
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-        self.events.append("made")
-
-    def get_buffer(self, sizehint: int) -> bytearray | memoryview:
-        return memoryview(self.buffer)
-
-    def buffer_updated(self, nbytes: int) -> None:
-        self.received += self.buffer[:nbytes]
-
-    def pause_writing(self) -> None:
-        self.events.append("pause")
-
-    def resume_writing(self) -> None:
-        self.events.append("resume")
-
-    def eof_received(self) -> bool:
-        self.events.append("eof")
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self.events.append("lost")
-        self.lost.set_result(exc)
-
-
-class Streamed(asyncio.Protocol):
-    """The same with `data_received`, as aiohttp's protocol."""
-
-    def __init__(self) -> None:
-        self.transport: Any = None
-        self.received = bytearray()
-
-    def connection_made(self, transport: Any) -> None:
-        self.transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self.received += data
-
-
-class World:
-    """A TLS server in this process and its connections."""
-
-    def __init__(self, authority: Authority, port: FakePort, make: Callable[[], Any], *settings: str) -> None:
-        self.authority = authority
-        self.port = port
-        self.made: list[Any] = []
-        config = load(
-            settings=[
-                "listeners=SSL://127.0.0.1:0",
-                "ssl.keystore.type=PEM",
-                f"ssl.keystore.location={authority.server()}",
-                *settings,
-            ]
-        )
-        self.tls = TlsListener(config.tls["SSL"])
-        self.tls.use(self.tls.load())
-        self._make = make
-        self.acceptor = TlsAcceptor(self.tls, port, self._connection)
-        self.address = ("", 0)
-
-    def _connection(self) -> Any:
-        self.made.append(self._make())
-        return self.made[-1]
-
-    async def client(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        context = ssl.create_default_context(cafile=str(self.authority.path))
-        return await asyncio.open_connection(*self.address, ssl=context, limit=64 * 1024)
-
-    async def connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Any]:
-        count = len(self.made)
-        reader, writer = await self.client()
-        await until(lambda: len(self.made) > count and self.made[-1].transport is not None)
-        return reader, writer, self.made[-1]
-
-
-async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
-@asynccontextmanager
-async def world(
-    authority: Authority, make: Callable[[], Any] = Buffered, *settings: str, limit: int = 10**6
-) -> AsyncIterator[World]:
-    here = World(authority, FakePort(limit), make, *settings)
-    loop = asyncio.get_running_loop()
-    server = await loop.create_server(here.acceptor, "127.0.0.1", 0)
-    here.address = server.sockets[0].getsockname()
-    try:
-        yield here
-    finally:
-        server.close()
-        here.acceptor.close()
-        for one in here.made:
-            if one.transport is not None:
-                one.transport.abort()
-        await asyncio.sleep(0.01)
 
 
 @pytest.fixture(scope="module")
@@ -247,96 +108,6 @@ async def test_a_small_buffer_is_filled_once_per_iteration_and_the_rest_waits_bo
             await asyncio.sleep(0)
         assert app.received == data
         assert most <= connection_module.INCOMING_BYTES_MAX + connection_module.RECEIVE_BYTES
-
-
-class KeyUpdates:
-    """A client that changes its keys, which Python's `ssl` cannot, over a plain socket."""
-
-    def __init__(self, authority: Authority) -> None:
-        self._received, self._sent = ssl.MemoryBIO(), ssl.MemoryBIO()
-        context = ssl.create_default_context(cafile=str(authority.path))
-        self._ssl = context.wrap_bio(self._received, self._sent, server_hostname="127.0.0.1")
-        # OpenSSL's object is the second field of the Python object.
-        self._pointer = ctypes.c_void_p.from_address(id(self._ssl._sslobj) + 24)  # type: ignore[attr-defined]
-        self._library = ctypes.CDLL(_ssl.__file__)
-
-    async def connect(self, address: tuple[str, int]) -> socket.socket:
-        loop, client = asyncio.get_running_loop(), await silent_socket(address)
-        self._pointer = ctypes.c_void_p(self._pointer.value)
-        while True:
-            try:
-                self._ssl.do_handshake()
-                break
-            except ssl.SSLWantReadError:
-                await loop.sock_sendall(client, self._sent.read())
-                self._received.write(await loop.sock_recv(client, 65536))
-        await loop.sock_sendall(client, self._sent.read())
-        return client
-
-    def updates(self, count: int) -> bytes:
-        """Return messages each of which asks the server to change its keys, too."""
-        for _ in range(count):
-            assert self._library.SSL_key_update(self._pointer, 1) == 1
-            assert self._library.SSL_do_handshake(self._pointer) == 1
-        return self._sent.read()
-
-    def data(self, data: bytes) -> bytes:
-        self._ssl.write(data)
-        return self._sent.read()
-
-
-@in_uvloop
-async def test_key_updates_wait_until_their_responses_are_read(authority: Authority) -> None:
-    """Each key update has a response. A client that read none of them could fill the server's memory."""
-    async with world(authority) as here:
-        loop, peer = asyncio.get_running_loop(), KeyUpdates(authority)
-        client = await peer.connect(here.address)
-        await until(lambda: here.made)
-        app, unsent = here.made[0], 0
-        for one, option in ((client, socket.SO_RCVBUF), (app.transport.get_extra_info("socket"), socket.SO_SNDBUF)):
-            one.setsockopt(socket.SOL_SOCKET, option, 128 * 1024)
-        messages = peer.updates(60_000) + peer.data(b"data after all of them")
-        sending = asyncio.ensure_future(loop.sock_sendall(client, messages))
-        try:
-            await until(lambda: app.transport.get_write_buffer_size() > connection_module.UNSENT_ENCRYPTED_BYTES_MAX)
-            for _ in range(20):
-                await asyncio.sleep(0.005)
-                unsent = max(unsent, app.transport.get_write_buffer_size())
-            assert app.received == b""
-            while not app.received:
-                async with asyncio.timeout(WAIT_S):
-                    await loop.sock_recv(client, 65536)
-                unsent = max(unsent, app.transport.get_write_buffer_size())
-            assert app.received == b"data after all of them"
-            assert unsent <= connection_module.UNSENT_ENCRYPTED_BYTES_MAX + connection_module.RECEIVE_BYTES
-            await sending
-        finally:
-            sending.cancel()
-            client.close()
-
-
-@in_uvloop
-async def test_few_key_updates_are_handled_per_chunk(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with world(authority) as here:
-        peer = KeyUpdates(authority)
-        client = await peer.connect(here.address)
-        await until(lambda: here.made)
-        messages = peer.updates(5_000) + peer.data(b"data")
-        connection, handled = here.made[0].transport, []
-        receive, incoming = TlsConnection._receive, connection._incoming
-
-        def count(self: TlsConnection) -> None:
-            before = incoming.pending
-            receive(self)
-            handled.append(before - incoming.pending)
-
-        monkeypatch.setattr(TlsConnection, "_receive", count)
-        sending = asyncio.ensure_future(asyncio.get_running_loop().sock_sendall(client, messages))
-        await until(lambda: here.made[0].received == b"data")
-        await sending
-        assert sum(handled) == len(messages)
-        assert max(handled) <= connection_module.RECEIVE_LITTLE_BYTES
-        client.close()
 
 
 @in_uvloop
@@ -582,14 +353,6 @@ def read_to_end(client: ssl.SSLSocket) -> bytes:
     while part := client.recv(1 << 20):
         received += part
     return bytes(received)
-
-
-async def silent_socket(address: tuple[str, int], own_address: str = "127.0.0.1") -> socket.socket:
-    one = socket.socket()
-    one.setblocking(False)
-    one.bind((own_address, 0))
-    await asyncio.get_running_loop().sock_connect(one, address)
-    return one
 
 
 @pytest.mark.parametrize(("name", "expected"), [("carol", "User:carol"), (None, "User:ANONYMOUS")])
