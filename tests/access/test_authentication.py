@@ -384,7 +384,7 @@ def test_without_the_password_nobody_becomes_alice(events: list[tuple[str, Any]]
 class _TwoPasswords:
     """What PLAIN and SCRAM need of the users, without threads."""
 
-    async def verify(self, name: str, password: str) -> bool:
+    async def verify(self, name: str, password: str, host: str) -> bool:
         return (name, password) == ("bob", "secret")
 
     def credential(self, name: str, mechanism: Any) -> None:
