@@ -90,7 +90,8 @@ class TlsAcceptor:
 
     def _close_oldest(self) -> None:
         """Close the oldest handshake of the address that has most handshakes."""
-        connection = next(iter(max(self._by_host.values(), key=len)))
+        most: dict[TlsConnection, None] = max(self._by_host.values(), key=len)
+        connection = next(iter(most))
         self.fail(connection, f"{HANDSHAKES_MAX} handshakes have not ended, and this is the oldest of its address")
         connection.abort()
         # The connection is lost in the next loop iteration. Its descriptor is free then.
