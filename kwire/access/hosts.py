@@ -18,3 +18,17 @@ def canonical_host(text: str) -> str:
     except (OSError, ValueError):
         return text
     return shortest.removeprefix(_MAPPED) if "." in shortest and shortest.startswith(_MAPPED) else shortest
+
+
+def network_of(host: str) -> str:
+    """Return the network of a client: an IPv4 address, or the first 64 bits of an IPv6 address.
+
+    An IPv6 client can usually choose the other bits, so that each of its connections has another address.
+    """
+    host = canonical_host(host)
+    if ":" not in host:
+        return host
+    try:
+        return socket.inet_pton(socket.AF_INET6, host)[:8].hex()
+    except OSError:
+        return host

@@ -8,8 +8,9 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TypeVar, TypeVarTuple
+from typing import Any, TypeVar, TypeVarTuple
 
+from kwire.access.hosts import network_of
 from kwire.access.saslprep import prepare
 from kwire.access.scram_credential import (
     ITERATIONS_DEFAULT,
@@ -19,8 +20,9 @@ from kwire.access.scram_credential import (
     credential_of_salted,
     salted_password,
 )
+from kwire.concurrency.fair_slots import FairSlots
 
-# The number of passwords that are hashed at the same time. Further ones wait.
+# The number of passwords that are hashed at the same time. Further ones wait, see `concurrency/fair_slots.py`.
 HASHES_AT_ONCE = 2
 # The threads have a lower priority than the event loop, so that password guessing delays nothing but other logins.
 HASH_NICENESS = 10
@@ -38,6 +40,7 @@ class Passwords:
 
     def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(HASHES_AT_ONCE, "kwire-passwords", initializer=_lower_priority)
+        self._slots = FairSlots(HASHES_AT_ONCE)
         self._secret = secrets.token_bytes()
         # Maps a keyed hash of user name and password to the user name, in the order of insertion.
         self._cache: dict[bytes, str] = {}
@@ -69,18 +72,43 @@ class Passwords:
         """Remove users from the cache."""
         self._cache = {pair: name for pair, name in self._cache.items() if name not in names}
 
-    async def is_right(self, credentials: Credentials, password: str) -> bool:
-        """Return whether a password fits one of the credentials. All of them are tried."""
+    async def is_right(self, name: str, credentials: Credentials, password: str, host: str) -> bool:
+        """Return whether a password fits one of the credentials of a user. All of them are tried.
+
+        `host` is the address of the client. Checks of many clients take turns.
+        """
+        await self._slots.acquire(network_of(host), name)
+        if self.is_cached(name, password):
+            # Another client with the same password was checked in the meantime.
+            self._slots.release()
+            return True
         return await self._run(_is_right, dict(credentials), password)
 
     async def hash(self, password: str) -> dict[ScramMechanism, ScramCredential]:
         """Return new credentials of a password for all mechanisms. Raises ValueError if it is not a valid password."""
         if not 0 < len(password.encode()) <= PASSWORD_BYTES_MAX:
             raise ValueError(f"a password must have 1 to {PASSWORD_BYTES_MAX} bytes")
+        await self._slots.acquire("", "")
         return await self._run(_hash, password)
 
     async def _run(self, function: Callable[[*Args], Result], *args: *Args) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
+        """Run the function in a thread, with a slot that was acquired.
+
+        The slot is in use until the thread is free, even if the caller is cancelled.
+        """
+        try:
+            running = asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
+        except BaseException:
+            self._slots.release()
+            raise
+        running.add_done_callback(self._finish)
+        return await asyncio.shield(running)
+
+    def _finish(self, running: "asyncio.Future[Any]") -> None:
+        self._slots.release()
+        if not running.cancelled():
+            # If the caller was cancelled, no code handles an exception. Retrieving it here avoids asyncio's warning.
+            running.exception()
 
     def _pair(self, name: str, password: str) -> bytes:
         return hmac.digest(self._secret, f"pair\0{name}\0{password}".encode(), "sha256")

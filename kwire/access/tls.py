@@ -53,7 +53,6 @@ class TlsListener:
         self.reloads = 0
         self.failed_reloads = 0
         self.failed_handshakes = 0
-        self.refused_handshakes = 0
         self.pending_handshakes = 0
 
     @property

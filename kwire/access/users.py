@@ -89,10 +89,13 @@ class Users:
         """
         self._listeners.append(listener)
 
-    async def verify(self, name: str, password: str) -> bool:
-        """Return whether this is a user and its password. It takes the same time for unknown users."""
+    async def verify(self, name: str, password: str, host: str = "") -> bool:
+        """Return whether this is a user and its password. It takes the same time for unknown users.
+
+        `host` is the address of the client. When many passwords wait to be checked, the addresses take turns.
+        """
         try:
-            name = prepare(name)
+            name = prepare(name, NAME_BYTES_MAX)
             encoded = password.encode()
         except ValueError:
             return False
@@ -101,7 +104,7 @@ class Users:
         if self._passwords.is_cached(name, password):
             return True
         credentials = {one: self.login_credential(name, one) for one in ScramMechanism}
-        is_right = await self._passwords.is_right(credentials, password)
+        is_right = await self._passwords.is_right(name, credentials, password, host)
         # The user may have been changed in the meantime.
         if not is_right or credentials != {one: self.login_credential(name, one) for one in ScramMechanism}:
             return False

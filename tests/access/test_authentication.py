@@ -220,6 +220,40 @@ async def test_unicode_names_and_passwords_are_compared_in_their_normal_form(sto
     assert world.logins == [Principal("User", "Jürgen")]
 
 
+# A character whose normal form has eighteen characters.
+EXPANDING = "\ufdfa"
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "token"),
+    [
+        pytest.param("PLAIN", f"\0{EXPANDING * 680}\0secret", id="long name, PLAIN"),
+        pytest.param("PLAIN", f"\0{EXPANDING * 85}\0secret", id="name with a long normal form, PLAIN"),
+        pytest.param("PLAIN", f"\0alice\0{EXPANDING * 341}", id="password with a long normal form"),
+        pytest.param("SCRAM-SHA-256", f"n,,n={EXPANDING * 255},r=nonce", id="name with a long normal form, SCRAM"),
+    ],
+)
+@in_loop
+async def test_clients_cannot_make_the_server_compute_long_normal_forms(
+    store: UserStore, monkeypatch: pytest.MonkeyPatch, mechanism: str, token: str
+) -> None:
+    """The normal form of a name of 2 kB kept the event loop busy for 70 ms."""
+    from scramp import utils
+
+    compared = 0
+
+    def in_table(character: str) -> bool:
+        nonlocal compared
+        compared += 1
+        return False
+
+    world = World(await users_with_alice(store))
+    monkeypatch.setattr(utils, "in_table_a1", in_table)
+    await world.login.handshake(mechanism, is_raw=False)
+    await failure_of(world.login.authenticate(token.encode()))
+    assert compared <= 1024
+
+
 @in_loop
 async def test_a_login_has_a_deadline(store: UserStore) -> None:
     world = World(await users_with_alice(store), session_ms=60_000)
@@ -350,7 +384,7 @@ def test_without_the_password_nobody_becomes_alice(events: list[tuple[str, Any]]
 class _TwoPasswords:
     """What PLAIN and SCRAM need of the users, without threads."""
 
-    async def verify(self, name: str, password: str) -> bool:
+    async def verify(self, name: str, password: str, host: str) -> bool:
         return (name, password) == ("bob", "secret")
 
     def credential(self, name: str, mechanism: Any) -> None:

@@ -286,6 +286,60 @@ async def test_few_passwords_are_hashed_at_the_same_time_and_never_on_the_loop(
     assert threading.get_ident() not in threads
 
 
+@pytest.mark.parametrize(
+    ("host", "user"),
+    [("10.0.0.2", "alice"), ("10.0.0.1", "alice"), ("2001:db8:1::1", "alice"), ("::ffff:10.0.0.2", "root")],
+)
+@in_loop
+async def test_guesses_of_one_client_do_not_delay_the_logins_of_others(
+    store: UserStore, monkeypatch: pytest.MonkeyPatch, host: str, user: str
+) -> None:
+    users = store.open()
+    await users.create("alice", SECRET)
+    await users.create("root", SECRET)
+    checks, may_go_on = list[str](), threading.Event()
+
+    def check(credentials: password_checks.Credentials, password: str) -> bool:
+        assert may_go_on.wait(20)
+        checks.append(password)
+        return password == SECRET
+
+    monkeypatch.setattr(password_checks, "_is_right", check)
+    hosts = ["10.0.0.1", *(f"2001:db8::{number:x}" for number in range(100))]
+    guesses = [
+        asyncio.ensure_future(users.verify("root", f"guess {number}", hosts[number % len(hosts)]))
+        for number in range(1000)
+    ]
+    await asyncio.sleep(0)
+    login = asyncio.ensure_future(users.verify(user, SECRET, host))
+    await asyncio.sleep(0)
+    may_go_on.set()
+    assert await login
+    assert len(checks) < 20, "the login waits for a few guesses, not for all"
+    for guess in guesses:
+        guess.cancel()
+    await asyncio.gather(*guesses, return_exceptions=True)
+    assert await users.verify("alice", SECRET), "no slot is lost"
+
+
+@in_loop
+async def test_clients_that_send_the_same_password_wait_for_one_check(
+    store: UserStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a restart of the server, all clients return at the same time."""
+    users, checks = store.open(), list[str]()
+    await users.create("alice", SECRET)
+    real = password_checks._is_right
+
+    def counted(credentials: password_checks.Credentials, password: str) -> bool:
+        checks.append(password)
+        return real(credentials, password)
+
+    monkeypatch.setattr(password_checks, "_is_right", counted)
+    assert all(await asyncio.gather(*(users.verify("alice", SECRET, "10.0.0.1") for _ in range(100))))
+    assert len(checks) <= 2 * password_checks.HASHES_AT_ONCE
+
+
 @in_loop
 async def test_unknown_users_cost_the_same_work(store: UserStore, monkeypatch: pytest.MonkeyPatch) -> None:
     users, iterations = store.open(), list[tuple[str, int]]()

@@ -130,6 +130,28 @@ async def test_connection_that_takes_no_answers_is_ended_after_its_time(
 
 
 @in_loop
+async def test_a_closing_connection_that_takes_no_answers_is_ended_after_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client that ended its side of the connection and read nothing kept descriptor and memory for ever."""
+    with QuietNode(tmp_path, "kwire.send.timeout.ms=5000") as node:
+        common = shared(node)
+        rounds = Rounds(monkeypatch, common)
+        stuck, slow = FakeClient(common), FakeClient(common)
+        for one in (stuck, slow):
+            one.transport.unsent_bytes = 100
+            one.connection.close()
+        rounds.run_after(1)
+        for _ in range(5):
+            assert not stuck.transport.is_aborted
+            slow.transport.unsent_bytes -= 1
+            rounds.run_after(1.1)
+        assert stuck.transport.is_aborted
+        assert not slow.transport.is_aborted
+        rounds.close()
+
+
+@in_loop
 async def test_starved_connection_reads_on_when_memory_is_free(
     node: QuietNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:

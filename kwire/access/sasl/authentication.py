@@ -73,8 +73,9 @@ class Authentication:
     called with the claimed user name (empty if it is not known) and the reason when the login has failed.
     """
 
-    __slots__ = ("_exchange", "_is_raw", "_now", "_on_failure", "_on_login", "_policy", "_request_count", "_sleep",
-                 "_started_at", "_state", "_users", "deadline", "expires_at", "mechanism", "principal")  # fmt: skip
+    __slots__ = ("_exchange", "_host", "_is_raw", "_now", "_on_failure", "_on_login", "_policy", "_request_count",
+                 "_sleep", "_started_at", "_state", "_users", "deadline", "expires_at", "mechanism",
+                 "principal")  # fmt: skip
 
     def __init__(
         self,
@@ -84,8 +85,12 @@ class Authentication:
         on_failure: Callable[[str, str], None],
         now: Callable[[], float] = perf_counter,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        *,
+        host: str = "",
     ) -> None:
+        """`host` is the address of the client."""
         self._users = users
+        self._host = host
         self._policy = policy
         self._on_login = on_login
         self._on_failure = on_failure
@@ -159,7 +164,9 @@ class Authentication:
         if mechanism not in self._policy.mechanisms:
             await self._fail(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "The SASL mechanism is not enabled.")
         # A client that wants to authenticate again with another mechanism gets the error with its first token.
-        self._exchange = _new_exchange(mechanism, self._users) if self.mechanism in (None, mechanism) else None
+        self._exchange = (
+            _new_exchange(mechanism, self._users, self._host) if self.mechanism in (None, mechanism) else None
+        )
         self.mechanism = self.mechanism or mechanism
         self._is_raw = is_raw
         self._state = _State.TOKENS
@@ -213,8 +220,8 @@ def _ignore(*_: object) -> None:
     pass
 
 
-def _new_exchange(mechanism: str, users: Users) -> Exchange:
+def _new_exchange(mechanism: str, users: Users, host: str) -> Exchange:
     if mechanism == PLAIN:
-        return PlainExchange(users)
+        return PlainExchange(users, host)
     (scram,) = (one for one in ScramMechanism if one.mechanism == mechanism)
     return ScramExchange(users, scram)

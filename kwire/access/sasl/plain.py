@@ -8,15 +8,17 @@ from kwire.access.users import NAME_BYTES_MAX, Users
 class PlainExchange:
     """The server's side of SASL/PLAIN."""
 
-    def __init__(self, users: Users) -> None:
+    def __init__(self, users: Users, host: str = "") -> None:
+        """`host` is the address of the client."""
         self._users = users
+        self._host = host
         self.user: str | None = None
         self.claimed_user = ""
 
     async def step(self, token: bytes) -> bytes:
         try:
             authorization_id, user, password = token.decode().split("\0")
-            user = prepare(user)
+            user = prepare(user, NAME_BYTES_MAX)
         except ValueError:
             raise AuthenticationFailed(f"Authentication failed: Invalid SASL/{PLAIN} token") from None
         self.claimed_user = user[:NAME_BYTES_MAX]
@@ -24,7 +26,7 @@ class PlainExchange:
             raise AuthenticationFailed("Authentication failed: username not specified")
         if not password:
             raise AuthenticationFailed("Authentication failed: password not specified")
-        is_right = await self._users.verify(user, password)
+        is_right = await self._users.verify(user, password, self._host)
         # A client may act only as the user that it proves to be: see CVE-2017-12610.
         if not is_right or authorization_id not in ("", user):
             raise AuthenticationFailed("Authentication failed: Invalid username or password")

@@ -10,6 +10,7 @@
 """
 
 from kwire.access.sasl.mechanism import AuthenticationFailed
+from kwire.access.saslprep import check_length
 from kwire.access.scram_credential import ScramCredential, ScramMechanism
 from kwire.access.users import NAME_BYTES_MAX, Users
 
@@ -45,9 +46,10 @@ class ScramExchange:
 
     def _first(self, message: str) -> str:
         name = message.split(",", 3)[2:3]
-        # The normal form of a long name takes long to compute. An escaped character has three characters.
-        if not name or len(name[0]) - 2 - 2 * (name[0].count("=") - 1) > NAME_BYTES_MAX:
-            raise ValueError("the first message has no user name, or a long one")
+        if not name:
+            raise ValueError("the first message has no user name")
+        # The normal form of a long name takes long to compute.
+        check_length(name[0].removeprefix("n=").replace("=2C", ",").replace("=3D", "="), NAME_BYTES_MAX)
         self._server.set_client_first(message)
         self._client_nonce = message.partition(",r=")[2].partition(",")[0]
         first: str = self._server.get_server_first()

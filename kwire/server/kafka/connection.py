@@ -237,12 +237,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._close_if_drained()
 
     def note_progress(self, now: float) -> None:
-        """Set `stuck_since` to `now` if the client has read bytes since the last call.
+        """Set `stuck_since` to `now` if the client has read bytes since the last call. Called periodically.
 
-        Called periodically while `stuck_since` is set.
+        The client must also read the last responses of a connection that is being closed.
         """
+        if self.stuck_since is None and not self._transport.is_closing():
+            return
         unsent_bytes = self._transport.get_write_buffer_size()
-        if unsent_bytes < self._unsent_bytes:
+        if self.stuck_since is None or unsent_bytes < self._unsent_bytes:
             self.stuck_since = now
         self._unsent_bytes = unsent_bytes
 

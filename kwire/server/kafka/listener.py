@@ -169,8 +169,7 @@ class Sweep:
         idle_since = now - network.idle_ms_max / 1000 if network.idle_ms_max > 0 else float("-inf")
         stuck_since = now - network.send_timeout_ms / 1000
         for connection in tuple(self._shared.connections):
-            if connection.stuck_since is not None:
-                connection.note_progress(now)
+            connection.note_progress(now)
             if connection.stuck_since is not None and connection.stuck_since < stuck_since:
                 # The responses of the connection keep file pages in use, or its request uses memory that others need.
                 self._shared.rate_limited_log.warning(

@@ -22,7 +22,9 @@ class Login:
     def __init__(self, connection: "KafkaConnection", shared: Shared, policy: SaslPolicy) -> None:
         self._connection = connection
         self._shared = shared
-        self.authentication = Authentication(shared.services.users, policy, self._complete, self._note_failure)
+        self.authentication = Authentication(
+            shared.services.users, policy, self._complete, self._note_failure, host=connection.client_host
+        )
         connection.reader.frame_bytes_max = shared.services.config.sasl.receive_bytes_max
 
     @property

@@ -1,8 +1,9 @@
 """Accepts TLS connections and bounds those whose handshake has not ended.
 
 A connection counts against the limits of its port (connections, connections per address, descriptors) from the moment
-it is accepted. In addition the number of handshakes and their duration are bounded. When there are too many, the one
-that has waited longest for its client's first byte is closed; real clients send it at once.
+it is accepted. In addition the number of handshakes and their duration are bounded. When there are too many, the oldest
+handshake of the address that has most of them is closed. So clients of one address cannot keep those of others out, and
+hardly each other: a real handshake ends soon.
 """
 
 import asyncio
@@ -42,32 +43,24 @@ class TlsAcceptor:
         self._admission = admission
         # The connections whose handshake has not ended, and the time of each, oldest first.
         self._pending: dict[TlsConnection, float] = {}
-        # Those of them whose client has sent nothing.
-        self._silent: dict[TlsConnection, None] = {}
+        # The same connections by the client's address, oldest first.
+        self._by_host: dict[str, dict[TlsConnection, None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def __call__(self) -> TlsConnection:
         return TlsConnection(self, self.tls.context)
 
     def admit(self, connection: TlsConnection, transport: Any) -> bool:
-        if len(self._pending) >= HANDSHAKES_MAX and not self._close_silent():
-            self.tls.refused_handshakes += 1
-            self.warn(
-                "a TLS connection from %s is refused: %d handshakes have not ended", connection.host, HANDSHAKES_MAX
-            )
-            return False
+        if len(self._pending) >= HANDSHAKES_MAX:
+            self._close_oldest()
         if not self._admission.admit_handshake(connection.host, descriptor_of(transport)):
             return False
         self._pending[connection] = monotonic()
-        self._silent[connection] = None
+        self._by_host.setdefault(connection.host, {})[connection] = None
         self.tls.pending_handshakes = len(self._pending)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._sweep)
         return True
-
-    def begin(self, connection: TlsConnection) -> None:
-        """The client has sent the first bytes."""
-        self._silent.pop(connection, None)
 
     def fail(self, connection: TlsConnection, reason: str) -> None:
         """Report a failed handshake. The connection is counted until it is lost."""
@@ -76,8 +69,11 @@ class TlsAcceptor:
 
     def end(self, connection: TlsConnection) -> None:
         """The handshake has ended, or the connection is lost."""
-        self._silent.pop(connection, None)
         if self._pending.pop(connection, None) is not None:
+            same_host = self._by_host[connection.host]
+            del same_host[connection]
+            if not same_host:
+                del self._by_host[connection.host]
             self.tls.pending_handshakes = len(self._pending)
             self._admission.end_handshake(connection.host)
 
@@ -92,15 +88,14 @@ class TlsAcceptor:
         for connection in tuple(self._pending):
             connection.abort()
 
-    def _close_silent(self) -> bool:
-        connection = next(iter(self._silent), None)
-        if connection is None:
-            return False
-        self.fail(connection, f"{HANDSHAKES_MAX} handshakes have not ended, and this client has sent nothing")
+    def _close_oldest(self) -> None:
+        """Close the oldest handshake of the address that has most handshakes."""
+        most: dict[TlsConnection, None] = max(self._by_host.values(), key=len)
+        connection = next(iter(most))
+        self.fail(connection, f"{HANDSHAKES_MAX} handshakes have not ended, and this is the oldest of its address")
         connection.abort()
         # The connection is lost in the next loop iteration. Its descriptor is free then.
         self.end(connection)
-        return True
 
     def _sweep(self) -> None:
         expired_before = monotonic() - HANDSHAKE_SECONDS_MAX

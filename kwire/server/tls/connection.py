@@ -7,6 +7,9 @@ asyncio and uvloop have such a class, too. This one differs in what a hostile or
 - The memory per connection is bounded. With INCOMING_BYTES_MAX received bytes that are not yet decrypted, the socket is
   not read. `pause_reading` stops the socket at once. Responses wait unencrypted (for Fetch these are file pages), and
   are encrypted in pieces as the client reads them, at most ENCRYPTED_PER_CHUNK bytes per chunk.
+- Messages of TLS itself, such as key updates, cost the client nothing and the server some ten microseconds each. After
+  PROTOCOL_BYTES_AT_ONCE of them the socket is read again in a later chunk, and little at a time. While their responses
+  cannot be sent, nothing is received.
 - `get_write_buffer_size` counts all bytes that the socket has not taken, so that progress of a slow client is seen.
 - A failed handshake sends the TLS alert that tells the client the reason.
 """
@@ -30,6 +33,15 @@ if TYPE_CHECKING:
 RECEIVE_BYTES = 64 * 1024
 # With this many received bytes that are not yet decrypted, the socket is not read.
 INCOMING_BYTES_MAX = 64 * 1024
+# The bytes of a record. They contain no data until the last of them has arrived.
+RECORD_BYTES_MAX = 17 * 1024
+# Received bytes that contained no data, after which the connection waits for another chunk.
+PROTOCOL_BYTES_AT_ONCE = 32 * 1024
+# One read until the client has sent data, and while it sends messages without data. That many key updates take some
+# milliseconds.
+RECEIVE_LITTLE_BYTES = 8 * 1024
+# The bytes of a record besides its data: header, type, authentication tag, and in TLS 1.2 initial vector and padding.
+RECORD_OVERHEAD_BYTES = {"TLSv1.3": 32, "TLSv1.2": 96}
 # The bytes that are encrypted at once. Smaller buffers of one response are joined up to this size, because each becomes
 # at least one TLS record.
 PIECE_BYTES = 64 * 1024
@@ -45,6 +57,7 @@ HANDSHAKE_BYTES_MAX = 256 * 1024
 Buffer = bytes | bytearray | memoryview
 
 _receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
+_receive_little_buffer = _receive_buffer[:RECEIVE_LITTLE_BYTES]
 
 
 class State(Enum):
@@ -62,9 +75,10 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     __slots__ = ("_acceptor", "_app", "_app_buffer_updated", "_app_data_received", "_app_get_buffer",
                  "_backlog", "_backlog_bytes", "_context", "_handshake_bytes", "_high", "_incoming",
-                 "_is_app_paused", "_is_eof_wanted", "_is_pump_scheduled", "_is_read_scheduled",
-                 "_is_reading", "_is_tcp_reading", "_is_tcp_writable", "_loop", "_low", "_outgoing",
-                 "_principal", "_ssl", "_state", "_tcp", "host")  # fmt: skip
+                 "_is_app_paused", "_is_delayed", "_is_eof_wanted", "_is_pump_scheduled",
+                 "_is_read_scheduled", "_is_reading", "_is_tcp_reading", "_is_tcp_writable", "_loop", "_low",
+                 "_outgoing", "_overhead_bytes", "_principal", "_protocol_bytes", "_receive_buffer", "_ssl",
+                 "_state", "_tcp", "host")  # fmt: skip
 
     def __init__(self, acceptor: "TlsAcceptor", context: ssl.SSLContext) -> None:
         self._acceptor = acceptor
@@ -85,6 +99,11 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         # Whether the connection above wants data, and whether the socket is read.
         self._is_reading = self._is_tcp_reading = True
         self._is_read_scheduled = False
+        # The recently received bytes that contained no data, and whether the next read waits for a chunk.
+        self._protocol_bytes = 0
+        self._is_delayed = False
+        self._overhead_bytes = 0
+        self._receive_buffer = _receive_little_buffer
         self._is_tcp_writable = True
         self._is_pump_scheduled = False
         self._is_app_paused = False
@@ -108,13 +127,13 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         transport.set_write_buffer_limits(high=UNSENT_ENCRYPTED_BYTES_MAX)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return _receive_buffer
+        return self._receive_buffer
 
     def buffer_updated(self, count: int) -> None:
         state = self._state
         if state is State.OPEN:
             self._incoming.write(_receive_buffer[:count])
-            if self._is_read_scheduled:
+            if self._is_read_scheduled or self._is_delayed:
                 # libuv reads a socket many times in one callback, until it is told to stop.
                 self._update_tcp_reading()
             else:
@@ -137,6 +156,9 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     def resume_writing(self) -> None:
         self._is_tcp_writable = True
         self._pump_later()
+        if self._state is State.OPEN and self._outgoing.pending:
+            self._flush()
+            self._receive_soon()
 
     def connection_lost(self, error: Exception | None) -> None:
         was_open = self._app is not None
@@ -155,7 +177,6 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
     def _receive_handshake(self, data: memoryview) -> None:
         if self._incoming is None:
             self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-            self._acceptor.begin(self)
         self._handshake_bytes += len(data)
         if self._handshake_bytes > HANDSHAKE_BYTES_MAX:
             self._acceptor.fail(self, f"the handshake has more than {HANDSHAKE_BYTES_MAX} bytes")
@@ -193,6 +214,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             self._acceptor.fail(self, str(error))
             self._tcp.abort()
             return
+        self._overhead_bytes = RECORD_OVERHEAD_BYTES[self._ssl.version()]
         self._state = State.OPEN
         self._acceptor.end(self)
         app = self._acceptor.make_protocol()
@@ -211,7 +233,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _receive_scheduled(self) -> None:
         self._is_read_scheduled = False
-        if self._state is not State.OPEN:
+        if self._state is not State.OPEN or self._is_delayed:
             return
         try:
             self._receive()
@@ -223,7 +245,9 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _receive(self) -> None:
         """Decrypt bytes and pass them to the connection above. At most one of its buffers is filled per call."""
-        if self._is_reading:
+        # A response of TLS itself may wait until the socket is writable. Until then further ones would be collected.
+        if self._is_reading and not self._outgoing.pending:
+            pending_bytes, protocol_bytes = self._incoming.pending, self._protocol_bytes
             try:
                 is_ended = self._fill_app() if self._app_get_buffer is not None else self._pass_data()
             except ssl.SSLError as error:
@@ -232,15 +256,32 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                 return
             if self._state is not State.OPEN:
                 return
-            if self._outgoing.pending:
+            if self._outgoing.pending and self._is_tcp_writable:
                 # The response to a key update.
                 self._flush()
             if is_ended:
                 self._end_of_stream()
                 return
-            if self._has_received and self._is_reading:
+            has_data = self._protocol_bytes < protocol_bytes
+            self._count_protocol_bytes(pending_bytes - self._incoming.pending, has_data)
+            if self._has_received and self._is_reading and not self._is_delayed:
                 self._receive_soon()
         self._update_tcp_reading()
+
+    def _count_protocol_bytes(self, received_bytes: int, has_data: bool) -> None:
+        """Delay the next read if the client has sent many bytes without data. The reads have subtracted their data."""
+        self._protocol_bytes = max(self._protocol_bytes + received_bytes, 0)
+        if self._protocol_bytes > PROTOCOL_BYTES_AT_ONCE:
+            self._protocol_bytes = PROTOCOL_BYTES_AT_ONCE
+            self._receive_buffer = _receive_little_buffer
+            self._is_delayed = True
+            schedule_chunk(self._end_delay)
+        elif has_data and self._protocol_bytes <= RECORD_BYTES_MAX:
+            self._receive_buffer = _receive_buffer
+
+    def _end_delay(self) -> None:
+        self._is_delayed = False
+        self._receive_scheduled()
 
     def _fill_app(self) -> bool:
         """Fill one buffer of the connection above. Returns whether the client has ended its stream."""
@@ -250,7 +291,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
         if not incoming.pending and not pending():
             return False
         view = self._app_get_buffer(-1)
-        size, filled, is_ended = len(view), 0, False
+        size, filled, read_count, is_ended = len(view), 0, 0, False
         try:
             while filled < size and (incoming.pending or pending()):
                 count = read(size - filled, view[filled:] if filled else view)
@@ -258,10 +299,12 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
                     is_ended = True
                     break
                 filled += count
+                read_count += 1
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
             is_ended = True
+        self._protocol_bytes -= filled + self._overhead_bytes * read_count
         if filled:
             self._app_buffer_updated(filled)
         return is_ended
@@ -282,6 +325,7 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
             pass
         except ssl.SSLZeroReturnError:
             is_ended = True
+        self._protocol_bytes -= sum(map(len, parts)) + self._overhead_bytes * len(parts)
         if parts:
             self._app_data_received(parts[0] if len(parts) == 1 else b"".join(parts))
         return is_ended
@@ -297,7 +341,8 @@ class TlsConnection(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _update_tcp_reading(self) -> None:
         if self._state is State.OPEN:
-            self._read_tcp(self._is_reading and self._incoming.pending < INCOMING_BYTES_MAX)
+            is_ready = self._is_reading and not self._is_delayed and not self._outgoing.pending
+            self._read_tcp(is_ready and self._incoming.pending < INCOMING_BYTES_MAX)
 
     def _read_tcp(self, wanted: bool) -> None:
         if wanted != self._is_tcp_reading and not self._tcp.is_closing():

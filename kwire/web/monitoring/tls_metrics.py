@@ -31,5 +31,5 @@ def tls_families(listeners: "Sequence[TlsListener]") -> Iterator[Metric]:
         reloads.add_metric([one.name, "loaded"], one.reloads)
         reloads.add_metric([one.name, "failed"], one.failed_reloads)
         pending.add_metric([one.name], one.pending_handshakes)
-        failed.add_metric([one.name], one.failed_handshakes + one.refused_handshakes)
+        failed.add_metric([one.name], one.failed_handshakes)
     yield from (expiry, reloads, pending, failed)
