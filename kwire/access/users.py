@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kwire.access.passwords import PASSWORD_BYTES_MAX, Passwords
+from kwire.access.principal import ANONYMOUS, ANY_USER
 from kwire.access.saslprep import prepare
 from kwire.access.scram_credential import ScramCredential, ScramMechanism
 from kwire.metastore import Change, MetaStore
 from kwire.metastore.interface import ABSENT
 
 KEY_PREFIX = "user/"
+# In ACLs, `User:*` is every user, and `User:ANONYMOUS` is a client that has not authenticated.
+RESERVED_NAMES = frozenset((ANY_USER.name, ANONYMOUS.name))
 # RFC 4616 requires at least this many bytes to be accepted.
 NAME_BYTES_MAX = 255
 # The maximum number of users. The limit protects the memory of the metadata store.
@@ -198,6 +201,8 @@ def check_name(name: str) -> None:
     """Raise ValueError if a user cannot have this name."""
     if not name:
         raise ValueError("the user name must not be empty")
+    if name in RESERVED_NAMES:
+        raise ValueError(f"the user name must not be {name}: ACLs of this name apply to other clients")
     if len(name.encode()) > NAME_BYTES_MAX:
         raise ValueError(f"the user name must have at most {NAME_BYTES_MAX} bytes")
     try:

@@ -126,7 +126,7 @@ async def test_names_that_no_client_could_use_are_refused(store: UserStore, name
     assert users.names() == []
 
 
-@pytest.mark.parametrize("name", ["alice", "a,b=c", "Ünal", "user/with/slashes", "..", "*", "x" * 255])
+@pytest.mark.parametrize("name", ["alice", "a,b=c", "Ünal", "user/with/slashes", "..", "x" * 255])
 @in_loop
 async def test_other_names_are_accepted(store: UserStore, name: str) -> None:
     users = store.open()
@@ -141,6 +141,15 @@ async def test_an_invalid_password_is_refused_without_being_repeated(store: User
     with pytest.raises(ValueError, match="password") as raised:
         await users.create("alice", password)
     assert password == "" or password not in str(raised.value)
+
+
+@pytest.mark.parametrize("name", ["*", "ANONYMOUS"])
+@in_loop
+async def test_a_user_cannot_have_a_name_that_means_others_in_acls(store: UserStore, name: str) -> None:
+    users = store.open()
+    with pytest.raises(ValueError, match="must not be"):
+        await users.create(name, SECRET)
+    assert name not in users
 
 
 @in_loop

@@ -36,7 +36,7 @@ class FakeUsers:
     def __contains__(self, name: str) -> bool:
         return name in self.passwords
 
-    async def verify(self, name: str, password: str) -> bool:
+    async def verify(self, name: str, password: str, host: str = "") -> bool:
         """Other spellings of a name are accepted, as SASLprep says."""
         self.verified.append(name)
         return self.passwords.get(unicodedata.normalize("NFKC", name)) == password

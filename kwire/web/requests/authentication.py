@@ -40,7 +40,7 @@ class Users(Protocol):
 
     def __contains__(self, name: str) -> bool: ...
 
-    async def verify(self, name: str, password: str) -> bool:
+    async def verify(self, name: str, password: str, host: str = "") -> bool:
         """Return whether the password is the user's. Takes as long for an unknown user, and does not block the loop."""
         ...
 
@@ -134,7 +134,7 @@ class Authenticator:
         attempt = self.limits.begin(host, name, password)
         try:
             # `verify` also accepts other spellings of a name (SASLprep). They would be other principals in ACLs.
-            is_valid = await users.verify(name, password) and name in users
+            is_valid = await users.verify(name, password, host) and name in users
         except BaseException:
             self.limits.cancel(attempt)
             raise
