@@ -10,10 +10,10 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kwire.access.audit_queue import AuditQueue
+from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer, authorizer_of
 from kwire.access.principal_rules import certificate_principal
-from kwire.access.users import Users
+from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import TRANSACTION_VERSION, Features
 from kwire.broker.admin.lag import Lags

@@ -35,7 +35,7 @@ THREAD_CALLS = {"Thread", "Timer", "ThreadPoolExecutor", "run_in_executor", "set
 # named here.
 THREADS_BESIDE_THE_LANES = {
     "kwire/concurrency/disk_lanes.py": "the lanes",
-    "kwire/access/passwords.py": "computation: passwords are hashed",
+    "kwire/access/users/passwords.py": "computation: passwords are hashed",
     "kwire/broker/admin/config_changes.py": "computation: regular expressions of clients are compiled",
     "kwire/streams/event_store/schemas/payload_checks.py": "computation: a batch is decompressed",
     "kwire/concurrency/worker.py": "in the worker process: it takes calls while one runs",

@@ -23,7 +23,7 @@ from kwire.access.acl import (
     operation_bits,
 )
 from kwire.access.acl_index import AclIndex
-from kwire.access.audit import ACL, NO_AUDIT, Audit
+from kwire.access.audit.entries import ACL, NO_AUDIT, Audit
 from kwire.access.hosts import canonical_host
 from kwire.access.principal import Principal, parse_principal
 from kwire.concurrency.chunking import spread, yield_to_loop

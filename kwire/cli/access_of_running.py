@@ -6,9 +6,15 @@ from typing import Any, Self
 
 from kwire.access.acl import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from kwire.access.principal import parse_principal
-from kwire.access.saslprep import prepare
-from kwire.access.scram_credential import BY_NUMBER, ITERATIONS_DEFAULT, SALT_BYTES, ScramMechanism, salted_password
-from kwire.access.users import check_name
+from kwire.access.users.saslprep import prepare
+from kwire.access.users.scram_credential import (
+    BY_NUMBER,
+    ITERATIONS_DEFAULT,
+    SALT_BYTES,
+    ScramMechanism,
+    salted_password,
+)
+from kwire.access.users.users import check_name
 from kwire.cli.access_admin import AclsDisabled
 from kwire.cli.client_settings import ClientSettings, Login
 from kwire.cli.kafka_connection import KafkaConnection

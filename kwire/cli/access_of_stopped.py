@@ -12,7 +12,7 @@ from typing import Any, Self, TypeVar
 
 from kwire.access.acl import Acl, AclFilter
 from kwire.access.authorizer import AclAuthorizer
-from kwire.access.users import UserExists, UserNotFound, Users
+from kwire.access.users.users import UserExists, UserNotFound, Users
 from kwire.broker.topics.adoption import DirectoryLocks
 from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.metastore import EmbeddedMetaStore

@@ -9,7 +9,7 @@ from typing import Any
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError as ClientError
 
-from kwire.access.saslprep import prepare
+from kwire.access.users.saslprep import prepare
 from kwire.cli.client_settings import ClientSettings, add_client_options, client_settings_of
 from kwire.cli.kafka_connection import KafkaConnection, Unreachable
 from kwire.cli.subcommands import add_json, add_subcommand, reports_failures

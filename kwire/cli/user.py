@@ -9,7 +9,7 @@ from typing import Any
 from kwire.access.acl import WILDCARD, Acl, AclFilter
 from kwire.access.principal import USER, Principal
 from kwire.access.roles import Role, acls_of_role, roles_of
-from kwire.access.users import check_name
+from kwire.access.users.users import check_name
 from kwire.cli.access_admin import AccessAdmin, AclsDisabled, add_access_subcommand
 from kwire.cli.passwords import add_password_stdin, new_password
 from kwire.cli.subcommands import print_rows

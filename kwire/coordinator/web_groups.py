@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from kwire.access.audit import GROUP, NO_AUDIT, Audit
+from kwire.access.audit.entries import GROUP, NO_AUDIT, Audit
 from kwire.broker.topics.topics import Topic, Topics
 from kwire.clock import Clock
 from kwire.config.http_api import RestGroupsConfig

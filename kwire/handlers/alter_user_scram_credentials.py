@@ -11,7 +11,7 @@
 from collections.abc import Awaitable
 
 from kwire.access.acl import Operation
-from kwire.access.scram_credential import (
+from kwire.access.users.scram_credential import (
     BY_NUMBER,
     ITERATIONS_MAX,
     ITERATIONS_MIN,
@@ -21,7 +21,7 @@ from kwire.access.scram_credential import (
     ScramMechanism,
     credential_of_salted,
 )
-from kwire.access.users import CredentialChange, Users, check_name
+from kwire.access.users.users import CredentialChange, Users, check_name
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.wire.messages.alter_user_scram_credentials import (

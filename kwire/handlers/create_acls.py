@@ -3,7 +3,7 @@
 - The client needs ALTER on the cluster. Without an authorizer every result is SECURITY_DISABLED.
 - An ACL with an unknown number, ANY, the pattern type MATCH, a wrong name or a wrong principal is INVALID_REQUEST. The
   others are added.
-- An ACL that exists already is no error. An ACL above the maximum number of ACLs is POLICY_VIOLATION.
+- An ACL that exists already is not an error. An ACL above the maximum number of ACLs is POLICY_VIOLATION.
 - Version 2 is flexible. Version 3 adds users as a type of resource; kwire takes them in every version, as Kafka does.
 """
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from kwire.access.acl import Operation
-from kwire.access.users import Users
+from kwire.access.users.users import Users
 from kwire.broker.chunked_answers import answer_in_chunks
 from kwire.errors import ErrorCode
 from kwire.handlers.shared.context import Context

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from kwire.access.audit import Audit
-from kwire.access.audit_queue import AuditQueue
+from kwire.access.audit.entries import Audit
+from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer
 from kwire.broker.fetch.sessions import FetchSessions
 from kwire.broker.maintenance.retention import Retention

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from kwire.access import audit_queue
 from kwire.access.access import Unrestricted
 from kwire.access.acl import Operation, ResourceType
-from kwire.access.audit import HTTP, KAFKA, TOPIC, Actor, AuditEntry, acting, changed_names
-from kwire.access.audit_queue import ENTRY_BYTES_MAX, NAME_LENGTH_MAX, WAITING_MAX, AuditQueue
-from kwire.access.audit_repeats import INTERVAL_SECONDS, KEYS_MAX, RepeatCounter
+from kwire.access.audit import queue as audit_queue
+from kwire.access.audit.entries import HTTP, KAFKA, TOPIC, Actor, AuditEntry, acting, changed_names
+from kwire.access.audit.queue import ENTRY_BYTES_MAX, NAME_LENGTH_MAX, WAITING_MAX, AuditQueue
+from kwire.access.audit.repeats import INTERVAL_SECONDS, KEYS_MAX, RepeatCounter
 from kwire.access.principal import Principal
 from kwire.config.audit import AuditConfig
 from tests.support.clock import ManualClock

@@ -18,7 +18,7 @@ from kwire.access.sasl.authentication import (
     SaslFailure,
     SaslPolicy,
 )
-from kwire.access.users import Users
+from kwire.access.users.users import Users
 from kwire.errors import ErrorCode
 from tests.support.effort import examples
 from tests.support.node import in_loop
@@ -391,7 +391,7 @@ class _TwoPasswords:
         return None
 
     def login_credential(self, name: str, mechanism: Any) -> Any:
-        from kwire.access.scram_credential import ScramCredential
+        from kwire.access.users.scram_credential import ScramCredential
 
         return ScramCredential(bytes(16), 4096, bytes(32), bytes(32))
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kwire.access.sasl.mechanism import AuthenticationFailed
 from kwire.access.sasl.scram import ScramExchange
-from kwire.access.scram_credential import ScramCredential, ScramMechanism, credential_of_salted, salted_password
-from kwire.access.users import CredentialChange, Users
+from kwire.access.users.scram_credential import ScramCredential, ScramMechanism, credential_of_salted, salted_password
+from kwire.access.users.users import CredentialChange, Users
 from tests.support.effort import examples
 from tests.support.node import in_loop
 from tests.support.users import ScramClient, UserStore

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from kwire.access import passwords as password_checks
-from kwire.access import users as users_module
-from kwire.access.scram_credential import ScramCredential, ScramMechanism, credential_of_salted, salted_password
-from kwire.access.users import CredentialChange, UserExists, UserNotFound
+from kwire.access.users import passwords as password_checks
+from kwire.access.users import users as users_module
+from kwire.access.users.scram_credential import ScramCredential, ScramMechanism, credential_of_salted, salted_password
+from kwire.access.users.users import CredentialChange, UserExists, UserNotFound
 from tests.support.node import in_loop
 from tests.support.users import UserStore
 

@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from kwire.access.scram_credential import ScramMechanism
+from kwire.access.users.scram_credential import ScramMechanism
 from kwire.errors import ErrorCode
 from kwire.handlers import alter_user_scram_credentials
 from kwire.wire.messages.alter_user_scram_credentials import (

@@ -8,7 +8,7 @@ import pytest
 
 from kwire.access.access import Unrestricted
 from kwire.access.acl import Operation
-from kwire.access.audit_queue import AuditQueue
+from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import AclAuthorizer
 from kwire.access.principal import Principal
 from kwire.config.audit import AuditConfig

@@ -10,9 +10,9 @@ from time import perf_counter
 
 import pytest
 
-from kwire.access import passwords as password_checks
 from kwire.access.principal import Principal
 from kwire.access.sasl.authentication import LOGIN_SECONDS_MAX
+from kwire.access.users import passwords as password_checks
 from kwire.config import Listener
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS

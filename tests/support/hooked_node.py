@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
-from kwire.access.audit_queue import AuditQueue
+from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer
 from kwire.broker.topics.catalogue import AUDIT_TOPIC
 from kwire.streams.audit.writer import AuditWriter

@@ -26,7 +26,7 @@ from kwire.access.acl import Acl, AclFilter, Operation, Permission, ResourceType
 from kwire.access.authorizer import AclAuthorizer, Authorizer, authorizer_of
 from kwire.access.principal import Principal
 from kwire.access.sasl.authentication import Authentication
-from kwire.access.users import Users
+from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import TRANSACTION_VERSION, Features
 from kwire.broker.admin.log_dirs import LogDirs

@@ -5,7 +5,7 @@ import hashlib
 import hmac
 from pathlib import Path
 
-from kwire.access.users import Users
+from kwire.access.users.users import Users
 from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.metastore import EmbeddedMetaStore
 from storage.disk.journal import Journal

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from kwire.access.audit_queue import AuditQueue
+from kwire.access.audit.queue import AuditQueue
 from kwire.broker.admin.lag import Lags
 from kwire.broker.fetch.sessions import EVICTION_MS_MIN
 from kwire.broker.maintenance.compaction import LogCleaner

@@ -16,8 +16,8 @@ from kwire.access.principal import USER, Principal
 from kwire.access.sasl.mechanism import PLAIN, TOKEN_BYTES_MAX, AuthenticationFailed, Exchange
 from kwire.access.sasl.plain import PlainExchange
 from kwire.access.sasl.scram import ScramExchange
-from kwire.access.scram_credential import ScramMechanism
-from kwire.access.users import Users
+from kwire.access.users.scram_credential import ScramMechanism
+from kwire.access.users.users import Users
 from kwire.errors import ErrorCode
 from kwire.wire.messages.api_versions import API_VERSIONS
 from kwire.wire.messages.sasl_authenticate import SASL_AUTHENTICATE

@@ -1,8 +1,8 @@
 """SASL/PLAIN (RFC 4616): one token with an authorization id, a user name and a password."""
 
 from kwire.access.sasl.mechanism import PLAIN, AuthenticationFailed
-from kwire.access.saslprep import prepare
-from kwire.access.users import NAME_BYTES_MAX, Users
+from kwire.access.users.saslprep import prepare
+from kwire.access.users.users import NAME_BYTES_MAX, Users
 
 
 class PlainExchange:

@@ -10,9 +10,9 @@
 """
 
 from kwire.access.sasl.mechanism import AuthenticationFailed
-from kwire.access.saslprep import check_length
-from kwire.access.scram_credential import ScramCredential, ScramMechanism
-from kwire.access.users import NAME_BYTES_MAX, Users
+from kwire.access.users.saslprep import check_length
+from kwire.access.users.scram_credential import ScramCredential, ScramMechanism
+from kwire.access.users.users import NAME_BYTES_MAX, Users
 
 
 class ScramExchange:

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
-from kwire.access.audit import NO_AUDIT, Audit, changed_names
+from kwire.access.audit.entries import NO_AUDIT, Audit, changed_names
 from kwire.config import SETTINGS, Config, InvalidConfig, Setting
 from kwire.config.description import ResourceType
 from kwire.config.resources import client_metrics as client_metrics_config

@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
-from kwire.access.audit import NO_AUDIT, TOPIC, Audit, changed_names
+from kwire.access.audit.entries import NO_AUDIT, TOPIC, Audit, changed_names
 from kwire.broker.partition import UNKNOWN_EPOCH, Partition, Syncs
 from kwire.broker.partition.opening import cut_damaged_end, open_log
 from kwire.broker.topics.catalogue import (

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from kwire.access.acl import CLUSTER_NAME
-from kwire.access.audit import CLUSTER, GROUP, KAFKA, TOPIC, Actor, Audit, acting, set_actor
+from kwire.access.audit.entries import CLUSTER, GROUP, KAFKA, TOPIC, Actor, Audit, acting, set_actor
 from kwire.errors import ErrorCode
 from kwire.handlers.shared.context import Context, Handler
 

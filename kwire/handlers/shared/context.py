@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Protocol
 from msgspec import Struct
 
 from kwire.access.access import Access, Unrestricted
-from kwire.access.audit import NO_AUDIT, Audit
+from kwire.access.audit.entries import NO_AUDIT, Audit
 from kwire.access.authorizer import Authorizer
 from kwire.access.sasl.authentication import Authentication
-from kwire.access.users import Users
+from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import Features
 from kwire.broker.admin.log_dirs import LogDirs

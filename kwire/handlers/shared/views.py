@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from kwire.access.access import Access
 from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
-from kwire.access.audit import KAFKA
+from kwire.access.audit.entries import KAFKA
 from kwire.broker.partition import UNKNOWN_EPOCH, Partition
 from kwire.broker.topics.catalogue import TopicFacts
 from kwire.broker.topics.topics import METADATA_TOPIC, OFFSETS_TOPIC, NewTopic, Topic, Topics

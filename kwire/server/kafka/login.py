@@ -3,7 +3,7 @@
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
-from kwire.access.audit import KAFKA
+from kwire.access.audit.entries import KAFKA
 from kwire.access.principal import Principal
 from kwire.access.sasl.authentication import Authentication, IllegalRequest, SaslFailure, SaslPolicy
 from kwire.access.sasl.mechanism import TOKEN_BYTES_MAX

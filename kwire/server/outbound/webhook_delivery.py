@@ -7,7 +7,7 @@ start.
 import asyncio
 from functools import partial
 
-from kwire.access.audit import Audit
+from kwire.access.audit.entries import Audit
 from kwire.access.authorizer import Authorizer
 from kwire.broker.topics.topics import Topics
 from kwire.clock import Clock

@@ -9,8 +9,8 @@ import asyncio
 import logging
 import os
 
-from kwire.access.audit import THE_SERVER, acting
-from kwire.access.audit_queue import AuditQueue, WaitingEntry
+from kwire.access.audit.entries import THE_SERVER, acting
+from kwire.access.audit.queue import AuditQueue, WaitingEntry
 from kwire.broker.topics.catalogue import AUDIT_TOPIC
 from kwire.broker.topics.topics import NewTopic, Topic, Topics
 from kwire.clock import Clock

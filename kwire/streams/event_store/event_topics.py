@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from kwire.access.audit import NO_AUDIT, TOPIC, Audit
+from kwire.access.audit.entries import NO_AUDIT, TOPIC, Audit
 from kwire.broker.topics.catalogue import AUDIT_TOPIC, EVENTS_CONFIG, ROOM_CONFIG, SCHEMAS_PREFIX
 from kwire.broker.topics.topics import NewTopic, Topic, Topics
 from kwire.errors import (

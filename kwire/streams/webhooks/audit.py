@@ -9,7 +9,7 @@ two failing webhooks would trigger each other forever.
 
 import logging
 
-from kwire.access.audit import SUCCESS, THE_SERVER, WEBHOOK, Audit, AuditEntry, current_actor
+from kwire.access.audit.entries import SUCCESS, THE_SERVER, WEBHOOK, Audit, AuditEntry, current_actor
 from kwire.streams.webhooks.definition import Definition
 
 log = logging.getLogger("kwire.webhooks")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from kwire.access.acl import Operation, ResourceType
-from kwire.access.audit import THE_SERVER, current_actor
+from kwire.access.audit.entries import THE_SERVER, current_actor
 from kwire.access.authorizer import Authorizer
 from kwire.access.principal import ANONYMOUS, Principal
 from kwire.errors import ErrorCode, KafkaError

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from kwire.access.audit import Audit
+from kwire.access.audit.entries import Audit
 from kwire.access.authorizer import Authorizer, OpenAuthorizer
 from kwire.broker.topics.catalogue import AUDIT_TOPIC
 from kwire.broker.topics.topics import Topic, Topics

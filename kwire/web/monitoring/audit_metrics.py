@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from kwire.access.audit_queue import AuditQueue
+from kwire.access.audit.queue import AuditQueue
 
 
 def audit_families(audit: AuditQueue) -> Iterator[Metric]:

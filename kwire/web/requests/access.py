@@ -15,7 +15,7 @@ from aiohttp import web
 
 from kwire.access.access import Access, Unrestricted
 from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
-from kwire.access.audit import HTTP, NO_AUDIT, Audit
+from kwire.access.audit.entries import HTTP, NO_AUDIT, Audit
 from kwire.access.principal import Principal
 from kwire.errors import ErrorCode
 from kwire.streams.rooms.names import topic_of_room

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from aiohttp import hdrs, web
 
-from kwire.access.audit import HTTP, NO_AUDIT, Audit
+from kwire.access.audit.entries import HTTP, NO_AUDIT, Audit
 from kwire.access.principal import USER, Principal
 from kwire.clock import Clock
 from kwire.config.http_api import BASIC, CERTIFICATE

@@ -8,7 +8,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
-from kwire.access.audit import HTTP, NO_AUDIT, Actor, Audit, set_actor
+from kwire.access.audit.entries import HTTP, NO_AUDIT, Actor, Audit, set_actor
 from kwire.access.authorizer import Authorizer
 from kwire.access.principal import ANONYMOUS
 from kwire.streams.rooms.names import topic_of_room

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kwire.access.audit import TOPIC
-from kwire.access.audit_queue import AuditQueue
+from kwire.access.audit.entries import TOPIC
+from kwire.access.audit.queue import AuditQueue
 from kwire.broker.topics.catalogue import AUDIT_TOPIC
 from kwire.broker.topics.topics import NewTopic
 from kwire.config.audit import AuditConfig

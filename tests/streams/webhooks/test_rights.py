@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kwire.access.acl import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
-from kwire.access.audit import HTTP, Actor, acting
+from kwire.access.audit.entries import HTTP, Actor, acting
 from kwire.access.authorizer import AclAuthorizer
 from kwire.access.principal import ANONYMOUS, Principal
 from kwire.errors import ErrorCode, KafkaError

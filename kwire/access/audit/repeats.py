@@ -7,7 +7,7 @@ interval. This module reads no clock and has no timer: the caller passes the tim
 
 from collections.abc import Hashable
 
-from kwire.access.audit import AuditEntry
+from kwire.access.audit.entries import AuditEntry
 
 # The maximum number of different entries in an interval. With more, for example because a client tries many names,
 # further entries are counted together: by type, port and outcome.

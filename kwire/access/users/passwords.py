@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import Any, TypeVar, TypeVarTuple
 
 from kwire.access.hosts import network_of
-from kwire.access.saslprep import prepare
-from kwire.access.scram_credential import (
+from kwire.access.users.saslprep import prepare
+from kwire.access.users.scram_credential import (
     ITERATIONS_DEFAULT,
     SALT_BYTES,
     ScramCredential,

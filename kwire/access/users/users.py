@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kwire.access.passwords import PASSWORD_BYTES_MAX, Passwords
 from kwire.access.principal import ANONYMOUS, ANY_USER
-from kwire.access.saslprep import prepare
-from kwire.access.scram_credential import ScramCredential, ScramMechanism
+from kwire.access.users.passwords import PASSWORD_BYTES_MAX, Passwords
+from kwire.access.users.saslprep import prepare
+from kwire.access.users.scram_credential import ScramCredential, ScramMechanism
 from kwire.metastore import Change, MetaStore
 from kwire.metastore.interface import ABSENT
 

@@ -14,7 +14,7 @@ import msgspec
 
 from kwire.access.access import Access
 from kwire.access.acl import Operation, ResourceType
-from kwire.access.audit import (
+from kwire.access.audit.entries import (
     DENIAL,
     DENIED,
     FAILURE,
@@ -25,7 +25,7 @@ from kwire.access.audit import (
     AuditEntry,
     current_actor,
 )
-from kwire.access.audit_repeats import INTERVAL_SECONDS, RepeatCounter
+from kwire.access.audit.repeats import INTERVAL_SECONDS, RepeatCounter
 from kwire.access.principal import USER, Principal
 from kwire.clock import Clock
 from kwire.config.audit import AuditConfig
