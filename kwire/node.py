@@ -178,7 +178,7 @@ class Node:
             validation=self._validation,
             work_allowance=WorkAllowance(),
             authorizer=authorizer_of(self.config.access, self._metastore, self._audit),
-            users=Users(self._metastore),
+            users=Users(self._metastore, self._audit),
             audit=self._audit,
         )
         server_metrics = ServerMetrics({key: api.name for key, api in apis.items()})

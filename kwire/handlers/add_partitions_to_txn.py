@@ -42,7 +42,7 @@ def handle(
     context: Context, request: AddPartitionsToTxnRequest
 ) -> AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]:
     if context.api_version >= FIRST_BATCHED_VERSION:
-        if not context.cluster.allows(Operation.CLUSTER_ACTION):
+        if not context.cluster.permits(Operation.CLUSTER_ACTION):
             return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return combined_answers(
             (_answer(context, asked) for asked in request.transactions),

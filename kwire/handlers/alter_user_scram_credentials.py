@@ -41,7 +41,7 @@ def handle(
     context: Context, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse | Awaitable[AlterUserScramCredentialsResponse]:
     changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
-    if not context.cluster.allows(Operation.ALTER):
+    if not context.cluster.permits(Operation.ALTER):
         return _refuse_all(changes, ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     if len(changes) > CHANGES_MAX:
         message = f"A request may have at most {CHANGES_MAX} changes."

@@ -19,7 +19,7 @@ EXACT, DEFAULT, SPECIFIED = 0, 1, 2
 
 
 def handle(context: Context, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
-    if not context.cluster.allows(Operation.DESCRIBE_CONFIGS):
+    if not context.cluster.permits(Operation.DESCRIBE_CONFIGS):
         return _refusal(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.")
     types: set[str] = set()
     for component in request.components:

@@ -29,7 +29,7 @@ from kwire.wire.messages.describe_log_dirs import (
 
 
 async def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-    if not context.cluster.allows(Operation.DESCRIBE):
+    if not context.cluster.permits(Operation.DESCRIBE):
         return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, results=[])
     found = await context.services.log_dirs.describe(await _wanted(request))
     weight = sum(len(partitions) for one in found for partitions in one.topics.values())

@@ -36,7 +36,7 @@ UNKNOWN = -1
 def handle(
     context: Context, request: DescribeQuorumRequest
 ) -> DescribeQuorumResponse | Awaitable[DescribeQuorumResponse]:
-    if not context.cluster.allows(Operation.DESCRIBE):
+    if not context.cluster.permits(Operation.DESCRIBE):
         return DescribeQuorumResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, topics=[])
     if not _is_of_the_metadata_log(request):
         return answer_in_chunks(

@@ -93,7 +93,7 @@ class _Page:
     def __iter__(self) -> Iterator[DescribeTopicPartitionsResponseTopic | None]:
         topics = self._topics
         for name in self._names:
-            if not topics.allows(Operation.DESCRIBE, name):
+            if not (topics.allows if self._is_all else topics.permits)(Operation.DESCRIBE, name):
                 yield None if self._is_all else _refused(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
                 continue
             if not self._left_count:

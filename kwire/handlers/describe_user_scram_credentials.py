@@ -28,7 +28,7 @@ NAMES_MAX = 1_000
 def handle(
     context: Context, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse | Awaitable[DescribeUserScramCredentialsResponse]:
-    if not context.cluster.allows(Operation.DESCRIBE):
+    if not context.cluster.permits(Operation.DESCRIBE):
         return _response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.", [])
     users = context.services.users
     if request.users and len(request.users) > NAMES_MAX:

@@ -54,9 +54,9 @@ async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoord
 
 def _is_allowed(context: Context, key_type: int, key: str) -> bool:
     if key_type == GROUP:
-        return context.groups.allows(Operation.DESCRIBE, key)
+        return context.groups.permits(Operation.DESCRIBE, key)
     if key_type == TRANSACTION:
-        return context.transactions.allows(Operation.DESCRIBE, key)
+        return context.transactions.permits(Operation.DESCRIBE, key)
     return True
 
 

@@ -49,8 +49,9 @@ async def handle(context: Context, request: InitProducerIdRequest) -> InitProduc
 
 
 def _may_write_idempotently(context: Context) -> bool:
-    return context.cluster.allows(Operation.IDEMPOTENT_WRITE) or context.access.allows_any(
-        Operation.WRITE, ResourceType.TOPIC
+    # Only a client that has neither right is refused, so the last check is the one that records.
+    return context.access.allows_any(Operation.WRITE, ResourceType.TOPIC) or context.cluster.permits(
+        Operation.IDEMPOTENT_WRITE
     )
 
 

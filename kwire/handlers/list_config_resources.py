@@ -35,7 +35,7 @@ _TYPES = (
 def handle(
     context: Context, request: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse | Awaitable[ListConfigResourcesResponse]:
-    if not context.cluster.allows(Operation.DESCRIBE_CONFIGS):
+    if not context.cluster.permits(Operation.DESCRIBE_CONFIGS):
         return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, config_resources=[])
     served = _TYPES if context.api_version > 0 else (ResourceType.CLIENT_METRICS,)
     wanted = frozenset(request.resource_types or served)

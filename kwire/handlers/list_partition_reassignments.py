@@ -14,6 +14,6 @@ from kwire.wire.messages.list_partition_reassignments import (
 
 
 def handle(context: Context, request: ListPartitionReassignmentsRequest) -> ListPartitionReassignmentsResponse:
-    is_allowed = context.cluster.allows(Operation.DESCRIBE)
+    is_allowed = context.cluster.permits(Operation.DESCRIBE)
     code = ErrorCode.NONE if is_allowed else ErrorCode.CLUSTER_AUTHORIZATION_FAILED
     return ListPartitionReassignmentsResponse(error_code=code, error_message=None, topics=[])

@@ -124,7 +124,7 @@ def _lookups(
             continue
         seen.add(key)
         name = topics.name_of(one.topic_id) if one.topic_id != ZERO_UUID else one.name
-        if name is not None and not topics.allows(Operation.DESCRIBE, name):
+        if name is not None and not topics.permits(Operation.DESCRIBE, name):
             yield _refused(one)
             continue
         facts = topics.find(Operation.DESCRIBE, name) if name is not None else None

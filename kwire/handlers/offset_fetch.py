@@ -105,7 +105,7 @@ async def _by_right(context: Context, topics: Iterable[TopicToFetch]) -> tuple[l
     allowed: list[TopicToFetch] = []
     refused: list[TopicToFetch] = []
     async for one in spread(topics):
-        (allowed if context.topics.allows(Operation.DESCRIBE, one.topic) else refused).append(one)
+        (allowed if context.topics.permits(Operation.DESCRIBE, one.topic) else refused).append(one)
     return allowed, refused
 
 

@@ -12,7 +12,7 @@ from kwire.wire.messages.unregister_broker import UnregisterBrokerRequest, Unreg
 
 
 def handle(context: Context, request: UnregisterBrokerRequest) -> UnregisterBrokerResponse:
-    if not context.cluster.allows(Operation.ALTER):
+    if not context.cluster.permits(Operation.ALTER):
         return UnregisterBrokerResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None)
     if request.broker_id == context.services.node.node_id:
         return UnregisterBrokerResponse(

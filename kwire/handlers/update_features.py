@@ -24,7 +24,7 @@ FEATURE_UPDATES_MAX = 1_000
 
 
 async def handle(context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
-    if not context.cluster.allows(Operation.ALTER):
+    if not context.cluster.permits(Operation.ALTER):
         return UpdateFeaturesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=None)
     if len(request.feature_updates) > FEATURE_UPDATES_MAX:
         reason = f"No feature was updated: a request can have at most {FEATURE_UPDATES_MAX} updates."

@@ -74,7 +74,7 @@ def _write_marker(
         if not done.done():
             done.set_result(None)
 
-    if not context.cluster.allows(operation):
+    if not context.cluster.permits(operation):
         complete(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return done
     topic = context.cluster.topics(operation).get(partition[0])

@@ -4,12 +4,16 @@ import asyncio
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from kwire.access.audit.queue import AuditQueue
 from kwire.access.users import passwords as password_checks
 from kwire.access.users import users as users_module
 from kwire.access.users.scram_credential import ScramCredential, ScramMechanism, credential_of_salted, salted_password
 from kwire.access.users.users import CredentialChange, UserExists, UserNotFound
+from kwire.config.audit import AuditConfig
+from tests.support.clock import ManualClock
 from tests.support.node import in_loop
 from tests.support.users import UserStore
 
@@ -388,3 +392,24 @@ def test_secrets_are_compared_in_constant_time() -> None:
         assert "_key ==" not in text, path
         assert "== password" not in text, path
     assert "hmac.compare_digest(" in (source / "scram_credential.py").read_text(encoding="utf-8")
+
+
+@in_loop
+async def test_changes_are_recorded_in_the_audit_log_without_secrets(tmp_path: Path) -> None:
+    audit = AuditQueue(AuditConfig(True, True, True, -1), ManualClock())
+    store = UserStore(tmp_path / "journal", audit)
+    try:
+        users = store.open()
+        await users.create("alice", SECRET)
+        await users.set_password("alice", f"{SECRET}-2")
+        await users.alter([CredentialChange("alice", SHA_256, None)])
+        await users.alter([CredentialChange("alice", SHA_512, None)])
+    finally:
+        store.close()
+    entries = audit.take(100, 2**20)
+    assert [one.type for one in entries] == ["user.created", "user.changed", "user.changed", "user.deleted"]
+    fields = [msgspec.json.decode(one.data) for one in entries]
+    assert {one["resource"]["name"] for one in fields} == {"alice"}
+    both = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+    assert [one["mechanisms"] for one in fields] == [both, both, ["SCRAM-SHA-512"], []]
+    assert SECRET not in str(entries)

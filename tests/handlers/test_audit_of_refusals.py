@@ -70,3 +70,31 @@ async def test_a_refusal_of_a_view_is_recorded(
     assert (fields["principal"], fields["host"], fields["port"]) == ("User:alice", "10.0.0.1", "kafka")
     audit.close()
     assert [msgspec.json.decode(one.data)["count"] for one in audit.take(100, 2**20)] == [99]
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        (lambda views: views.topics.permits(Operation.DESCRIBE, "orders"), ("TOPIC", "orders", "DESCRIBE")),
+        (lambda views: views.groups.permits(Operation.DESCRIBE, "readers"), ("GROUP", "readers", "DESCRIBE")),
+        (lambda views: views.cluster.permits(Operation.ALTER), ("CLUSTER", "kafka-cluster", "ALTER")),
+    ],
+)
+@in_loop
+async def test_a_refusal_that_a_handler_answers_itself_is_recorded(
+    node: QuietNode, use: Callable[[Views], bool], expected: tuple[str, str, str]
+) -> None:
+    audit = AuditQueue(AuditConfig(True, True, True, -1), node.clock)
+    services = msgspec.structs.replace(node.services, audit=audit)
+    assert use(Views(services, AclAuthorizer(node.metastore, [ALICE]).access(ALICE, "h")))
+    assert len(audit) == 0
+    views = Views(services, AclAuthorizer(node.metastore).access(ALICE, "h"))
+    # Filters of lists record nothing.
+    assert not views.topics.allows(Operation.DESCRIBE, "orders")
+    assert not views.cluster.allows(Operation.ALTER)
+    assert len(audit) == 0
+    assert not use(views)
+    (entry,) = audit.take(100, 2**20)
+    fields = msgspec.json.decode(entry.data)
+    assert (fields["resource"]["type"], fields["resource"]["name"], fields["operation"]) == expected
+    audit.close()

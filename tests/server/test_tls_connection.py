@@ -9,9 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from kwire.access.audit.queue import AuditQueue
 from kwire.config import Listener
+from kwire.config.audit import AuditConfig
 from kwire.server.kafka.listener import KafkaListener
 from kwire.server.tls import acceptor as acceptor_module
 from kwire.server.tls import connection as connection_module
@@ -367,7 +370,8 @@ async def test_a_kafka_connection_has_the_principal_of_its_certificate(
         "ssl.principal.mapping.rules=RULE:^CN=(.*?),.*$/$1/",
     )
     with QuietNode(tmp_path, "max.connections=1") as node:
-        shared = shared_of(node.services, Slow().handlers())
+        audit = AuditQueue(AuditConfig(True, True, True, -1), node.clock)
+        shared = shared_of(msgspec.structs.replace(node.services, audit=audit), Slow().handlers())
         tls = World(authority, FakePort(), Buffered, *settings).tls
         listener = KafkaListener(Listener("SSL", "SSL", "127.0.0.1", 0), None, shared, tls)
         asked: list[str] = []
@@ -387,6 +391,9 @@ async def test_a_kafka_connection_has_the_principal_of_its_certificate(
             _, writer = await asyncio.open_connection("localhost", listener.port, ssl=context)
             await until(lambda: shared.metrics.connections == 1)
             assert asked == [expected]
+            logins = [msgspec.json.decode(one.data) for one in audit.take(100, 2**20)]
+            found = [(one["principal"], one["port"], one["mechanism"]) for one in logins]
+            assert found == ([] if name is None else [(expected, "kafka", "certificate")])
             assert shared.handshakes_by_host.total() == 0
             # A handshake is refused at the limit of connections, before it begins.
             with pytest.raises((ConnectionError, ssl.SSLError)):

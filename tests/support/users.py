@@ -5,6 +5,7 @@ import hashlib
 import hmac
 from pathlib import Path
 
+from kwire.access.audit.entries import NO_AUDIT, Audit
 from kwire.access.users.users import Users
 from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.metastore import EmbeddedMetaStore
@@ -18,14 +19,15 @@ MECHANISMS = ("PLAIN", *HASHES)
 class UserStore:
     """A journal, and the users that are read from it at each `open`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, audit: Audit = NO_AUDIT) -> None:
         self.path = path
+        self._audit = audit
         self._opened: list[tuple[EmbeddedMetaStore, Users]] = []
 
     def open(self) -> Users:
         self.close()
         metastore = EmbeddedMetaStore(Journal.open(str(self.path), UnsyncedFiles()), DiskLanes().metadata)
-        self._opened.append((metastore, Users(metastore)))
+        self._opened.append((metastore, Users(metastore, self._audit)))
         return self._opened[-1][1]
 
     def close(self) -> None:

@@ -25,6 +25,9 @@ KAFKA, HTTP = "kafka", "http"
 # The port of entries about what the server does by itself.
 SERVER = "server"
 
+# The mechanism of logins with a client certificate. Other logins have the name of a SASL mechanism, or `basic`.
+CERTIFICATE = "certificate"
+
 LOGIN = "access.login"
 DENIED = "access.denied"
 # The prefix of the types of logins and refusals. All other entries are changes.

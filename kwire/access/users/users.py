@@ -4,13 +4,15 @@ Passwords are not stored, only SCRAM credentials of them. A user that was create
 each mechanism, so the password serves SCRAM-SHA-256, SCRAM-SHA-512, PLAIN and HTTP Basic. Kafka's tools set the
 credential of one mechanism. PLAIN and Basic accept the password of every credential of the user.
 
-Changes are durable before they apply. Each change raises `revision` and notifies the listeners.
+Changes are durable before they apply. Each change raises `revision`, notifies the listeners and is recorded in the
+audit log.
 """
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from kwire.access.audit.entries import NO_AUDIT, USER, Audit
 from kwire.access.principal import ANONYMOUS, ANY_USER
 from kwire.access.users.passwords import PASSWORD_BYTES_MAX, Passwords
 from kwire.access.users.saslprep import prepare
@@ -50,8 +52,9 @@ Listener = Callable[[frozenset[str]], None]
 class Users:
     """All users. Lookups read only memory. Use it only in the event loop's thread."""
 
-    def __init__(self, metastore: MetaStore) -> None:
+    def __init__(self, metastore: MetaStore, audit: Audit = NO_AUDIT) -> None:
         self._metastore = metastore
+        self._audit = audit
         self._passwords = Passwords()
         self._change_lock = asyncio.Lock()
         self._listeners: list[Listener] = []
@@ -181,15 +184,21 @@ class Users:
             raise ValueError(f"there may be at most {USERS_MAX} users")
         await self._metastore.commit([self._change(name, credentials) for name, credentials in users.items()])
         for name, credentials in users.items():
+            is_new = name not in self._users
             if credentials:
                 self._users[name] = credentials
             else:
                 self._users.pop(name, None)
+            self._record(name, credentials, is_new=is_new)
         self.revision += 1
         names = frozenset(users)
         self._passwords.forget(names)
         for listener in self._listeners:
             listener(names)
+
+    def _record(self, name: str, credentials: Credentials, *, is_new: bool) -> None:
+        what = "user.deleted" if not credentials else "user.created" if is_new else "user.changed"
+        self._audit.changed(what, USER, name, {"mechanisms": [one.mechanism for one in credentials]})
 
     def _change(self, name: str, credentials: Credentials) -> Change:
         key = KEY_PREFIX + name

@@ -17,7 +17,7 @@ TopicLookup = Callable[[Any], Topic | None]
 
 def follower_lookup(context: Context, by_id: bool) -> TopicLookup:
     """Return the function with which a follower finds topics. Consumers use the view of the topics."""
-    if not context.cluster.allows(Operation.CLUSTER_ACTION):
+    if not context.cluster.permits(Operation.CLUSTER_ACTION):
         return _refuse
     topics = context.cluster.topics(Operation.CLUSTER_ACTION)
     return topics.get_by_id if by_id else topics.get

@@ -44,7 +44,15 @@ class _View:
         self.access = access
 
     def allows(self, operation: Operation, name: str) -> bool:
+        """Return whether the client may do the operation. Use it to filter; nothing is recorded."""
         return not self._is_restricted or self.access.allows(operation, self.resource_type, name)
+
+    def permits(self, operation: Operation, name: str) -> bool:
+        """As `allows`, for a client that is refused if it may not. A refusal is recorded in the audit log."""
+        is_allowed = self.allows(operation, name)
+        if not is_allowed:
+            self._refused(operation, name)
+        return is_allowed
 
     def authorize(self, operation: Operation, name: str) -> None:
         """Raise KafkaError if the client may not do the operation."""
@@ -252,10 +260,16 @@ class ClusterView:
     def allows(self, operation: Operation) -> bool:
         return not self._is_restricted or self.access.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME)
 
+    def permits(self, operation: Operation) -> bool:
+        """As `allows`, for a client that is refused if it may not. A refusal is recorded in the audit log."""
+        is_allowed = self.allows(operation)
+        if not is_allowed:
+            self._services.audit.refused(self.access, KAFKA, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+        return is_allowed
+
     def authorize(self, operation: Operation) -> None:
         """Raise KafkaError CLUSTER_AUTHORIZATION_FAILED if the client may not do the operation."""
-        if not self.allows(operation):
-            self._services.audit.refused(self.access, KAFKA, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+        if not self.permits(operation):
             raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     def topics(self, operation: Operation) -> Topics:

@@ -147,7 +147,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             transport.abort()
             return
         transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
-        self.set_principal(self._listener.first_principal(transport))
+        self.set_principal(self._listener.first_principal(transport, self.client_host))
         if self._listener.listener.has_sasl:
             self.gate = self.login = Login(self, self._shared, self._listener.sasl_policy)
 

@@ -5,6 +5,8 @@ import socket
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from kwire.access.audit.entries import CERTIFICATE
+from kwire.access.audit.entries import KAFKA as KAFKA_PORT
 from kwire.access.principal import ANONYMOUS, Principal
 from kwire.access.principal_rules import certificate_principal
 from kwire.access.sasl.authentication import SaslPolicy
@@ -98,9 +100,17 @@ class KafkaListener:
         self._shared.metrics.connections = len(self._shared.connections)
         return True
 
-    def first_principal(self, transport: Any) -> Principal:
-        """Return the principal of a new connection: that of its client certificate, if it has sent one."""
-        return ANONYMOUS if self._tls is None else certificate_principal(transport) or ANONYMOUS
+    def first_principal(self, transport: Any, host: str) -> Principal:
+        """Return the principal of a new connection: that of its client certificate, if it has sent one.
+
+        This is the login, unless the listener has SASL.
+        """
+        principal = None if self._tls is None else certificate_principal(transport)
+        if principal is None:
+            return ANONYMOUS
+        if not self.listener.has_sasl:
+            self._shared.services.audit.login(principal, host, KAFKA_PORT, CERTIFICATE)
+        return principal
 
     def admit_handshake(self, host: str, descriptor: int) -> bool:
         """Count a connection whose TLS handshake begins. Returns False if a limit is reached."""

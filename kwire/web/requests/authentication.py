@@ -126,6 +126,7 @@ class Authenticator:
         if self._certificate_principal is not None and request.transport is not None:
             principal = self._certificate_principal(request.transport)
             if principal is not None:
+                self._audit.login(principal, request.remote or "", HTTP, CERTIFICATE)
                 return Identity(principal, PERMANENT)
         raise Unauthorized("this request needs credentials")
 
