@@ -1,8 +1,8 @@
 """Runs a family of works that start their own servers, in order, and collects their samples.
 
 Every work starts its servers with its own settings, each in a new directory that is deleted afterwards. So the failure
-of a work does not affect later works. The families are `log/`, `groups/`, `rooms/`, `events/`, `pipeline/` and
-`abuse/`.
+of a work does not affect later works. The families are `log/`, `groups/`, `rooms/`, `events/`, `pipeline/`,
+`abuse/` and `access/`.
 """
 
 import argparse

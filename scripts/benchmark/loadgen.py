@@ -17,7 +17,10 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import cycle, repeat
+from pathlib import Path
 
+from benchmark.access.client_config import User, read_user
+from benchmark.access.login import log_in_scram
 from benchmark.histogram import Latencies
 from benchmark.wire import ProduceCall, RepeatedCall, WireError, connect, read_frame, record_batch
 
@@ -43,12 +46,17 @@ def topic_name(prefix: str, number: int) -> str:
 
 
 def generate(
-    address: tuple[str, int], topics: Sequence[str], connections: int, seconds: float, value_size: int
+    address: tuple[str, int],
+    topics: Sequence[str],
+    connections: int,
+    seconds: float,
+    value_size: int,
+    user: User | None = None,
 ) -> Load:
     """Produce to the topics in turn. Their names must have the same length."""
     batch = record_batch(b"x" * value_size, time.time_ns() // 1_000_000)
     calls = [ProduceCall.build(topic, batch) for topic in topics]
-    return drive_for(address, calls, connections, seconds)
+    return drive_for(address, calls, connections, seconds, user=user)
 
 
 def drive_for(
@@ -58,15 +66,20 @@ def drive_for(
     seconds: float,
     *,
     has_own_calls: bool = False,
+    user: User | None = None,
 ) -> Load:
     """Send the calls in turn, each on the next free connection. All responses must have the same size.
 
-    If `has_own_calls` is true, each connection repeats one call, as if each were a different client.
+    If `has_own_calls` is true, each connection repeats one call, as if each were a different client. If there is a
+    `user`, each connection logs in before the measurement.
     """
     frames = [call.frame for call in calls]
     all_in_turn = cycle(frames)
     frames_by_connection = [repeat(frames[one]) if has_own_calls else all_in_turn for one in range(connections)]
     sockets = [connect(address, SILENCE_SECONDS) for _ in range(connections)]
+    if user is not None:
+        for connection in sockets:
+            log_in_scram(connection, user)
     samples_ns = array("q")
     gc.disable()
     cpu_before, started = time.process_time(), time.perf_counter()
@@ -122,6 +135,7 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--value-size", type=int, default=100)
+    parser.add_argument("--command-config", type=Path, help="properties file of a user; without it, no login")
     arguments = parser.parse_args()
     if not 0 < arguments.seconds <= SECONDS_MAX or not 0 < arguments.connections <= CONNECTIONS_MAX:
         parser.error(f"at most {SECONDS_MAX} seconds and {CONNECTIONS_MAX} connections")
@@ -129,7 +143,8 @@ def main() -> None:
         parser.error(f"at most {TOPICS_MAX} topics")
     address = (arguments.host, arguments.port)
     topics = [topic_name(arguments.topic, number) for number in range(arguments.topics)] or [arguments.topic]
-    load = generate(address, topics, arguments.connections, arguments.seconds, arguments.value_size)
+    user = None if arguments.command_config is None else read_user(arguments.command_config)
+    load = generate(address, topics, arguments.connections, arguments.seconds, arguments.value_size, user)
     json.dump(asdict(load), sys.stdout)
 
 

@@ -32,6 +32,8 @@ class Measure:
     is_compared: bool = True
     # If set, the figure of the other server is from this work instead of `work`.
     beside_work: str | None = None
+    # If set, the other server of this row. Otherwise all rows have the same other server.
+    beside: str | None = None
 
     def work_of(self, server: str) -> str:
         return self.beside_work if self.beside_work and server != KWIRE else self.work

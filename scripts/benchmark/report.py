@@ -68,7 +68,7 @@ def _total_row(samples: Sequence[Sample], works: Sequence[str], beside: str) -> 
 
 
 def _row(measure: Measure, beside: str, figure: Callable[[str], float | None]) -> Row:
-    other, kwire = figure(beside), figure(KWIRE)
+    other, kwire = figure(measure.beside or beside), figure(KWIRE)
     ratio = kwire / other if measure.is_compared and kwire is not None and other else None
     judged = kwire if measure.bar and measure.bar.absolute else ratio
     met = measure.bar.is_met(judged) if measure.bar and judged is not None else None

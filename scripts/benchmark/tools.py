@@ -34,7 +34,10 @@ CONSUMED_COLUMNS = {
 
 @dataclass(frozen=True)
 class Tools:
+    """The tools. `command_config` is the properties file with the security settings of their clients."""
+
     libs: Path
+    command_config: Path | None = None
 
     def create_topic(
         self, server: RunningServer, topic: str, partitions: int, configs: Mapping[str, object] | None = None
@@ -75,11 +78,14 @@ class Tools:
 
     def _topics(self, server: RunningServer, options: list[str]) -> None:
         tool = "TopicCommand"
-        run(tool, [*self._java(tool), "--bootstrap-server", server.bootstrap, *options], TOPIC_TIMEOUT_SECONDS)
+        run(tool, [*self._java(tool), *self._client(server), *options], TOPIC_TIMEOUT_SECONDS)
 
     def _argv(self, tool: str, server: RunningServer, topic: str, records: int) -> list[str]:
-        shared = ["--bootstrap-server", server.bootstrap, "--topic", topic, "--num-records", str(records)]
-        return [*self._java(tool), *shared]
+        return [*self._java(tool), *self._client(server), "--topic", topic, "--num-records", str(records)]
+
+    def _client(self, server: RunningServer) -> list[str]:
+        config = [] if self.command_config is None else ["--command-config", str(self.command_config)]
+        return ["--bootstrap-server", server.bootstrap, *config]
 
     def _java(self, tool: str) -> list[str]:
         return ["java", HEAP, "-cp", f"{self.libs}/*", f"org.apache.kafka.tools.{tool}"]

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from benchmark import options, page_cache
 from benchmark.histogram import Latencies
@@ -103,7 +104,13 @@ def end_to_end(turn: Turn) -> Outcome:
 
 
 def small_requests(turn: Turn) -> Outcome:
-    load = RequestLoad(turn.topic("requests"), turn.connections, turn.generators, turn.sizes.request_seconds)
+    load = RequestLoad(
+        turn.topic("requests"),
+        turn.connections,
+        turn.generators,
+        turn.sizes.request_seconds,
+        command_config=turn.tools.command_config,
+    )
     return load.run(turn.server)
 
 
@@ -116,6 +123,7 @@ class RequestLoad:
     generators: int
     seconds: float
     topics: int = 0
+    command_config: Path | None = None
 
     def run(self, server: RunningServer) -> Outcome:
         shares = [len(range(index, self.connections, self.generators)) for index in range(self.generators)]
@@ -132,6 +140,7 @@ class RequestLoad:
         return Outcome(figures, requests=requests, histograms={"request": latencies.encode()})
 
     def _generator(self, server: RunningServer, connections: int) -> Child:
+        login = {} if self.command_config is None else {"command_config": self.command_config}
         return own_program(
             "loadgen",
             port=server.address[1],
@@ -140,6 +149,7 @@ class RequestLoad:
             connections=connections,
             seconds=self.seconds,
             value_size=SMALL,
+            **login,
         )
 
 
