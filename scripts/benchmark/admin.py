@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
 
+from benchmark.access.client_config import User
+from benchmark.access.login import log_in_scram
 from benchmark.wire import ERROR_CODE, FetchCall, WireError, connect, read_frame, request_frame
 
 LIST_OFFSETS, LIST_OFFSETS_VERSION = 2, 1
@@ -27,8 +29,10 @@ BODY_AT = 8  # After the length and the correlation id.
 class Admin:
     """An admin client with one connection. Use it in a `with` statement."""
 
-    def __init__(self, address: tuple[str, int]) -> None:
+    def __init__(self, address: tuple[str, int], user: User | None = None) -> None:
         self._connection = connect(address, ANSWER_TIMEOUT_SECONDS)
+        if user is not None:
+            log_in_scram(self._connection, user)
 
     def __enter__(self) -> "Admin":
         return self

@@ -38,6 +38,8 @@ class Product(ABC):
 
     name: str
     title: str
+    # Headers with which /metrics is read.
+    metrics_headers: Mapping[str, str] = {}
 
     def __init__(self, settings: Mapping[str, object]) -> None:
         self._settings = settings

@@ -1,6 +1,7 @@
 """Reads the event-loop metrics of kwire (/metrics), before and after a work."""
 
 import urllib.request
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -33,14 +34,15 @@ class LoopHealth:
 
 
 def loop_health(server: RunningServer) -> LoopHealth:
-    return loop_health_at(server.metrics_url)
+    return loop_health_at(server.metrics_url, server.product.metrics_headers)
 
 
-def loop_health_at(metrics_url: str | None) -> LoopHealth:
+def loop_health_at(metrics_url: str | None, headers: Mapping[str, str] | None = None) -> LoopHealth:
     if not metrics_url:
         return LoopHealth()
     try:
-        with urllib.request.urlopen(metrics_url, timeout=SCRAPE_TIMEOUT_SECONDS) as answer:
+        request = urllib.request.Request(metrics_url, headers=dict(headers or {}))
+        with urllib.request.urlopen(request, timeout=SCRAPE_TIMEOUT_SECONDS) as answer:
             text = answer.read().decode()
     except OSError:
         return LoopHealth()  # The work is measured without these figures. The table shows a dash.

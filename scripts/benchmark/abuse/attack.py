@@ -20,9 +20,11 @@ class Target:
 
     kafka_port: int
     http_port: int
+    tls_port: int
     size: int
     held: list[socket.socket] = field(default_factory=list)
     strikes: int = 0
+    drips: int = 0
 
     @property
     def kafka_address(self) -> tuple[str, int]:
@@ -34,6 +36,10 @@ class Target:
     def http(self) -> socket.socket:
         return connect((LOOPBACK, self.http_port), ANSWER_SECONDS_MAX)
 
+    def tls(self) -> socket.socket:
+        """Return a TCP connection to the listener with TLS. The handshake is left to the caller."""
+        return connect((LOOPBACK, self.tls_port), ANSWER_SECONDS_MAX)
+
     def hold(self, connection: socket.socket) -> socket.socket:
         self.held.append(connection)
         return connection
@@ -44,7 +50,8 @@ class Attack:
     """An attack. `full` and `quick` are the sizes of a strike. `title` has braces for the size, and names its unit.
 
     If `is_held` is true, `keep` is called once a second until the attack ends. If `large_bytes` is not 0, the good
-    client also sends larger Produce requests of this size.
+    client also sends larger Produce requests of this size. If `is_guarded` is true, the server has SASL_PLAINTEXT and
+    SSL listeners and an authorizer, the attacker does not log in, and the good client is also measured at logging in.
     """
 
     name: str
@@ -58,6 +65,7 @@ class Attack:
     keep: Callable[[Target], None] | None = None
     has_slow_sync: bool = False
     large_bytes: int = 0
+    is_guarded: bool = False
 
     def titled(self, size: int) -> str:
         return self.title.format(f"{size:,}")

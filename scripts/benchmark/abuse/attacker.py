@@ -7,6 +7,7 @@ then prints its outcome.
 import argparse
 import json
 import os
+import resource
 import select
 import sys
 import time
@@ -65,22 +66,30 @@ def hold_until_closed(attack: Attack, target: Target) -> None:
         keep(attack, target)
 
 
+def raise_limit() -> None:
+    """Allow this process as many descriptors as possible, because some attacks hold thousands of connections."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmark.abuse.attacker", description=__doc__.splitlines()[0])
     parser.add_argument("--attack", choices=sorted(BY_NAME), required=True)
     parser.add_argument("--kafka-port", type=int, required=True)
     parser.add_argument("--http-port", type=int, required=True)
+    parser.add_argument("--tls-port", type=int, default=0, help="the listener with TLS, if there is one")
     parser.add_argument("--size", type=int, required=True)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--prepare", action="store_true", help="only prepare the server")
     given = parser.parse_args()
     attack = BY_NAME[given.attack]
-    target = Target(given.kafka_port, given.http_port, given.size)
+    target = Target(given.kafka_port, given.http_port, given.tls_port, given.size)
     if given.prepare:
         if attack.prepare is not None:
             attack.prepare(target)
         return
     os.nice(NICENESS)
+    raise_limit()
     outcome = attack_for(attack, target, given.seconds)
     print("attacked", flush=True)
     hold_until_closed(attack, target)

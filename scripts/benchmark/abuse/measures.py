@@ -28,6 +28,10 @@ def measures_of(attack: Attack, given: Options) -> Iterator[Measure]:
     yield Measure(after, "MiB", attack.name, "left_mib", LEFT_MIB)
     yield Measure("- Produce and Fetch, p99", "ms", attack.name, "kafka_p99_ms", P99)
     yield Measure("- HTTP publish, p99", "ms", attack.name, "http_p99_ms", P99)
+    if attack.is_guarded:
+        yield Measure("- new login by SCRAM, p99", "ms", attack.name, "scram_p99_ms", P99)
+        yield Measure("- new login by PLAIN, p99", "ms", attack.name, "plain_p99_ms", P99)
+        yield Measure("- first login of a user by PLAIN, p99", "ms", attack.name, "first_p99_ms", P99)
     if attack.large_bytes:
         yield Measure(f"- Produce of {attack.large_bytes // 1024} KiB, p99", "ms", attack.name, "large_p99_ms", P99)
     yield Measure("- failed requests of the good client", "", attack.name, "failed", NO_FAILURES)

@@ -4,13 +4,19 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 
 from benchmark.abuse import attacker, good_client
 from benchmark.abuse.attack import Attack
 from benchmark.abuse.bounds import ANSWER_SECONDS_MAX
 from benchmark.abuse.measures import LEFT_MIB_MAX
 from benchmark.abuse.memory import MEBIBYTE, MemoryWatch
-from benchmark.abuse.stage import BEFORE, Stage, server_for
+from benchmark.abuse.stage import BEFORE, Stage, server_for, tls_port
+from benchmark.access.acls import acls_for, add_acls
+from benchmark.access.client_config import sasl_config, write_config
+from benchmark.access.first_users import add_first_users
+from benchmark.access.options import FEW_ACLS
+from benchmark.access.servers import ADMIN, CLIENT
 from benchmark.admin import Admin
 from benchmark.histogram import Latencies
 from benchmark.processes import Child, own_program
@@ -33,7 +39,10 @@ def run(attack: Attack, stage: Stage, round_number: int, _names: Sequence[str]) 
         with _client(attack, server, seconds=times.before_seconds) as quiet:
             before = _rounds(quiet.finish(times.before_seconds + GRACE_SECONDS))
         health = loop_health(server)
-        with MemoryWatch(server) as memory, _client(attack, server, stop_with_stdin=True) as client:
+        with (
+            MemoryWatch(server) as memory,
+            _client(attack, server, stop_with_stdin=True, first_user=good_client.FIRST_USERS) as client,
+        ):
             yield Sample(BEFORE, round_number, attack.name, _figures(before))
             client.await_line(READY_SECONDS_MAX)
             with _attacker(attack, server, size, seconds=times.attack_seconds) as attacking:
@@ -50,7 +59,10 @@ def run(attack: Attack, stage: Stage, round_number: int, _names: Sequence[str]) 
 
 
 def _prepare(attack: Attack, server: RunningServer, size: int) -> None:
-    with Admin(server.address) as admin:
+    if attack.is_guarded:
+        add_acls(server.address, ADMIN, acls_for(CLIENT, good_client.NAME_PREFIX, FEW_ACLS))
+        add_first_users(server.address, ADMIN, 2 * good_client.FIRST_USERS)
+    with Admin(server.address, ADMIN if attack.is_guarded else None) as admin:
         admin.make_topic(good_client.TOPIC, 1, {})
         admin.make_topic(good_client.LARGE_TOPIC, 1, {"max.message.bytes": LARGE_MESSAGE_BYTES_MAX})
     if attack.prepare is not None:
@@ -64,15 +76,27 @@ def _prepare(attack: Attack, server: RunningServer, size: int) -> None:
 def _attacker(attack: Attack, server: RunningServer, size: int, **more: object) -> Child:
     port = server.address[1]
     return own_program(
-        "abuse.attacker", attack=attack.name, kafka_port=port, http_port=server.http_port, size=size, **more
+        "abuse.attacker",
+        attack=attack.name,
+        kafka_port=port,
+        http_port=server.http_port,
+        tls_port=tls_port(server),
+        size=size,
+        **more,
     )
 
 
 def _client(attack: Attack, server: RunningServer, **more: object) -> Child:
     port = server.address[1]
+    if attack.is_guarded:
+        more |= {"command_config": _config(server)}
     return own_program(
         "abuse.good_client", kafka_port=port, http_port=server.http_port, large_bytes=attack.large_bytes, **more
     )
+
+
+def _config(server: RunningServer) -> Path:
+    return write_config(server.directory / "client.properties", sasl_config(CLIENT))
 
 
 def _rounds(output: str) -> good_client.Rounds:
@@ -80,7 +104,7 @@ def _rounds(output: str) -> good_client.Rounds:
 
 
 def _histograms(rounds: good_client.Rounds) -> dict[str, str]:
-    return {name: text for name in ("kafka", "http", "large") if (text := getattr(rounds, name))}
+    return {name: text for name in good_client.PARTS if (text := getattr(rounds, name))}
 
 
 def _figures(rounds: good_client.Rounds) -> dict[str, float]:

@@ -1,5 +1,6 @@
 """The properties file with the security settings of a client. Kafka's tools and our own programs read the same file."""
 
+import base64
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,12 @@ def sasl_config(user: User) -> dict[str, str]:
         USER: user.name,
         PASSWORD: user.password,
     }
+
+
+def basic_authorization(user: User) -> dict[str, str]:
+    """Return the header of an HTTP request of this user."""
+    encoded = base64.b64encode(f"{user.name}:{user.password}".encode()).decode()
+    return {"Authorization": f"Basic {encoded}"}
 
 
 def tls_config(ca: Path) -> dict[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmark.access.client_config import User
+from benchmark.access.client_config import User, basic_authorization
 from benchmark.processes import ChildFailed, run
 from benchmark.servers import KWIRE_PROGRAM, LOOPBACK, ApacheKafka, Kwire, Launch, add_properties, free_ports
 
@@ -64,6 +64,8 @@ class ListeningKwire(Kwire):
 
 class GuardedKwire(ListeningKwire):
     """kwire with an authorizer and two users: ADMIN may do everything, CLIENT what ACLs allow."""
+
+    metrics_headers = basic_authorization(ADMIN)
 
     def __init__(self, settings: Mapping[str, object], protocols: tuple[str, ...] = ("SASL_PLAINTEXT",)) -> None:
         guarded = {"kwire.authorizer": "acl", "super.users": f"User:{ADMIN.name}"}

@@ -48,10 +48,10 @@ def _stalled_uploads(target: Target) -> None:
         deadline = time.monotonic() + UPLOAD_SECONDS_MAX
         while selector.get_map() and time.monotonic() < deadline:
             for key, _ in selector.select(timeout=1):
-                _push(selector, key)
+                push(selector, key)
 
 
-def _push(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+def push(selector: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
     connection, left = key.fileobj, key.data
     assert isinstance(connection, socket.socket)
     try:
