@@ -27,5 +27,15 @@ def test_an_attack_is_measured(tmp_path: Path, attack: str) -> None:
     assert 0 < found["kafka_p50_ms"] <= found["kafka_p99_ms"] <= found["kafka_max_ms"]
 
 
+@pytest.mark.parametrize(
+    "attack", ["idle-tls", "slow-sasl", "tls-hellos", "half-sent-logins", "guess-plain", "guess-scram", "guess-basic"]
+)
+def test_an_attack_without_a_login_is_measured_also_by_the_logins_of_others(tmp_path: Path, attack: str) -> None:
+    found = bench(tmp_path, "--only", attack)[attack]
+    assert found.keys() >= FIGURES
+    assert found["strikes"] >= 1
+    assert all(found[f"{login}_p99_ms"] > 0 for login in ("scram", "plain", "first"))
+
+
 def test_larger_requests_are_measured_where_an_attack_aims_at_them(tmp_path: Path) -> None:
     assert bench(tmp_path, "--only", "half-sent-frames")["half-sent-frames"]["large_p99_ms"] > 0
