@@ -68,7 +68,11 @@ class GuardedKwire(ListeningKwire):
     metrics_headers = basic_authorization(ADMIN)
 
     def __init__(self, settings: Mapping[str, object], protocols: tuple[str, ...] = ("SASL_PLAINTEXT",)) -> None:
-        guarded = {"kwire.authorizer": "acl", "super.users": f"User:{ADMIN.name}"}
+        guarded = {
+            "kwire.authorizer": "acl",
+            "super.users": f"User:{ADMIN.name}",
+            "kwire.http.authentication": "basic",
+        }
         super().__init__({**guarded, **settings}, protocols)
 
     def prepare(self, directory: Path) -> Launch:
