@@ -164,14 +164,37 @@ class Https:
         return (await self.ask(method, path, body)).status
 
 
+class Connector(aiohttp.TCPConnector):
+    """Keeps its transports: aiohttp does not wait for those whose TLS is closing when the session ends."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        super().__init__(ssl=context)
+        self._transports: list[asyncio.Transport] = []
+
+    async def _wrap_create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        transport, protocol = await super()._wrap_create_connection(*args, **kwargs)
+        self._transports.append(transport)
+        return transport, protocol
+
+    async def end(self) -> None:
+        for transport in self._transports:
+            transport.abort()
+        # An aborted transport of TLS closes its socket in the second of two callbacks.
+        for _ in range(3):
+            await asyncio.sleep(0)
+
+
 @asynccontextmanager
 async def https(
     server: AccessServer, credentials: dict[str, str] | None = None, *, certificate_of: str | None = None
 ) -> AsyncIterator[Https]:
-    connector = aiohttp.TCPConnector(ssl=server.tls(certificate_of))
+    connector = Connector(server.tls(certificate_of))
     timeout = aiohttp.ClientTimeout(total=WAIT_S)
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
-        yield Https(server, session, credentials or {})
+    try:
+        async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+            yield Https(server, session, credentials or {})
+    finally:
+        await connector.end()
 
 
 @pytest.fixture(scope="module")

@@ -305,6 +305,9 @@ async def test_disk_lanes_are_counted_each_by_its_name(tmp_path: Path) -> None:
     with QuietNode(tmp_path) as node:
         await node.create("t")
         await node.lanes.survey.run(lambda: None)
+        async with asyncio.timeout(20):  # a lane counts a job after it has reported the outcome
+            while not node.lanes.metadata.jobs:
+                await asyncio.sleep(0)
         families = await collected(node)
         values = {
             name: {sample.labels["lane"]: sample.value for sample in families[f"kwire_storage_lane_{name}"].samples}
