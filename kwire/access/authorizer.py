@@ -26,6 +26,7 @@ from kwire.access.acl_index import AclIndex
 from kwire.access.audit.entries import ACL, NO_AUDIT, Audit
 from kwire.access.hosts import canonical_host
 from kwire.access.principal import Principal, parse_principal
+from kwire.access.scope import Scope
 from kwire.concurrency.chunking import spread, yield_to_loop
 from kwire.config.access import AccessConfig
 from kwire.errors import ErrorCode, KafkaError
@@ -268,6 +269,7 @@ class _RestrictedAccess:
     __slots__ = ("_authorizer", "_decisions", "host", "principal")
 
     is_unrestricted = False
+    scope: Scope | None = None
 
     def __init__(
         self, authorizer: AclAuthorizer, decisions: "dict[_Question, bool]", principal: Principal, host: str
