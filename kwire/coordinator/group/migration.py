@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.classic.embedded_protocol import CONSUMERS, read_assignment, read_subscription
-from kwire.coordinator.group.classic.group import ClassicGroup, Phase
+from kwire.coordinator.group.classic.group import ClassicGroup
 from kwire.coordinator.group.classic.members import Member, selected_protocol
+from kwire.coordinator.group.classic.phase import Phase
 from kwire.coordinator.group.commands import JoinAnswer, JoinGroup
 from kwire.coordinator.group.consumer import records
 from kwire.coordinator.group.consumer.classic_members import CheckedJoin, encoded_assignment

@@ -4,8 +4,9 @@ import heapq
 from collections.abc import Iterator, Sequence
 
 from kwire.coordinator.decisions import Command, Moment, Result
-from kwire.coordinator.group.classic.group import ClassicGroup, Phase
+from kwire.coordinator.group.classic.group import ClassicGroup
 from kwire.coordinator.group.classic.join_group import join
+from kwire.coordinator.group.classic.phase import Phase
 from kwire.coordinator.group.cleanup import ShardCleanup
 from kwire.coordinator.group.commands import (
     UNKNOWN_MEMBER,
