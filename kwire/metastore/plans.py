@@ -1,8 +1,8 @@
 """Plans: changes that are too large for one commit, and of which after a crash all are made or none.
 
 The plan's record is written first, as undecided, then one record for each step with the values that it sets. A commit
-then marks the plan as decided. After that each step is one commit, which sets its values and removes its own record. The
-last one also removes the plan. `recover` completes a decided plan, and removes the records of an undecided one. The
+then marks the plan as decided. After that each step is one commit, which sets its values and removes its own record.
+The last one also removes the plan. `recover` completes a decided plan, and removes the records of an undecided one. The
 owner calls it at the start, before it reads the keys.
 
 While a plan runs, readers and watches see its steps one after the other. A change whose parts do not depend on each

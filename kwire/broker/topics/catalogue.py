@@ -246,11 +246,10 @@ class Catalogue:
 
     async def _commit(self, changes: list[Change]) -> int:
         """Commit changes, and with them the removal of as many deletion notes as the commit has room for."""
-        finished = (
-            self._notes.finished_changes(CHANGES_PER_COMMIT_MAX - len(changes)) if self._notes is not None else []
-        )
+        if self._notes is not None:
+            changes = [*changes, *self._notes.finished_changes(CHANGES_PER_COMMIT_MAX - len(changes))]
         try:
-            return await self._metastore.commit([*changes, *finished])
+            return await self._metastore.commit(changes)
         except StorageError as error:
             log.exception("the catalogue of topics could not be written")
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "The change could not be stored.") from error

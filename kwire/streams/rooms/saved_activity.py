@@ -37,8 +37,8 @@ async def save_activity(metastore: MetaStore, used: Mapping[str, int]) -> None:
 async def load_activity(metastore: MetaStore) -> tuple[Mapping[str, int] | None, list[Change]]:
     """Return the time of the last use of each room, as a clean stop saved it, and the changes that remove the entries.
 
-    The times are None if the last run of the server saved none. The entries are removed at the start, so that a start after a crash does not
-    use them again. Raises StorageError.
+    The times are None if the last run of the server saved none. The entries are removed at the start, so that a start
+    after a crash does not use them again. Raises StorageError.
     """
     await Plan(metastore, PLAN_KEY).recover()
     entry = metastore.get(ACTIVITY_KEY)
