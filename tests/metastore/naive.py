@@ -124,7 +124,7 @@ class NaiveMetaStore:
     def end(self, lease_id: int) -> None:
         keys = [key for key, holder in self._lease_of.items() if holder == lease_id]
         if self._leases.pop(lease_id, None) is not None:
-            self._apply({key: (None, NO_LEASE) for key in keys})
+            self._apply(dict.fromkeys(keys, (None, NO_LEASE)))
 
     async def expire_leases(self) -> None:
         for lease in list(self._leases.values()):

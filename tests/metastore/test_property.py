@@ -3,11 +3,12 @@
 import asyncio
 import os
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from kwire.metastore import Change, Condition, Conflict, embedded, history
+from kwire.metastore import Change, Condition, Conflict, MetaStore, Watch, embedded, history
 from kwire.metastore.interface import ABSENT, Commit, Compacted, LeaseLost
 from storage.errors import StorageFailed
 from tests.metastore.implementations import Embedded
@@ -31,7 +32,8 @@ class Reader:
 
     def begin(self) -> None:
         start = self._pair.twin.revision + 1
-        self._watches = [store.watch(self._prefix, start) for store in (self._pair.world.store, self._pair.twin)]
+        stores: tuple[MetaStore, MetaStore] = (self._pair.world.store, self._pair.twin)
+        self._watches = [store.watch(self._prefix, start) for store in stores]
 
     async def read(self) -> None:
         """Read everything that is there from both, and compare."""
@@ -43,10 +45,10 @@ class Reader:
             self.begin()
 
 
-async def _read_all(watch: object) -> list[Commit] | None:
-    found = []
+async def _read_all(watch: Watch) -> list[Commit] | None:
+    found: list[Commit] = []
     while True:
-        waiting = asyncio.ensure_future(anext(watch))  # type: ignore[call-overload]
+        waiting = asyncio.ensure_future(watch.__anext__())
         for _ in range(3):
             await asyncio.sleep(0)
         if not waiting.done():
@@ -103,7 +105,8 @@ class Pair:
     async def commit(self) -> None:
         changes, conditions = self.random_commit()
         outcomes: list[object] = []
-        for store in (self.world.store, self.twin):
+        stores: tuple[MetaStore, MetaStore] = (self.world.store, self.twin)
+        for store in stores:
             try:
                 outcomes.append(await store.commit(changes, conditions))
             except (Conflict, LeaseLost) as error:
@@ -126,10 +129,10 @@ class Pair:
             return
         lease_id = self.rng.choice(self.leases)
         outcomes = []
-        for number, store in enumerate((self.world.store, self.twin)):
-            lost = self.lost[number]
+        stores: tuple[MetaStore, MetaStore] = (self.world.store, self.twin)
+        for store, lost in zip(stores, self.lost, strict=True):
             try:
-                await store.resume_lease(lease_id, lambda lost=lost: lost.append(lease_id))  # type: ignore[misc]
+                await store.resume_lease(lease_id, partial(lost.append, lease_id))
                 outcomes.append(True)
             except LeaseLost:
                 outcomes.append(False)

@@ -204,6 +204,10 @@ class Catalogue:
 
         The same commit writes the deletion notes. With them, the next start can remove leftover folders.
         """
+        for facts in removed:
+            now = self.find(facts.name)
+            if now is None or now.topic_id != facts.topic_id:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         extra_changes = [change for facts in removed for change in self._dependent_entries(facts)]
         if self._notes is not None:
             extra_changes += [

@@ -15,9 +15,9 @@ from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change
 from kwire.streams.events.reading import EventReader
 from kwire.streams.rooms import cleanup as room_cleanup
+from kwire.streams.rooms import saved_activity
 from kwire.streams.rooms.cleanup import RoomCleanup
 from kwire.streams.rooms.rooms import Room
-from kwire.streams.rooms import saved_activity
 from kwire.streams.rooms.saved_activity import ACTIVITY_KEY, load_activity
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from kwire.wire.messages.offset_commit import (
