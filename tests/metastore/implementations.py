@@ -17,7 +17,9 @@ class Implementation(Protocol):
     """A store under test, in virtual time."""
 
     clock: ManualClock
-    store: MetaStore
+
+    @property
+    def store(self) -> MetaStore: ...
 
     async def advance(self, seconds: float) -> None:
         """Let time pass, and wait until the keys of expired leases are removed."""

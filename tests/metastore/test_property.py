@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from tests.support.node import in_loop
 
 KEYS = [f"{folder}/{number}" for folder in ("a", "b") for number in range(6)]
 STEPS = 150
-KEPT_CHANGES = 40
+KEPT_CHANGES = 14
 
 
 class Reader:
@@ -39,6 +40,7 @@ class Reader:
         """Read everything that is there from both, and compare."""
         outcomes = [await _read_all(watch) for watch in self._watches]
         assert outcomes[0] == outcomes[1]
+        self._pair.counts["compacted" if outcomes[0] is None else "read"] += 1
         if outcomes[0] is None:
             for watch in self._watches:
                 watch.close()
@@ -71,6 +73,7 @@ class Pair:
         self.twin = NaiveMetaStore(self.world.clock, KEPT_CHANGES)
         self.readers = [Reader(self, prefix) for prefix in ("", "a/", "b/1")]
         self.leases: list[int] = []
+        self.counts: Counter[str] = Counter()
         self.lost: tuple[list[int], list[int]] = ([], [])
 
     async def step(self) -> None:
@@ -165,6 +168,7 @@ class Pair:
         due.sort(key=lambda one: (one.deadline, one.lease_id))
         await self.world.store.expire_leases()
         held = {key for key, lease_id in self.twin._lease_of.items() if lease_id in {one.lease_id for one in due}}
+        self.counts["expired"] += len(held)
         keys = [key for one in due for key, lease_id in self.twin._lease_of.items() if lease_id == one.lease_id]
         assert held == set(keys)
         for one in due:
@@ -203,6 +207,7 @@ class Pair:
             self.files.cut_power()
         self.files.repair()
         self.world.restart()
+        self.counts["cut" if is_cut else "found"] += failed
         if failed and not is_cut:
             # Nobody was told, but the next start finds it: a commit is there or not, never in part.
             await self.twin.commit(changes, conditions)
@@ -223,6 +228,7 @@ def seeds() -> list[int]:
 async def test_store_does_what_its_twin_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history, "HISTORY_CHANGES_MAX", KEPT_CHANGES)
     monkeypatch.setattr(embedded, "HISTORY_WRITES_MIN", 30)
+    counts: Counter[str] = Counter()
     for seed in seeds():
         print(f"KWIRE_TEST_SEED={seed}")
         directory = tmp_path / str(seed)
@@ -231,3 +237,6 @@ async def test_store_does_what_its_twin_does(tmp_path: Path, monkeypatch: pytest
         for _ in range(STEPS):
             await pair.step()
         pair.close()
+        counts += pair.counts
+    print(dict(counts))
+    assert {"compacted", "read", "expired", "cut", "found"} <= set(counts)
