@@ -5,7 +5,6 @@ import gc
 import importlib
 import logging
 import os
-import uuid
 from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,7 +30,7 @@ from kwire.broker.maintenance.scrub import Scrub
 from kwire.broker.maintenance.services import MaintenanceServices
 from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.topics.full_disk import commit_with_reserve
-from kwire.broker.topics.startup import NODE_KEY, check_folders, check_metadata, new_cluster_id, open_metastore
+from kwire.broker.topics.startup import NODE_KEY, check_folders, check_metadata, open_metastore, register
 from kwire.broker.topics.stored_sizes import StoredSizes
 from kwire.broker.topics.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from kwire.clock import Clock, SystemClock
@@ -56,7 +55,6 @@ from kwire.descriptors import Descriptors, current_limit
 from kwire.handlers import HANDLERS
 from kwire.handlers.shared.audited import audited
 from kwire.handlers.shared.context import NodeFacts, Services
-from kwire.metastore import Change
 from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.server.free_memory import FreeMemory
 from kwire.server.kafka.listener import KafkaListener, Sweep
@@ -529,7 +527,7 @@ class Node:
         Raises StorageError if the node must not start.
         """
         starts_empty = self.config.log.starts_empty
-        self._metastore = open_metastore(self._store, self._files, self._lanes, starts_empty=starts_empty)
+        self._metastore = open_metastore(self._store, self._files, self._lanes, clock, starts_empty=starts_empty)
         self._syncs = SyncRounds(
             self._files,
             self._store.data_dirs,
@@ -567,21 +565,12 @@ class Node:
 
     async def _register(self) -> tuple[str, bytes]:
         """Record this start in the metadata store. Returns the cluster id and the id of the journal's directory."""
-        entry = self._metastore.get(NODE_KEY)
-        cluster_id: str = entry.value["cluster_id"] if entry else self.config.cluster_id or new_cluster_id()
-        if self.config.cluster_id not in (None, cluster_id):
-            raise ValueError(
-                f"cluster.id is {self.config.cluster_id}, but {self.config.log.data_dir} belongs to {cluster_id}"
-            )
-        starts: int = entry.value["starts"] + 1 if entry else 0
-        # Older versions did not store a directory id.
-        directory_id: str = (entry.value.get("directory_id") if entry else None) or uuid.uuid4().hex
-        value = {"cluster_id": cluster_id, "starts": starts, "directory_id": directory_id}
-        self._fetched_before, taken = load_activity(self._metastore)
-        changes = [Change(NODE_KEY, value, entry.revision if entry else 0), *taken]
+        metastore, settle = self._metastore, self._lanes.settle
         # The server has to start on a full disk, because only a running server deletes old records.
-        await commit_with_reserve(self._store, self._lanes.settle, lambda: self._metastore.commit(changes))
-        return cluster_id, bytes.fromhex(directory_id)
+        self._fetched_before, taken = await commit_with_reserve(self._store, settle, lambda: load_activity(metastore))
+        registered = await commit_with_reserve(self._store, settle, lambda: register(metastore, self.config, taken))
+        metastore.begin_expiry()
+        return registered
 
     def _group_settings(self, topics: Topics) -> GroupSettings:
         groups = self.config.groups

@@ -21,6 +21,7 @@ from typing import Any
 
 from kwire.access.acl import Operation
 from kwire.broker.chunked_answers import answer_in_chunks
+from kwire.broker.topics.catalogue import ADDED_PER_COMMIT_MAX
 from kwire.broker.topics.names import check_partition_count
 from kwire.broker.topics.topics import NewTopic
 from kwire.concurrency.chunking import spread, yield_to_loop
@@ -40,7 +41,8 @@ from kwire.wire.types import ZERO_UUID
 
 DEFAULT = -1
 # Topics that are handled between two yields to the event loop. Each takes some ten microseconds to check and to create.
-TOPICS_PER_CHUNK = 200
+# One commit creates the topics of a chunk.
+TOPICS_PER_CHUNK = ADDED_PER_COMMIT_MAX
 # Many topics have equal configurations. Up to this many descriptions are cached while a response is built.
 CACHED_CONFIGS_MAX = 100
 

@@ -5,7 +5,20 @@ durable before it becomes visible. `embedded.py` keeps the store in a journal of
 the interface can replace it.
 """
 
+from kwire.metastore.commits import batches
 from kwire.metastore.embedded import EmbeddedMetaStore
-from kwire.metastore.interface import Change, Conflict, Entry, MetaStore
+from kwire.metastore.interface import Change, Condition, Conflict, Entry, Lease, MetaStore, Watch
+from kwire.metastore.plans import Plan
 
-__all__ = ["Change", "Conflict", "EmbeddedMetaStore", "Entry", "MetaStore"]
+__all__ = [
+    "Change",
+    "Condition",
+    "Conflict",
+    "EmbeddedMetaStore",
+    "Entry",
+    "Lease",
+    "MetaStore",
+    "Plan",
+    "Watch",
+    "batches",
+]

@@ -7,6 +7,9 @@ from the live entries before the next commit is appended.
 There may be a hundred thousand entries, and most are never read. So each entry is stored as one packed bytes object. It
 needs a third of the memory of the unpacked value, and the garbage collector does not visit it. The entry is unpacked on
 each read.
+
+Leases are in the same journal, and their deadlines only in memory: after a restart the time of each lease begins anew.
+`begin_expiry` starts the timer that ends leases. A tool that opens the store of a stopped server does not call it.
 """
 
 import asyncio
@@ -14,14 +17,35 @@ import json
 import logging
 import marshal
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from typing import Any, Protocol, Self, TypeVar
 
-from kwire.concurrency.disk_lanes import DiskLanes, Lane
-from kwire.metastore.interface import ABSENT, Change, Conflict, Entry
+from kwire.clock import Clock, SystemClock
+from kwire.concurrency.disk_lanes import DiskLanes, Lane, LaneClosed
+from kwire.metastore.commits import encode_changes, encode_text, size_of
+from kwire.metastore.handles import EmbeddedLease, EmbeddedWatch
+from kwire.metastore.history import History, PackedChange
+from kwire.metastore.interface import (
+    ABSENT,
+    CHANGES_PER_COMMIT_MAX,
+    COMMIT_BYTES_MAX,
+    LEASES_MAX,
+    NO_LEASE,
+    WATCHES_MAX,
+    Change,
+    Condition,
+    Conflict,
+    Entry,
+    OnLost,
+    TooManyLeases,
+    TooManyWatches,
+)
+from kwire.metastore.leases import LeaseState, LeaseTable, check_ttl
 from storage.disk.files import Files
 from storage.disk.mirrored_journal import JOURNAL_NAME, MIRROR_NAME, MirroredJournal
-from storage.errors import DiskFailure
+from storage.errors import DiskFailure, StorageError
+
+T = TypeVar("T")
 
 log = logging.getLogger("kwire.metastore")
 
@@ -35,6 +59,8 @@ ENTRIES_PER_CHUNK = 100
 # Commits are parsed in groups of this size. Many commits have only a hundred bytes, and parsing them one by one would
 # take twice the time.
 PARSED_BYTES = 256 * 1024
+# If the keys of ended leases could not be removed, the removal is tried again after this time.
+EXPIRY_RETRY_SECONDS = 1.0
 
 
 class JournalLike(Protocol):
@@ -52,19 +78,27 @@ class JournalLike(Protocol):
 class EmbeddedMetaStore:
     """A metadata store in a local journal. Use it only in the event loop's thread. One commit runs at a time."""
 
-    def __init__(self, journal: JournalLike, lane: Lane) -> None:
+    def __init__(self, journal: JournalLike, lane: Lane, clock: Clock | None = None) -> None:
         """`lane` runs the writes of the journal. `close` closes the lane and the journal."""
         self._journal = journal
         self._lane = lane
+        self._clock = clock or SystemClock()
         self._entries: dict[str, bytes] = {}
         self._revision = 0
         self._writes = 0
         self._commit_lock = asyncio.Lock()
+        self._leases = LeaseTable()
+        self._expires = False
+        self._expiry_timer: asyncio.TimerHandle | None = None
+        self._expiring: asyncio.Future[None] | None = None
+        self._watches: dict[EmbeddedWatch, None] = {}
+        now = self._clock.monotonic()
         for frame in _decode_frames(journal.replay()):
-            self._apply(frame)
+            self._apply(frame, now)
+        self._history = History(self._revision)
 
     @classmethod
-    def open(cls, data_dir: str, files: Files, lanes: DiskLanes) -> Self:
+    def open(cls, data_dir: str, files: Files, lanes: DiskLanes, clock: Clock | None = None) -> Self:
         """Open the store of a data directory. Its journal has two copies. Raises JournalDamaged if both are damaged."""
         journal = MirroredJournal.open(
             os.path.join(data_dir, JOURNAL_NAME),
@@ -75,7 +109,7 @@ class EmbeddedMetaStore:
         )
         for repair in journal.repairs:
             log.warning("the catalogue was repaired: %s", repair)
-        return cls(journal, lanes.metadata)
+        return cls(journal, lanes.metadata, clock)
 
     @property
     def revision(self) -> int:
@@ -91,29 +125,62 @@ class EmbeddedMetaStore:
             if entry is not None:
                 yield key, entry
 
-    async def commit(self, changes: Sequence[Change]) -> int:
-        # The write cannot be cancelled. If the caller is cancelled, the commit is still completed.
-        committing = asyncio.ensure_future(self._commit(changes))
-        # If the caller was cancelled, no code handles an exception of the commit. Retrieving the exception here avoids
-        # asyncio's warning.
-        committing.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return await asyncio.shield(committing)
+    # --- commits
 
-    async def _commit(self, changes: Sequence[Change]) -> int:
+    async def commit(self, changes: Sequence[Change], conditions: Sequence[Condition] = ()) -> int:
+        encoded = encode_changes(changes, conditions)
+        return await self._complete(self._commit(changes, conditions, encoded))
+
+    async def _complete(self, change: Coroutine[Any, Any, T]) -> T:
+        # The write cannot be cancelled. If the caller is cancelled, the change is still completed.
+        completing = asyncio.ensure_future(change)
+        # If the caller was cancelled, no code handles an exception of the change. Retrieving the exception here avoids
+        # asyncio's warning.
+        completing.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return await asyncio.shield(completing)
+
+    async def _commit(self, changes: Sequence[Change], conditions: Sequence[Condition], encoded: bytes) -> int:
         async with self._commit_lock:
-            for change in changes:
-                entry = self.get(change.key)
-                if (entry.revision if entry else ABSENT) != change.expected_revision:
-                    raise Conflict(change.key)
-            if self._writes > max(HISTORY_WRITES_MIN, HISTORY_FACTOR * len(self._entries)):
-                # Rewrite the journal before the commit. After the commit, the caller would wait for the rewrite
-                # although its change is already durable.
-                await self._compact_journal()
-            revision = self._revision + 1
-            frame = {"revision": revision, "set": {change.key: change.value for change in changes}}
-            await self._in_thread(self._journal.append, [_json(frame)])
-            self._apply(frame)
-            return revision
+            self._check(changes, conditions)
+            values = {one.key: one.value for one in changes if one.value is not None or one.key in self._entries}
+            if not values:
+                return self._revision
+            if len(values) < len(changes):
+                encoded = encode_text(values).encode()
+            attached = {one.key: one.lease_id for one in changes if one.lease_id != NO_LEASE}
+            return await self._append(values, encoded, {"attached": attached} if attached else {})
+
+    def _check(self, changes: Sequence[Change], conditions: Sequence[Condition]) -> None:
+        for change in changes:
+            self._check_revision(change.key, change.expected_revision)
+        for condition in conditions:
+            self._check_revision(condition.key, condition.expected_revision)
+        for change in changes:
+            if change.lease_id != NO_LEASE:
+                self._leases.alive(change.lease_id)
+
+    def _check_revision(self, key: str, expected_revision: int) -> None:
+        entry = self.get(key)
+        if (entry.revision if entry else ABSENT) != expected_revision:
+            raise Conflict(key)
+
+    async def _append(self, values: dict[str, Any], encoded: bytes, more: dict[str, Any]) -> int:
+        """Write and apply a frame, with the commit lock held. `encoded` is the JSON of `values`. Returns its revision.
+
+        `more` are the members of the frame that concern leases.
+        """
+        if self._writes > max(HISTORY_WRITES_MIN, HISTORY_FACTOR * len(self._entries)):
+            # Rewrite the journal before the commit. After the commit, the caller would wait for the rewrite although
+            # its change is already durable.
+            await self._compact_journal()
+        revision = self._revision + 1
+        rest = f",{encode_text(more)[1:]}" if more else "}"
+        await self._in_thread(self._journal.append, [b'{"revision":%d,"set":%b%b' % (revision, encoded, rest.encode())])
+        self._apply({"revision": revision, "set": values, **more}, self._clock.monotonic())
+        self._history.append(tuple(PackedChange(key, self._entries.get(key)) for key in values))
+        for watch in self._watches:
+            watch.wake()
+        return revision
 
     async def _compact_journal(self) -> None:
         try:
@@ -122,39 +189,165 @@ class EmbeddedMetaStore:
             # The old journal is still valid. The next commit tries to rewrite it again.
             log.exception("the journal of the metadata store could not be rewritten")
         else:
-            self._writes = len(self._entries)
+            self._writes = len(self._entries) + len(self._leases)
 
     def close(self) -> None:
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+        self._expires = False
+        for watch in tuple(self._watches):
+            watch.close()
         self._lane.close()
         self._journal.close()
 
-    def _apply(self, frame: dict[str, Any]) -> None:
+    def _apply(self, frame: dict[str, Any], now: float) -> None:
         revision = frame["revision"]
-        for key, value in frame["set"].items():
+        values = frame["set"]
+        for key, value in values.items():
             if value is None:
                 self._entries.pop(key, None)
             else:
                 self._entries[key] = marshal.dumps((value, revision))
         self._revision = max(self._revision, revision)
-        self._writes += len(frame["set"])
+        self._writes += len(values) or 1
+        attached = frame.get("attached")
+        if attached or self._leases.has_keys:
+            self._leases.attach(values, attached or {}, now)
+        leases = frame.get("leases")
+        if leases:
+            self._leases.change(leases, now)
 
     async def _live_frames(self) -> list[bytes]:
-        """Return one frame for each live entry, with the entry's revision. The last frame has the store's revision."""
-        frames = []
+        """Return one frame for each lease and each live entry. The last frame has the store's revision.
+
+        The frame of a lease has the revision of its grant, and the frame of an entry that of the entry.
+        """
+        frames = [
+            _json({"revision": lease.lease_id, "set": {}, "leases": {str(lease.lease_id): lease.ttl_seconds}})
+            for lease in self._leases
+        ]
         for number, (key, packed) in enumerate(
             self._entries.items(), start=1
         ):  # the entries do not change during the iteration, because the caller holds the commit lock
             entry = _unpack(packed)
-            frames.append(_json({"revision": entry.revision, "set": {key: entry.value}}))
+            frame = {"revision": entry.revision, "set": {key: entry.value}}
+            lease_id = self._leases.lease_of(key)
+            frames.append(_json(frame if lease_id is None else {**frame, "attached": {key: lease_id}}))
             if number % ENTRIES_PER_CHUNK == 0:
                 await asyncio.sleep(0)
         return [*frames, _json({"revision": self._revision, "set": {}})]
 
+    # --- watches
+
+    def watch(self, prefix: str, from_revision: int) -> EmbeddedWatch:
+        if from_revision < 1:
+            raise ValueError(f"a watch begins at revision 1 or later, got {from_revision}")
+        if len(self._watches) >= WATCHES_MAX:
+            raise TooManyWatches
+        watch = EmbeddedWatch(self._history, prefix, from_revision, _unpack, self._watches.pop)
+        self._watches[watch] = None
+        return watch
+
+    # --- leases
+
+    async def lease(self, ttl_seconds: int, on_lost: OnLost | None = None) -> EmbeddedLease:
+        check_ttl(ttl_seconds)
+        lease = await self._complete(self._grant(ttl_seconds, on_lost))
+        self._arm_expiry()
+        return EmbeddedLease(lease, self._keep_alive, self._revoke)
+
+    async def resume_lease(self, lease_id: int, on_lost: OnLost | None = None) -> EmbeddedLease:
+        lease = self._keep_alive(lease_id)
+        lease.on_lost = on_lost
+        return EmbeddedLease(lease, self._keep_alive, self._revoke)
+
+    async def _grant(self, ttl_seconds: int, on_lost: OnLost | None) -> LeaseState:
+        async with self._commit_lock:
+            if len(self._leases) >= LEASES_MAX:
+                raise TooManyLeases
+            # The id is the revision of the grant, so no two leases ever have the same id.
+            lease_id = self._revision + 1
+            await self._append({}, b"{}", {"leases": {str(lease_id): ttl_seconds}})
+            lease = self._leases.alive(lease_id)
+            lease.on_lost = on_lost
+            return lease
+
+    def _keep_alive(self, lease_id: int) -> LeaseState:
+        return self._leases.keep_alive(lease_id, self._clock.monotonic())
+
+    async def _revoke(self, lease: LeaseState) -> None:
+        self._leases.end(lease)
+        try:
+            await self._complete(self._remove_lost())
+        finally:
+            self._arm_expiry()
+
+    def begin_expiry(self) -> None:
+        """End leases when their time is over, from now on. Call it on the event loop."""
+        self._expires = True
+        self._arm_expiry()
+
+    async def expire_leases(self) -> None:
+        """End the leases whose time is over, and remove their keys durably. Raises StorageError."""
+        self._leases.expire(self._clock.monotonic())
+        await self._complete(self._remove_lost())
+
+    def _arm_expiry(self) -> None:
+        """Set the timer for the next deadline, or for the next attempt to remove the keys of ended leases."""
+        if self._expiry_timer is not None:
+            self._expiry_timer.cancel()
+            self._expiry_timer = None
+        deadline = self._leases.next_deadline
+        if not self._expires or (deadline is None and not self._leases.has_lost):
+            return
+        delay_seconds = EXPIRY_RETRY_SECONDS
+        if deadline is not None and not self._leases.has_lost:
+            delay_seconds = max(deadline - self._clock.monotonic(), 0.0)
+        self._expiry_timer = asyncio.get_running_loop().call_later(delay_seconds, self._begin_expiring)
+
+    def _begin_expiring(self) -> None:
+        self._expiry_timer = None
+        if self._expiring is None:
+            self._expiring = asyncio.ensure_future(self._expire_and_rearm())
+
+    async def _expire_and_rearm(self) -> None:
+        try:
+            await self.expire_leases()
+        except (StorageError, LaneClosed):
+            if self._expires:
+                log.exception("the keys of ended leases could not be removed; this is tried again")
+        finally:
+            self._expiring = None
+            self._arm_expiry()
+
+    async def _remove_lost(self) -> None:
+        """Remove the keys of the leases that have ended, and then these leases, in commits of bounded size."""
+        while True:
+            async with self._commit_lock:
+                values, leases = self._lost_part()
+                if not values and not leases:
+                    return
+                more = {"leases": leases} if leases else {}
+                await self._append(values, encode_text(values).encode(), more)
+
+    def _lost_part(self) -> tuple[dict[str, None], dict[str, None]]:
+        """Return keys of lost leases and lost leases without further keys, as many as one commit may have."""
+        keys: dict[str, None] = {}
+        leases: dict[str, None] = {}
+        size_bytes = 0
+        for lease in self._leases.lost():
+            for key in lease.keys:
+                size_bytes += size_of(Change(key, None, ABSENT))
+                if len(keys) + len(leases) >= CHANGES_PER_COMMIT_MAX or size_bytes > COMMIT_BYTES_MAX:
+                    return keys, leases
+                keys[key] = None
+            if len(keys) + len(leases) >= CHANGES_PER_COMMIT_MAX:
+                return keys, leases
+            leases[str(lease.lease_id)] = None
+        return keys, leases
+
     async def _in_thread(self, work: Any, argument: list[bytes]) -> None:
         await self._lane.run(work, argument)
-
-
-_encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
 
 
 def _decode_frames(records: Iterable[bytes]) -> Iterator[dict[str, Any]]:
@@ -176,7 +369,7 @@ def revision_of(record: bytes) -> int:
 
 
 def _json(frame: dict[str, Any]) -> bytes:
-    return _encode(frame).encode()
+    return encode_text(frame).encode()
 
 
 def _unpack(packed: bytes) -> Entry:

@@ -15,7 +15,7 @@ from kwire.access.principal import ANONYMOUS, Principal, parse_principal
 from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.config import load
 from kwire.errors import ErrorCode, KafkaError
-from kwire.metastore import Change, Conflict, EmbeddedMetaStore
+from kwire.metastore import Change, Condition, Conflict, EmbeddedMetaStore
 from kwire.metastore.interface import ABSENT
 from storage.disk.files import Files
 from storage.disk.journal import Journal
@@ -40,13 +40,13 @@ class SlowStore(EmbeddedMetaStore):
         self.conflicts = 0
         self.commits = 0
 
-    async def commit(self, changes: Sequence[Change]) -> int:
+    async def commit(self, changes: Sequence[Change], conditions: Sequence[Condition] = ()) -> int:
         await self.gate.wait()
         if self.conflicts:
             self.conflicts -= 1
             raise Conflict(changes[0].key)
         self.commits += 1
-        return await super().commit(changes)
+        return await super().commit(changes, conditions)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from kwire.broker.admin.metadata_log import MetadataLog
 from kwire.metastore import Change, embedded
+from kwire.metastore.interface import CHANGES_PER_COMMIT_MAX
 from tests.support.node import DIRECTORY_ID, QuietNode, in_loop
 
 
@@ -21,10 +22,10 @@ async def test_every_commit_is_an_offset_that_no_restart_takes_back(node: QuietN
 async def test_forgotten_history_keeps_the_end(node: QuietNode) -> None:
     log = MetadataLog(node.metastore, 0, DIRECTORY_ID)
     revision = 0
-    count = embedded.HISTORY_WRITES_MIN // 1000 + 2
+    count = embedded.HISTORY_WRITES_MIN // CHANGES_PER_COMMIT_MAX + 2
     for _ in range(count):
         # One key per change of a commit, so that the history grows quickly.
-        changes = [Change(f"key-{number}", revision, revision) for number in range(1000)]
+        changes = [Change(f"key-{number}", revision, revision) for number in range(CHANGES_PER_COMMIT_MAX)]
         revision = await node.metastore.commit(changes)
     assert log.end_offset == revision == count
     node.restart()

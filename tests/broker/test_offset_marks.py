@@ -10,7 +10,7 @@ from kwire.broker.topics.adoption import Adoption
 from kwire.broker.topics.catalogue import MARKS_PREFIX
 from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode, KafkaError
-from kwire.metastore import Change
+from kwire.metastore import Change, Condition
 from storage.batch.record_batch import check_batch
 from storage.errors import DiskFailure
 from tests.support.batches import make_batch
@@ -36,13 +36,13 @@ class HeldCommits:
         self._commit = node.metastore.commit
         node.metastore.commit = self.commit  # type: ignore[method-assign]
 
-    async def commit(self, changes: Sequence[Change]) -> int:
+    async def commit(self, changes: Sequence[Change], conditions: Sequence[Condition] = ()) -> int:
         if any(change.key.startswith(MARKS_PREFIX) for change in changes):
             self.count += 1
             await self.may_go.wait()
             if self.fails:
                 raise DiskFailure("no room")
-        return await self._commit(changes)
+        return await self._commit(changes, conditions)
 
 
 def append(partition: Partition, count: int = 1, timeout_ms: int = WAIT_MS_MAX) -> list[KafkaError | None]:

@@ -17,7 +17,7 @@ from kwire.access.principal import ANONYMOUS, ANY_USER
 from kwire.access.users.passwords import PASSWORD_BYTES_MAX, Passwords
 from kwire.access.users.saslprep import prepare
 from kwire.access.users.scram_credential import ScramCredential, ScramMechanism
-from kwire.metastore import Change, MetaStore
+from kwire.metastore import Change, MetaStore, batches
 from kwire.metastore.interface import ABSENT
 
 KEY_PREFIX = "user/"
@@ -139,9 +139,10 @@ class Users:
         await self._replace(name, {})
 
     async def alter(self, changes: Iterable[CredentialChange]) -> None:
-        """Change credentials, all in one commit. A user without credentials is deleted.
+        """Change credentials. A user without credentials is deleted.
 
-        Raises ValueError if a name is not valid or there are too many users.
+        Many users take several commits. If one fails, earlier ones stay. Raises ValueError if a name is not valid or
+        there are too many users.
         """
 
         def change() -> dict[str, Credentials]:
@@ -182,7 +183,12 @@ class Users:
             return
         if len(self._users) + sum(1 for name, one in users.items() if one and name not in self._users) > USERS_MAX:
             raise ValueError(f"there may be at most {USERS_MAX} users")
-        await self._metastore.commit([self._change(name, credentials) for name, credentials in users.items()])
+        for batch in batches([self._change(name, credentials)] for name, credentials in users.items()):
+            await self._metastore.commit(batch)
+            names = [change.key.removeprefix(KEY_PREFIX) for change in batch]
+            self._apply_stored({name: users[name] for name in names})
+
+    def _apply_stored(self, users: dict[str, Credentials]) -> None:
         for name, credentials in users.items():
             is_new = name not in self._users
             if credentials:

@@ -27,7 +27,7 @@ from kwire.broker.topics.startup import NODE_KEY, new_cluster_id, set_aside_stam
 from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.config import Config
 from kwire.errors import KafkaError
-from kwire.metastore import Change, EmbeddedMetaStore
+from kwire.metastore import Change, EmbeddedMetaStore, batches
 from kwire.metastore.embedded import revision_of
 from kwire.metastore.interface import ABSENT
 from storage.data_directory.folder_list import FOLDERS_NAME, FolderList
@@ -44,8 +44,6 @@ from storage.recovery.damaged_end import has_damaged_end, quarantine_damaged_end
 from storage.segment.index import NO_MAX_TIMESTAMP
 
 KEEP_ALL = {"retention.ms": "-1", "retention.bytes": "-1"}
-# The number of catalogue entries that are written by one commit.
-CHANGES_PER_COMMIT = 10_000
 SALVAGED_SUFFIX = ".salvaged"
 # The content of a new journal if nothing could be read from the damaged ones.
 NO_COMMIT = b'{"revision":1,"set":{}}'
@@ -153,8 +151,10 @@ class Adoption:
             self._report_lost(accepted)
             if self._changes:
                 self._rebuild_node()
-            for start in range(0, len(self._changes), CHANGES_PER_COMMIT):
-                await self._metastore.commit(self._changes[start : start + CHANGES_PER_COMMIT])
+            # The first commit has the entries of the node. If the adoption is interrupted, the next one continues it:
+            # it finds the topics that are still missing.
+            for batch in batches([change] for change in self._changes):
+                await self._metastore.commit(batch)
             self.outcome.done += self._uncommitted
         finally:
             self._metastore.close()
@@ -310,13 +310,13 @@ class Adoption:
                 "starts": max(epochs, default=0) + EPOCH_MARGIN,
                 "directory_id": uuid.uuid4().hex,
             }
-            self._changes.append(Change(NODE_KEY, value, ABSENT))
+            self._changes.insert(0, Change(NODE_KEY, value, ABSENT))
             self._uncommitted.append(
                 f"the cluster id is {value['cluster_id']}; groups and webhooks have to be defined again"
             )
         if self._metastore.get(PRODUCER_IDS_KEY) is None:
             value = {"next": int(time.time()) * PRODUCER_IDS_PER_SECOND}
-            self._changes.append(Change(PRODUCER_IDS_KEY, value, ABSENT))
+            self._changes.insert(0, Change(PRODUCER_IDS_KEY, value, ABSENT))
 
     def _checkpoints(self) -> Iterator[Checkpoint]:
         for folder in (one for some in self._found.values() for one in some):

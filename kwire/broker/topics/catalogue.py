@@ -13,12 +13,16 @@ from kwire.broker.topics.deletion_notes import DeletionNotes
 from kwire.broker.topics.ordered_keys import OrderedKeys
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, Conflict, MetaStore
-from kwire.metastore.interface import ABSENT
+from kwire.metastore.interface import ABSENT, CHANGES_PER_COMMIT_MAX
 from storage.errors import StorageError
 
 log = logging.getLogger("kwire.broker")
 
 KEY_PREFIX = "topics/"
+# The maximum number of topics that one commit adds. The rest of the commit removes deletion notes.
+ADDED_PER_COMMIT_MAX = 80
+# The maximum number of topics that one commit removes: each has up to four entries (topic, schemas, marks, note).
+REMOVED_PER_COMMIT_MAX = 25
 # The schemas of topics of the event store, by topic id. The schemas of a topic are deleted with the topic.
 SCHEMAS_PREFIX = "event-topics/"
 # The offset marks of a topic's partitions, by topic id: `offset_marks.py`.
@@ -169,10 +173,13 @@ class Catalogue:
     # --- changes: first durable, then visible
 
     async def add(self, values: Mapping[str, dict[str, Any]], extra_changes: Sequence[Change] = ()) -> None:
-        """Add new topics and `extra_changes` in one commit."""
+        """Add up to ADDED_PER_COMMIT_MAX new topics and `extra_changes` in one commit.
+
+        Raises CommitTooLarge if these have too many bytes.
+        """
         changes = [Change(KEY_PREFIX + name, value, ABSENT) for name, value in values.items()]
         try:
-            await self._commit([*changes, *extra_changes, *self._finished_deletions()])
+            await self._commit([*changes, *extra_changes])
         except Conflict as conflict:
             name = conflict.key.removeprefix(KEY_PREFIX)
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.") from conflict
@@ -191,16 +198,22 @@ class Catalogue:
         return facts._replace(partition_count=value["partitions"], configs=value["configs"], revision=revision)
 
     async def remove(self, removed: Sequence[TopicFacts]) -> None:
-        """Remove topics in one commit. Raises KafkaError if one has changed since its facts were read.
+        """Remove up to REMOVED_PER_COMMIT_MAX topics in one commit.
+
+        Raises KafkaError if one has changed since its facts were read.
 
         The same commit writes the deletion notes. With them, the next start can remove leftover folders.
         """
+        for facts in removed:
+            now = self.find(facts.name)
+            if now is None or now.topic_id != facts.topic_id:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         extra_changes = [change for facts in removed for change in self._dependent_entries(facts)]
         if self._notes is not None:
             extra_changes += [
                 self._notes.change(facts.topic_id, facts.name, facts.partition_count) for facts in removed
             ]
-        await self._change([(facts, None) for facts in removed], [*extra_changes, *self._finished_deletions()])
+        await self._change([(facts, None) for facts in removed], extra_changes)
         for facts in removed:
             key = self._keys.pop(facts.topic_id)
             self._ordered.remove(key)
@@ -217,9 +230,6 @@ class Catalogue:
         keys = (prefix + facts.topic_id.hex() for prefix in (SCHEMAS_PREFIX, MARKS_PREFIX))
         found = ((key, self._metastore.get(key)) for key in keys)
         return [Change(key, None, entry.revision) for key, entry in found if entry is not None]
-
-    def _finished_deletions(self) -> list[Change]:
-        return self._notes.finished_changes() if self._notes is not None else []
 
     async def _change(
         self, changed: Sequence[tuple[TopicFacts, dict[str, Any] | None]], extra_changes: Sequence[Change] = ()
@@ -239,6 +249,9 @@ class Catalogue:
             ) from conflict
 
     async def _commit(self, changes: list[Change]) -> int:
+        """Commit changes, and with them the removal of as many deletion notes as the commit has room for."""
+        if self._notes is not None:
+            changes = [*changes, *self._notes.finished_changes(CHANGES_PER_COMMIT_MAX - len(changes))]
         try:
             return await self._metastore.commit(changes)
         except StorageError as error:

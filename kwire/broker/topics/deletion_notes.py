@@ -15,8 +15,6 @@ from storage.data_directory.directories import LogDirectories
 from storage.data_directory.start_check import DeletedTopic
 
 KEY_PREFIX = "deleted-topics/"
-# The maximum number of notes that one commit removes. Later commits remove the others.
-DROPPED_PER_COMMIT_MAX = 1000
 
 
 class DeletionNotes:
@@ -38,13 +36,13 @@ class DeletionNotes:
         ticket = self._store.removal_ticket()
         self._renamed.extend((topic_id, ticket) for topic_id in topic_ids)
 
-    def finished_changes(self) -> list[Change]:
-        """Return changes that remove the notes of topics whose folders are durably removed.
+    def finished_changes(self, count_max: int) -> list[Change]:
+        """Return up to `count_max` changes that remove the notes of topics whose folders are durably removed.
 
         Each change is returned only once. If its commit fails, the note stays until after the next start.
         """
         changes: list[Change] = []
-        while self._renamed and len(changes) < DROPPED_PER_COMMIT_MAX and self._store.is_removed(self._renamed[0][1]):
+        while self._renamed and len(changes) < count_max and self._store.is_removed(self._renamed[0][1]):
             key = _key(self._renamed.popleft()[0])
             entry = self._metastore.get(key)
             if entry is not None:

@@ -14,7 +14,7 @@ from kwire.broker.partition import Partition
 from kwire.broker.partition.reserved_offsets import MARK_BLOCK
 from kwire.broker.topics.catalogue import MARKS_PREFIX
 from kwire.errors import ErrorCode, KafkaError
-from kwire.metastore import Change, Conflict, MetaStore
+from kwire.metastore import Change, Conflict, MetaStore, batches
 from kwire.metastore.interface import ABSENT
 from storage.errors import StorageError
 
@@ -24,8 +24,6 @@ log = logging.getLogger("kwire.broker")
 COMMIT_SECONDS_MAX = 30.0
 # The interval of the check for timeouts of calls that wait for a mark.
 TIMEOUT_CHECK_SECONDS = 1.0
-# The maximum number of topics whose marks one commit writes.
-TOPICS_PER_COMMIT_MAX = 1000
 
 
 def first_mark(end_offset: int) -> int:
@@ -103,16 +101,18 @@ class OffsetMarks:
                 log.exception("a callback of %s-%d failed after a new mark", partition.topic_name, partition.index)
 
     async def commit(self, marks: Iterable[tuple[bytes, int, int]]) -> None:
-        """Write marks durably. Each mark is a tuple of topic id, partition index and offset."""
+        """Write marks durably. Each mark is a tuple of topic id, partition index and offset.
+
+        The marks of many topics take several commits. If one fails, earlier ones stay: a higher mark is always valid.
+        """
         by_topic: dict[bytes, dict[str, int]] = {}
         for topic_id, index, mark in marks:
             by_topic.setdefault(topic_id, {})[str(index)] = mark
-        topics = list(by_topic.items())
-        for start in range(0, len(topics), TOPICS_PER_COMMIT_MAX):
-            changes = []
-            for topic_id, of_topic in topics[start : start + TOPICS_PER_COMMIT_MAX]:
-                key = MARKS_PREFIX + topic_id.hex()
-                entry = self._metastore.get(key)
-                known = entry.value if entry is not None else {}
-                changes.append(Change(key, known | of_topic, entry.revision if entry is not None else ABSENT))
-            await self._metastore.commit(changes)
+        for batch in batches([self._change(topic_id, of_topic)] for topic_id, of_topic in by_topic.items()):
+            await self._metastore.commit(batch)
+
+    def _change(self, topic_id: bytes, marks: dict[str, int]) -> Change:
+        key = MARKS_PREFIX + topic_id.hex()
+        entry = self._metastore.get(key)
+        known = entry.value if entry is not None else {}
+        return Change(key, known | marks, entry.revision if entry is not None else ABSENT)

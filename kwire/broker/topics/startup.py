@@ -19,8 +19,11 @@ from kwire.broker.partition.reserved_offsets import MARK_BLOCK
 from kwire.broker.topics.full_disk import commit_with_reserve
 from kwire.broker.topics.offset_marks import first_mark
 from kwire.broker.topics.topics import Topics
+from kwire.clock import Clock
 from kwire.concurrency.disk_lanes import DiskLanes
-from kwire.metastore import EmbeddedMetaStore
+from kwire.config import Config
+from kwire.metastore import Change, EmbeddedMetaStore, MetaStore
+from kwire.metastore.interface import ABSENT
 from storage.data_directory.directories import LogDirectories
 from storage.data_directory.disk_reserve import run_with_reserve as freeing_space
 from storage.data_directory.set_aside import set_aside
@@ -52,7 +55,9 @@ def set_aside_stamp() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H.%M.%S.%fZ")
 
 
-def open_metastore(store: LogDirectories, files: Files, lanes: DiskLanes, *, starts_empty: bool) -> EmbeddedMetaStore:
+def open_metastore(
+    store: LogDirectories, files: Files, lanes: DiskLanes, clock: Clock, *, starts_empty: bool
+) -> EmbeddedMetaStore:
     """Open the metadata store.
 
     If both copies of its journal are damaged, raise JournalDamaged with the remedies in its message. With
@@ -61,13 +66,30 @@ def open_metastore(store: LogDirectories, files: Files, lanes: DiskLanes, *, sta
     data_dir = store.data_dir
     try:
         # The server has to start on a full disk, because only a running server deletes old records.
-        return freeing_space(files, data_dir, lambda: EmbeddedMetaStore.open(data_dir, files, lanes))
+        return freeing_space(files, data_dir, lambda: EmbeddedMetaStore.open(data_dir, files, lanes, clock))
     except JournalDamaged as error:
         if not starts_empty:
             raise JournalDamaged(f"the catalogue is damaged: {error}. {_remedies(store)}") from error
         names = [name for name in (JOURNAL_NAME, MIRROR_NAME) if files.exists(os.path.join(data_dir, name))]
         log.warning("%s; it was moved to %s", error, set_aside(data_dir, names, set_aside_stamp(), files))
-        return EmbeddedMetaStore.open(data_dir, files, lanes)
+        return EmbeddedMetaStore.open(data_dir, files, lanes, clock)
+
+
+async def register(metastore: MetaStore, config: Config, extra_changes: Sequence[Change]) -> tuple[str, bytes]:
+    """Record this start in the metadata store, with `extra_changes` in the same commit.
+
+    Returns the cluster id and the id of the journal's directory. Raises ValueError if another cluster id is configured.
+    """
+    entry = metastore.get(NODE_KEY)
+    cluster_id: str = entry.value["cluster_id"] if entry else config.cluster_id or new_cluster_id()
+    if config.cluster_id not in (None, cluster_id):
+        raise ValueError(f"cluster.id is {config.cluster_id}, but {config.log.data_dir} belongs to {cluster_id}")
+    starts: int = entry.value["starts"] + 1 if entry else 0
+    # Older versions did not store a directory id.
+    directory_id: str = (entry.value.get("directory_id") if entry else None) or uuid.uuid4().hex
+    value = {"cluster_id": cluster_id, "starts": starts, "directory_id": directory_id}
+    await metastore.commit([Change(NODE_KEY, value, entry.revision if entry else ABSENT), *extra_changes])
+    return cluster_id, bytes.fromhex(directory_id)
 
 
 async def check_folders(topics: Topics, store: LogDirectories, *, starts_empty: bool) -> None:

@@ -18,18 +18,20 @@ from kwire.access.audit.entries import NO_AUDIT, TOPIC, Audit, changed_names
 from kwire.broker.partition import UNKNOWN_EPOCH, Partition, Syncs
 from kwire.broker.partition.opening import cut_damaged_end, open_log
 from kwire.broker.topics.catalogue import (
+    ADDED_PER_COMMIT_MAX,
     EVENTS_TOPIC,
     HIDDEN_TOPICS,
     INTERNAL_TOPICS,
     OFFSETS_TOPIC,
     PROTECTED_TOPICS,
+    REMOVED_PER_COMMIT_MAX,
     TRANSACTIONS_TOPIC,
     Catalogue,
     TopicFacts,
     collision_key,
     entry_value,
 )
-from kwire.broker.topics.complete_changes import run_to_end
+from kwire.broker.topics.complete_changes import run_in_portions, run_to_end
 from kwire.broker.topics.deletion_notes import DeletionNotes
 from kwire.broker.topics.full_disk import commit_with_reserve
 from kwire.broker.topics.internal_topics import internal_topic
@@ -329,11 +331,12 @@ class Topics:
         self._checked_settings(configs)
 
     async def create(self, new: Iterable[NewTopic], extra_changes: Sequence[Change] = ()) -> list[Topic]:
-        """Create topics that were checked, in one commit. Raises KafkaError if one of them exists by now.
+        """Create topics that were checked. Raises KafkaError if one of them exists by now.
 
-        `extra_changes` are part of the same commit.
+        Up to ADDED_PER_COMMIT_MAX topics are created in one commit. Of more, earlier ones stay if a later commit fails.
+        `extra_changes` are part of the commit. They can only be given if there is one commit.
         """
-        return await run_to_end(self._create(list(new), extra_changes))
+        return await run_in_portions(list(new), ADDED_PER_COMMIT_MAX, lambda some: self._create(some, extra_changes))
 
     async def _create(self, new: Sequence[NewTopic], extra_changes: Sequence[Change]) -> list[Topic]:
         # One creation at a time, because the catalogue detects no conflict between two names with one collision key.
@@ -364,11 +367,13 @@ class Topics:
         await run_to_end(self._delete([topic], lambda topic: True))
 
     async def delete_idle(self, topics: Sequence[Topic], is_idle: Callable[[Topic], bool]) -> list[Topic]:
-        """Delete the topics for which `is_idle` is true, in one commit, and return them.
+        """Delete the topics for which `is_idle` is true, and return them.
 
-        After `is_idle` was called for them, these topics accept no records. So no acknowledged record is deleted.
+        After `is_idle` was called for them, these topics accept no records. So no acknowledged record is deleted. Up to
+        REMOVED_PER_COMMIT_MAX topics are deleted in one commit. Of more, earlier ones are deleted if a later commit
+        fails.
         """
-        return await run_to_end(self._delete(topics, is_idle))
+        return await run_in_portions(topics, REMOVED_PER_COMMIT_MAX, lambda some: self._delete(some, is_idle))
 
     async def _delete(self, topics: Sequence[Topic], is_wanted: Callable[[Topic], bool]) -> list[Topic]:
         # The lock also delays the creation of a topic of the same name until the old folders are renamed.

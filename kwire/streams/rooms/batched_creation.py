@@ -8,6 +8,7 @@ import asyncio
 import logging
 from itertools import islice
 
+from kwire.broker.topics.catalogue import ADDED_PER_COMMIT_MAX
 from kwire.broker.topics.topics import NewTopic, Topic, Topics
 from kwire.errors import ErrorCode, KafkaError
 
@@ -18,7 +19,7 @@ log = logging.getLogger("kwire.broker")
 CROWDED_POLL_SECONDS = 0.01
 CROWDED_SECONDS_MAX = 5.0
 # The maximum number of rooms per commit. Checking the settings of one topic takes about 20 microseconds.
-ROOMS_PER_COMMIT = 100
+ROOMS_PER_COMMIT = ADDED_PER_COMMIT_MAX
 
 
 class RoomCreator:

@@ -26,9 +26,9 @@ from kwire.broker.topics.catalogue import TopicFacts
 from kwire.broker.topics.topics import Topic, Topics
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError
-from kwire.metastore import Change, MetaStore
+from kwire.metastore import MetaStore
 from kwire.streams.rooms.rooms import Rooms, Subscribers
-from kwire.streams.rooms.saved_activity import ACTIVITY_KEY
+from kwire.streams.rooms.saved_activity import save_activity
 from storage.disk.files import Files
 from storage.errors import StorageError
 
@@ -45,8 +45,6 @@ BATCH_PAUSE_SECONDS = 0.01
 # fraction of a microsecond.
 PARTITIONS_PER_ITERATION = 2000
 LOG_SUFFIX = ".log"
-# If more rooms than this have recorded activity, a clean stop saves none of it.
-SAVED_ROOMS_MAX = 10_000
 NEVER_MS = -1
 CHANGED_MEANWHILE = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.REQUEST_TIMED_OUT)
 
@@ -120,12 +118,10 @@ class RoomCleanup:
         used = dict(self._topics.room_fetches)
         for name, seen_ms in self._subscribed.items():
             used[name] = max(seen_ms, used.get(name, 0))
-        if len(used) <= SAVED_ROOMS_MAX:
-            entry = metastore.get(ACTIVITY_KEY)
-            try:
-                await metastore.commit([Change(ACTIVITY_KEY, used, entry.revision if entry else 0)])
-            except StorageError:
-                log.exception("room activity could not be saved; after the next start every room counts as just used")
+        try:
+            await save_activity(metastore, used)
+        except StorageError:
+            log.exception("room activity could not be saved; after the next start every room counts as just used")
 
     async def _repeat(self) -> None:
         while True:

@@ -15,6 +15,7 @@ from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change
 from kwire.streams.events.reading import EventReader
 from kwire.streams.rooms import cleanup as room_cleanup
+from kwire.streams.rooms import saved_activity
 from kwire.streams.rooms.cleanup import RoomCleanup
 from kwire.streams.rooms.rooms import Room
 from kwire.streams.rooms.saved_activity import ACTIVITY_KEY, load_activity
@@ -361,7 +362,7 @@ async def test_clean_stop_hands_over_what_was_read_and_a_kill_lets_every_room_co
         await cleanup.save_activity(node.metastore)
     del read
     node.restart()
-    before, changes = load_activity(node.metastore)
+    before, changes = await load_activity(node.metastore)
     assert before == {"read": node.clock.now_ms()}
     await node.metastore.commit(changes)
     node.clock.advance(HOUR_MS)
@@ -370,7 +371,7 @@ async def test_clean_stop_hands_over_what_was_read_and_a_kill_lets_every_room_co
         assert names(node) == ["read"]
     # Nothing was saved this time.
     node.restart()
-    assert load_activity(node.metastore) == (None, [])
+    assert await load_activity(node.metastore) == (None, [])
     node.clock.advance(10 * TIMEOUT_MS)
     await node.load_groups()
     killed = RoomCleanup(
@@ -395,7 +396,7 @@ async def test_clean_stop_hands_over_who_had_subscribers(node: RoomsNode) -> Non
     async with cleaning(node) as cleanup:
         await cleanup.round()
         await cleanup.save_activity(node.metastore)
-    assert load_activity(node.metastore)[0] == {"lobby": node.clock.now_ms()}
+    assert (await load_activity(node.metastore))[0] == {"lobby": node.clock.now_ms()}
 
 
 @in_loop
@@ -409,7 +410,7 @@ async def test_server_takes_over_what_its_clean_stop_has_left_and_only_once(tmp_
 
 @in_loop
 async def test_too_many_notes_are_not_handed_over(node: RoomsNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room_cleanup, "SAVED_ROOMS_MAX", 2)
+    monkeypatch.setattr(saved_activity, "SAVED_ROOMS_MAX", 2)
     async with cleaning(node, {"a": 1, "b": 2, "c": 3}) as cleanup:
         await cleanup.save_activity(node.metastore)
     assert node.metastore.get(ACTIVITY_KEY) is None
