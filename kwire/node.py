@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer, authorizer_of
 from kwire.access.principal_rules import certificate_principal
+from kwire.access.secrets.node_keys import KEY_FILE_NAME, KeyUnavailable, NodeKeys
+from kwire.access.users.scram_credential import ScramMechanism
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import TRANSACTION_VERSION, Features
@@ -92,6 +94,7 @@ DRAIN_POLL_SECONDS = 0.02
 ROOMS_MODULE = "kwire.streams.rooms.cleanup"
 HTTP_MODULE = "kwire.server.http"
 SCRAM_MODULE = "scramp"
+SCRAM_NAMES = frozenset(one.mechanism for one in ScramMechanism)
 NATIVE_CALLS_MODULES = ("storage.segment.residency", "storage.disk.allocation")
 
 
@@ -128,6 +131,8 @@ class Node:
         except BaseException:
             self._store.unlock_unchanged()
             raise
+        key_file = self.config.access.key_file or self.config.log.data_dir / KEY_FILE_NAME
+        self._keys = NodeKeys(str(key_file), self._metastore, self._files, self._lanes.survey)
         cluster_id, directory_id = await self._register()
         leader_epoch = topics.leader_epoch
         await self._recover(topics)
@@ -178,7 +183,7 @@ class Node:
             validation=self._validation,
             work_allowance=WorkAllowance(),
             authorizer=authorizer_of(self.config.access, self._metastore, self._audit),
-            users=Users(self._metastore, self._audit),
+            users=Users(self._metastore, self._audit, await self._salt_secret()),
             audit=self._audit,
         )
         server_metrics = ServerMetrics({key: api.name for key, api in apis.items()})
@@ -255,9 +260,19 @@ class Node:
     async def _open_webhooks(self, topics: Topics, clock: Clock, authorizer: Authorizer) -> None:
         module = await asyncio.to_thread(importlib.import_module, "kwire.server.outbound.webhook_delivery")
         self._webhooks = module.WebhookDelivery(
-            topics, self._metastore, clock, self.config.webhooks, self._descriptors, authorizer, self._audit
+            topics, self._metastore, self._keys, clock, self.config.webhooks, self._descriptors, authorizer, self._audit
         )
         await self._webhooks.open()
+
+    async def _salt_secret(self) -> bytes | None:
+        """Return the secret from which SCRAM derives the salts of unknown users; None if it need not be stable."""
+        if not any(SCRAM_NAMES & {*one.mechanisms} for one in self.config.sasl.listeners.values()):
+            return None
+        try:
+            return await self._keys.stable_secret("salts of unknown users")
+        except KeyUnavailable as error:
+            log.warning("until the next start with a key, SCRAM shows new salts for unknown users: %s", error)
+            return None
 
     async def _open_event_files(self, topics: Topics, directory_id: bytes) -> LiveFiles | None:
         files_dir = self.config.events.files_dir

@@ -50,3 +50,7 @@ class MetaStore(Protocol):
     async def commit(self, changes: Sequence[Change]) -> int:
         """Apply all changes or none. Returns the new revision when the changes are durable. Raises Conflict."""
         ...
+
+    async def erase_history(self) -> None:
+        """Remove all values that later commits have replaced or removed from the disk. Raises StorageError."""
+        ...

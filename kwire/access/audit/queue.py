@@ -21,6 +21,7 @@ from kwire.access.audit.entries import (
     LOGIN,
     NOTHING,
     SUCCESS,
+    UNKNOWN_USER,
     Actor,
     AuditEntry,
     current_actor,
@@ -99,9 +100,10 @@ class AuditQueue:
         if self.has_changes:
             self._record_once(AuditEntry(LOGIN, Actor(principal, host, port), SUCCESS, facts={"mechanism": mechanism}))
 
-    def login_failed(self, name: str, host: str, port: str, mechanism: str, reason: str) -> None:
+    def login_failed(self, name: str | None, host: str, port: str, mechanism: str, reason: str) -> None:
         if self.has_changes:
-            actor = Actor(Principal(USER, name[:NAME_LENGTH_MAX]), host, port)
+            principal = UNKNOWN_USER if name is None else Principal(USER, name[:NAME_LENGTH_MAX])
+            actor = Actor(principal, host, port)
             self._record_once(AuditEntry(LOGIN, actor, FAILURE, facts={"mechanism": mechanism, "reason": reason}))
 
     def refused(self, access: Access, port: str, operation: Operation, resource_type: ResourceType, name: str) -> None:
