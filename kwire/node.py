@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
+from kwire.access.audit.pending import record_pending
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer, authorizer_of
 from kwire.access.principal_rules import certificate_principal
@@ -141,6 +142,9 @@ class Node:
         self.event_topics = EventTopics(topics, self._metastore, self._schema_worker.run, self._audit)
         self._audit_writer = AuditWriter(self._audit, topics, clock, self.config.audit.retention_ms)
         self._audit_writer.start()
+        self._pending_audit = asyncio.create_task(
+            record_pending(self._metastore, self._audit, self._audit_writer.written)
+        )
         checks = SchemaChecks(self.event_topics.schemas_and_revision, self._schema_worker.run)
         self.event_store = EventStore(topics, self._metastore, clock, self._syncs, checks)
         await self.event_store.open()
@@ -497,6 +501,7 @@ class Node:
         if self._webhooks is not None:
             await self._webhooks.close()
         self._shared.services.users.close()
+        self._pending_audit.cancel()
         await self._audit_writer.close()
         await self._validation.close()
         await self._schema_worker.close()

@@ -405,4 +405,6 @@ def test_planted_secrets_appear_nowhere(server: World) -> None:
     for path, data in files.items():
         assert (DESCRIPTION.encode() in data) == (path.name in STORED_IN), path
     assert "Unknown:user" in seen.texts["audit log"]
+    # The users that were created before the start are in the audit log, too.
+    assert '"port":"offline"' in seen.texts["audit log"]
     assert "login of an unknown user failed" in seen.texts["server log"]

@@ -24,6 +24,8 @@ from kwire.access.principal import Principal
 KAFKA, HTTP = "kafka", "http"
 # The port of entries about what the server does by itself.
 SERVER = "server"
+# The port of entries about what a command has changed while the server was stopped.
+OFFLINE = "offline"
 
 # The mechanism of logins with a client certificate. Other logins have the name of a SASL mechanism, or `basic`.
 CERTIFICATE = "certificate"

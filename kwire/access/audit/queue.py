@@ -184,7 +184,7 @@ class AuditQueue:
         return data
 
     def _json(self, entry: AuditEntry) -> bytes:
-        fields = {"time": _time_text(self._clock.now_ms()), **entry.shown()}
+        fields = {"time": time_text(self._clock.now_ms()), **entry.shown()}
         try:
             return msgspec.json.encode(fields)
         except (UnicodeEncodeError, TypeError):
@@ -192,7 +192,8 @@ class AuditQueue:
             return msgspec.json.encode({**fields, "resource": None, "principal": ascii(fields["principal"])})
 
 
-def _time_text(now_ms: int) -> str:
+def time_text(now_ms: int) -> str:
+    """Return a time in the form of the audit log."""
     moment = datetime.fromtimestamp(now_ms / 1000, UTC).replace(tzinfo=None)
     return moment.isoformat(timespec="milliseconds") + "Z"
 

@@ -60,6 +60,11 @@ class AuditWriter:
         if len(self._queue):
             self._wake()
 
+    async def written(self) -> None:
+        """Wait until the entries that are waiting now are in the topic."""
+        while self._task is not None and not self._task.done():
+            await asyncio.wait([self._task])
+
     async def close(self) -> None:
         """Write the pending entries, for at most CLOSE_SECONDS. The others are dropped, which is logged."""
         self._queue.close()
