@@ -10,12 +10,11 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from kwire.access.audit.pending import record_pending
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer, authorizer_of
 from kwire.access.principal_rules import certificate_principal
-from kwire.access.secrets.node_keys import KEY_FILE_NAME, KeyUnavailable, NodeKeys
-from kwire.access.users.scram_credential import ScramMechanism
+from kwire.access.sasl.salt_secret import salt_secret
+from kwire.access.secrets.node_keys import NodeKeys
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import TRANSACTION_VERSION, Features
@@ -95,7 +94,6 @@ DRAIN_POLL_SECONDS = 0.02
 ROOMS_MODULE = "kwire.streams.rooms.cleanup"
 HTTP_MODULE = "kwire.server.http"
 SCRAM_MODULE = "scramp"
-SCRAM_NAMES = frozenset(one.mechanism for one in ScramMechanism)
 NATIVE_CALLS_MODULES = ("storage.segment.residency", "storage.disk.allocation")
 
 
@@ -132,8 +130,7 @@ class Node:
         except BaseException:
             self._store.unlock_unchanged()
             raise
-        key_file = self.config.access.key_file or self.config.log.data_dir / KEY_FILE_NAME
-        self._keys = NodeKeys(str(key_file), self._metastore, self._files, self._lanes.survey)
+        self._keys = NodeKeys.of_node(self.config, self._metastore, self._files, self._lanes.survey)
         cluster_id, directory_id = await self._register()
         leader_epoch = topics.leader_epoch
         await self._recover(topics)
@@ -141,10 +138,7 @@ class Node:
         self._validation = ValidationWorker()
         self.event_topics = EventTopics(topics, self._metastore, self._schema_worker.run, self._audit)
         self._audit_writer = AuditWriter(self._audit, topics, clock, self.config.audit.retention_ms)
-        self._audit_writer.start()
-        self._pending_audit = asyncio.create_task(
-            record_pending(self._metastore, self._audit, self._audit_writer.written)
-        )
+        self._audit_writer.start(self._metastore)
         checks = SchemaChecks(self.event_topics.schemas_and_revision, self._schema_worker.run)
         self.event_store = EventStore(topics, self._metastore, clock, self._syncs, checks)
         await self.event_store.open()
@@ -187,7 +181,7 @@ class Node:
             validation=self._validation,
             work_allowance=WorkAllowance(),
             authorizer=authorizer_of(self.config.access, self._metastore, self._audit),
-            users=Users(self._metastore, self._audit, await self._salt_secret()),
+            users=Users(self._metastore, self._audit, await salt_secret(self.config.sasl, self._keys)),
             audit=self._audit,
         )
         server_metrics = ServerMetrics({key: api.name for key, api in apis.items()})
@@ -268,16 +262,6 @@ class Node:
         )
         await self._webhooks.open()
 
-    async def _salt_secret(self) -> bytes | None:
-        """Return the secret from which SCRAM derives the salts of unknown users; None if it need not be stable."""
-        if not any(SCRAM_NAMES & {*one.mechanisms} for one in self.config.sasl.listeners.values()):
-            return None
-        try:
-            return await self._keys.stable_secret("salts of unknown users")
-        except KeyUnavailable as error:
-            log.warning("until the next start with a key, SCRAM shows new salts for unknown users: %s", error)
-            return None
-
     async def _open_event_files(self, topics: Topics, directory_id: bytes) -> LiveFiles | None:
         files_dir = self.config.events.files_dir
         if files_dir is None:
@@ -285,11 +269,7 @@ class Node:
         # The owner of the files is the id of the journal's directory, not the cluster id. A node that has lost its
         # catalogue gets a new directory id, and so does not use the old files.
         return await LiveFiles.open(
-            os.path.abspath(files_dir),
-            directory_id.hex(),
-            topics,
-            self._metastore,
-            self.event_topics,
+            os.path.abspath(files_dir), directory_id.hex(), topics, self._metastore, self.event_topics
         )
 
     def _build_maintenance(self, topics: Topics, clock: Clock) -> MaintenanceServices:
@@ -501,7 +481,6 @@ class Node:
         if self._webhooks is not None:
             await self._webhooks.close()
         self._shared.services.users.close()
-        self._pending_audit.cancel()
         await self._audit_writer.close()
         await self._validation.close()
         await self._schema_worker.close()

@@ -71,6 +71,10 @@ class PendingAudit(NoAudit):
             )
 
 
+def has_pending(metastore: MetaStore) -> bool:
+    return any(True for _ in metastore.entries(KEY_PREFIX))
+
+
 async def record_pending(metastore: MetaStore, audit: Audit, written: Callable[[], Awaitable[None]]) -> None:
     """Write the waiting entries to the audit log, and remove them. `written` waits until recorded entries are durable.
 

@@ -7,6 +7,7 @@ values, they stay as they are until the operator restores the file.
 import asyncio
 import logging
 import os
+from typing import Self
 
 from kwire.access.secrets.key_file import (
     InvalidKeyFile,
@@ -17,6 +18,7 @@ from kwire.access.secrets.key_file import (
 )
 from kwire.access.secrets.secret_box import SecretBox
 from kwire.concurrency.disk_lanes import Lane
+from kwire.config import Config
 from kwire.metastore import MetaStore
 from storage.disk.files import Files
 
@@ -45,6 +47,10 @@ class NodeKeys:
         self._lock = asyncio.Lock()
         self._keys: tuple[SecretKey, ...] | None = None
         self._box: SecretBox | None = None
+
+    @classmethod
+    def of_node(cls, config: Config, metastore: MetaStore, files: Files, lane: Lane) -> Self:
+        return cls(config.access.key_file or str(config.log.data_dir / KEY_FILE_NAME), metastore, files, lane)
 
     async def box(self) -> SecretBox:
         """Return the box for stored secrets. Raises KeyUnavailable."""

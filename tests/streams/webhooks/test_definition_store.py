@@ -163,11 +163,8 @@ async def test_without_its_key_a_webhook_is_disabled_and_comes_back_with_the_key
     before = node.metastore.get(f"webhooks/{made.webhook_id}")
     kept = key_file(node).read_bytes()
     other_key = base64.b64encode(b"x" * KEY_BYTES) + b"\n"
-    for content, reason in (
-        (None, "is missing"),
-        (other_key, "is not in the key file"),
-        (b"damaged", "cannot be used"),
-    ):
+    problems = ((None, "is missing"), (other_key, "is not in the key file"), (b"damaged", "cannot be used"))
+    for count, (content, reason) in enumerate(problems, start=1):
         if content is None:
             key_file(node).unlink()
         else:
@@ -186,7 +183,7 @@ async def test_without_its_key_a_webhook_is_disabled_and_comes_back_with_the_key
             ):
                 with pytest.raises(WebhookConflict, match="cannot be decrypted"):
                     await attempt
-            assert (await one.until_audited("webhook.disabled"))[-1]["reason"] == locked.reason
+            assert (await one.until_audited("webhook.disabled", count))[-1]["reason"] == locked.reason
             if content != other_key:
                 with pytest.raises(KafkaError, match="the webhook cannot be stored"):
                     await one.register(**FIELDS)
