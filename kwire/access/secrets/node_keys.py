@@ -16,7 +16,7 @@ from kwire.access.secrets.key_file import (
     is_readable_by_others,
     read_key_file,
 )
-from kwire.access.secrets.secret_box import SecretBox
+from kwire.access.secrets.secret_cipher import SecretCipher
 from kwire.concurrency.disk_lanes import Lane
 from kwire.config import Config
 from kwire.metastore import MetaStore
@@ -29,7 +29,7 @@ KEY_FILE_NAME = "secrets.key"
 # The entries of webhooks in the metadata store. Other entries have no encrypted values.
 WEBHOOKS_PREFIX = "webhooks/"
 # The field of an entry that has its encrypted values, by the names of the fields that they replace.
-SEALED = "sealed"
+ENCRYPTED = "encrypted"
 
 
 class KeyUnavailable(Exception):
@@ -46,19 +46,19 @@ class NodeKeys:
         self._lane = lane
         self._lock = asyncio.Lock()
         self._keys: tuple[SecretKey, ...] | None = None
-        self._box: SecretBox | None = None
+        self._cipher: SecretCipher | None = None
 
     @classmethod
     def of_node(cls, config: Config, metastore: MetaStore, files: Files, lane: Lane) -> Self:
         return cls(config.access.key_file or str(config.log.data_dir / KEY_FILE_NAME), metastore, files, lane)
 
-    async def box(self) -> SecretBox:
-        """Return the box for stored secrets. Raises KeyUnavailable."""
-        if self._box is None:
+    async def cipher(self) -> SecretCipher:
+        """Return the cipher for stored secrets. Raises KeyUnavailable."""
+        if self._cipher is None:
             keys = await self._load()
             # In a thread, because it imports `cryptography`.
-            self._box = await self._lane.run(SecretBox, keys)
-        return self._box
+            self._cipher = await self._lane.run(SecretCipher, keys)
+        return self._cipher
 
     async def stable_secret(self, purpose: str) -> bytes:
         """Return a secret that stays the same while the oldest key is in the file. Raises KeyUnavailable.
@@ -85,7 +85,7 @@ class NodeKeys:
         return keys
 
     async def _create(self) -> tuple[SecretKey, ...]:
-        if has_sealed(self._metastore):
+        if has_encrypted(self._metastore):
             raise KeyUnavailable(
                 f"the key file {self.path} is missing, and stored secrets are encrypted with a key in it: restore the "
                 "file, or set kwire.secrets.key.file to its new place, and restart the server"
@@ -103,6 +103,6 @@ class NodeKeys:
         return keys
 
 
-def has_sealed(metastore: MetaStore) -> bool:
+def has_encrypted(metastore: MetaStore) -> bool:
     """Whether the metadata store has encrypted values."""
-    return any(SEALED in entry.value for _, entry in metastore.entries(WEBHOOKS_PREFIX))
+    return any(ENCRYPTED in entry.value for _, entry in metastore.entries(WEBHOOKS_PREFIX))

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kwire.access.secrets.node_keys import SEALED, WEBHOOKS_PREFIX, KeyUnavailable, NodeKeys
-from kwire.access.secrets.secret_box import SecretBox, SecretUnreadable
+from kwire.access.secrets.node_keys import ENCRYPTED, WEBHOOKS_PREFIX, KeyUnavailable, NodeKeys
+from kwire.access.secrets.secret_cipher import SecretCipher, SecretUnreadable
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, Conflict, Entry, MetaStore
 from kwire.streams.webhooks.definition import Definition, origin_of
@@ -79,26 +79,26 @@ class MetastoreDefinitionStore:
         ]
         is_erased = self._metastore.get(HISTORY_KEY) is not None
         self._is_history_new = not (entries or had_webhooks or is_erased)
-        box: SecretBox | None = None
+        cipher: SecretCipher | None = None
         problem = ""
         if entries:
             try:
-                box = await self._keys.box()
+                cipher = await self._keys.cipher()
             except KeyUnavailable as error:
                 problem = str(error)
                 log.error("the secrets of webhooks cannot be decrypted or encrypted: %s", problem)
         definitions: list[Definition] = []
         outdated: list[tuple[str, Entry, Definition]] = []
         for number, (webhook_id, entry) in enumerate(entries, start=1):
-            definition = self._opened(webhook_id, entry.value, box, problem)
+            definition = self._decrypted(webhook_id, entry.value, cipher, problem)
             definitions.append(definition)
-            if box is not None and not definition.locked and not _is_current(entry.value, box):
+            if cipher is not None and not definition.locked and not _is_current(entry.value, cipher):
                 outdated.append((webhook_id, entry, definition))
             if number % DEFINITIONS_PER_CHUNK == 0:
                 await asyncio.sleep(0)
-        if box is not None or not entries:
+        if cipher is not None or not entries:
             try:
-                await self._encrypt_anew(outdated, box)
+                await self._encrypt_anew(outdated, cipher)
                 if outdated or not (is_erased or self._is_history_new):
                     await self._erase_history()
             except (StorageError, Conflict) as error:
@@ -109,7 +109,7 @@ class MetastoreDefinitionStore:
         if definition.locked:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, definition.locked)
         try:
-            value = _sealed(definition, await self._keys.box())
+            value = _encrypted(definition, await self._keys.cipher())
         except KeyUnavailable as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the webhook cannot be stored: {error}") from None
         first = [self._change(HISTORY_KEY, {})] if self._is_history_new else []
@@ -121,17 +121,18 @@ class MetastoreDefinitionStore:
         if self._metastore.get(key) is not None:
             await self._commit([self._change(key, None)])
 
-    def _opened(self, webhook_id: str, value: Value, box: SecretBox | None, problem: str) -> Definition:
-        sealed = value.get(SEALED)
-        if sealed is None:
+    def _decrypted(self, webhook_id: str, value: Value, cipher: SecretCipher | None, problem: str) -> Definition:
+        encrypted = value.get(ENCRYPTED)
+        if encrypted is None:
             # An older version has stored it in plain text.
             return Definition.from_stored(webhook_id, value)
-        rest = {name: one for name, one in value.items() if name not in (SEALED, ORIGIN)}
+        rest = {name: one for name, one in value.items() if name not in (ENCRYPTED, ORIGIN)}
         try:
-            if box is None:
+            if cipher is None:
                 raise SecretUnreadable(problem)
             secret = {
-                name: msgspec.json.decode(box.open(sealed[name], _context(webhook_id, name))) for name in SECRET_FIELDS
+                name: msgspec.json.decode(cipher.decrypt(encrypted[name], _context(webhook_id, name)))
+                for name in SECRET_FIELDS
             }
         except SecretUnreadable as error:
             reason = f"its secrets cannot be decrypted: {error}"
@@ -139,13 +140,15 @@ class MetastoreDefinitionStore:
             return Definition.from_stored(webhook_id, {**rest, **hidden}).changed(locked=reason)
         return Definition.from_stored(webhook_id, {**rest, **secret})
 
-    async def _encrypt_anew(self, outdated: Sequence[tuple[str, Entry, Definition]], box: SecretBox | None) -> None:
+    async def _encrypt_anew(
+        self, outdated: Sequence[tuple[str, Entry, Definition]], cipher: SecretCipher | None
+    ) -> None:
         """Store definitions encrypted that are stored in plain text or with an older key."""
         for start in range(0, len(outdated), DEFINITIONS_PER_CHUNK):
             changes = [
-                Change(WEBHOOKS_PREFIX + webhook_id, _sealed(definition, box), entry.revision)
+                Change(WEBHOOKS_PREFIX + webhook_id, _encrypted(definition, cipher), entry.revision)
                 for webhook_id, entry, definition in outdated[start : start + DEFINITIONS_PER_CHUNK]
-                if box is not None
+                if cipher is not None
             ]
             if self._metastore.get(HISTORY_KEY) is not None:
                 # The values that are replaced now stay in the journal until its history is erased.
@@ -171,18 +174,18 @@ class MetastoreDefinitionStore:
 
 
 def _context(webhook_id: str, field: str) -> str:
-    """Return what a sealed text is bound to, so that it cannot be moved to another webhook or field."""
+    """Return what an encrypted text is bound to, so that it cannot be moved to another webhook or field."""
     return f"{WEBHOOKS_PREFIX}{webhook_id}/{field}"
 
 
-def _sealed(definition: Definition, box: SecretBox) -> Value:
+def _encrypted(definition: Definition, cipher: SecretCipher) -> Value:
     stored = definition.stored()
-    sealed = {
-        name: box.seal(msgspec.json.encode(stored.pop(name)).decode(), _context(definition.webhook_id, name))
+    encrypted = {
+        name: cipher.encrypt(msgspec.json.encode(stored.pop(name)).decode(), _context(definition.webhook_id, name))
         for name in SECRET_FIELDS
     }
-    return {**stored, ORIGIN: origin_of(definition.url), SEALED: sealed}
+    return {**stored, ORIGIN: origin_of(definition.url), ENCRYPTED: encrypted}
 
 
-def _is_current(value: Mapping[str, Any], box: SecretBox) -> bool:
-    return SEALED in value and all(box.is_current(one) for one in value[SEALED].values())
+def _is_current(value: Mapping[str, Any], cipher: SecretCipher) -> bool:
+    return ENCRYPTED in value and all(cipher.is_current(one) for one in value[ENCRYPTED].values())

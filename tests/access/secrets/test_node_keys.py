@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from kwire.access.secrets.key_file import KEY_BYTES, read_key_file
-from kwire.access.secrets.node_keys import SEALED, KeyUnavailable, NodeKeys
+from kwire.access.secrets.node_keys import ENCRYPTED, KeyUnavailable, NodeKeys
 from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.metastore import Change, EmbeddedMetaStore
 from storage.disk.journal import Journal
 from tests.support.batches import UnsyncedFiles
 from tests.support.node import in_loop
 
-SEALED_WEBHOOK = Change("webhooks/1", {SEALED: {"url": "1:0011223344556677:AAAA"}}, 0)
+ENCRYPTED_WEBHOOK = Change("webhooks/1", {ENCRYPTED: {"url": "1:0011223344556677:AAAA"}}, 0)
 
 
 class World:
@@ -45,17 +45,17 @@ def world(tmp_path: Path) -> Iterator[World]:
 async def test_the_key_is_created_when_it_is_first_needed_and_then_stays(world: World) -> None:
     keys = world.keys()
     assert not world.path.exists()
-    box, other = await asyncio.gather(keys.box(), keys.box())
-    assert box.key_id == other.key_id == read_key_file(str(world.path))[0].key_id
-    assert (await world.keys().box()).open(box.seal("text", "c"), "c") == "text"
+    cipher, other = await asyncio.gather(keys.cipher(), keys.cipher())
+    assert cipher.key_id == other.key_id == read_key_file(str(world.path))[0].key_id
+    assert (await world.keys().cipher()).decrypt(cipher.encrypt("text", "c"), "c") == "text"
 
 
 @in_loop
 async def test_no_key_is_created_over_encrypted_values(world: World) -> None:
-    await world.metastore.commit([SEALED_WEBHOOK])
+    await world.metastore.commit([ENCRYPTED_WEBHOOK])
     for _ in range(2):
         with pytest.raises(KeyUnavailable, match="is missing, and stored secrets are encrypted"):
-            await world.keys().box()
+            await world.keys().cipher()
         with pytest.raises(KeyUnavailable):
             await world.keys().stable_secret("salts")
     assert not world.path.exists()
@@ -66,7 +66,7 @@ async def test_an_invalid_file_is_not_replaced(world: World) -> None:
     for content in (b"", b"not a key\n"):
         world.path.write_bytes(content)
         with pytest.raises(KeyUnavailable, match="cannot be used"):
-            await world.keys().box()
+            await world.keys().cipher()
         assert world.path.read_bytes() == content
 
 
@@ -74,7 +74,7 @@ async def test_an_invalid_file_is_not_replaced(world: World) -> None:
 async def test_a_file_that_cannot_be_created_is_a_clear_problem(world: World) -> None:
     world.path = world.path / "no such folder" / "key"
     with pytest.raises(KeyUnavailable, match="cannot be created"):
-        await world.keys().box()
+        await world.keys().cipher()
 
 
 @in_loop
@@ -84,15 +84,15 @@ async def test_a_stable_secret_survives_a_rotation(world: World) -> None:
     world.path.write_bytes(base64.b64encode(b"n" * KEY_BYTES) + b"\n" + world.path.read_bytes())
     keys = world.keys()
     assert before == await keys.stable_secret("salts")
-    assert (await keys.box()).key_id != read_key_file(str(world.path))[1].key_id
+    assert (await keys.cipher()).key_id != read_key_file(str(world.path))[1].key_id
 
 
 @in_loop
 async def test_a_file_that_others_can_read_is_reported(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    await world.keys().box()
+    await world.keys().cipher()
     assert "can be read by other users" not in caplog.text
     world.path.chmod(0o640)
-    await world.keys().box()
+    await world.keys().cipher()
     assert "can be read by other users" in caplog.text
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kwire.access.secrets.key_file import KEY_BYTES, read_key_file
-from kwire.access.secrets.node_keys import KEY_FILE_NAME, SEALED
+from kwire.access.secrets.node_keys import ENCRYPTED, KEY_FILE_NAME
 from kwire.errors import KafkaError, WebhookConflict
 from kwire.metastore import Change
 from kwire.streams.webhooks.definition import Definition, parse_webhook
@@ -239,7 +239,7 @@ async def test_encrypted_values_cannot_be_swapped(node: QuietNode) -> None:
         entry, source = (node.metastore.get(f"webhooks/{one.webhook_id}") for one in (definition, other))
         assert entry is not None
         assert source is not None
-        value = {**entry.value, SEALED: {**entry.value[SEALED], "url": source.value[SEALED]["url"]}}
+        value = {**entry.value, ENCRYPTED: {**entry.value[ENCRYPTED], "url": source.value[ENCRYPTED]["url"]}}
         changes.append(Change(f"webhooks/{definition.webhook_id}", value, entry.revision))
     await node.metastore.commit(changes)
     await restart(node)
