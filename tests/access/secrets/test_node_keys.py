@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from kwire.access.sasl.salt_secret import salt_secret
 from kwire.access.secrets.key_file import KEY_BYTES, read_key_file
 from kwire.access.secrets.node_keys import ENCRYPTED, KeyUnavailable, NodeKeys
 from kwire.concurrency.disk_lanes import DiskLanes
+from kwire.config.sasl import ListenerSasl, SaslConfig
 from kwire.metastore import Change, EmbeddedMetaStore
 from storage.disk.journal import Journal
 from tests.support.batches import UnsyncedFiles
@@ -101,3 +103,25 @@ def test_nothing_is_imported_before_a_secret_exists() -> None:
     code = "import sys, kwire.node, kwire.access.secrets.node_keys; print('cryptography' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.strip() == "False"
+
+
+@in_loop
+async def test_a_key_is_created_for_salts_only_if_a_listener_has_scram(world: World) -> None:
+    for mechanisms in ((), (("PLAIN",),)):
+        assert await salt_secret(sasl_of(*mechanisms), world.keys()) is None
+    assert not world.path.exists()
+    secret = await salt_secret(sasl_of(("PLAIN", "SCRAM-SHA-512")), world.keys())
+    assert secret is not None
+    assert secret == await salt_secret(sasl_of(("SCRAM-SHA-256",)), world.keys())
+
+
+@in_loop
+async def test_without_a_usable_key_the_salts_are_random(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    world.path.write_bytes(b"not a key")
+    assert await salt_secret(sasl_of(("SCRAM-SHA-512",)), world.keys()) is None
+    assert "SCRAM shows other salts for unknown users" in caplog.text
+
+
+def sasl_of(*mechanisms: tuple[str, ...]) -> SaslConfig:
+    """The settings of one listener for each tuple of mechanisms."""
+    return SaslConfig({str(number): ListenerSasl(one, 0) for number, one in enumerate(mechanisms)}, 0, 0)
