@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer, authorizer_of
 from kwire.access.principal_rules import certificate_principal
+from kwire.access.sasl.salt_secret import salt_secret
+from kwire.access.secrets.node_keys import NodeKeys
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import TRANSACTION_VERSION, Features
@@ -126,6 +128,7 @@ class Node:
         except BaseException:
             self._store.unlock_unchanged()
             raise
+        self._keys = NodeKeys.of_node(self.config, self._metastore, self._files, self._lanes.survey)
         cluster_id, directory_id = await self._register()
         leader_epoch = topics.leader_epoch
         await self._recover(topics)
@@ -133,7 +136,7 @@ class Node:
         self._validation = ValidationWorker()
         self.event_topics = EventTopics(topics, self._metastore, self._schema_worker.run, self._audit)
         self._audit_writer = AuditWriter(self._audit, topics, clock, self.config.audit.retention_ms)
-        self._audit_writer.start()
+        self._audit_writer.start(self._metastore)
         checks = SchemaChecks(self.event_topics.schemas_and_revision, self._schema_worker.run)
         self.event_store = EventStore(topics, self._metastore, clock, self._syncs, checks)
         await self.event_store.open()
@@ -176,7 +179,7 @@ class Node:
             validation=self._validation,
             work_allowance=WorkAllowance(),
             authorizer=authorizer_of(self.config.access, self._metastore, self._audit),
-            users=Users(self._metastore, self._audit),
+            users=Users(self._metastore, self._audit, await salt_secret(self.config.sasl, self._keys)),
             audit=self._audit,
         )
         server_metrics = ServerMetrics({key: api.name for key, api in apis.items()})
@@ -253,7 +256,7 @@ class Node:
     async def _open_webhooks(self, topics: Topics, clock: Clock, authorizer: Authorizer) -> None:
         module = await asyncio.to_thread(importlib.import_module, "kwire.server.outbound.webhook_delivery")
         self._webhooks = module.WebhookDelivery(
-            topics, self._metastore, clock, self.config.webhooks, self._descriptors, authorizer, self._audit
+            topics, self._metastore, self._keys, clock, self.config.webhooks, self._descriptors, authorizer, self._audit
         )
         await self._webhooks.open()
 
@@ -264,11 +267,7 @@ class Node:
         # The owner of the files is the id of the journal's directory, not the cluster id. A node that has lost its
         # catalogue gets a new directory id, and so does not use the old files.
         return await LiveFiles.open(
-            os.path.abspath(files_dir),
-            directory_id.hex(),
-            topics,
-            self._metastore,
-            self.event_topics,
+            os.path.abspath(files_dir), directory_id.hex(), topics, self._metastore, self.event_topics
         )
 
     def _build_maintenance(self, topics: Topics, clock: Clock) -> MaintenanceServices:

@@ -70,7 +70,8 @@ class Authentication:
     """The login of one connection. It does no I/O.
 
     `on_login` is called with the principal when the client has logged in, or has authenticated again. `on_failure` is
-    called with the claimed user name (empty if it is not known) and the reason when the login has failed.
+    called with the user and the reason when the login has failed. The user is None if the client named none that
+    exists: any other name may be a password, so it is never reported.
     """
 
     __slots__ = ("_exchange", "_host", "_is_raw", "_now", "_on_failure", "_on_login", "_policy", "_request_count",
@@ -82,7 +83,7 @@ class Authentication:
         users: Users,
         policy: SaslPolicy,
         on_login: Callable[[Principal], None],
-        on_failure: Callable[[str, str], None],
+        on_failure: Callable[[str | None, str], None],
         now: Callable[[], float] = perf_counter,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         *,
@@ -209,7 +210,8 @@ class Authentication:
 
     async def _fail(self, code: ErrorCode, message: str) -> NoReturn:
         """Fail after the delay that slows down the guessing of passwords. It always raises SaslFailure."""
-        user = "" if self._exchange is None else self._exchange.claimed_user
+        claimed = "" if self._exchange is None else self._exchange.claimed_user
+        user = claimed if claimed in self._users else None
         self._state, self._exchange = _State.FAILED, None
         self._on_failure(user, message)
         await self._sleep(self._policy.failure_delay_ms / 1000)

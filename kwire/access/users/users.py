@@ -52,10 +52,11 @@ Listener = Callable[[frozenset[str]], None]
 class Users:
     """All users. Lookups read only memory. Use it only in the event loop's thread."""
 
-    def __init__(self, metastore: MetaStore, audit: Audit = NO_AUDIT) -> None:
+    def __init__(self, metastore: MetaStore, audit: Audit = NO_AUDIT, salt_secret: bytes | None = None) -> None:
+        """`salt_secret` determines the salts that clients see for unknown users. Without it they are random."""
         self._metastore = metastore
         self._audit = audit
-        self._passwords = Passwords()
+        self._passwords = Passwords(salt_secret)
         self._change_lock = asyncio.Lock()
         self._listeners: list[Listener] = []
         self.revision = 1

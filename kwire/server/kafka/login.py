@@ -73,8 +73,9 @@ class Login:
         connection.gate = None if self.authentication.expires_at is None else self
         connection.reader.frame_bytes_max = self._shared.network.request_bytes_max
 
-    def _note_failure(self, user: str, reason: str) -> None:
+    def _note_failure(self, user: str | None, reason: str) -> None:
         self._shared.metrics.logins_failed += 1
         host = self._connection.client_host
         self._shared.services.audit.login_failed(user, host, KAFKA, self.authentication.mechanism or "", reason)
-        self._shared.rate_limited_log.warning("login failed: client %s, user %r: %s", host, user, reason)
+        shown = "of an unknown user" if user is None else f"of user {user!r}"
+        self._shared.rate_limited_log.warning("login %s failed: client %s: %s", shown, host, reason)

@@ -141,7 +141,8 @@ class Authenticator:
             raise
         self.limits.end(attempt, is_valid)
         if not is_valid:
-            self._audit.login_failed(name, host, HTTP, BASIC, "the user name or the password is wrong")
+            known = name if name in users else None
+            self._audit.login_failed(known, host, HTTP, BASIC, "the user name or the password is wrong")
             await self._delay()
             raise Unauthorized("the user name or the password is wrong")
         login = self._logins.get(name)
