@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer, authorizer_of
+from kwire.access.login_limits import LoginLimits
 from kwire.access.principal_rules import certificate_principal
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
@@ -179,6 +180,7 @@ class Node:
             work_allowance=WorkAllowance(),
             authorizer=authorizer_of(self.config.access, self._metastore, self._audit),
             users=Users(self._metastore, self._audit),
+            login_limits=LoginLimits(clock),
             audit=self._audit,
         )
         server_metrics = ServerMetrics({key: api.name for key, api in apis.items()})
@@ -416,6 +418,7 @@ class Node:
             (self.http_users or services.users) if BASIC in methods else None,
             self.certificate_principal if CERTIFICATE in methods else None,
             services.audit,
+            limits=services.login_limits,
         )
 
     def _build_rooms(

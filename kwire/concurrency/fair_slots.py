@@ -5,10 +5,6 @@ guess. A login from the same network waits for one guess of each other user name
 """
 
 import asyncio
-from typing import TypeVar
-
-K = TypeVar("K")
-V = TypeVar("V")
 
 # The futures of the work that waits, by user name. The next turn is that of the first name.
 _Users = dict[str, dict["asyncio.Future[None]", None]]
@@ -17,12 +13,19 @@ _Users = dict[str, dict["asyncio.Future[None]", None]]
 class FairSlots:
     """A number of slots. Use it only in the event loop's thread."""
 
-    __slots__ = ("_free", "_waiting")
+    __slots__ = ("_free", "_is_newest_first", "_waiting")
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, is_newest_first: bool = False) -> None:
+        """`is_newest_first`: of the work of one user, the newest is next. It is for work that is often abandoned."""
         self._free = count
+        self._is_newest_first = is_newest_first
         # By network. The next turn is that of the first network.
         self._waiting: dict[str, _Users] = {}
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether clients wait for a slot."""
+        return bool(self._waiting)
 
     async def acquire(self, network: str, user: str) -> None:
         """Take a slot, when it is this client's turn. The caller must call `release`."""
@@ -33,11 +36,12 @@ class FairSlots:
         self._waiting.setdefault(network, {}).setdefault(user, {})[turn] = None
         try:
             await turn
-        except asyncio.CancelledError:
-            if turn.cancelled():
-                self._forget(network, user, turn)
-            else:
+        except BaseException:
+            # The caller was cancelled, or its coroutine was closed.
+            if turn.done() and not turn.cancelled():
                 self.release()
+            else:
+                self._forget(network, user, turn)
             raise
 
     def release(self) -> None:
@@ -45,10 +49,19 @@ class FairSlots:
         if not self._waiting:
             self._free += 1
             return
+        self._serve(next(iter(self._waiting)))
+
+    def release_to(self, network: str) -> None:
+        """Give a slot to the next client of one network. If none waits, nothing happens."""
+        if network in self._waiting:
+            self._serve(network)
+
+    def _serve(self, network: str) -> None:
         # What was served is put at the end, if more of it waits.
-        network, users = _first(self._waiting)
-        user, turns = _first(users)
-        turn, _ = _first(turns)
+        users = self._waiting[network]
+        user = next(iter(users))
+        turns = users[user]
+        turn = next(reversed(turns) if self._is_newest_first else iter(turns))
         del self._waiting[network], users[user], turns[turn]
         if turns:
             users[user] = turns
@@ -63,7 +76,3 @@ class FairSlots:
             del users[user]
         if not users:
             del self._waiting[network]
-
-
-def _first(entries: dict[K, V]) -> tuple[K, V]:
-    return next(iter(entries.items()))

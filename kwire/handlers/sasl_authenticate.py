@@ -8,6 +8,7 @@
 
 from kwire.access.sasl.authentication import Authentication, SaslFailure
 from kwire.access.sasl.mechanism import TOKEN_BYTES_MAX
+from kwire.concurrency.chunking import eager
 from kwire.errors import ErrorCode
 from kwire.handlers.shared.context import BlockingContinuation, Context
 from kwire.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -21,7 +22,9 @@ def handle(context: Context, request: SaslAuthenticateRequest) -> SaslAuthentica
         return _refusal(ErrorCode.ILLEGAL_SASL_STATE, AFTER_LOGIN)
     # The frame is released while the token is checked, so a token that is too long is not kept.
     token = bytes(request.auth_bytes) if len(request.auth_bytes) <= TOKEN_BYTES_MAX else None
-    return BlockingContinuation(_authenticate(authentication, token), keeps_frame=False)
+    # Most steps do not wait, and need no task.
+    answer = eager(_authenticate(authentication, token))
+    return answer if isinstance(answer, SaslAuthenticateResponse) else BlockingContinuation(answer, keeps_frame=False)
 
 
 async def _authenticate(authentication: Authentication, token: bytes | None) -> SaslAuthenticateResponse:

@@ -12,8 +12,10 @@ from enum import Enum, auto
 from time import perf_counter
 from typing import NamedTuple, NoReturn
 
+from kwire.access.login_limits import Attempt
 from kwire.access.principal import USER, Principal
-from kwire.access.sasl.mechanism import PLAIN, TOKEN_BYTES_MAX, AuthenticationFailed, Exchange
+from kwire.access.sasl.login_queue import LoginQueue
+from kwire.access.sasl.mechanism import PLAIN, TOKEN_BYTES_MAX, Admit, AuthenticationFailed, Exchange
 from kwire.access.sasl.plain import PlainExchange
 from kwire.access.sasl.scram import ScramExchange
 from kwire.access.users.scram_credential import ScramMechanism
@@ -73,13 +75,14 @@ class Authentication:
     called with the claimed user name (empty if it is not known) and the reason when the login has failed.
     """
 
-    __slots__ = ("_exchange", "_host", "_is_raw", "_now", "_on_failure", "_on_login", "_policy", "_request_count",
-                 "_sleep", "_started_at", "_state", "_users", "deadline", "expires_at", "mechanism",
+    __slots__ = ("_attempt", "_exchange", "_host", "_is_raw", "_now", "_on_failure", "_on_login", "_policy", "_queue",
+                 "_request_count", "_sleep", "_started_at", "_state", "_users", "deadline", "expires_at", "mechanism",
                  "principal")  # fmt: skip
 
     def __init__(
         self,
         users: Users,
+        queue: LoginQueue,
         policy: SaslPolicy,
         on_login: Callable[[Principal], None],
         on_failure: Callable[[str, str], None],
@@ -90,6 +93,7 @@ class Authentication:
     ) -> None:
         """`host` is the address of the client."""
         self._users = users
+        self._queue = queue
         self._host = host
         self._policy = policy
         self._on_login = on_login
@@ -98,6 +102,8 @@ class Authentication:
         self._sleep = sleep
         self._state = _State.HANDSHAKE
         self._exchange: Exchange | None = None
+        # The login that is being checked.
+        self._attempt: Attempt | None = None
         self._is_raw = False
         self._request_count = 0
         self._started_at = now()
@@ -110,8 +116,10 @@ class Authentication:
         self.principal: Principal | None = None
 
     def close(self) -> None:
-        """Forget `on_login` and `on_failure`. Called when the connection has ended."""
+        """Forget `on_login` and `on_failure`. Called when the connection has ended. A begun login counts as failed."""
         self._on_login = self._on_failure = _ignore
+        if self._attempt is not None:
+            self._end_attempt(is_success=False)
         self._state, self._exchange = _State.FAILED, None
 
     @property
@@ -145,6 +153,7 @@ class Authentication:
         else:
             is_allowed = self._state is _State.TOKENS and api_key == SASL_AUTHENTICATE.key
         if not is_allowed or self._request_count > LOGIN_REQUESTS_MAX:
+            self._end_attempt(is_success=False)
             raise IllegalRequest(f"a request of API {api_key} is not allowed before the login is complete")
 
     async def handshake(self, mechanism: str, *, is_raw: bool) -> tuple[str, ...]:
@@ -165,7 +174,9 @@ class Authentication:
             await self._fail(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "The SASL mechanism is not enabled.")
         # A client that wants to authenticate again with another mechanism gets the error with its first token.
         self._exchange = (
-            _new_exchange(mechanism, self._users, self._host) if self.mechanism in (None, mechanism) else None
+            _new_exchange(mechanism, self._users, self._admit, self._host)
+            if self.mechanism in (None, mechanism)
+            else None
         )
         self.mechanism = self.mechanism or mechanism
         self._is_raw = is_raw
@@ -195,8 +206,25 @@ class Authentication:
             await self._refuse("A client cannot become another principal by authenticating again")
         return LoginStep(answer, self._log_in(principal))
 
+    async def _admit(self, user: str, *, is_known: bool = False) -> None:
+        attempt = await self._queue.begin(self._host, user, is_known=is_known)
+        if self._state is _State.FAILED:
+            # The connection has ended in the meantime.
+            self._queue.end(attempt, is_success=False)
+            raise AuthenticationFailed("The connection has ended")
+        self._attempt = attempt
+
+    def _end_attempt(self, *, is_success: bool) -> None:
+        """Count the login. A failure counts even if the user name is not known yet."""
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            self._queue.end(attempt, is_success=is_success)
+        elif not is_success:
+            self._queue.fail(self._host)
+
     def _log_in(self, principal: Principal) -> int:
         """Complete the login. Returns the lifetime of the session in milliseconds."""
+        self._end_attempt(is_success=True)
         self._state, self._exchange = _State.DONE, None
         self.principal, self.deadline = principal, None
         lifetime_ms = self._policy.session_ms_max
@@ -211,6 +239,7 @@ class Authentication:
         """Fail after the delay that slows down the guessing of passwords. It always raises SaslFailure."""
         user = "" if self._exchange is None else self._exchange.claimed_user
         self._state, self._exchange = _State.FAILED, None
+        self._end_attempt(is_success=False)
         self._on_failure(user, message)
         await self._sleep(self._policy.failure_delay_ms / 1000)
         raise SaslFailure(code, message)
@@ -220,8 +249,8 @@ def _ignore(*_: object) -> None:
     pass
 
 
-def _new_exchange(mechanism: str, users: Users, host: str) -> Exchange:
+def _new_exchange(mechanism: str, users: Users, admit: Admit, host: str) -> Exchange:
     if mechanism == PLAIN:
-        return PlainExchange(users, host)
+        return PlainExchange(users, admit, host)
     (scram,) = (one for one in ScramMechanism if one.mechanism == mechanism)
-    return ScramExchange(users, scram)
+    return ScramExchange(users, scram, admit=admit)

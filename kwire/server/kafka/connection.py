@@ -5,8 +5,9 @@ responses of one callback are sent by one write. Only a response that has to wai
 the client does not read its responses, while too many requests wait, or while the memory for requests is used up.
 
 No connection blocks the event loop for long. When the requests of one loop iteration have taken BUDGET_SECONDS, each
-connection handles one more request. Its other requests are handled later, in a separate chunk. A large request is
-decoded, handled and answered in chunks. As in Kafka, later requests of the same connection wait for its response.
+connection handles one more request, and one whose client is not logged in handles none. Other requests are handled
+later, in a separate chunk. A large request is decoded, handled and answered in chunks. As in Kafka, later requests of
+the same connection wait for its response.
 
 A connection is starved while the server does not read from it, because the memory for requests is used up, or the share
 of this memory for the client's host.
@@ -119,6 +120,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
         return None if self.login is None else self.login.authentication
 
     @property
+    def is_logging_in(self) -> bool:
+        """Whether the client has to log in before other requests are handled, or authenticates again."""
+        return self.gate is not None and not self.gate.authentication.is_done
+
+    @property
     def is_frame_shared(self) -> bool:
         return self.reader.is_shared
 
@@ -132,11 +138,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def is_quiet(self) -> bool:
         """Whether no request waits for its response and no response is unsent."""
         return not self._machine.waiting and not self._outgoing and not self._transport.get_write_buffer_size()
-
-    @property
-    def _is_muted(self) -> bool:
-        """Whether the next request waits for a scheduled chunk, or for a large request to be answered."""
-        return self._is_deferred or self._large_request is not None
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
@@ -252,7 +253,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def is_receiving(self) -> bool:
         """Whether a request was received in part, and its rest is expected from the client or waits for memory."""
         is_awaited = self._is_reading or self._is_read_deferred or self.reader.is_starved
-        return self.reader.held_bytes > 0 and is_awaited and not self._is_muted and not self.is_draining
+        is_muted = self._is_deferred or self._large_request is not None
+        return self.reader.held_bytes > 0 and is_awaited and not is_muted and not self.is_draining
 
     def give_up(self) -> None:
         """Abort the connection, and release the memory of its incomplete request immediately."""
@@ -276,7 +278,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         waiting = machine.waiting
         ready: list[Buffer] = []
         ready_bytes = 0
-        is_first = True
+        # While the client logs in, not even the first request is handled after the deadline.
+        is_first = not self.is_logging_in
         try:
             while self._is_writable and not self.is_draining and len(waiting) < bound:
                 frame = reader.next_frame()
@@ -287,7 +290,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 elif perf_counter() > deadline:
                     reader.put_back(frame)
                     self._is_deferred = True
-                    schedule_chunk(self._serve_deferred)
+                    self._shared.defer(self)
                     break
                 if self.gate is not None and self.gate.check_frame(frame):
                     self._hold_raw_token(self.gate.answer_raw(frame))
@@ -328,7 +331,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._write(ready, ready_bytes)
         self._update_reading()
 
-    def _serve_deferred(self) -> None:
+    def serve_deferred(self) -> None:
+        """Handle the requests that waited for this chunk."""
         self._is_deferred = False
         self._serve(perf_counter() + BUDGET_SECONDS)
 
@@ -374,7 +378,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         try:
             decoded = route.decode(version, request.body)
         except TooManyElements:
-            if self.gate is not None and not self.gate.authentication.is_done:
+            if self.is_logging_in:
                 raise
             self.reader.put_back(frame)
             request.body = None
@@ -426,7 +430,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._fail_handler(request)
 
     async def _finish_large(self, route: Route, request: Request, decoded: Any, answer: Any, began: float) -> None:
-        chunks = await _encode_large(route, request.version, answer)
+        chunks = None if answer is None else await run_chunks(route.chunked_encode(request.version)(answer))
         self._large_request = None
         if not self._transport.is_closing():
             self._send_ready(self._machine.answer_later(request, chunks), route.latency, began)
@@ -594,7 +598,3 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._shared.metrics.connections_failed += 1
         self._shared.rate_limited_log.warning("closing the connection from %s: %s", self.client_host, reason)
         self._transport.abort()
-
-
-async def _encode_large(route: Route, version: int, answer: Any) -> list[Buffer] | None:
-    return None if answer is None else await run_chunks(route.chunked_encode(version)(answer))

@@ -7,11 +7,13 @@ from collections.abc import Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from kwire.access.sasl.login_queue import LoginQueue
 from kwire.concurrency.chunking import schedule_chunk
 from kwire.descriptors import Descriptors
 from kwire.handlers.shared.context import Handler, Services
 from kwire.metrics import ServerMetrics
 from kwire.server.kafka.large_requests import LargeRequests
+from kwire.server.kafka.login_turns import LoginTurns
 from kwire.server.kafka.outbox import Outbox
 from kwire.server.kafka.rate_limited_log import RateLimitedLog
 from kwire.server.kafka.routes import Route
@@ -46,6 +48,8 @@ class Shared:
         self.memory = ReceiveMemory(limit_bytes, network.request_bytes_max)
         self.accounts: dict[str, Account] = {}
         self.large_requests = LargeRequests()
+        self.login_queue = LoginQueue(services.login_limits)
+        self.login_turns = LoginTurns()
         self.outbox = Outbox()
         self._loop = asyncio.get_running_loop()
         self.loop_budget = LoopBudget()
@@ -58,6 +62,13 @@ class Shared:
         self._is_resuming = False
         self.memory.on_release = self._resume_starved_soon
         services.users.listen(self.revoke_users)
+
+    def defer(self, connection: "KafkaConnection") -> None:
+        """Handle further requests of a connection in a scheduled chunk."""
+        if connection.is_logging_in:
+            self.login_turns.add(connection)
+        else:
+            schedule_chunk(connection.serve_deferred)
 
     def revoke_users(self, names: frozenset[str]) -> None:
         """Close the connections of users that were changed or deleted."""
