@@ -78,6 +78,14 @@ class LoginLimits:
         budget.reserved[digest] += 1
         return Attempt(key, known_key, digest)
 
+    def is_exhausted(self, host: str) -> bool:
+        """Return whether the budget of an address is exhausted. Users that are known there have their own budgets."""
+        budget = self._budgets.get((network_of(host), ""))
+        if budget is None:
+            return False
+        budget.refill(self._clock.monotonic())
+        return budget.left - len(budget.reserved) < 1
+
     def end(self, attempt: Attempt, is_success: bool) -> None:
         budget = self._budgets.get(attempt.key)
         if budget is not None and budget.reserved[attempt.digest]:

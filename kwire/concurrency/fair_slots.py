@@ -46,17 +46,18 @@ class FairSlots:
 
     def release(self) -> None:
         """Give a slot back. The next client in turn gets it."""
-        if not self._waiting:
-            self._free += 1
-            return
-        self._serve(next(iter(self._waiting)))
+        while self._waiting:
+            if self._serve(next(iter(self._waiting))):
+                return
+        self._free += 1
 
     def release_to(self, network: str) -> None:
         """Give a slot to the next client of one network. If none waits, nothing happens."""
-        if network in self._waiting:
-            self._serve(network)
+        while network in self._waiting and not self._serve(network):
+            pass
 
-    def _serve(self, network: str) -> None:
+    def _serve(self, network: str) -> bool:
+        """Give a slot to the next client of a network. Returns False if it was cancelled and does not need it."""
         # What was served is put at the end, if more of it waits.
         users = self._waiting[network]
         user = next(iter(users))
@@ -67,12 +68,17 @@ class FairSlots:
             users[user] = turns
         if users:
             self._waiting[network] = users
+        if turn.done():
+            return False
         turn.set_result(None)
+        return True
 
     def _forget(self, network: str, user: str, turn: "asyncio.Future[None]") -> None:
-        users = self._waiting[network]
-        del users[user][turn]
-        if not users[user]:
+        users = self._waiting.get(network, {})
+        turns = users.get(user, {})
+        # `_serve` may have removed it already.
+        turns.pop(turn, None)
+        if user in users and not turns:
             del users[user]
-        if not users:
+        if network in self._waiting and not users:
             del self._waiting[network]

@@ -35,6 +35,10 @@ class LoginQueue:
             await self._wait(network_of(host), user)
         return self._limits.begin(host, user, is_admitted=True)
 
+    def is_over_budget(self, host: str) -> bool:
+        """Return whether a new login of this address would wait."""
+        return self._limits.is_exhausted(host)
+
     def end(self, attempt: Attempt, *, is_success: bool) -> None:
         self._limits.end(attempt, is_success)
         if is_success:

@@ -9,6 +9,8 @@
 - For an unknown user the exchange takes the same steps and fails at the last one.
 """
 
+from typing import Any
+
 from kwire.access.sasl.mechanism import Admit, AuthenticationFailed, admit_immediately
 from kwire.access.users.saslprep import check_length, prepare
 from kwire.access.users.scram_credential import ScramCredential, ScramMechanism
@@ -22,15 +24,14 @@ class ScramExchange:
         self, users: Users, mechanism: ScramMechanism, nonce: str | None = None, admit: Admit = admit_immediately
     ) -> None:
         """`nonce` is the server's part of the nonce. Only tests choose it."""
-        # Imported here, because the import takes a tenth of a second and few servers need it.
-        from scramp import ScramMechanism as ScrampMechanism
-
         self._users = users
         self._admit = admit
         self._mechanism = mechanism
         self._client_nonce = ""
         self._credential: ScramCredential | None = None
-        self._server = ScrampMechanism(mechanism.mechanism).make_server(self._find_credential, s_nonce=nonce)
+        self._nonce = nonce
+        # The exchange of scramp. It is made when the login is admitted, because that takes a tenth of a millisecond.
+        self._server: Any = None
         self.user: str | None = None
         self.claimed_user = ""
 
@@ -52,6 +53,11 @@ class ScramExchange:
             ) from None
 
     def _first(self, message: str) -> str:
+        # Imported here, because the import takes a tenth of a second and few servers need it.
+        from scramp import ScramMechanism as ScrampMechanism
+
+        mechanism = ScrampMechanism(self._mechanism.mechanism)
+        self._server = mechanism.make_server(self._find_credential, s_nonce=self._nonce)
         self._server.set_client_first(message)
         self._client_nonce = message.partition(",r=")[2].partition(",")[0]
         first: str = self._server.get_server_first()

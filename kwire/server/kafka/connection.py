@@ -272,14 +272,14 @@ class KafkaConnection(asyncio.BufferedProtocol):
         large = self._large_request
         if self._is_deferred or large is not None or self._transport.is_closing():
             return
+        is_first = not self.is_logging_in
         if deadline is None:
-            deadline = self._shared.loop_budget.start()
+            is_suspect = not is_first and self._shared.login_queue.is_over_budget(self.client_host)
+            deadline = 0.0 if is_suspect else self._shared.loop_budget.start()
         machine, reader, bound = self._machine, self.reader, self._shared.network.inflight_max
         waiting = machine.waiting
         ready: list[Buffer] = []
         ready_bytes = 0
-        # While the client logs in, not even the first request is handled after the deadline.
-        is_first = not self.is_logging_in
         try:
             while self._is_writable and not self.is_draining and len(waiting) < bound:
                 frame = reader.next_frame()

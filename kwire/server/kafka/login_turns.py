@@ -1,44 +1,47 @@
-"""Requests of clients that are not logged in, when the budget of a loop iteration is spent: networks take turns.
+"""Requests of clients that are not logged in, which wait for a later loop iteration: networks take turns.
 
-Thousands of such clients may send a step of a login at the same time. One chunk handles a few of them, so they delay
-neither other requests nor the login of a client from another network.
+Thousands of such clients may send a step of a login at the same time. When the budget of the loop iteration is spent,
+they wait here, and a few of them are handled in each iteration. Clients of addresses that have failed too often always
+wait, for a chunk. So they delay neither other requests nor the logins of other clients.
 """
 
+from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from kwire.access.hosts import network_of
-from kwire.concurrency.chunking import schedule_chunk
 
 if TYPE_CHECKING:
     from kwire.server.kafka.connection import KafkaConnection
 
-# The time after which a chunk handles no further connection.
-CHUNK_SECONDS = 0.0005
+# The time after which a turn handles no further connection.
+TURN_SECONDS = 0.0005
 
 
 class LoginTurns:
-    """The connections whose requests wait for a chunk. There are at most as many as connections."""
+    """The connections whose requests wait. There are at most as many as connections."""
 
-    __slots__ = ("_is_scheduled", "_waiting")
+    __slots__ = ("_is_scheduled", "_schedule", "_waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, schedule: Callable[[Callable[[], None]], object]) -> None:
+        """`schedule` calls a function in a later loop iteration."""
+        self._schedule = schedule
+        self._is_scheduled = False
         # By network. The next turn is that of the first network.
         self._waiting: dict[str, dict[KafkaConnection, None]] = {}
-        self._is_scheduled = False
 
     def add(self, connection: "KafkaConnection") -> None:
-        self._schedule()
         self._waiting.setdefault(network_of(connection.client_host), {})[connection] = None
+        self._schedule_turn()
 
-    def _schedule(self) -> None:
+    def _schedule_turn(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
-            schedule_chunk(self._run)
+            self._schedule(self._run)
 
     def _run(self) -> None:
         self._is_scheduled = False
-        deadline = perf_counter() + CHUNK_SECONDS
+        deadline = perf_counter() + TURN_SECONDS
         waiting = self._waiting
         while waiting:
             network, connections = next(iter(waiting.items()))
@@ -50,4 +53,4 @@ class LoginTurns:
             if perf_counter() >= deadline:
                 break
         if waiting:
-            self._schedule()
+            self._schedule_turn()

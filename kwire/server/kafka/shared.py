@@ -49,7 +49,9 @@ class Shared:
         self.accounts: dict[str, Account] = {}
         self.large_requests = LargeRequests()
         self.login_queue = LoginQueue(services.login_limits)
-        self.login_turns = LoginTurns()
+        self._login_turns = LoginTurns(asyncio.get_running_loop().call_soon)
+        # Of clients whose addresses have failed too often.
+        self._suspect_login_turns = LoginTurns(schedule_chunk)
         self.outbox = Outbox()
         self._loop = asyncio.get_running_loop()
         self.loop_budget = LoopBudget()
@@ -64,11 +66,13 @@ class Shared:
         services.users.listen(self.revoke_users)
 
     def defer(self, connection: "KafkaConnection") -> None:
-        """Handle further requests of a connection in a scheduled chunk."""
-        if connection.is_logging_in:
-            self.login_turns.add(connection)
-        else:
+        """Handle further requests of a connection in a later loop iteration."""
+        if not connection.is_logging_in:
             schedule_chunk(connection.serve_deferred)
+        elif self.login_queue.is_over_budget(connection.client_host):
+            self._suspect_login_turns.add(connection)
+        else:
+            self._login_turns.add(connection)
 
     def revoke_users(self, names: frozenset[str]) -> None:
         """Close the connections of users that were changed or deleted."""
