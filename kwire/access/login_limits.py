@@ -79,12 +79,15 @@ class LoginLimits:
         return Attempt(key, known_key, digest)
 
     def is_exhausted(self, host: str) -> bool:
-        """Return whether the budget of an address is exhausted. Users that are known there have their own budgets."""
+        """Return whether logins have failed until the budget of the address was exhausted.
+
+        Attempts that have not ended do not count. Users that are known at the address have budgets of their own.
+        """
         budget = self._budgets.get((network_of(host), ""))
         if budget is None:
             return False
         budget.refill(self._clock.monotonic())
-        return budget.left - len(budget.reserved) < 1
+        return budget.left < 1
 
     def end(self, attempt: Attempt, is_success: bool) -> None:
         budget = self._budgets.get(attempt.key)

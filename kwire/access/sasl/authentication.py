@@ -12,7 +12,7 @@ from enum import Enum, auto
 from time import perf_counter
 from typing import NamedTuple, NoReturn
 
-from kwire.access.login_limits import Attempt
+from kwire.access.login_limits import Attempt, TooManyFailedLogins
 from kwire.access.principal import USER, Principal
 from kwire.access.sasl.login_queue import LoginQueue
 from kwire.access.sasl.mechanism import PLAIN, TOKEN_BYTES_MAX, Admit, AuthenticationFailed, Exchange
@@ -58,7 +58,10 @@ class SaslFailure(Exception):
 
 
 class IllegalRequest(Exception):
-    """A request that is not allowed at this point of the login. The connection is closed without an answer."""
+    """A request that is not allowed at this point of the login, or not from this address now.
+
+    The connection is closed without an answer.
+    """
 
 
 class _State(Enum):
@@ -184,7 +187,7 @@ class Authentication:
         return self._policy.mechanisms
 
     async def authenticate(self, token: bytes | None) -> LoginStep:
-        """Take a token of the client. Raises SaslFailure. A token that is too long to be kept is None."""
+        """Take a token of the client. Raises SaslFailure or IllegalRequest. A token that is too long is None."""
         exchange = self._exchange
         if self._state is not _State.TOKENS:
             raise SaslFailure(ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate is not expected now.")
@@ -207,7 +210,12 @@ class Authentication:
         return LoginStep(answer, self._log_in(principal))
 
     async def _admit(self, user: str, *, is_known: bool = False) -> None:
-        attempt = await self._queue.begin(self._host, user, is_known=is_known)
+        """Wait until the login may be checked. Raises IllegalRequest if too many logins of the address wait."""
+        try:
+            attempt = await self._queue.begin(self._host, user, is_known=is_known)
+        except TooManyFailedLogins:
+            self._state = _State.FAILED
+            raise IllegalRequest("too many logins of this address have failed, and too many wait") from None
         if self._state is _State.FAILED:
             # The connection has ended in the meantime.
             self._queue.end(attempt, is_success=False)

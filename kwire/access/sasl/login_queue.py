@@ -6,13 +6,17 @@ abandoned. A login that waits holds its connection until the deadline of the log
 """
 
 import asyncio
+from contextlib import suppress
 
 from kwire.access.hosts import network_of
 from kwire.access.login_limits import Attempt, LoginLimits, TooManyFailedLogins
-from kwire.concurrency.fair_slots import FairSlots
+from kwire.concurrency.fair_slots import FairSlots, SlotsExhausted
 
 # The number of logins that are checked per second although the budget of their address is exhausted, of all addresses.
 OVER_BUDGET_PER_SECOND = 20
+# The maximum number of logins that wait, of an address that has failed too often. More could not be checked before their
+# deadline, so the oldest of the user of whom most wait is given up.
+WAITING_PER_NETWORK_MAX = 200
 
 
 class LoginQueue:
@@ -25,18 +29,21 @@ class LoginQueue:
         self._next_at = 0.0
 
     async def begin(self, host: str, user: str, *, is_known: bool = False) -> Attempt:
-        """Wait until a login may be checked. The caller must call `end`.
+        """Wait until a login may be checked. The caller must call `end`. Raises TooManyFailedLogins if too many wait.
 
         `is_known` says that the check costs nothing, because the password is known to be right.
         """
-        try:
+        with suppress(TooManyFailedLogins):
             return self._limits.begin(host, user, is_admitted=is_known)
-        except TooManyFailedLogins:
-            await self._wait(network_of(host), user)
+        try:
+            # Without failures, these are many clients of one address that return at the same time.
+            await self._wait(network_of(host), user, WAITING_PER_NETWORK_MAX if self.is_over_budget(host) else None)
+        except SlotsExhausted:
+            raise TooManyFailedLogins from None
         return self._limits.begin(host, user, is_admitted=True)
 
     def is_over_budget(self, host: str) -> bool:
-        """Return whether a new login of this address would wait."""
+        """Return whether logins of this address have failed too often."""
         return self._limits.is_exhausted(host)
 
     def end(self, attempt: Attempt, *, is_success: bool) -> None:
@@ -49,7 +56,7 @@ class LoginQueue:
         """Count a login that failed before its user name was known."""
         self._limits.fail(host)
 
-    async def _wait(self, network: str, user: str) -> None:
+    async def _wait(self, network: str, user: str, waiting_max: int | None) -> None:
         loop = asyncio.get_running_loop()
         now = loop.time()
         if not self._waiting.is_awaited and now >= self._next_at:
@@ -57,7 +64,7 @@ class LoginQueue:
             return
         if self._timer is None:
             self._timer = loop.call_at(max(now, self._next_at), self._admit_next)
-        await self._waiting.acquire(network, user)
+        await self._waiting.acquire(network, user, waiting_max)
 
     def _admit_next(self) -> None:
         self._timer = None

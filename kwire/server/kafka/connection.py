@@ -5,9 +5,8 @@ responses of one callback are sent by one write. Only a response that has to wai
 the client does not read its responses, while too many requests wait, or while the memory for requests is used up.
 
 No connection blocks the event loop for long. When the requests of one loop iteration have taken BUDGET_SECONDS, each
-connection handles one more request, and one whose client is not logged in handles none. Other requests are handled
-later, in a separate chunk. A large request is decoded, handled and answered in chunks. As in Kafka, later requests of
-the same connection wait for its response.
+connection handles one more request, and one whose client is not logged in none. Other requests are handled later. A
+large request is handled in chunks. As in Kafka, later requests of the same connection wait for its response.
 
 A connection is starved while the server does not read from it, because the memory for requests is used up, or the share
 of this memory for the client's host.
@@ -151,6 +150,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.set_principal(self._listener.first_principal(transport, self.client_host))
         if self._listener.listener.has_sasl:
             self.gate = self.login = Login(self, self._shared, self._listener.sasl_policy)
+            self._is_deferred = self._shared.defer_suspect(self)
+            self._update_reading()
 
     def revoke(self) -> None:
         """Close the connection soon, because its user was changed or deleted."""
@@ -332,7 +333,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._update_reading()
 
     def serve_deferred(self) -> None:
-        """Handle the requests that waited for this chunk."""
         self._is_deferred = False
         self._serve(perf_counter() + BUDGET_SECONDS)
 

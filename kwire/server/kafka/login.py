@@ -65,8 +65,8 @@ class Login:
     async def _answer_raw(self, token: bytes | None) -> bytes:
         try:
             step = await self.authentication.authenticate(token)
-        except SaslFailure as failure:
-            raise DropConnection(failure.message) from None
+        except (SaslFailure, IllegalRequest) as failure:
+            raise DropConnection(str(failure)) from None
         return len(step.token).to_bytes(4, "big") + step.token
 
     def _complete(self, principal: Principal) -> None:

@@ -14,8 +14,9 @@ from kwire.access.hosts import network_of
 if TYPE_CHECKING:
     from kwire.server.kafka.connection import KafkaConnection
 
-# The time after which a turn handles no further connection.
+# The time after which a turn handles no further connection, and the maximum number of connections of a turn.
 TURN_SECONDS = 0.0005
+CONNECTIONS_PER_TURN = 10
 
 
 class LoginTurns:
@@ -43,7 +44,9 @@ class LoginTurns:
         self._is_scheduled = False
         deadline = perf_counter() + TURN_SECONDS
         waiting = self._waiting
-        while waiting:
+        for _ in range(CONNECTIONS_PER_TURN):
+            if not waiting:
+                return
             network, connections = next(iter(waiting.items()))
             connection = next(iter(connections))
             del waiting[network], connections[connection]

@@ -74,6 +74,16 @@ class Shared:
         else:
             self._login_turns.add(connection)
 
+    def defer_suspect(self, connection: "KafkaConnection") -> bool:
+        """If the address of a client has failed too often, read from its new connection in a later loop iteration.
+
+        Returns whether it is read later.
+        """
+        is_suspect = self.login_queue.is_over_budget(connection.client_host)
+        if is_suspect:
+            self._suspect_login_turns.add(connection)
+        return is_suspect
+
     def revoke_users(self, names: frozenset[str]) -> None:
         """Close the connections of users that were changed or deleted."""
         for connection in tuple(self.connections):
