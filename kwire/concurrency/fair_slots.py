@@ -37,8 +37,8 @@ class FairSlots:
     async def acquire(self, network: str, user: str, waiting_max: int | None = None) -> None:
         """Take a slot, when it is this client's turn. The caller must call `release`.
 
-        If more than `waiting_max` clients of the network wait, the oldest of the user of whom most wait is given up: its
-        call raises SlotsExhausted.
+        If more than `waiting_max` clients of the network wait, the oldest of the user of whom most wait is given up:
+        its call raises SlotsExhausted.
         """
         if self._free:
             self._free -= 1

@@ -14,8 +14,8 @@ from kwire.concurrency.fair_slots import FairSlots, SlotsExhausted
 
 # The number of logins that are checked per second although the budget of their address is exhausted, of all addresses.
 OVER_BUDGET_PER_SECOND = 20
-# The maximum number of logins that wait, of an address that has failed too often. More could not be checked before their
-# deadline, so the oldest of the user of whom most wait is given up.
+# The maximum number of logins that wait, of an address that has failed too often. More could not be checked before
+# their deadline, so the oldest of the user of whom most wait is given up.
 WAITING_PER_NETWORK_MAX = 200
 
 

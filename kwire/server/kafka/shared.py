@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from kwire.descriptors import Descriptors
 from kwire.handlers.shared.context import Handler, Services
 from kwire.metrics import ServerMetrics
 from kwire.server.kafka.large_requests import LargeRequests
-from kwire.server.kafka.login_turns import LoginTurns
+from kwire.server.kafka.login_turns import SUSPECT_TURN_INTERVAL_SECONDS, LoginTurns
 from kwire.server.kafka.outbox import Outbox
 from kwire.server.kafka.rate_limited_log import RateLimitedLog
 from kwire.server.kafka.routes import Route
@@ -37,6 +38,7 @@ class Shared:
     def __init__(
         self, handlers: Mapping[int, Handler], services: Services, metrics: ServerMetrics, descriptors: Descriptors
     ) -> None:
+        self._loop = asyncio.get_running_loop()
         network = services.config.network
         self.routes = {key: Route(handler, metrics.requests[key]) for key, handler in handlers.items()}
         self.apis: dict[int, Api] = {key: handler.api for key, handler in handlers.items()}
@@ -49,11 +51,10 @@ class Shared:
         self.accounts: dict[str, Account] = {}
         self.large_requests = LargeRequests()
         self.login_queue = LoginQueue(services.login_limits)
-        self._login_turns = LoginTurns(asyncio.get_running_loop().call_soon)
+        self._login_turns = LoginTurns(self._loop.call_soon)
         # Of clients whose addresses have failed too often.
-        self._suspect_login_turns = LoginTurns(schedule_chunk)
+        self._suspect_login_turns = LoginTurns(partial(self._loop.call_later, SUSPECT_TURN_INTERVAL_SECONDS))
         self.outbox = Outbox()
-        self._loop = asyncio.get_running_loop()
         self.loop_budget = LoopBudget()
         self.rate_limited_log = RateLimitedLog(log)
         self.connections: set[KafkaConnection] = set()
