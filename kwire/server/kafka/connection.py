@@ -275,8 +275,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             return
         is_first = not self.is_logging_in
         if deadline is None:
-            is_suspect = not is_first and self._shared.login_queue.is_over_budget(self.client_host)
-            deadline = 0.0 if is_suspect else self._shared.loop_budget.start()
+            deadline = self._shared.loop_budget.start() if is_first else self._shared.login_deadline(self.client_host)
         machine, reader, bound = self._machine, self.reader, self._shared.network.inflight_max
         waiting = machine.waiting
         ready: list[Buffer] = []

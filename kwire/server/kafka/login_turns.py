@@ -15,8 +15,10 @@ from kwire.access.hosts import network_of
 if TYPE_CHECKING:
     from kwire.server.kafka.connection import KafkaConnection
 
-# The time after which a turn handles no further connection, and the maximum number of connections of a turn.
-TURN_SECONDS = 0.0005
+# The time after which a turn handles no further connection, and the maximum number of connections of a turn. The time
+# is also the part of a loop iteration's budget in which requests of these clients are handled without waiting. It is
+# short, because libuv accepts one connection per iteration, so that new connections wait for many iterations.
+TURN_SECONDS = 0.00025
 CONNECTIONS_PER_TURN = 10
 # The time between two turns of clients whose addresses have failed too often.
 SUSPECT_TURN_INTERVAL_SECONDS = 0.005

@@ -14,11 +14,11 @@ from kwire.descriptors import Descriptors
 from kwire.handlers.shared.context import Handler, Services
 from kwire.metrics import ServerMetrics
 from kwire.server.kafka.large_requests import LargeRequests
-from kwire.server.kafka.login_turns import SUSPECT_TURN_INTERVAL_SECONDS, LoginTurns
+from kwire.server.kafka.login_turns import SUSPECT_TURN_INTERVAL_SECONDS, TURN_SECONDS, LoginTurns
 from kwire.server.kafka.outbox import Outbox
 from kwire.server.kafka.rate_limited_log import RateLimitedLog
 from kwire.server.kafka.routes import Route
-from kwire.server.loop_budget import LoopBudget
+from kwire.server.loop_budget import BUDGET_SECONDS, LoopBudget
 from kwire.wire.frame import Account, ReceiveMemory
 from kwire.wire.schema import Api
 
@@ -74,6 +74,12 @@ class Shared:
             self._suspect_login_turns.add(connection)
         else:
             self._login_turns.add(connection)
+
+    def login_deadline(self, host: str) -> float:
+        """Return the deadline of this loop iteration for requests of a client that is not logged in."""
+        if self.login_queue.is_over_budget(host):
+            return 0.0
+        return self.loop_budget.start() - BUDGET_SECONDS + TURN_SECONDS
 
     def defer_suspect(self, connection: "KafkaConnection") -> bool:
         """If the address of a client has failed too often, read from its new connection in a later loop iteration.
