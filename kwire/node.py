@@ -413,13 +413,9 @@ class Node:
         methods = self.config.web.authentication
         if not methods:
             return None
-        return Authenticator(
-            services.clock,
-            (self.http_users or services.users) if BASIC in methods else None,
-            self.certificate_principal if CERTIFICATE in methods else None,
-            services.audit,
-            limits=services.login_limits,
-        )
+        users = (self.http_users or services.users) if BASIC in methods else None
+        principal_of = self.certificate_principal if CERTIFICATE in methods else None
+        return Authenticator(services.clock, users, principal_of, services.audit, limits=services.login_limits)
 
     def _build_rooms(
         self, topics: Topics, groups: GroupCoordinator, definitions: GroupDefinitions, clock: Clock
