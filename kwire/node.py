@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer, authorizer_of
+from kwire.access.login_limits import LoginLimits
 from kwire.access.principal_rules import certificate_principal
 from kwire.access.sasl.salt_secret import salt_secret
 from kwire.access.secrets.node_keys import NodeKeys
@@ -180,6 +181,7 @@ class Node:
             work_allowance=WorkAllowance(),
             authorizer=authorizer_of(self.config.access, self._metastore, self._audit),
             users=Users(self._metastore, self._audit, await salt_secret(self.config.sasl, self._keys)),
+            login_limits=LoginLimits(clock),
             audit=self._audit,
         )
         server_metrics = ServerMetrics({key: api.name for key, api in apis.items()})
@@ -408,12 +410,9 @@ class Node:
         methods = self.config.web.authentication
         if not methods:
             return None
-        return Authenticator(
-            services.clock,
-            (self.http_users or services.users) if BASIC in methods else None,
-            self.certificate_principal if CERTIFICATE in methods else None,
-            services.audit,
-        )
+        users = (self.http_users or services.users) if BASIC in methods else None
+        principal_of = self.certificate_principal if CERTIFICATE in methods else None
+        return Authenticator(services.clock, users, principal_of, services.audit, limits=services.login_limits)
 
     def _build_rooms(
         self, topics: Topics, groups: GroupCoordinator, definitions: GroupDefinitions, clock: Clock

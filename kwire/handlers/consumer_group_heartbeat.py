@@ -46,8 +46,10 @@ async def _answer(context: Context, request: ConsumerGroupHeartbeatRequest) -> C
         return _refusal(error.code)
     names = None if request.subscribed_topic_names is None else frozenset(request.subscribed_topic_names)
     topic_access = _topic_access(context)
-    if names and topic_access is not None and not all([topic_access.allows(one) async for one in spread(names)]):
-        return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if names and topic_access is not None:
+        async for name in spread(names):
+            if not context.topics.permits(Operation.DESCRIBE, name):
+                return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     command = ConsumerHeartbeat(
         group_id=request.group_id,
         member_id=request.member_id,

@@ -112,7 +112,7 @@ def _results(
         if error is not None:
             yield CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
             continue
-        if not context.topics.allows(Operation.DESCRIBE_CONFIGS, name):
+        if not context.topics.permits(Operation.DESCRIBE_CONFIGS, name):
             refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             yield CreatableTopicResult(name=name, topic_id=ids[name], error_code=0, topic_config_error_code=refusal)
             continue

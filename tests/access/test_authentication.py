@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kwire.access.login_limits import LoginLimits
 from kwire.access.principal import Principal
 from kwire.access.sasl.authentication import (
     LOGIN_REQUESTS_MAX,
@@ -18,8 +19,10 @@ from kwire.access.sasl.authentication import (
     SaslFailure,
     SaslPolicy,
 )
+from kwire.access.sasl.login_queue import LoginQueue
 from kwire.access.users.users import Users
 from kwire.errors import ErrorCode
+from tests.support.clock import ManualClock
 from tests.support.effort import examples
 from tests.support.node import in_loop
 from tests.support.users import MECHANISMS, ScramClient, UserStore, plain_token
@@ -39,6 +42,7 @@ class World:
         self.failures: list[tuple[str | None, str]] = []
         self.login = Authentication(
             users,
+            LoginQueue(LoginLimits(ManualClock())),
             SaslPolicy(mechanisms, session_ms, DELAY_MS),
             self.logins.append,
             lambda user, reason: self.failures.append((user, reason)),
@@ -384,6 +388,9 @@ def test_without_the_password_nobody_becomes_alice(events: list[tuple[str, Any]]
 
 class _TwoPasswords:
     """What PLAIN and SCRAM need of the users, without threads."""
+
+    def is_proven(self, name: str, password: str) -> bool:
+        return False
 
     async def verify(self, name: str, password: str, host: str) -> bool:
         return (name, password) == ("bob", "secret")

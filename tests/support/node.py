@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from kwire.access.access import Access, Unrestricted
 from kwire.access.acl import Acl, AclFilter, Operation, Permission, ResourceType
 from kwire.access.authorizer import AclAuthorizer, Authorizer, authorizer_of
+from kwire.access.login_limits import LoginLimits
 from kwire.access.principal import Principal
 from kwire.access.sasl.authentication import Authentication
 from kwire.access.users.users import Users
@@ -268,6 +269,7 @@ class QuietNode:
             work_allowance=WorkAllowance(ANY_WEIGHT),
             authorizer=self._new_authorizer(),
             users=Users(self.metastore),
+            login_limits=LoginLimits(self.clock),
         )
         self.become(self.principal)
 

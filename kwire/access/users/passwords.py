@@ -22,8 +22,9 @@ from kwire.access.users.scram_credential import (
 )
 from kwire.concurrency.fair_slots import FairSlots
 
-# The number of passwords that are hashed at the same time. Further ones wait, see `concurrency/fair_slots.py`.
-HASHES_AT_ONCE = 2
+# The number of passwords that are hashed at the same time, which leaves a core for requests. Further ones wait, see
+# `concurrency/fair_slots.py`.
+HASHES_AT_ONCE = min(2, max(1, (os.cpu_count() or 1) - 1))
 # The threads have a lower priority than the event loop, so that password guessing delays nothing but other logins.
 HASH_NICENESS = 10
 # The maximum number of (user, password) pairs in the cache. The oldest pair is removed.

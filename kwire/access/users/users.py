@@ -96,6 +96,10 @@ class Users:
         """
         self._listeners.append(listener)
 
+    def is_proven(self, name: str, password: str) -> bool:
+        """Return whether this password of the user was found to be right before. `verify` then returns immediately."""
+        return self._passwords.is_cached(name, password)
+
     async def verify(self, name: str, password: str, host: str = "") -> bool:
         """Return whether this is a user and its password. It takes the same time for unknown users.
 

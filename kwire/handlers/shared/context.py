@@ -11,6 +11,7 @@ from msgspec import Struct
 from kwire.access.access import Access, Unrestricted
 from kwire.access.audit.entries import NO_AUDIT, Audit
 from kwire.access.authorizer import Authorizer
+from kwire.access.login_limits import LoginLimits
 from kwire.access.sasl.authentication import Authentication
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
@@ -24,6 +25,7 @@ from kwire.broker.fetch.sessions import FetchSessions
 from kwire.broker.maintenance.relocation import Relocations
 from kwire.broker.topics.topics import Topics
 from kwire.clock import Clock
+from kwire.concurrency.chunking import Suspended
 from kwire.concurrency.work_allowance import WorkAllowance
 from kwire.config import Config
 from kwire.coordinator.group.coordinator import GroupCoordinator
@@ -105,6 +107,7 @@ class Services(Struct, frozen=True):
     work_allowance: WorkAllowance
     authorizer: Authorizer
     users: Users
+    login_limits: LoginLimits
     audit: Audit = NO_AUDIT
 
     @property
@@ -189,7 +192,7 @@ class BlockingContinuation(NamedTuple):
     a response as a handler does, or raises DropConnection.
     """
 
-    rest: Coroutine[Any, Any, Any]
+    rest: Coroutine[Any, Any, Any] | Suspended[Any]
     keeps_frame: bool = True
 
 

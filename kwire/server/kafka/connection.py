@@ -5,8 +5,8 @@ responses of one callback are sent by one write. Only a response that has to wai
 the client does not read its responses, while too many requests wait, or while the memory for requests is used up.
 
 No connection blocks the event loop for long. When the requests of one loop iteration have taken BUDGET_SECONDS, each
-connection handles one more request. Its other requests are handled later, in a separate chunk. A large request is
-decoded, handled and answered in chunks. As in Kafka, later requests of the same connection wait for its response.
+connection handles one more request, and one whose client is not logged in none. Other requests are handled later. A
+large request is handled in chunks. As in Kafka, later requests of the same connection wait for its response.
 
 A connection is starved while the server does not read from it, because the memory for requests is used up, or the share
 of this memory for the client's host.
@@ -119,6 +119,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
         return None if self.login is None else self.login.authentication
 
     @property
+    def is_logging_in(self) -> bool:
+        """Whether the client has to log in before other requests are handled, or authenticates again."""
+        return self.gate is not None and not self.gate.authentication.is_done
+
+    @property
     def is_frame_shared(self) -> bool:
         return self.reader.is_shared
 
@@ -133,11 +138,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Whether no request waits for its response and no response is unsent."""
         return not self._machine.waiting and not self._outgoing and not self._transport.get_write_buffer_size()
 
-    @property
-    def _is_muted(self) -> bool:
-        """Whether the next request waits for a scheduled chunk, or for a large request to be answered."""
-        return self._is_deferred or self._large_request is not None
-
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         peer = transport.get_extra_info("peername")
@@ -150,6 +150,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.set_principal(self._listener.first_principal(transport, self.client_host))
         if self._listener.listener.has_sasl:
             self.gate = self.login = Login(self, self._shared, self._listener.sasl_policy)
+            self._is_deferred = self._shared.defer_suspect(self)
+            self._update_reading()
 
     def revoke(self) -> None:
         """Close the connection soon, because its user was changed or deleted."""
@@ -252,7 +254,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def is_receiving(self) -> bool:
         """Whether a request was received in part, and its rest is expected from the client or waits for memory."""
         is_awaited = self._is_reading or self._is_read_deferred or self.reader.is_starved
-        return self.reader.held_bytes > 0 and is_awaited and not self._is_muted and not self.is_draining
+        is_muted = self._is_deferred or self._large_request is not None
+        return self.reader.held_bytes > 0 and is_awaited and not is_muted and not self.is_draining
 
     def give_up(self) -> None:
         """Abort the connection, and release the memory of its incomplete request immediately."""
@@ -270,13 +273,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
         large = self._large_request
         if self._is_deferred or large is not None or self._transport.is_closing():
             return
+        is_first = not self.is_logging_in
         if deadline is None:
-            deadline = self._shared.loop_budget.start()
+            deadline = self._shared.loop_budget.start() if is_first else self._shared.login_deadline(self.client_host)
         machine, reader, bound = self._machine, self.reader, self._shared.network.inflight_max
         waiting = machine.waiting
         ready: list[Buffer] = []
         ready_bytes = 0
-        is_first = True
         try:
             while self._is_writable and not self.is_draining and len(waiting) < bound:
                 frame = reader.next_frame()
@@ -287,7 +290,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 elif perf_counter() > deadline:
                     reader.put_back(frame)
                     self._is_deferred = True
-                    schedule_chunk(self._serve_deferred)
+                    self._shared.defer(self)
                     break
                 if self.gate is not None and self.gate.check_frame(frame):
                     self._hold_raw_token(self.gate.answer_raw(frame))
@@ -328,7 +331,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._write(ready, ready_bytes)
         self._update_reading()
 
-    def _serve_deferred(self) -> None:
+    def serve_deferred(self) -> None:
         self._is_deferred = False
         self._serve(perf_counter() + BUDGET_SECONDS)
 
@@ -374,7 +377,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         try:
             decoded = route.decode(version, request.body)
         except TooManyElements:
-            if self.gate is not None and not self.gate.authentication.is_done:
+            if self.is_logging_in:
                 raise
             self.reader.put_back(frame)
             request.body = None
@@ -426,7 +429,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._fail_handler(request)
 
     async def _finish_large(self, route: Route, request: Request, decoded: Any, answer: Any, began: float) -> None:
-        chunks = await _encode_large(route, request.version, answer)
+        chunks = None if answer is None else await run_chunks(route.chunked_encode(request.version)(answer))
         self._large_request = None
         if not self._transport.is_closing():
             self._send_ready(self._machine.answer_later(request, chunks), route.latency, began)
@@ -594,7 +597,3 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._shared.metrics.connections_failed += 1
         self._shared.rate_limited_log.warning("closing the connection from %s: %s", self.client_host, reason)
         self._transport.abort()
-
-
-async def _encode_large(route: Route, version: int, answer: Any) -> list[Buffer] | None:
-    return None if answer is None else await run_chunks(route.chunked_encode(version)(answer))

@@ -19,17 +19,20 @@ from weakref import WeakValueDictionary
 from aiohttp import hdrs, web
 
 from kwire.access.audit.entries import HTTP, NO_AUDIT, Audit
+from kwire.access.login_limits import Attempt, LoginLimits, TooManyFailedLogins
 from kwire.access.principal import USER, Principal
 from kwire.clock import Clock
 from kwire.config.http_api import BASIC, CERTIFICATE
-from kwire.web.answers.errors import Unauthorized
+from kwire.web.answers.errors import Refusal, Unauthorized
 from kwire.web.requests.access import PERMANENT, Login
-from kwire.web.requests.login_limits import DELAYED_MAX, FAILURE_DELAY_SECONDS, LoginLimits
 from kwire.web.requests.tickets import TAKES_TICKET, Tickets, ticket_of
 
 # Longer names and passwords are refused without a check, because checking takes time proportional to the length.
 NAME_LENGTH_MAX = 256
 PASSWORD_LENGTH_MAX = 1024
+# The delay of the answer to a failed login, and the maximum number of answers that wait. Further ones are not delayed.
+FAILURE_DELAY_SECONDS = 0.5
+DELAYED_MAX = 1_000
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _CHALLENGES = {BASIC: 'Basic realm="kwire", charset="UTF-8"', CERTIFICATE: 'Certificate realm="kwire"'}
@@ -74,7 +77,10 @@ class UserLogin:
 
 
 class Authenticator:
-    """Identifies the senders of requests. `users` and `certificate_principal` are None if the method is off."""
+    """Identifies the senders of requests. `users` and `certificate_principal` are None if the method is off.
+
+    `limits` are shared with the Kafka port. Without them, this port has its own.
+    """
 
     def __init__(
         self,
@@ -83,6 +89,7 @@ class Authenticator:
         certificate_principal: CertificatePrincipal | None,
         audit: Audit = NO_AUDIT,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        limits: LoginLimits | None = None,
     ) -> None:
         if users is None and certificate_principal is None:
             raise ValueError("no method of authentication is configured")
@@ -96,7 +103,8 @@ class Authenticator:
             if provider is not None
         )
         self.tickets = Tickets(clock)
-        self.limits = LoginLimits(clock)
+        self.limits = LoginLimits(clock) if limits is None else limits
+        self._delayed_count = 0
         # The logins in use, by user name. All requests and streams of a user share one.
         self._logins: WeakValueDictionary[str, UserLogin] = WeakValueDictionary()
         if users is not None:
@@ -132,7 +140,7 @@ class Authenticator:
 
     async def _by_password(self, users: Users, header: str, host: str) -> Identity:
         name, password = parse_basic(header)
-        attempt = self.limits.begin(host, name, password)
+        attempt = self._begin(host, name, password)
         try:
             # `verify` also accepts other spellings of a name (SASLprep). They would be other principals in ACLs.
             is_valid = await users.verify(name, password, host) and name in users
@@ -152,6 +160,14 @@ class Authenticator:
         self._audit.login(principal, host, HTTP, BASIC)
         return Identity(principal, login)
 
+    def _begin(self, host: str, name: str, password: str) -> Attempt:
+        try:
+            return self.limits.begin(host, name, password)
+        except TooManyFailedLogins:
+            raise Refusal(
+                "too many failed logins from this address: try again later", code="TooManyFailedLogins", status=429
+            ) from None
+
     def _end_logins(self, names: frozenset[str]) -> None:
         for name in names:
             login = self._logins.pop(name, None)
@@ -165,13 +181,13 @@ class Authenticator:
         return Identity(ticket.principal, ticket.login)
 
     async def _delay(self) -> None:
-        if self.limits.delayed_count >= DELAYED_MAX:
+        if self._delayed_count >= DELAYED_MAX:
             return
-        self.limits.delayed_count += 1
+        self._delayed_count += 1
         try:
             await self._sleep(FAILURE_DELAY_SECONDS)
         finally:
-            self.limits.delayed_count -= 1
+            self._delayed_count -= 1
 
 
 def parse_basic(header: str) -> tuple[str, str]:

@@ -512,7 +512,7 @@ def test_the_rows_use_only_operations_that_the_routes_declare() -> None:
 async def test_every_route_with_every_kind_of_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("kwire.web.requests.login_limits.FAILURES_MAX", 1_000_000)
+    monkeypatch.setattr("kwire.access.login_limits.FAILURES_MAX", 1_000_000)
     monkeypatch.setattr("kwire.web.requests.authentication.FAILURE_DELAY_SECONDS", 0)
     async with access_node(tmp_path) as http:
         table = Table(http)
