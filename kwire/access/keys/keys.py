@@ -7,7 +7,7 @@ then the listeners are called.
 import asyncio
 import logging
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from hmac import compare_digest
 from secrets import token_bytes
 from typing import Any, TypeVar
@@ -49,7 +49,7 @@ OVERLAP_SECONDS_DEFAULT = 24 * 3600
 OVERLAP_SECONDS_MAX = 30 * 24 * 3600
 # How often deadlines are compared with the clock. Open connections are closed this long after a deadline, or earlier.
 TICK_SECONDS = 1.0
-# Keys whose deadlines have passed that are handled at once, in a few milliseconds. The others follow after a short time.
+# Keys whose deadlines have passed that are handled at once, in some milliseconds. Others follow after a short time.
 DUE_PER_TICK = 1_000
 NEXT_DUE_SECONDS = 0.05
 # How often the times of the last use are stored.
@@ -172,9 +172,12 @@ class Keys:
             raise ValueError(f"the overlap must be 0 to {OVERLAP_SECONDS_MAX} seconds, got {overlap_seconds:g}")
         return await self._complete(self._rotate(key_id, overlap_seconds))
 
-    async def set_limits(self, key_id: str, limits: KeyLimits) -> Key:
-        """Replace the limits of a key and its aliases. Raises KeyNotFound, or ValueError for an alias."""
-        check_limits(limits)
+    async def set_limits(self, key_id: str, limits: Mapping[str, int | None]) -> Key:
+        """Change some limits (names of fields of KeyLimits) of a key and its aliases.
+
+        Raises KeyNotFound, or ValueError if a limit is not valid or the key is an alias.
+        """
+        check_limits(KeyLimits(**limits))
         return await self._complete(self._set_limits(key_id, limits))
 
     async def revoke(self, key_id: str) -> frozenset[str]:
@@ -293,11 +296,12 @@ class Keys:
             self._notify([key_id])
             return IssuedKey(key, credentials)
 
-    async def _set_limits(self, key_id: str, limits: KeyLimits) -> Key:
+    async def _set_limits(self, key_id: str, changed: Mapping[str, int | None]) -> Key:
         async with self._change_lock:
             old = self._found(key_id)
             if old.alias_of is not None:
                 raise ValueError(f"the key {key_id} has the limits of {old.alias_of}: change those")
+            limits = old.limits._replace(**changed)
             key = replace(old, limits=limits)
             await self._store([key])
             for alias in self.aliases(key_id):
@@ -362,7 +366,7 @@ class Keys:
         self._schedule_tick(TICK_SECONDS if due_count < DUE_PER_TICK else NEXT_DUE_SECONDS)
 
     def end_expired(self) -> int:
-        """End the logins of up to DUE_PER_TICK keys that have expired, or of which a secret has, and call the listeners.
+        """End the logins of up to DUE_PER_TICK keys that, or a secret of which, have expired. Then call the listeners.
 
         Returns the number of these keys. The timer calls this.
         """
