@@ -288,6 +288,7 @@ TABLE: tuple[Row, ...] = (
     Row("GET", "/keys/{key}", ALTER_CLUSTER, KEY),
     Row("PATCH", "/keys/{key}", ALTER_CLUSTER, KEY, body={"max_events": 5}),
     Row("POST", "/keys/{key}/rotate", ALTER_CLUSTER, KEY),
+    Row("POST", "/keys/{key}/aliases", ALTER_CLUSTER, KEY, status=201),
     Row("DELETE", "/keys/{key}", ALTER_CLUSTER, KEY),
     Row("GET", "/openapi.json"),
     Row("GET", "/", status=302),
