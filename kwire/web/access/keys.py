@@ -5,7 +5,7 @@ A request is answered when its change is durable. Only the answer to the request
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from aiohttp import hdrs, web
@@ -30,6 +30,8 @@ from kwire.web.needs import ALTER_CLUSTER
 from kwire.web.requests.bodies import body_of, check_is_json, decoded, json_answer, query_of, raw_body_of
 from kwire.web.route import AnyOf, Route
 from kwire.web.services import AccessServices
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 PAGE_KEYS_MAX = 1_000
 PAGE_KEYS_DEFAULT = 100
@@ -134,9 +136,7 @@ async def create(services: AccessServices, request: web.Request) -> web.Response
 
 
 async def create_alias(services: AccessServices, request: web.Request) -> web.Response:
-    check_is_json(request)
-    raw = await raw_body_of(request)
-    asked = decoded(raw, NewAlias) if raw else NewAlias()
+    asked = await _optional_body(request, NewAlias)
     new = NewKey(
         alias_of=request.match_info["key"], expires_ms=_expires_ms(services, asked), description=asked.description
     )
@@ -161,16 +161,14 @@ async def get(services: AccessServices, request: web.Request) -> web.Response:
 
 
 async def change(services: AccessServices, request: web.Request) -> web.Response:
-    asked = await body_of(request, ChangeLimits)
+    asked = await _optional_body(request, ChangeLimits)
     given = {name: value for name in KeyLimits._fields if (value := getattr(asked, name)) is not msgspec.UNSET}
     with _refusals():
         return json_answer(_shown(services, await services.keys.set_limits(request.match_info["key"], given)))
 
 
 async def rotate(services: AccessServices, request: web.Request) -> web.Response:
-    check_is_json(request)
-    raw = await raw_body_of(request)
-    asked = decoded(raw, RotateKey) if raw else RotateKey()
+    asked = await _optional_body(request, RotateKey)
     with _refusals():
         return _issued(services, await services.keys.rotate(request.match_info["key"], asked.overlap_secs), 200)
 
@@ -178,6 +176,13 @@ async def rotate(services: AccessServices, request: web.Request) -> web.Response
 async def revoke(services: AccessServices, request: web.Request) -> web.Response:
     with _refusals():
         return json_answer(RevokedKeys(revoked=sorted(await services.keys.revoke(request.match_info["key"]))))
+
+
+async def _optional_body(request: web.Request, shape: type[S]) -> S:
+    """Return the body as a Struct whose fields are all optional. The body may be empty."""
+    check_is_json(request)
+    raw = await raw_body_of(request)
+    return decoded(raw, shape) if raw else shape()
 
 
 def _expires_ms(services: AccessServices, asked: NewAlias) -> int | None:
