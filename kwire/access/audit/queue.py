@@ -27,7 +27,8 @@ from kwire.access.audit.entries import (
     current_actor,
 )
 from kwire.access.audit.repeats import INTERVAL_SECONDS, RepeatCounter
-from kwire.access.principal import USER, Principal
+from kwire.access.keys.key_format import is_key_id
+from kwire.access.principal import KEY, USER, Principal
 from kwire.clock import Clock
 from kwire.config.audit import AuditConfig
 
@@ -102,7 +103,9 @@ class AuditQueue:
 
     def login_failed(self, name: str | None, host: str, port: str, mechanism: str, reason: str) -> None:
         if self.has_changes:
-            principal = UNKNOWN_USER if name is None else Principal(USER, name[:NAME_LENGTH_MAX])
+            principal = UNKNOWN_USER
+            if name is not None:
+                principal = Principal(KEY if is_key_id(name) else USER, name[:NAME_LENGTH_MAX])
             actor = Actor(principal, host, port)
             self._record_once(AuditEntry(LOGIN, actor, FAILURE, facts={"mechanism": mechanism, "reason": reason}))
 

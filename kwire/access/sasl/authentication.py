@@ -12,8 +12,10 @@ from enum import Enum, auto
 from time import perf_counter
 from typing import NamedTuple, NoReturn
 
+from kwire.access.keys.key_login import KeyLogin
+from kwire.access.keys.keys import Keys
 from kwire.access.login_limits import Attempt, TooManyFailedLogins
-from kwire.access.principal import USER, Principal
+from kwire.access.principal import Principal
 from kwire.access.sasl.login_queue import LoginQueue
 from kwire.access.sasl.mechanism import PLAIN, TOKEN_BYTES_MAX, Admit, AuthenticationFailed, Exchange
 from kwire.access.sasl.plain import PlainExchange
@@ -79,9 +81,9 @@ class Authentication:
     exists: any other name may be a password, so it is never reported.
     """
 
-    __slots__ = ("_attempt", "_exchange", "_host", "_is_raw", "_now", "_on_failure", "_on_login", "_policy", "_queue",
-                 "_request_count", "_sleep", "_started_at", "_state", "_users", "deadline", "expires_at", "mechanism",
-                 "principal")  # fmt: skip
+    __slots__ = ("_attempt", "_exchange", "_host", "_is_raw", "_keys", "_now", "_on_failure", "_on_login", "_policy",
+                 "_queue", "_request_count", "_sleep", "_started_at", "_state", "_users", "deadline", "expires_at",
+                 "key_login", "mechanism", "principal")  # fmt: skip
 
     def __init__(
         self,
@@ -94,10 +96,12 @@ class Authentication:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         *,
         host: str = "",
+        keys: Keys | None = None,
     ) -> None:
         """`host` is the address of the client."""
         self._users = users
         self._queue = queue
+        self._keys = keys
         self._host = host
         self._policy = policy
         self._on_login = on_login
@@ -118,6 +122,8 @@ class Authentication:
         # The mechanism of the first handshake, and the principal of the first login. They never change.
         self.mechanism: str | None = None
         self.principal: Principal | None = None
+        # The login of a client with a key; None for a user.
+        self.key_login: KeyLogin | None = None
 
     def close(self) -> None:
         """Forget `on_login` and `on_failure`. Called when the connection has ended. A begun login counts as failed."""
@@ -178,7 +184,7 @@ class Authentication:
             await self._fail(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "The SASL mechanism is not enabled.")
         # A client that wants to authenticate again with another mechanism gets the error with its first token.
         self._exchange = (
-            _new_exchange(mechanism, self._users, self._admit, self._host)
+            _new_exchange(mechanism, self._users, self._keys, self._admit, self._host)
             if self.mechanism in (None, mechanism)
             else None
         )
@@ -203,11 +209,12 @@ class Authentication:
         except asyncio.CancelledError:
             self._state = _State.FAILED
             raise
-        if exchange.user is None:
+        principal = exchange.principal
+        if principal is None:
             return LoginStep(answer)
-        principal = Principal(USER, exchange.user)
         if self.principal not in (None, principal):
             await self._refuse("A client cannot become another principal by authenticating again")
+        self.key_login = exchange.key_login
         return LoginStep(answer, self._log_in(principal))
 
     async def _admit(self, user: str, *, is_known: bool = False) -> None:
@@ -247,7 +254,8 @@ class Authentication:
     async def _fail(self, code: ErrorCode, message: str) -> NoReturn:
         """Fail after the delay that slows down the guessing of passwords. It always raises SaslFailure."""
         claimed = "" if self._exchange is None else self._exchange.claimed_user
-        user = claimed if claimed in self._users else None
+        is_known = claimed in self._users or (self._keys is not None and self._keys.get(claimed) is not None)
+        user = claimed if is_known else None
         self._state, self._exchange = _State.FAILED, None
         self._end_attempt(is_success=False)
         self._on_failure(user, message)
@@ -259,8 +267,8 @@ def _ignore(*_: object) -> None:
     pass
 
 
-def _new_exchange(mechanism: str, users: Users, admit: Admit, host: str) -> Exchange:
+def _new_exchange(mechanism: str, users: Users, keys: Keys | None, admit: Admit, host: str) -> Exchange:
     if mechanism == PLAIN:
-        return PlainExchange(users, admit, host)
+        return PlainExchange(users, admit, host, keys)
     (scram,) = (one for one in ScramMechanism if one.mechanism == mechanism)
     return ScramExchange(users, scram, admit=admit)

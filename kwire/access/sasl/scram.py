@@ -7,11 +7,15 @@
 - The nonce of the final message must be that of the server's first message. Before version 2.6.1, librdkafka put the
   client's nonce before it a second time. This one other form is accepted, because kcat still has such a version.
 - For an unknown user the exchange takes the same steps and fails at the last one.
+- Keys cannot log in: the server would need more than the hash of their secrets.
 """
 
 from typing import Any
 
-from kwire.access.sasl.mechanism import Admit, AuthenticationFailed, admit_immediately
+from kwire.access.keys.key_format import is_key_id
+from kwire.access.keys.key_login import KeyLogin
+from kwire.access.principal import USER, Principal
+from kwire.access.sasl.mechanism import PLAIN, Admit, AuthenticationFailed, admit_immediately
 from kwire.access.users.saslprep import check_length, prepare
 from kwire.access.users.scram_credential import ScramCredential, ScramMechanism
 from kwire.access.users.users import NAME_BYTES_MAX, Users
@@ -32,7 +36,8 @@ class ScramExchange:
         self._nonce = nonce
         # The exchange of scramp. It is made when the login is admitted, because that takes a tenth of a millisecond.
         self._server: Any = None
-        self.user: str | None = None
+        self.principal: Principal | None = None
+        self.key_login: KeyLogin | None = None
         self.claimed_user = ""
 
     async def step(self, token: bytes) -> bytes:
@@ -59,6 +64,10 @@ class ScramExchange:
         mechanism = ScrampMechanism(self._mechanism.mechanism)
         self._server = mechanism.make_server(self._find_credential, s_nonce=self._nonce)
         self._server.set_client_first(message)
+        if is_key_id(self.claimed_user):
+            raise AuthenticationFailed(
+                f"Authentication failed: keys log in with SASL mechanism {PLAIN}, not {self._mechanism.mechanism}"
+            )
         self._client_nonce = message.partition(",r=")[2].partition(",")[0]
         first: str = self._server.get_server_first()
         return first
@@ -73,7 +82,7 @@ class ScramExchange:
         final: str = self._server.get_server_final()
         if self._users.credential(self.claimed_user, self._mechanism) != self._credential:
             raise ValueError("the user was changed or deleted since the first message")
-        self.user = self.claimed_user
+        self.principal = Principal(USER, self.claimed_user)
         return final
 
     def _find_credential(self, name: str) -> tuple[bytes, bytes, bytes, int]:

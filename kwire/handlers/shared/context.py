@@ -11,6 +11,7 @@ from msgspec import Struct
 from kwire.access.access import Access, Unrestricted
 from kwire.access.audit.entries import NO_AUDIT, Audit
 from kwire.access.authorizer import Authorizer
+from kwire.access.keys.keys import Keys
 from kwire.access.login_limits import LoginLimits
 from kwire.access.sasl.authentication import Authentication
 from kwire.access.users.users import Users
@@ -108,6 +109,7 @@ class Services(Struct, frozen=True):
     authorizer: Authorizer
     users: Users
     login_limits: LoginLimits
+    keys: Keys
     audit: Audit = NO_AUDIT
 
     @property

@@ -154,7 +154,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._update_reading()
 
     def revoke(self) -> None:
-        """Close the connection soon, because its user was changed or deleted."""
+        """Close the connection soon, because its user was changed or deleted, or its key is no longer valid."""
         if not self._transport.is_closing():
             self.drain()
             asyncio.get_running_loop().call_later(REVOKED_SECONDS_MAX, self.abort)

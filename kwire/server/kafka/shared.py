@@ -65,6 +65,7 @@ class Shared:
         self._is_resuming = False
         self.memory.on_release = self._resume_starved_soon
         services.users.listen(self.revoke_users)
+        services.keys.listen(self.revoke_keys)
 
     def defer(self, connection: "KafkaConnection") -> None:
         """Handle further requests of a connection in a later loop iteration."""
@@ -95,6 +96,12 @@ class Shared:
         """Close the connections of users that were changed or deleted."""
         for connection in tuple(self.connections):
             if connection.login is not None and connection.login.user in names:
+                connection.revoke()
+
+    def revoke_keys(self, ids: frozenset[str]) -> None:
+        """Close the connections whose key is no longer valid."""
+        for connection in tuple(self.connections):
+            if connection.login is not None and connection.login.has_ended:
                 connection.revoke()
 
     def _resume_starved_soon(self) -> None:
