@@ -172,10 +172,10 @@ class Authenticator:
         return await self._by_key(keys, credentials, host)
 
     async def _by_key(self, keys: Keys, credentials: Credentials, host: str) -> Identity:
-        attempt = self._begin(host, *credentials)
         login = keys.log_in(credentials)
-        self.limits.end(attempt, login is not None)
         if login is None:
+            # Only failures count. A secret of 256 bits cannot be guessed, and a valid key must work beside failures.
+            self.limits.end(self._begin(host, *credentials), is_success=False)
             known = credentials.id if keys.get(credentials.id) is not None else None
             self._audit.login_failed(known, host, HTTP, KEY, "the key is not valid")
             await self._delay()
