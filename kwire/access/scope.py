@@ -56,3 +56,8 @@ def prefix_of(full: str) -> str:
     """Return the prefix of a full name, or an empty string if the name belongs to no scope."""
     found = _PREFIX.match(full)
     return "" if found is None else found[0]
+
+
+def plain_part(full: str) -> str:
+    """Return a name without the prefix of its scope; the name itself if it belongs to no scope."""
+    return full[len(prefix_of(full)) :]
