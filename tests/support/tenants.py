@@ -23,10 +23,12 @@ from tests.support.http_access import SETTINGS, AccessHttp, FakeUsers, basic
 from tests.support.node import running_node
 
 SCOPES = {"a": Scope("acme", "aaaaaaaaaaa"), "b": Scope("bolt", "bbbbbbbbbbb")}
+# A second client of the scope of `a`.
+SCOPES["a2"] = SCOPES["a"]
 # A scope that no client has.
 NO_SCOPE = Scope("none", "ccccccccccc")
-PASSWORDS = {"admin": "a-secret", "a": "of-a", "b": "of-b"}
-A, B = basic("a", "of-a"), basic("b", "of-b")
+PASSWORDS = {"admin": "a-secret", "a": "of-a", "a2": "of-a2", "b": "of-b"}
+A, A2, B = basic("a", "of-a"), basic("a2", "of-a2"), basic("b", "of-b")
 
 
 class TenantAuthorizer(AclAuthorizer):
