@@ -1,8 +1,8 @@
 """Attempts of a tenant on every route to use or to see resources of another tenant, or of none.
 
-A route without a row fails the test. Each attempt is sent twice: with the names of a resource of somebody else, and with
-names of nothing. Both must be answered alike. No answer may contain anything of the other resource that the client has
-not sent itself, and the resource stays as it is.
+A route without a row fails the test. Each attempt is sent twice: with the names of a resource of somebody else, and
+with names of nothing. Both must be answered alike. No answer may contain anything of the other resource that the client
+has not sent itself, and the resource stays as it is.
 """
 
 import asyncio
