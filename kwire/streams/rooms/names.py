@@ -12,7 +12,7 @@ without a scope.
 
 import re
 
-from kwire.access.scope import plain_part, prefix_of
+from kwire.access.scope import MARK, plain_part, prefix_of
 from kwire.errors import InvalidName
 
 TOPIC_NAME_LENGTH_MAX = 249
@@ -33,8 +33,7 @@ _ESCAPES = re.compile("(?:_x[0-9A-F]{2}_)+")
 
 def topic_of_room(room: str) -> str:
     """Return the topic name of a room. Raises InvalidName if `room` is not a valid room name."""
-    prefix = prefix_of(room)
-    if prefix:
+    if room.startswith(MARK) and (prefix := prefix_of(room)):
         return prefix + _topic_of_room(room[len(prefix) :], TOPIC_NAME_LENGTH_MAX - len(prefix))
     return _topic_of_room(room, TOPIC_NAME_LENGTH_MAX)
 
