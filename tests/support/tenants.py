@@ -41,7 +41,9 @@ class TenantAuthorizer(AclAuthorizer):
         return ScopedAccess(Principal(KEY, principal.name), host, scope)
 
 
-def tenant_authorizer(config: AccessConfig, metastore: MetaStore, audit: Audit = NO_AUDIT) -> TenantAuthorizer:
+def tenant_authorizer(
+    config: AccessConfig, metastore: MetaStore, audit: Audit = NO_AUDIT, *_others: object
+) -> TenantAuthorizer:
     return TenantAuthorizer(metastore, map(parse_principal, config.super_users), audit=audit)
 
 
