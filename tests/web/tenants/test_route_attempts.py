@@ -165,7 +165,7 @@ class Attempts:
         text, escape = spelling.text(one), spelling.escape
         path = row.path or row.route
         path = path.replace("{name}", escape(text)).replace("{member}", escape(one.member))
-        path = path.replace("{webhook}", escape(one.webhook)) + query
+        path = re.sub(r"\{\w+\}", "nothing", path.replace("{webhook}", escape(one.webhook))) + query
         if row.route == "/ws":
             return await self._send_commands(text)
         body = row.body if isinstance(row.body, bytes) else filled(row.body, {"name": text})
