@@ -10,6 +10,8 @@ import re
 from secrets import choice
 from typing import NamedTuple
 
+from kwire.wire.names import OutsideScope
+
 # Lower-case letters and digits without those that are easily confused (0 and o, 1 and l).
 ID_CHARACTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 ID_LENGTH = 11
@@ -47,9 +49,33 @@ class Scope(NamedTuple):
         return text.replace(self.prefix, "")
 
 
+class ScopedNames:
+    """The translation between the plain names of one scope and full names, for the codec."""
+
+    __slots__ = ("_scope", "prefix")
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self.prefix = scope.prefix
+
+    def plain(self, full: str) -> str:
+        """Return the name as clients of the scope see it. Raises OutsideScope. An empty string is no name."""
+        if full.startswith(self.prefix) or not full:
+            return full[PREFIX_LENGTH:]
+        raise OutsideScope(f'name "{full}" does not belong to scope "{self._scope.name}"')
+
+    def text(self, message: str) -> str:
+        return self._scope.hide_in(message)
+
+
 def new_scope_id() -> str:
     """Return a random id of 55 bits. The caller must check that no other scope has it."""
     return "".join(choice(ID_CHARACTERS) for _ in range(ID_LENGTH))
+
+
+def plain_part(full: str) -> str:
+    """Return a name without the prefix of its scope, whichever scope that is."""
+    return full[len(prefix_of(full)) :]
 
 
 def prefix_of(full: str) -> str:
