@@ -150,7 +150,7 @@ class Resolution:
     """A search for the topics that match some expressions, at one revision of the topic list. It is done in chunks.
 
     `topics` has all matching topics. After the matching, `visible` gets the topics that the clients of `accesses` may
-    describe. An access is in `accesses` with each expression of its members. `prefix` is the prefix of the group's scope.
+    describe. An access is in `accesses` with each expression of its members. `prefix` is that of the group's scope.
     """
 
     def __init__(
