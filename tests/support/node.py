@@ -389,10 +389,16 @@ class QuietNode:
 
 @asynccontextmanager
 async def running_node(
-    directory: Path, *settings: str, prepare: Callable[[Node], None] = lambda node: None
+    directory: Path,
+    *settings: str,
+    prepare: Callable[[Node], None] = lambda node: None,
+    kafka: str | None = "127.0.0.1:0",
 ) -> AsyncIterator[Node]:
-    """A node that serves; stopped in the end unless the test has done so. `prepare` is called before it starts."""
-    config = load(data_dir=str(directory), kafka="127.0.0.1:0", http="127.0.0.1:0", settings=settings)
+    """A node that serves; stopped in the end unless the test has done so. `prepare` is called before it starts.
+
+    With `kafka=None` the settings name the listeners.
+    """
+    config = load(data_dir=str(directory), kafka=kafka, http="127.0.0.1:0", settings=settings)
     node = Node(config)
     prepare(node)
     # A node collects garbage when it starts; it need not visit every object of every loaded test module.
