@@ -80,7 +80,34 @@ FIXED: dict[int, dict[str, Any]] = {
 }
 # APIs that are not about resources of a scope, or that the owner of a resource may not use on it either. All others
 # have a request to which the owner gets another answer.
-SAME_FOR_OWNER = {10, 12, 13, 14, 17, 18, 19, 22, 27, 29, 30, 31, 34, 35, 36, 43, 45, 46, 48, 50, 51, 55, 57, 60, 64, 74}
+SAME_FOR_OWNER = {
+    10,
+    12,
+    13,
+    14,
+    17,
+    18,
+    19,
+    22,
+    27,
+    29,
+    30,
+    31,
+    34,
+    35,
+    36,
+    43,
+    45,
+    46,
+    48,
+    50,
+    51,
+    55,
+    57,
+    60,
+    64,
+    74,
+}
 
 
 class Attempt(NamedTuple):

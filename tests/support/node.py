@@ -226,7 +226,10 @@ class QuietNode:
             clock=self.clock,
             call_later=lambda seconds, call: asyncio.get_running_loop().call_later(seconds, call),
             call_soon=lambda call: asyncio.get_running_loop().call_soon(call),
-            settings=GroupSettings(offsets_topic_num_partitions=self.config.groups.offsets_partition_count),
+            settings=GroupSettings(
+                offsets_topic_num_partitions=self.config.groups.offsets_partition_count,
+                initial_rebalance_delay_ms=self.config.groups.initial_rebalance_delay_ms,
+            ),
             topics=CatalogueView(self.topics.catalogue),
             consumer_settings=DefinedGroupSettings(self.definitions, ConfiguredGroupSettings(self.configs)),
         )
