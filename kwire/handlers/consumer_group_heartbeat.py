@@ -50,7 +50,7 @@ async def _answer(context: Context, request: ConsumerGroupHeartbeatRequest) -> C
     topic_access = _topic_access(context)
     if names and topic_access is not None and not all([topic_access.allows(one) async for one in spread(names)]):
         return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-    prefix = prefix_of(request.group_id)
+    prefix = prefix_of(request.group_id) if names else ""
     if names and prefix and not all([one.startswith(prefix) async for one in spread(names)]):
         # Only an administrator can get here: clients of the scope have no names of other topics.
         return _refusal(ErrorCode.INVALID_REQUEST, "Members of a group in a scope can only subscribe to its topics.")
