@@ -17,7 +17,7 @@ the session. Until the login, frames are small (`sasl.server.max.receive.size`).
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Mapping
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from kwire.handlers.shared.views import Views
 from kwire.metrics import Latency
 from kwire.server.kafka.large_requests import SLOT_SECONDS_MAX
 from kwire.server.kafka.login import Login
-from kwire.server.kafka.routes import Route
+from kwire.server.kafka.routes import Route, routes_of
 from kwire.server.kafka.shared import Shared
 from kwire.server.loop_budget import BUDGET_SECONDS
 from kwire.wire.chunked_release import release
@@ -62,7 +62,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     """The connection of one Kafka client. Use it only in the event loop's thread."""
 
     __slots__ = ("_context", "_is_deferred", "_is_held", "_is_read_deferred", "_is_reading", "_is_writable",
-                 "_large_request", "_listener", "_machine", "_outgoing", "_shared", "_template_cache",
+                 "_large_request", "_listener", "_machine", "_outgoing", "_routes", "_shared", "_template_cache",
                  "_template_latency", "_transport", "_unanswered", "_unsent_bytes", "active_at", "client_host",
                  "gate", "is_draining", "login", "reader", "stuck_since", "views")  # fmt: skip
 
@@ -72,6 +72,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._machine = ServerConnection(shared.apis, shared.memory, shared.network.request_bytes_max)
         self.reader = self._machine.reader
         self._transport: Any = None
+        self._routes: Mapping[int, Route] = shared.routes
         # The context of the last request. It is immutable, and most requests of a connection have the same context.
         self._context: Context | None = None
         self._is_reading = True
@@ -163,6 +164,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Handle later requests with the rights of this principal."""
         services = self._shared.services
         self.views = Views(services, services.authorizer.access(principal, self.client_host))
+        self._routes = routes_of(self._shared.routes, self.views.names)
         # Contexts and templates have the rights of the earlier principal.
         self._context = self._template_cache = None
 
@@ -368,8 +370,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._send_ready(self._machine.answer_framed(pending, [frame]), latency, began)
 
     def _handle(self, request: Request, frame: memoryview) -> list[Buffer]:
-        shared = self._shared
-        route = shared.routes[request.api.key]
+        route = self._routes[request.api.key]
         version = request.version
         if request.body is None:
             return self._machine.answer_now(request, route.encode(version, refuse_version()))
@@ -395,7 +396,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._template_cache, self._template_latency = route.template_cache(), route.latency
             self._template_cache.update(context, frame, decoded, None if is_later else answer)
         if is_later:
-            self._answer_later(request, answer, began)
+            self._answer_later(route, request, answer, began)
             return []
         ready = self._machine.answer_now(request, None if answer is None else route.encode(version, answer))
         route.latency.observe(perf_counter() - began)
@@ -429,7 +430,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._fail_handler(request)
 
     async def _finish_large(self, route: Route, request: Request, decoded: Any, answer: Any, began: float) -> None:
-        chunks = None if answer is None else await run_chunks(route.chunked_encode(request.version)(answer))
+        chunks = None if answer is None else await run_chunks(route.chunked_encode(request.version, answer))
         self._large_request = None
         if not self._transport.is_closing():
             self._send_ready(self._machine.answer_later(request, chunks), route.latency, began)
@@ -443,7 +444,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         assert frame is not None, "the frame was put back, and nothing reads while it is handled"
         body = self._machine.open(frame).body
         assert body is not None
-        decoded = await run_chunks(route.chunked_decode(request.version)(body))
+        decoded = await run_chunks(route.chunked_decode(request.version, body))
         answer = route.handle(self._context_of(request), decoded)
         if type(answer) is BlockingContinuation:
             answer = self._answer_of_held(answer)
@@ -491,7 +492,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._transport.is_closing():
             return
         if is_later:
-            self._await_answer(request, answer, began)
+            self._await_answer(route, request, answer, began)
             self._serve()
         elif self.gate is not None and self.gate.authentication.is_failed:
             ready = self._machine.answer_later(request, chunks)
@@ -500,22 +501,21 @@ class KafkaConnection(asyncio.BufferedProtocol):
         else:
             self._send_ready(self._machine.answer_later(request, chunks), route.latency, began)
 
-    def _answer_later(self, request: Request, answer: Awaitable[Any], began: float) -> None:
+    def _answer_later(self, route: Route, request: Request, answer: Awaitable[Any], began: float) -> None:
         self._machine.wait(request)
-        self._await_answer(request, answer, began)
+        self._await_answer(route, request, answer, began)
 
-    def _await_answer(self, request: Request, answer: Awaitable[Any], began: float) -> None:
+    def _await_answer(self, route: Route, request: Request, answer: Awaitable[Any], began: float) -> None:
         # The frame is released while the response is awaited, so the request must not refer to it.
         request.body = None
         future = asyncio.ensure_future(answer)
         self._unanswered.add(future)
-        future.add_done_callback(lambda done: self._answered(request, done, began))
+        future.add_done_callback(lambda done: self._answered(route, request, done, began))
 
-    def _answered(self, request: Request, future: "asyncio.Future[Any]", began: float) -> None:
+    def _answered(self, route: Route, request: Request, future: "asyncio.Future[Any]", began: float) -> None:
         self._unanswered.discard(future)
         if future.cancelled() or self._transport.is_closing():
             return
-        route = self._shared.routes[request.api.key]
         try:
             answer = future.result()
             chunks = None if answer is None else route.encode(request.version, answer)

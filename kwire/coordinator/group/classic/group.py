@@ -243,8 +243,8 @@ class ClassicGroup:
         if not self.members:
             return frozenset()
         if self.subscribed_generation_id != self.generation_id:
-            name = self.protocol_name
-            self.subscribed = subscribed_topics(member.metadata_for(name) for member in self.members.values())
+            metadata = [member.metadata_for(self.protocol_name) for member in self.members.values()]
+            self.subscribed = subscribed_topics(self.group_id, metadata)
             self.subscribed_generation_id = self.generation_id
         return self.subscribed
 
