@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer, authorizer_of
 from kwire.access.principal_rules import certificate_principal
+from kwire.access.quotas.meters import QuotaWindow
+from kwire.access.quotas.quotas import Quotas
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import TRANSACTION_VERSION, Features
@@ -45,7 +47,7 @@ from kwire.config.tls import HTTP_LISTENER
 from kwire.coordinator.group.consumer.configured_settings import ConfiguredGroupSettings
 from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.group.definitions import DefinedGroupSettings, GroupDefinitions
-from kwire.coordinator.group.settings import GroupSettings
+from kwire.coordinator.group.settings import settings_of
 from kwire.coordinator.group.topics_view import CatalogueView
 from kwire.coordinator.internal_topic_log import InternalTopicLog
 from kwire.coordinator.transaction.admission import TransactionAdmission
@@ -147,7 +149,7 @@ class Node:
             clock=clock,
             call_later=asyncio.get_running_loop().call_later,
             call_soon=asyncio.get_running_loop().call_soon,
-            settings=self._group_settings(topics),
+            settings=settings_of(self.config.groups, topics.get(OFFSETS_TOPIC)),
             topics=CatalogueView(topics.catalogue),
             consumer_settings=DefinedGroupSettings(definitions, ConfiguredGroupSettings(self._configs)),
         )
@@ -179,6 +181,7 @@ class Node:
             work_allowance=WorkAllowance(),
             authorizer=authorizer_of(self.config.access, self._metastore, self._audit),
             users=Users(self._metastore, self._audit),
+            quotas=Quotas(self._metastore, clock.monotonic, QuotaWindow(*self.config.quotas), self._audit),
             audit=self._audit,
         )
         server_metrics = ServerMetrics({key: api.name for key, api in apis.items()})
@@ -443,6 +446,7 @@ class Node:
     def _reconfigure(self, config: Config) -> None:
         """Apply a new configuration to the objects that have a copy of a part of it."""
         self._shared.network = config.network
+        self._shared.limits = config.connections
         for name, listener in self._tls.items():
             tls = config.http_tls if name == HTTP_LISTENER else config.tls[name]
             if tls is not None:
@@ -582,19 +586,3 @@ class Node:
         # The server has to start on a full disk, because only a running server deletes old records.
         await commit_with_reserve(self._store, self._lanes.settle, lambda: self._metastore.commit(changes))
         return cluster_id, bytes.fromhex(directory_id)
-
-    def _group_settings(self, topics: Topics) -> GroupSettings:
-        groups = self.config.groups
-        # The partition of a group is its hash modulo the partition count. The existing topic's count applies, even if
-        # another count is configured.
-        offsets = topics.get(OFFSETS_TOPIC)
-        return GroupSettings(
-            initial_rebalance_delay_ms=groups.initial_rebalance_delay_ms,
-            min_session_timeout_ms=groups.session_timeout_ms_min,
-            max_session_timeout_ms=groups.session_timeout_ms_max,
-            max_size=groups.member_count_max,
-            offset_metadata_max_bytes=groups.offset_metadata_bytes_max,
-            offsets_retention_ms=groups.offsets_retention_ms,
-            offsets_retention_check_interval_ms=groups.offsets_retention_check_interval_ms,
-            offsets_topic_num_partitions=len(offsets.partitions) if offsets else groups.offsets_partition_count,
-        )

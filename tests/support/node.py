@@ -25,6 +25,7 @@ from kwire.access.access import Access, Unrestricted
 from kwire.access.acl import Acl, AclFilter, Operation, Permission, ResourceType
 from kwire.access.authorizer import AclAuthorizer, Authorizer, authorizer_of
 from kwire.access.principal import Principal
+from kwire.access.quotas.quotas import Quotas
 from kwire.access.sasl.authentication import Authentication
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
@@ -267,6 +268,7 @@ class QuietNode:
             validation=ValidationWorker(run_here),
             work_allowance=WorkAllowance(ANY_WEIGHT),
             authorizer=self._new_authorizer(),
+            quotas=Quotas(self.metastore, self.clock.monotonic),
             users=Users(self.metastore),
         )
         self.become(self.principal)

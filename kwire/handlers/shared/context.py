@@ -11,6 +11,8 @@ from msgspec import Struct
 from kwire.access.access import Access, Unrestricted
 from kwire.access.audit.entries import NO_AUDIT, Audit
 from kwire.access.authorizer import Authorizer
+from kwire.access.quotas.client_quota import ClientQuota, MutationQuota, unlimited_mutations
+from kwire.access.quotas.quotas import Quotas
 from kwire.access.sasl.authentication import Authentication
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
@@ -105,6 +107,7 @@ class Services(Struct, frozen=True):
     work_allowance: WorkAllowance
     authorizer: Authorizer
     users: Users
+    quotas: Quotas
     audit: Audit = NO_AUDIT
 
     @property
@@ -114,18 +117,32 @@ class Services(Struct, frozen=True):
 
 
 class Context:
-    """The context of one request: services, connection, API version, client id, and the views of the client."""
+    """The context of one request: services, connection, API version, client id, views and quotas of the client."""
 
-    __slots__ = ("api_version", "client_id", "peer", "services", "views")
+    __slots__ = ("api_version", "client_id", "peer", "quota", "services", "views")
 
     def __init__(
-        self, services: Services, peer: Peer, api_version: int, client_id: str | None, views: Views | None = None
+        self,
+        services: Services,
+        peer: Peer,
+        api_version: int,
+        client_id: str | None,
+        views: Views | None = None,
+        quota: ClientQuota | None = None,
     ) -> None:
         self.services = services
         self.peer = peer
         self.api_version = api_version
         self.client_id = client_id
         self.views = Views(services, Unrestricted()) if views is None else views
+        # None if the client has no quota.
+        self.quota = quota
+
+    def mutation_quota(self, first_strict_version: int) -> MutationQuota:
+        """Return the client's quota of changes. It is strict from this version of the API on (KIP-599)."""
+        if self.quota is None:
+            return unlimited_mutations()
+        return self.quota.mutations(is_strict=self.api_version >= first_strict_version)
 
     @property
     def client_host(self) -> str:
@@ -195,6 +212,15 @@ class BlockingContinuation(NamedTuple):
 
 class TemplateCache(Protocol):
     """A connection's cached template for repeated requests: see `template.py` of Produce and of OffsetCommit."""
+
+    @property
+    def is_produce(self) -> bool:
+        """Whether the requests are Produce requests."""
+        ...
+
+    def with_throttle_time(self, framed: bytes, version: int, throttle_ms: int) -> bytes:
+        """Return a response frame that `answer` returned, with this throttle time."""
+        ...
 
     def answer(self, frame: memoryview) -> bytes | DeferredFrame | None:
         """Handle a request that fits the template and return the response frame, complete or deferred.
