@@ -340,7 +340,10 @@ class Node:
             page_scheduler=PageScheduler(),
             body_checks=BodyChecks(),
             serve_stream=StreamConnections(
-                stream_metrics, self.config.network.send_timeout_ms, self.config.web.socket_idle_timeout_ms
+                stream_metrics,
+                self.config.network.send_timeout_ms,
+                self.config.web.socket_idle_timeout_ms,
+                services.quotas,
             ),
             stream_metrics=stream_metrics,
             http_metrics=HttpMetrics(),
@@ -399,12 +402,14 @@ class Node:
                 webhook_statistics=webhooks.statistics if webhooks is not None else None,
                 event_files=self.event_files.sink if self.event_files is not None else None,
                 tls=tuple(self._tls.values()),
+                quotas=services.quotas,
             ),
             access=AccessServices(services.authorizer, self._authenticator(services), services.audit),
+            quotas=services.quotas,
         )
         self._free_memory.watch(lambda: port.memory.freed_bytes)
         self.http = HttpServer(address, web, self._descriptors, self._tls.get(HTTP_LISTENER))
-        self.http.reconfigure(self._configs.config.network)
+        self.http.reconfigure(self._configs.config)
         await self.http.open()
 
     def _authenticator(self, services: Services) -> "Authenticator | None":
@@ -452,7 +457,7 @@ class Node:
             if tls is not None:
                 listener.reconfigure(tls)
         if self.http is not None:
-            self.http.reconfigure(config.network)
+            self.http.reconfigure(config)
         self._maintenance.idle_logs.producer_id_expiration_ms = config.log.producer_id_expiration_ms
         self._maintenance.log_cleaner.reconfigure(config.log)
         self._maintenance.relocations.bytes_per_second_max = config.log.move_bytes_per_second_max

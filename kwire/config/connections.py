@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from kwire.config.listeners import Listener
-from kwire.config.setting import InvalidConfig
+from kwire.config.setting import INT_MAX, InvalidConfig
 from kwire.config.values import Values
 
 # The maximum number of exceptions from max.connections.per.ip.
@@ -16,6 +16,9 @@ class ListenerLimits(NamedTuple):
 
     connections_max: int
     creation_rate_max: int
+
+
+UNLIMITED = ListenerLimits(0, INT_MAX)
 
 
 class ConnectionLimits(NamedTuple):

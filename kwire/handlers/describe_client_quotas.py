@@ -7,17 +7,13 @@
 - Version 1 is flexible.
 """
 
-import inspect
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
 
 from kwire.access.acl import Operation
 from kwire.access.quotas.entities import CLIENT_ID, IP, USER, QuotaEntity
-from kwire.access.quotas.quotas import Quotas
-from kwire.broker.chunked_answers import answer_in_chunks
+from kwire.concurrency.chunking import spread
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
-from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -41,17 +37,11 @@ async def handle(context: Context, request: DescribeClientQuotasRequest) -> Desc
     except KafkaError as error:
         message = (error.message or "Cluster authorization failed.")[:1000]
         return DescribeClientQuotasResponse(error_code=error.code, error_message=message, entries=None)
-    response = answer_in_chunks(
-        _entries(context.services.quotas, wanted, is_strict=request.strict),
-        lambda entry: 1,
-        _response,
-        lambda some: elements_encoder(DescribeClientQuotasResponse, "entries", context.api_version)(some),
-        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks))),
-    )
-    return await response if inspect.isawaitable(response) else response
-
-
-def _response(entries: Any) -> DescribeClientQuotasResponse:
+    quotas, entries = context.services.quotas, []
+    async for entity in spread(quotas.entities()):
+        values = quotas.of(entity) if _matches(entity, wanted, is_strict=request.strict) else None
+        if values is not None:
+            entries.append(_entry(entity, values))
     return DescribeClientQuotasResponse(error_code=ErrorCode.NONE, error_message=None, entries=entries)
 
 
@@ -79,18 +69,11 @@ def _filter_of(components: list[ComponentData]) -> _Filter:
     return wanted
 
 
-def _entries(quotas: Quotas, wanted: _Filter, *, is_strict: bool) -> Iterator[EntryData | None]:
-    """Yield the entries; None for each entity that does not match."""
-    for entity in quotas.entities():
-        values = quotas.of(entity) if _matches(entity, wanted, is_strict=is_strict) else None
-        yield (
-            None
-            if values is None
-            else EntryData(
-                entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.parts().items()],
-                values=[ValueData(key=kind, value=float(value)) for kind, value in values.items()],
-            )
-        )
+def _entry(entity: QuotaEntity, values: Mapping[str, float]) -> EntryData:
+    return EntryData(
+        entity=[EntityData(entity_type=kind, entity_name=name) for kind, name in entity.parts().items()],
+        values=[ValueData(key=kind, value=float(value)) for kind, value in values.items()],
+    )
 
 
 def _matches(entity: QuotaEntity, wanted: _Filter, *, is_strict: bool) -> bool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kwire.access.audit.entries import Audit
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer
+from kwire.access.quotas.quotas import Quotas
 from kwire.broker.fetch.sessions import FetchSessions
 from kwire.broker.maintenance.retention import Retention
 from kwire.broker.maintenance.services import MaintenanceServices
@@ -132,6 +133,7 @@ class MonitoringServices:
     event_files: EventFiles | None
     # The listeners with TLS.
     tls: Sequence["TlsListener"] = ()
+    quotas: Quotas | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +158,4 @@ class WebServices:
     webhooks: WebhookServices
     monitoring: MonitoringServices
     access: AccessServices
+    quotas: Quotas

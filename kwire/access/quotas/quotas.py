@@ -18,8 +18,8 @@ from kwire.metastore import Change, Conflict, MetaStore
 from kwire.metastore.interface import ABSENT
 
 KEY_PREFIX = "quota/"
-# The maximum number of entities with quotas. The limit protects the memory of the metadata store.
-ENTITIES_MAX = 100_000
+# The maximum number of entities with quotas. One response of DescribeClientQuotas has all of them.
+ENTITIES_MAX = 20_000
 # The changes of one commit. A larger request is stored in several commits, each entity as a whole.
 CHANGES_PER_COMMIT = 100
 

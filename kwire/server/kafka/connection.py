@@ -138,7 +138,7 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
 
     @property
     def _is_muted(self) -> bool:
-        """Whether the next request waits for a scheduled chunk, or for a large request to be answered."""
+        """Whether the next request waits: for a scheduled chunk, a throttle time, or the answer of a large request."""
         return self._is_deferred or self._large_request is not None
 
     def connection_made(self, transport: Any) -> None:
@@ -314,13 +314,13 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
                     answer = None if cache is None else cache.answer(frame)
                 else:
                     answer = None if cache is None else self.quota.answer(cache, frame)
-                    if self._is_deferred:  # no further request is handled
+                    if self._is_muted:  # no further request is handled
                         bound = 0
                 if answer is None:
                     chunks = self._handle(machine.open(frame), frame)
                     if self._large_request is not None:
                         break
-                    if self._is_deferred:
+                    if self._is_muted:
                         bound = 0
                     for chunk in chunks:
                         ready.append(chunk)
@@ -576,6 +576,9 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+
+    def _end_large_request(self) -> None:
+        self._large_request = None
 
     def _fail_handler(self, request: Request) -> None:
         """Log the current exception and close the connection. Called in an `except` clause."""

@@ -26,7 +26,6 @@ class LargeRequestHandling:
     _shared: Shared
     _machine: ServerConnection
     _transport: Any
-    _large_request: "asyncio.Future[None] | None"
     _unanswered: "set[asyncio.Future[Any]]"
     reader: FrameReader
     quota: ConnectionQuota | None
@@ -35,6 +34,9 @@ class LargeRequestHandling:
         raise NotImplementedError
 
     def _send_ready(self, ready: list[Buffer], latency: Latency, began: float) -> None:
+        raise NotImplementedError
+
+    def _end_large_request(self) -> None:
         raise NotImplementedError
 
     def _fail(self, reason: str) -> None:
@@ -64,7 +66,7 @@ class LargeRequestHandling:
 
     async def _finish_large(self, route: Route, request: Request, decoded: Any, answer: Any, began: float) -> None:
         chunks = await _encode_large(route, request.version, answer)
-        self._large_request = None
+        self._end_large_request()
         if not self._transport.is_closing():
             self._send_ready(self._machine.answer_later(request, chunks), route.latency, began)
         del chunks

@@ -12,7 +12,7 @@ from kwire.access.principal_rules import certificate_principal
 from kwire.access.quotas.connection_rates import Arrival
 from kwire.access.sasl.authentication import SaslPolicy
 from kwire.config import Listener
-from kwire.config.connections import ListenerLimits
+from kwire.config.connections import UNLIMITED, ListenerLimits
 from kwire.config.setting import INT_MAX
 from kwire.descriptors import KAFKA
 from kwire.server.kafka.connection import KafkaConnection
@@ -182,7 +182,7 @@ class KafkaListener:
 
     @property
     def _limits(self) -> ListenerLimits:
-        return self._shared.limits.listeners[self.listener.name]
+        return self._shared.limits.listeners.get(self.listener.name, UNLIMITED)
 
     def _arrival(self, host: str) -> Arrival:
         """Count a new connection against the rates of new connections."""

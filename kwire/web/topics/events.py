@@ -21,6 +21,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from aiohttp import web
 
+from kwire.access.quotas.kinds import QuotaKind
 from kwire.broker.topics.topics import Topic
 from kwire.errors import InvalidEvent, KafkaError, OffsetOutOfRange
 from kwire.streams.events.event import EMPTY, TYPE_BYTES_MAX, Event, NewEvent, checked_json, record_of
@@ -344,6 +345,7 @@ ROUTES: tuple[Route[TopicServices], ...] = (
             207: Answer("Some events of an array were not stored.", {JSON: TopicPublishedArray}),
         },
         needs=(WRITE_TOPIC,),
+        charges=QuotaKind.PRODUCE,
     ),
     Route(
         "POST",
@@ -357,5 +359,6 @@ ROUTES: tuple[Route[TopicServices], ...] = (
         request=Consume,
         answers={200: Consumed},
         needs=(READ_TOPIC,),
+        charges=QuotaKind.CONSUME,
     ),
 )
