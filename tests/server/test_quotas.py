@@ -1,4 +1,4 @@
-"""Quotas on the Kafka port, with real sockets: throttle times in responses, muted connections, limits of connections."""
+"""Quotas on the Kafka port, with real sockets: throttle times, muted connections, limits of connections."""
 
 import asyncio
 from pathlib import Path
@@ -29,7 +29,7 @@ KIB = 1024
 
 
 def produce(size_bytes: int, acks: int = -1) -> ProduceRequest:
-    data = PartitionProduceData(index=0, records=make_batch(values=[bytes(size_bytes)], timestamp_ms=0))
+    data = PartitionProduceData(index=0, records=make_batch(value=bytes(size_bytes), timestamp_ms=0))
     return ProduceRequest(acks=acks, timeout_ms=10_000, topic_data=[TopicProduceData(name="t", partition_data=[data])])
 
 
@@ -60,10 +60,10 @@ async def test_a_producer_above_its_quota_is_throttled_and_muted(tmp_path: Path,
         await limit(node, 10 * KIB, "producer_byte_rate", client_id="test")
         # The first requests are decoded, the later ones are answered from a template. A quarter of a second too much.
         for _ in range(4):
-            answer = await client.ask(produce(25 * KIB), version)
+            answer = await client.ask(produce(24 * KIB), version)
             assert answer.throttle_time_ms == 0
         began = perf_counter()
-        answer = await client.ask(produce(2 * KIB + 512), version)
+        answer = await client.ask(produce(6 * KIB), version)
         assert perf_counter() - began < 0.2, "the response does not wait"
         assert answer.responses[0].partition_responses[0].error_code == 0
         throttle_ms = answer.throttle_time_ms
@@ -189,7 +189,9 @@ async def test_topics_above_the_quota_of_changes_are_refused(tmp_path: Path) -> 
         assert answer.topics[0].error_code == 0
         assert 0 < answer.throttle_time_ms <= 2000
         async with await Client.connect(port(node)) as other:
-            answer = await other.ask(DeleteTopicsRequest(topics=[DeleteTopicState(name="c")], topic_names=[]), 6)
+            answer = await other.ask(
+                DeleteTopicsRequest(topics=[DeleteTopicState(name="c")], topic_names=[], timeout_ms=1000), 6
+            )
             assert answer.responses[0].error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 

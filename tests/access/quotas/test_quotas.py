@@ -13,6 +13,8 @@ from kwire.errors import ErrorCode, KafkaError
 from tests.support.clock import ManualClock
 from tests.support.node import QuietNode, in_loop
 
+Values = dict[QuotaEntity, dict[str, float]]
+
 # Kafka's order, the most specific first.
 ORDER = [
     QuotaEntity("alice", "app"),
@@ -30,11 +32,11 @@ SHARED_BY = [("alice", "app"), ("alice", "app"), ("alice", ""), ("alice", "app")
 
 
 def test_the_most_specific_quota_applies() -> None:
-    everything = {entity: {QuotaKind.PRODUCE: float(number)} for number, entity in enumerate(ORDER)}
+    everything: Values = {entity: {QuotaKind.PRODUCE: float(number)} for number, entity in enumerate(ORDER)}
     tried = 0
     for count in range(len(ORDER) + 1):
         for chosen in itertools.combinations(range(len(ORDER)), count):
-            limits = {ORDER[number]: everything[ORDER[number]] for number in chosen}
+            limits: Values = {ORDER[number]: everything[ORDER[number]] for number in chosen}
             match = find_limit(limits, QuotaKind.PRODUCE, "alice", "app")
             expected = None if not chosen else (float(chosen[0]), *SHARED_BY[chosen[0]])
             assert match == expected
@@ -44,7 +46,7 @@ def test_the_most_specific_quota_applies() -> None:
 
 
 def test_quotas_of_other_users_client_ids_and_kinds_do_not_apply() -> None:
-    limits = {
+    limits: Values = {
         QuotaEntity("bob"): {QuotaKind.PRODUCE: 1.0},
         QuotaEntity(None, "other"): {QuotaKind.PRODUCE: 1.0},
         QuotaEntity("alice"): {QuotaKind.CONSUME: 1.0},
@@ -54,7 +56,10 @@ def test_quotas_of_other_users_client_ids_and_kinds_do_not_apply() -> None:
 
 
 def test_a_client_without_a_client_id() -> None:
-    limits = {QuotaEntity(None, DEFAULT): {QuotaKind.PRODUCE: 1.0}, QuotaEntity(DEFAULT): {QuotaKind.CONSUME: 2.0}}
+    limits: Values = {
+        QuotaEntity(None, DEFAULT): {QuotaKind.PRODUCE: 1.0},
+        QuotaEntity(DEFAULT): {QuotaKind.CONSUME: 2.0},
+    }
     # An empty client id is one of Kafka's. HTTP has none, so only quotas of users apply.
     assert find_limit(limits, QuotaKind.PRODUCE, "alice", "") == (1.0, "", "")
     assert find_limit(limits, QuotaKind.PRODUCE, "alice", None) is None
