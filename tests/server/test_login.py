@@ -11,6 +11,8 @@ from time import perf_counter
 import pytest
 
 from kwire.access.principal import Principal
+from kwire.access.quotas.entities import entity_of
+from kwire.access.quotas.quotas import Alteration
 from kwire.access.sasl.authentication import LOGIN_SECONDS_MAX
 from kwire.access.users import passwords as password_checks
 from kwire.config import Listener
@@ -267,3 +269,52 @@ async def test_a_hash_in_progress_does_not_block_the_loop(node: QuietNode, monke
         await closed(client)
         client.lose()
     logged_in.lose()
+
+
+@in_loop
+async def test_a_user_may_have_only_so_many_connections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = ("listeners=SASL_PLAINTEXT://127.0.0.1:9092", "kwire.max.connections.per.principal=2")
+    with QuietNode(tmp_path, *settings) as node:
+        await node.services.users.create("alice", "secret")
+        world = World(node)
+        first, second = [await world.logged_in() for _ in range(2)]
+        third = await world.logged_in()
+        assert third.received() == [1, 2], "the login is answered"
+        await closed(third)
+        assert "kwire.max.connections.per.principal=2 of User:alice" in caplog.text
+        assert not first.transport.is_closing()
+        assert not second.transport.is_closing()
+        third.lose()
+        first.lose()
+        assert world.shared.connections_by_principal == {Principal("User", "alice"): 1}
+        fourth = await world.logged_in()
+        await asyncio.sleep(0)
+        assert not fourth.transport.is_closing()
+        for client in (second, fourth):
+            client.lose()
+        assert not world.shared.connections_by_principal
+
+
+@in_loop
+async def test_quotas_of_a_user_apply_after_its_login(node: QuietNode) -> None:
+    await node.services.users.create("alice", "secret")
+    quotas = node.services.quotas
+    for user in ("alice", "ANONYMOUS"):
+        await quotas.alter([Alteration(entity_of([("user", user)]), {"producer_byte_rate": 1000.0})])
+    world = World(node)
+    client = world.client()
+    client.send(versions(1))
+    await answers(client, 1)
+    assert client.connection.quota is None, "a client that has not logged in is not throttled"
+    client.send(handshake(2))
+    await answers(client, 2)
+    client.send(token(3, "secret"))
+    await answers(client, 3)
+    client.send(metadata(4))
+    await answers(client, 4)
+    assert client.connection.quota is not None
+    await quotas.alter([Alteration(entity_of([("user", "alice")]), {"producer_byte_rate": None})])
+    client.send(metadata(5))
+    await answers(client, 5)
+    assert client.connection.quota is None
+    client.lose()

@@ -83,6 +83,25 @@ async def test_a_stream_above_the_quota_waits_and_loses_nothing(tmp_path: Path) 
             assert 0.1 < perf_counter() - began < 10
 
 
+@in_uvloop
+async def test_metrics_show_the_clients_that_used_a_quota_last(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as http:
+        quotas = http.node._shared.services.quotas
+        await quotas.alter([Alteration(entity_of([("client-id", None)]), {"producer_byte_rate": 10.0})])
+        for number in range(150):
+            client = quotas.client("alice", f"app-{number}")
+            assert client is not None
+            assert client.produced(110) == 1000
+        text = (await http.get("/metrics")).body.decode()
+        assert "kwire_quota_meters 150.0" in text
+        assert "kwire_quota_entities 1.0" in text
+        labels = '{client_id="app-149",ip="",quota="producer_byte_rate",user=""}'
+        assert f"kwire_quota_limit{labels} 10.0" in text
+        assert f"kwire_quota_throttle_seconds_total{labels} 1.0" in text
+        assert f"kwire_quota_throttled_total{labels} 1.0" in text
+        assert text.count("kwire_quota_rate{") == 100
+
+
 def test_a_route_may_map_the_refusal() -> None:
     exceeded = Exceeded(QuotaKind.PRODUCE, 100.0, 10.0, 2_100)
     refusal = quota_refusal(exceeded)

@@ -132,11 +132,6 @@ class ClientQuota:
         throttle_ms = meter.charge(seconds * PERCENT, self._now())
         return self._noted(meter, min(throttle_ms, round(meter.window.sample_s * MS)))
 
-    def add_time(self, seconds: float) -> None:
-        """Charge further time of a request whose throttle time was already decided."""
-        if self.request is not None:
-            self.request.add(seconds * PERCENT, self._now())
-
     def mutations(self, *, is_strict: bool) -> MutationQuota:
         """Return the quota of changes for one request."""
         return MutationQuota(self.mutation, self._now, is_strict=is_strict)

@@ -134,8 +134,7 @@ class KafkaListener:
     def admit_handshake(self, host: str, descriptor: int) -> bool:
         """Count a connection whose TLS handshake begins. Returns False if a limit is reached.
 
-        The rate of new connections counts handshakes. One that exceeds the rate of the broker is not delayed, because
-        the handshake itself is limited by the number of threads.
+        The rates of new connections count handshakes. One above the rate of the broker or listener is not delayed.
         """
         if not self._is_within_limits(host, descriptor):
             return False

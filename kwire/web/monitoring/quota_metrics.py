@@ -27,7 +27,10 @@ def quota_families(quotas: Quotas, now: float) -> Iterator[Metric]:
         "kwire_quota_throttle_seconds", "Throttle times that clients were given.", labels=_LABELS
     )
     throttled = CounterMetricFamily("kwire_quota_throttled", "Requests with a throttle time.", labels=_LABELS)
-    for meter in quotas.meters.recent(SHOWN_MAX):
+    shown = list(quotas.meters.recent(SHOWN_MAX))
+    if not shown:
+        return
+    for meter in shown:
         labels = [part[:LABEL_LENGTH_MAX] for part in meter.key]
         rates.add_metric(labels, meter.window.rate(now))
         limits.add_metric(labels, meter.limit)
