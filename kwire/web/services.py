@@ -9,6 +9,7 @@ from kwire.access.audit.entries import Audit
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer
 from kwire.access.keys.keys import Keys
+from kwire.access.quotas.quotas import Quotas
 from kwire.broker.fetch.sessions import FetchSessions
 from kwire.broker.maintenance.retention import Retention
 from kwire.broker.maintenance.services import MaintenanceServices
@@ -133,6 +134,7 @@ class MonitoringServices:
     event_files: EventFiles | None
     # The listeners with TLS.
     tls: Sequence["TlsListener"] = ()
+    quotas: Quotas | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,3 +161,4 @@ class WebServices:
     webhooks: WebhookServices
     monitoring: MonitoringServices
     access: AccessServices
+    quotas: Quotas
