@@ -371,6 +371,7 @@ async def test_every_failure_counts_for_the_address(node: QuietNode) -> None:
     assert limits.is_exhausted(client.connection.client_host)
 
 
+@in_loop
 async def test_a_user_may_have_only_so_many_connections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     settings = ("listeners=SASL_PLAINTEXT://127.0.0.1:9092", "kwire.max.connections.per.principal=2")
     with QuietNode(tmp_path, *settings) as node:
