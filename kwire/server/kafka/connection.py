@@ -39,6 +39,7 @@ from kwire.wire.chunked_release import release
 from kwire.wire.connection import PendingResponse, Request, ServerConnection
 from kwire.wire.errors import TooManyElements, WireError
 from kwire.wire.frame import POOLED_STEP_BYTES, SHORT_READ_BYTES, SMALL_STEP_BYTES
+from kwire.wire.messages.fetch import FETCH
 from kwire.wire.types import Buffer
 
 if TYPE_CHECKING:
@@ -152,8 +153,17 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.gate = self.login = Login(self, self._shared, self._listener.sasl_policy)
 
     def revoke(self) -> None:
-        """Close the connection soon, because its user was changed or deleted."""
-        if not self._transport.is_closing():
+        """Close the connection, because its user was changed or deleted.
+
+        Requests that were accepted before are answered, except a waiting Fetch: it would return records that were
+        written after the user was deleted.
+        """
+        if self._transport.is_closing():
+            return
+        waiting = self._machine.waiting
+        if all(isinstance(one, Request) and one.api is FETCH and one.answer is None for one in waiting):
+            self.close()
+        else:
             self.drain()
             asyncio.get_running_loop().call_later(REVOKED_SECONDS_MAX, self.abort)
 

@@ -56,6 +56,7 @@ class SecuredServer:
     def __init__(self, directory: Path) -> None:
         self.authority = Authority(directory)
         self.reloaded_key_store = self.authority.server("reloaded.pem")
+        self._monitoring_port = unused_port()
         self._ports = {name: unused_port() for name in LISTENERS}
         self.process = KwireProcess(
             directory / "kwire",
@@ -73,6 +74,7 @@ class SecuredServer:
                 "listener.name.reloaded.ssl.keystore.location": str(self.reloaded_key_store),
                 "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
                 "kwire.authorizer": "acl",
+                "kwire.http.monitoring.listener": f"{HOST}:{self._monitoring_port}",
                 "super.users": "User:admin",
             },
         )
@@ -165,7 +167,7 @@ class SecuredServer:
         return int(partitions[0].offset) if partitions else -1
 
     def metric(self, name: str) -> int:
-        with urllib.request.urlopen(f"{self.process.http_url}/metrics", timeout=WAIT_S) as response:
+        with urllib.request.urlopen(f"http://{HOST}:{self._monitoring_port}/metrics", timeout=WAIT_S) as response:
             for line in response.read().decode().splitlines():
                 if line.startswith(f"{name} "):
                     return int(float(line.split()[-1]))

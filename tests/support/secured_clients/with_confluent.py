@@ -71,7 +71,7 @@ class WithConfluent:
                 raise_refusal(errors)
         finally:
             consumer.close()
-        assert errors == []
+        assert [str(error) for error in errors] == []
         return values
 
 

@@ -1,6 +1,7 @@
 """Kafka's console producer and verifiable consumer with a properties file, all in one JVM.
 
-The console consumer reports errors only in its log, which the tools' JVM does not have.
+The console consumer and the verifiable consumer write errors only to their log, which the tools do not have here. So if
+one of them is refused, the consumer of the performance test is asked for the reason.
 """
 
 import json
@@ -36,7 +37,11 @@ class WithJava:
             "--verbose", "--max-messages", str(count),
         )  # fmt: skip
         events = [json.loads(line) for line in reported.splitlines()]
-        return [event["value"].encode() for event in events if event["name"] == "record_data"]
+        values = [event["value"].encode() for event in events if event["name"] == "record_data"]
+        if len(values) < count:
+            self._run("ConsumerPerformance", login, "--topic", topic, "--group", group, "--num-records", "1")
+            raise AssertionError(f"VerifiableConsumer has read only {values}")
+        return values
 
     def _run(self, tool: str, login: Login, *arguments: str, stdin: str = "") -> str:
         server = ("--bootstrap-server", login.bootstrap)
