@@ -242,18 +242,29 @@ def test_clients_authenticate_again_before_their_session_ends(
     assert server.authentications("failed") == failed
 
 
-@pytest.mark.parametrize("name", ["aiokafka", pytest.param("kcat", marks=pytest.mark.needs_kcat)])
-def test_clients_that_cannot_authenticate_again_reconnect_and_lose_nothing(
-    server: SecuredServer, clients: dict[str, SecuredClient], name: str
+def test_aiokafka_reconnects_after_its_session_and_loses_nothing(
+    server: SecuredServer, clients: dict[str, SecuredClient]
 ) -> None:
-    """aiokafka and librdkafka before 2.2, as in kcat. The server closes the connection at the first request too late."""
+    """It does not know KIP-368. The server closes its connection at the first request after the session."""
     failed = server.authentications("failed")
-    client = WithKcat(keeps_trying=True) if name == "kcat" else clients[name]
-    sessions = Sessions(server, [client], "SHORT", SESSION_RECORDS)
+    sessions = Sessions(server, [clients["aiokafka"]], "SHORT", SESSION_RECORDS)
     opened = server.connections_opened()
     run_longer_than_the_lifetime(sessions)
     assert server.connections_opened() >= opened + 2
     assert server.authentications("failed") == failed
+
+
+@pytest.mark.needs_kcat
+def test_kcat_ends_with_its_session_and_another_continues(
+    server: SecuredServer, clients: dict[str, SecuredClient]
+) -> None:
+    """Its librdkafka is older than 2.2 and does not know KIP-368; kcat ends when all connections are closed."""
+    sessions = Sessions(server, [clients["kcat"]], "SHORT", 2)
+    (first,) = sessions.all
+    assert "All broker connections are down" in first.failure()
+    server.write(first.topic, *SMALL_VALUES)
+    read = first.client.read_group(first.login, first.topic, first.topic, len(SMALL_VALUES))
+    assert read == SMALL_VALUES
 
 
 @pytest.mark.needs_kcat

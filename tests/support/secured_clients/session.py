@@ -41,6 +41,12 @@ class Session:
             raise AssertionError(f"{self.client.name} failed") from self._error
         return self._values
 
+    def failure(self) -> str:
+        """Wait for the end, and return the error that is not a refusal."""
+        self._end()
+        assert isinstance(self._error, AssertionError), f"{self.client.name}: {self._error!r}"
+        return str(self._error)
+
     def refusal(self) -> Any:
         """Wait for the end, and return the kind of the refusal."""
         self._end()

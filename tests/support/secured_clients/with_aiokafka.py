@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
@@ -12,6 +13,7 @@ from tests.support.secured_clients.log_capture import captured_log
 from tests.support.secured_clients.login import Login
 
 POLL_MS = 200
+STOP_TIMEOUT_S = 1.0
 LOGGED = {Refusal.CERTIFICATE: "CERTIFICATE_VERIFY_FAILED", Refusal.LOGIN: "SaslAuthenticationFailed"}
 # It does not log the alert of a server that refuses the client's certificate.
 LOGGED_WITHOUT_CONNECTION = {
@@ -55,7 +57,10 @@ class WithAiokafka:
                     for batch in (await consumer.getmany(timeout_ms=POLL_MS)).values():
                         values += [record.value for record in batch]
             finally:
-                await consumer.stop()
+                # It tries to commit as long as it is refused.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(STOP_TIMEOUT_S):
+                        await consumer.stop()
             return values
 
         return run(scenario)

@@ -1,4 +1,4 @@
-"""kcat, one process per call. It ends if all connections are lost, unless it is told to try again (its option -E)."""
+"""kcat, one process per call. It ends with an error if it loses all connections."""
 
 import subprocess
 from collections.abc import Sequence
@@ -16,16 +16,13 @@ REPORTED = {
 class WithKcat:
     name = "kcat"
 
-    def __init__(self, *, keeps_trying: bool = False) -> None:
-        self._options = ["-E"] if keeps_trying else []
-
     def produce(self, login: Login, topic: str, values: Sequence[bytes]) -> None:
         kcat(login, "-P", "-t", topic, stdin=b"".join(value + b"\n" for value in values))
 
     def read_group(self, login: Login, topic: str, group: str, count: int) -> list[bytes]:
         settings = ("auto.offset.reset=earliest", f"auto.commit.interval.ms={COMMIT_INTERVAL_MS}")
         options = [word for setting in settings for word in ("-X", setting)]
-        return kcat(login, *options, *self._options, "-c", str(count), "-G", group, topic).splitlines()
+        return kcat(login, *options, "-c", str(count), "-G", group, topic).splitlines()
 
 
 def kcat(login: Login, *arguments: str, stdin: bytes = b"") -> bytes:
