@@ -20,7 +20,13 @@ class WithKcat:
         kcat(login, "-P", "-t", topic, stdin=b"".join(value + b"\n" for value in values))
 
     def read_group(self, login: Login, topic: str, group: str, count: int) -> list[bytes]:
-        settings = ("auto.offset.reset=earliest", f"auto.commit.interval.ms={COMMIT_INTERVAL_MS}")
+        settings = (
+            "auto.offset.reset=earliest",
+            f"auto.commit.interval.ms={COMMIT_INTERVAL_MS}",
+            # A process that lost its connections cannot leave the group; the next one waits until its session is over.
+            "session.timeout.ms=2000",
+            "heartbeat.interval.ms=300",
+        )
         options = [word for setting in settings for word in ("-X", setting)]
         return kcat(login, *options, "-c", str(count), "-G", group, topic).splitlines()
 
