@@ -17,6 +17,7 @@ from tests.support.secured_clients.log_capture import captured_log
 from tests.support.secured_clients.login import Login
 
 POLL_MS = 300
+CLOSE_TIMEOUT_MS = 1_000
 REFUSALS = {
     TopicAuthorizationFailedError: Refusal.RIGHT,
     SaslAuthenticationFailedError: Refusal.LOGIN,
@@ -67,7 +68,7 @@ class WithKafkaPython:
                         for batch in consumer.poll(timeout_ms=POLL_MS).values():
                             values += [record.value for record in batch]
                 finally:
-                    consumer.close()
+                    consumer.close(timeout_ms=CLOSE_TIMEOUT_MS)
             except KafkaError as error:
                 raise refusal(error, log) from error
         return values
