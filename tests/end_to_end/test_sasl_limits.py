@@ -12,7 +12,7 @@ from confluent_kafka.admin import NewTopic
 
 from kwire.access.sasl.authentication import LOGIN_REQUESTS_MAX
 from kwire.errors import ErrorCode
-from kwire.server.kafka.connection import REVOKED_SECONDS_MAX
+from kwire.server.kafka.login import REVOKED_SECONDS_MAX
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

@@ -17,8 +17,9 @@ from kwire.config import Listener
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
 from kwire.server.kafka import listener as listeners
-from kwire.server.kafka.connection import REVOKED_SECONDS_MAX, KafkaConnection
+from kwire.server.kafka.connection import KafkaConnection
 from kwire.server.kafka.listener import KafkaListener, Sweep
+from kwire.server.kafka.login import REVOKED_SECONDS_MAX
 from kwire.wire.codec import decode_message
 from kwire.wire.messages.api_versions import ApiVersionsRequest
 from kwire.wire.messages.metadata import MetadataRequest

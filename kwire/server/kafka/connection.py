@@ -39,7 +39,7 @@ from kwire.wire.chunked_release import release
 from kwire.wire.connection import PendingResponse, Request, ServerConnection
 from kwire.wire.errors import TooManyElements, WireError
 from kwire.wire.frame import POOLED_STEP_BYTES, SHORT_READ_BYTES, SMALL_STEP_BYTES
-from kwire.wire.messages.fetch import FETCH
+from kwire.wire.schema import Api
 from kwire.wire.types import Buffer
 
 if TYPE_CHECKING:
@@ -52,8 +52,6 @@ UNSENT_BYTES_MAX = 1024 * 1024
 # request, the second for a read into the buffer that all connections share.
 OVER_BUDGET_READ_BYTES = SHORT_READ_BYTES
 OVER_BUDGET_SHARED_READ_BYTES = SMALL_STEP_BYTES
-# A connection whose user was changed is closed when its requests are answered, at the latest after this time.
-REVOKED_SECONDS_MAX = 2.0
 
 # The value of `_template_latency` until the connection uses a template cache.
 _NO_LATENCY = Latency()
@@ -152,20 +150,12 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._listener.listener.has_sasl:
             self.gate = self.login = Login(self, self._shared, self._listener.sasl_policy)
 
-    def revoke(self) -> None:
-        """Close the connection, because its user was changed or deleted.
+    @property
+    def is_closing(self) -> bool:
+        return bool(self._transport.is_closing())
 
-        Requests that were accepted before are answered, except a waiting Fetch: it would return records that were
-        written after the user was deleted.
-        """
-        if self._transport.is_closing():
-            return
-        waiting = self._machine.waiting
-        if all(isinstance(one, Request) and one.api is FETCH and one.answer is None for one in waiting):
-            self.close()
-        else:
-            self.drain()
-            asyncio.get_running_loop().call_later(REVOKED_SECONDS_MAX, self.abort)
+    def waits_only_for(self, api: Api) -> bool:
+        return self._machine.waits_only_for(api)
 
     def set_principal(self, principal: Principal) -> None:
         """Handle later requests with the rights of this principal."""

@@ -1,5 +1,6 @@
 """The login of a connection on a listener with SASL. It checks frames, and changes the connection's principal."""
 
+import asyncio
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
@@ -9,9 +10,13 @@ from kwire.access.sasl.authentication import Authentication, IllegalRequest, Sas
 from kwire.access.sasl.mechanism import TOKEN_BYTES_MAX
 from kwire.handlers.shared.context import DropConnection
 from kwire.server.kafka.shared import Shared
+from kwire.wire.messages.fetch import FETCH
 
 if TYPE_CHECKING:
     from kwire.server.kafka.connection import KafkaConnection
+
+# A connection whose user was changed is closed when its requests are answered, at the latest after this time.
+REVOKED_SECONDS_MAX = 2.0
 
 
 class Login:
@@ -61,6 +66,21 @@ class Login:
         except SaslFailure as failure:
             raise DropConnection(failure.message) from None
         return len(step.token).to_bytes(4, "big") + step.token
+
+    def revoke(self) -> None:
+        """Close the connection, because the user was changed or deleted.
+
+        Accepted requests are answered first. If only Fetches wait, it is closed immediately: their responses could
+        have records that were written after the user was deleted.
+        """
+        connection = self._connection
+        if connection.is_closing:
+            return
+        if connection.waits_only_for(FETCH):
+            connection.close()
+        else:
+            connection.drain()
+            asyncio.get_running_loop().call_later(REVOKED_SECONDS_MAX, connection.abort)
 
     def _complete(self, principal: Principal) -> None:
         """Serve the client as this principal. Called after each authentication."""

@@ -63,7 +63,7 @@ class Shared:
         """Close the connections of users that were changed or deleted."""
         for connection in tuple(self.connections):
             if connection.login is not None and connection.login.user in names:
-                connection.revoke()
+                connection.login.revoke()
 
     def _resume_starved_soon(self) -> None:
         """Let starved connections try again in the next loop iteration. Called when memory was released."""

@@ -50,6 +50,9 @@ class WithConfluent:
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "auto.commit.interval.ms": COMMIT_INTERVAL_MS,
+                # A consumer that is refused waits for the end of its session in the group before it is closed.
+                "session.timeout.ms": 2_000,
+                "heartbeat.interval.ms": 300,
                 "error_cb": errors.append,
             }
         )
