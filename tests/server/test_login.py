@@ -21,8 +21,9 @@ from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
 from kwire.server.kafka import listener as listeners
 from kwire.server.kafka import login_turns
-from kwire.server.kafka.connection import REVOKED_SECONDS_MAX, KafkaConnection
+from kwire.server.kafka.connection import KafkaConnection
 from kwire.server.kafka.listener import KafkaListener, Sweep
+from kwire.server.kafka.revocation import REVOKED_SECONDS_MAX
 from kwire.server.loop_budget import LoopBudget
 from kwire.wire.codec import decode_message
 from kwire.wire.frame import LOGIN_STEP_BYTES, SMALL_STEP_BYTES

@@ -39,6 +39,7 @@ from kwire.server.loop_budget import BUDGET_SECONDS
 from kwire.wire.connection import PendingResponse, Request, ServerConnection
 from kwire.wire.errors import TooManyElements, WireError
 from kwire.wire.frame import POOLED_STEP_BYTES, SHORT_READ_BYTES, SMALL_STEP_BYTES
+from kwire.wire.schema import Api
 from kwire.wire.types import Buffer
 
 if TYPE_CHECKING:
@@ -51,8 +52,6 @@ UNSENT_BYTES_MAX = 1024 * 1024
 # request, the second for a read into the buffer that all connections share.
 OVER_BUDGET_READ_BYTES = SHORT_READ_BYTES
 OVER_BUDGET_SHARED_READ_BYTES = SMALL_STEP_BYTES
-# A connection whose user was changed is closed when its requests are answered, at the latest after this time.
-REVOKED_SECONDS_MAX = 2.0
 
 # The value of `_template_latency` until the connection uses a template cache.
 _NO_LATENCY = Latency()
@@ -162,11 +161,12 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
             self._is_deferred = self._shared.defer_suspect(self)
             self._update_reading()
 
-    def revoke(self) -> None:
-        """Close the connection soon, because its user was changed or deleted, or its key is no longer valid."""
-        if not self._transport.is_closing():
-            self.drain()
-            asyncio.get_running_loop().call_later(REVOKED_SECONDS_MAX, self.abort)
+    @property
+    def is_closing(self) -> bool:
+        return bool(self._transport.is_closing())
+
+    def waits_only_for(self, api: Api) -> bool:
+        return self._machine.waits_only_for(api)
 
     def set_principal(self, principal: Principal) -> None:
         """Handle later requests with the rights and the quotas of this principal."""

@@ -17,6 +17,7 @@ from kwire.config.setting import INT_MAX
 from kwire.descriptors import KAFKA
 from kwire.server.kafka.connection import KafkaConnection
 from kwire.server.kafka.receive_pressure import ReceivePressure
+from kwire.server.kafka.revocation import revoke
 from kwire.server.kafka.shared import Shared
 from kwire.wire.frame import Account
 
@@ -217,7 +218,7 @@ class KafkaListener:
             reason = f"kwire.max.connections.per.principal={shared.limits.per_principal_max} of {principal}"
             self._note_refusal(connection.client_host, reason)
             # The login that led here is still answered.
-            asyncio.get_running_loop().call_soon(connection.revoke)
+            asyncio.get_running_loop().call_soon(revoke, connection)
 
     def _discount_principal(self, connection: KafkaConnection) -> None:
         principal, counts = connection.principal, self._shared.connections_by_principal

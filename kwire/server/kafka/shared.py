@@ -19,6 +19,7 @@ from kwire.server.kafka.large_requests import LargeRequests
 from kwire.server.kafka.login_turns import SUSPECT_TURN_INTERVAL_SECONDS, TURN_SECONDS, LoginTurns
 from kwire.server.kafka.outbox import Outbox
 from kwire.server.kafka.rate_limited_log import RateLimitedLog
+from kwire.server.kafka.revocation import revoke
 from kwire.server.kafka.routes import Route
 from kwire.server.kafka.throttling import ConnectionQuota
 from kwire.server.loop_budget import BUDGET_SECONDS, LoopBudget
@@ -120,13 +121,13 @@ class Shared:
         """Close the connections of users that were changed or deleted."""
         for connection in tuple(self.connections):
             if connection.login is not None and connection.login.user in names:
-                connection.revoke()
+                revoke(connection)
 
     def revoke_keys(self, ids: frozenset[str]) -> None:
         """Close the connections whose key is no longer valid."""
         for connection in tuple(self.connections):
             if connection.login is not None and connection.login.has_ended:
-                connection.revoke()
+                revoke(connection)
 
     def _resume_starved_soon(self) -> None:
         """Let starved connections try again in the next loop iteration. Called when memory was released."""
