@@ -46,7 +46,9 @@ def test_keys_of_a_stopped_server(tmp_path: Path) -> None:
 
 def test_a_table_for_people(tmp_path: Path) -> None:
     done = run_here("key", "create", "--scope", "acme", "--data-dir", tmp_path / "data")
-    assert re.fullmatch(r"id: kwk_\w{22}\nsecret: kws_\w{49}\ntoken: kwk_\w{22}\.kws_\w{49}\n", succeeded(done))
+    assert re.fullmatch(
+        r"id: kwk_\w{22}\nsecret: kwsecret_\w{49}\ntoken: kwk_\w{22}\.kwsecret_\w{49}\n", succeeded(done)
+    )
     header, row = succeeded(run_here("key", "list", "--data-dir", tmp_path / "data")).splitlines()
     assert header.split()[:2] == ["id", "scope"]
     assert row.split()[1] == "acme"

@@ -376,7 +376,7 @@ def use_keys(server: World, seen: Collected) -> None:
     rotated = json.loads(server.http("POST", f"/keys/{created['id']}/rotate", {"overlap_secs": 0}))
     secrets = [created["secret"], rotated["secret"], server.offline_key["secret"]]
     # Without the prefix, too: it is the same in all secrets.
-    seen.plants += [text for secret in secrets for text in (secret, secret.removeprefix("kws_"))]
+    seen.plants += [text for secret in secrets for text in (secret, secret.removeprefix("kwsecret_"))]
     shown = [server.http("GET", path) for path in ("/keys", f"/keys/{created['id']}")]
     seen.add("GET /keys", shown)
     for one in (created, rotated, server.offline_key):

@@ -12,7 +12,6 @@ from kafka import KafkaConsumer, KafkaProducer
 
 from tests.support.clients import poll_records
 from tests.support.java import JavaTools
-from tests.support.scopes import A, B
 from tests.support.server import wait_until
 from tests.support.tenant_server import TENANTS, TenantServer, running_tenant_server
 
@@ -21,7 +20,7 @@ pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("kafka-tools")]
 
 DEADLINE_S = 30.0
 COUNT = 50
-USERS = tuple(TENANTS)
+USERS = TENANTS
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +86,7 @@ def test_transactions_and_groups_of_confluent_kafka(server: TenantServer) -> Non
         assert ids.count("readers") == 1
         assert not any("kws-" in one for one in ids)
     full = set(AdminClient({"bootstrap.servers": server.open}).list_topics(timeout=DEADLINE_S).topics)
-    assert {A.full_name("orders"), B.full_name("orders")} < full
+    assert {tenant.full_name("orders") for tenant in server.tenants.values()} < full
     assert "orders" not in full
 
 
@@ -133,7 +132,7 @@ def test_names_that_do_not_fit(server: TenantServer) -> None:
             created[name].result(DEADLINE_S)
         error = refused.value.args[0]
         assert error.code() == KafkaError.TOPIC_EXCEPTION
-        assert A.prefix not in error.str()
+        assert server.tenants["alice"].prefix not in error.str()
         assert "233" in error.str() or "reserved" in error.str()
 
 
@@ -182,4 +181,4 @@ def test_kafkas_tools(server: TenantServer, java: JavaTools, tmp_path: Path) -> 
         assert "kws-" not in groups
         assert "tool-readers" in java.run("consumer.group.ConsumerGroupCommand", *at, "--list").split()
     full = java.run("TopicCommand", "--bootstrap-server", server.open, "--list").split()
-    assert {A.full_name("tools"), B.full_name("tools")} <= set(full)
+    assert {tenant.full_name("tools") for tenant in server.tenants.values()} <= set(full)

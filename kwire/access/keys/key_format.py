@@ -1,7 +1,7 @@
 """The texts of a key: its id, its secret, and the token that has both.
 
 - id: `kwk_` and 22 characters. It is not secret: it is in the audit log, and clients send it as the user name.
-- secret: `kws_` and 49 characters: 32 random bytes in base 62, then their CRC-32. The checksum lets the server and
+- secret: `kwsecret_` and 49 characters: 32 random bytes in base 62, then their CRC-32. The checksum lets the server and
   scanners of source code refuse texts that only resemble a secret.
 - token: the id, a dot and the secret. HTTP clients send it as `Authorization: Bearer TOKEN`.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 ID_PREFIX = "kwk_"
-SECRET_PREFIX = "kws_"
+SECRET_PREFIX = "kwsecret_"
 SECRET_BYTES = 32
 
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

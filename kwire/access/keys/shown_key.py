@@ -12,6 +12,9 @@ from kwire.access.keys.keys import Keys
 class ShownKey(msgspec.Struct, kw_only=True):
     id: str
     scope: Annotated[str | None, msgspec.Meta(description="The name of the data scope.")]
+    prefix: Annotated[
+        str | None, msgspec.Meta(description="What the full names of the scope begin with, as administrators see them.")
+    ]
     root: Annotated[bool, msgspec.Meta(description="Whether the key may do everything, with full names.")]
     alias_of: Annotated[str | None, msgspec.Meta(description="The key whose scope, limits and usage this key shares.")]
     description: str
@@ -34,6 +37,7 @@ def facts_of(keys: Keys, key: Key, now_ms: int) -> dict[str, Any]:
     return {
         "id": key.id,
         "scope": None if key.scope is None else key.scope.name,
+        "prefix": None if key.scope is None else key.scope.prefix,
         "root": key.is_root,
         "alias_of": key.alias_of,
         "description": key.description,

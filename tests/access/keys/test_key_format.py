@@ -23,7 +23,7 @@ def test_ids_and_secrets_have_a_form_that_scanners_recognise_and_none_is_made_tw
     ids, secrets = {new_key_id() for _ in range(COUNT)}, {new_secret() for _ in range(COUNT)}
     assert len(ids) == len(secrets) == COUNT
     assert all(re.fullmatch(r"kwk_[0-9A-Za-z]{22}", one) and is_key_id(one) for one in ids)
-    assert all(re.fullmatch(r"kws_[0-9A-Za-z]{49}", one) and is_secret(one) for one in secrets)
+    assert all(re.fullmatch(r"kwsecret_[0-9A-Za-z]{49}", one) and is_secret(one) for one in secrets)
 
 
 def test_a_token_has_the_id_and_the_secret() -> None:
@@ -40,7 +40,7 @@ def test_texts_that_only_resemble_a_secret_are_refused_by_the_checksum() -> None
         for other in string.ascii_letters[:3]:
             if secret[at] != other:
                 assert not is_secret(secret[:at] + other + secret[at + 1 :])
-    for wrong in ("", "kws_", secret[:-1], secret + "0", "kwk_" + secret[4:], secret.replace("_", "-"), "\ud800"):
+    for wrong in ("", "kwsecret_", secret[:-1], secret + "0", "kwk_" + secret[9:], secret.replace("_", "-"), "\ud800"):
         assert not is_secret(wrong)
 
 
