@@ -50,7 +50,7 @@ class Result(Struct, eq=False):
     replies: list[Reply] = []
     effects: list[Any] = []
     # Waiting commands that are run again when the records are applied.
-    reruns: list[Command[Any]] = []
+    reruns: Sequence[Command[Any]] = ()
 
     def put_decoded(self, record: KeyValue, decoded: Any) -> None:
         """Add a record together with its decoded form."""
@@ -65,7 +65,7 @@ class Result(Struct, eq=False):
 
     def rerun(self, command: Command[Any]) -> None:
         """Run a waiting command again as soon as the records are applied."""
-        self.reruns.append(command)
+        self.reruns = (*self.reruns, command)
 
 
 class StateMachine(Protocol):

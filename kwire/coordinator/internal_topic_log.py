@@ -16,7 +16,7 @@ from kwire.coordinator.log_records import (
     Replayed,
     TransactionEnd,
 )
-from storage.batch.builder import build_batch_from_bodies, encode_record_body
+from storage.batch.builder import build_batch_from_bodies, encode_plain_body
 from storage.batch.format import ABORT, COMMIT
 from storage.batch.markers import control_type
 from storage.batch.record_batch import BatchHeader, Record, build_batch, is_intact, parse_header, read_records
@@ -43,9 +43,12 @@ class InternalTopicLog:
 
     def append(self, shard: int, records: Sequence[KeyValue], now_ms: int) -> int:
         """Append all records as one batch. Returns the offset after the last record."""
-        batch, header = build_batch_from_bodies(
-            [encode_record_body(key, value, 0, b"") for key, value in records], now_ms
-        )
+        if len(records) == 1:  # the batch of most commands
+            ((key, value),) = records
+            bodies = [encode_plain_body(key, value)]
+        else:
+            bodies = [encode_plain_body(key, value) for key, value in records]
+        batch, header = build_batch_from_bodies(bodies, now_ms)
         return self._append(shard, batch, header, now_ms)
 
     def append_pending(

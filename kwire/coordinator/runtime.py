@@ -370,27 +370,40 @@ class CoordinatorRuntime(Generic[M]):
         replies, effects, reruns = result.replies, result.effects, result.reruns
         if result.records:
             try:
-                shard.end_offset = self._append(shard, result, moment)
+                if result.transaction is None:
+                    shard.end_offset = self._log.append(shard.index, result.records, moment.wall_ms)
+                else:
+                    shard.end_offset = self._log.append_pending(
+                        shard.index, result.transaction, result.records, moment.wall_ms
+                    )
             except (StorageError, KafkaError, LookupError) as error:
                 code = _append_error(shard, error)
                 # Also refuse the command if the decision was to let it wait: the records that would lead to its answer
                 # were not stored.
                 refused = dict.fromkeys((*(reply.command for reply in replies), command))
                 replies = [Reply(one, one.refused(code)) for one in refused]
-                effects, reruns = [], []
+                effects, reruns = [], ()
             else:
                 _apply(shard.machine, result)
         if replies or effects:
-            self._answer(shard, _waiting_answers(shard, replies), effects)
+            self._answer(shard, replies, effects)
         for one in reruns:
             if one in shard.waiting:
                 self._run_in_background(shard, one)
 
-    def _answer(self, shard: _Shard[M], answers: list[_Answer], effects: list[Any]) -> None:
-        """Send answers and carry out effects when all records that are appended now are committed."""
+    def _answer(self, shard: _Shard[M], replies: Sequence[Reply], effects: Sequence[Any]) -> None:
+        """Send replies and carry out effects when all records that are appended now are committed."""
         end_offset = shard.end_offset
         if end_offset > shard.committed_offset:
             shard.committed_offset = self._log.committed_offset(shard.index)
+        if len(replies) == 1 and not effects and end_offset <= shard.committed_offset:
+            # The result is the same as that of `_release`. Most decisions have a single reply.
+            (only,) = replies
+            reply = shard.waiting.pop(only.command, None)
+            if reply is not None:
+                reply(only.answer)
+            return
+        answers = _waiting_answers(shard, replies)
         if end_offset > shard.committed_offset:
             call = partial(self._release, shard, end_offset, answers, effects)
             self._log.on_committed(shard.index, end_offset, call)
@@ -403,7 +416,7 @@ class CoordinatorRuntime(Generic[M]):
         shard: _Shard[M],
         end_offset: int,
         answers: list[_Answer],
-        effects: list[Any],
+        effects: Sequence[Any],
         error: KafkaError | None,
     ) -> None:
         if error is None and end_offset > shard.committed_offset:
@@ -475,7 +488,7 @@ class CoordinatorRuntime(Generic[M]):
         for _, result in decisions:
             _apply(shard.machine, result)
             replies += result.replies
-        self._answer(shard, _waiting_answers(shard, replies), [])
+        self._answer(shard, replies, ())
         return True
 
     def _answer_failed(self, shard: _Shard[M], command: Command[Any]) -> None:
@@ -491,11 +504,6 @@ class CoordinatorRuntime(Generic[M]):
             # Continue, because the caller has further commands to run.
             logger.exception("coordinator shard %d: a command failed", shard.index)
             self._answer_failed(shard, command)
-
-    def _append(self, shard: _Shard[M], result: Result, moment: Moment) -> int:
-        if result.transaction is None:
-            return self._log.append(shard.index, result.records, moment.wall_ms)
-        return self._log.append_pending(shard.index, result.transaction, result.records, moment.wall_ms)
 
     def _append_marker(self, shard: _Shard[M], marker: _PendingMarker) -> None:
         self._append_deferred(shard)
