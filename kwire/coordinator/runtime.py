@@ -23,20 +23,20 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kwire.broker.partition import code_of
 from kwire.clock import Clock
 from kwire.coordinator.decisions import (
     Command,
-    DecodedMachine,
     Moment,
     Reply,
     Result,
     StateMachine,
-    TransactionalMachine,
+    apply_result,
+    apply_transactional,
 )
-from kwire.coordinator.log_records import KeyValue, Paused, PendingRecord, ProducerIdAndEpoch, Replayed, TransactionEnd
+from kwire.coordinator.log_records import KeyValue, Paused, ProducerIdAndEpoch, Replayed, TransactionEnd
 from kwire.coordinator.sharding import Sharding
 from kwire.errors import ErrorCode, KafkaError
 from storage.errors import InvalidProducerEpoch, StorageError
@@ -325,7 +325,7 @@ class CoordinatorRuntime(Generic[M]):
                 elif isinstance(one, Paused):
                     return False
                 else:
-                    _apply_transactional(shard.machine, one)
+                    apply_transactional(shard.machine, one)
                 if self._clock.monotonic() >= turn_end:
                     return False
         except Exception:
@@ -356,7 +356,8 @@ class CoordinatorRuntime(Generic[M]):
         can_share_append = self._call_soon is not None and machine.can_share_append(command)
         if shard.deferred and not can_share_append:
             self._append_deferred(shard)
-        moment = self._moment()
+        clock = self._clock
+        moment = Moment(int(clock.monotonic() * 1000), clock.now_ms())
         try:
             result = machine.step(command, moment)
             if can_share_append and result.records and self._may_defer(shard):
@@ -384,7 +385,7 @@ class CoordinatorRuntime(Generic[M]):
                 replies = [Reply(one, one.refused(code)) for one in refused]
                 effects, reruns = [], ()
             else:
-                _apply(shard.machine, result)
+                apply_result(shard.machine, result)
         if replies or effects:
             self._answer(shard, replies, effects)
         for one in reruns:
@@ -486,7 +487,7 @@ class CoordinatorRuntime(Generic[M]):
             return False
         replies: list[Reply] = []
         for _, result in decisions:
-            _apply(shard.machine, result)
+            apply_result(shard.machine, result)
             replies += result.replies
         self._answer(shard, replies, ())
         return True
@@ -520,7 +521,7 @@ class CoordinatorRuntime(Generic[M]):
             done(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(error)))
             return
         shard.end_offset = end_offset
-        _apply_transactional(shard.machine, TransactionEnd(transaction.producer_id, is_commit))
+        apply_transactional(shard.machine, TransactionEnd(transaction.producer_id, is_commit))
         self._arm(shard)
 
         def committed(error: KafkaError | None) -> None:
@@ -562,29 +563,6 @@ def _waiting_answers(shard: _Shard[Any], replies: Sequence[Reply]) -> list[_Answ
         if reply is not None:
             answers.append((reply, one.command, one.answer))
     return answers
-
-
-def _apply(machine: StateMachine, result: Result) -> None:
-    if result.decoded:
-        assert len(result.decoded) == len(result.records)
-        cast(DecodedMachine, machine).apply_decoded(result.decoded, result.transaction)
-        return
-    if result.transaction is None:
-        for key, value in result.records:
-            machine.apply(key, value)
-        return
-    producer_id = result.transaction.producer_id
-    for key, value in result.records:
-        _apply_transactional(machine, PendingRecord(producer_id, key, value))
-
-
-def _apply_transactional(machine: StateMachine, one: PendingRecord | TransactionEnd) -> None:
-    # Only a TransactionalMachine has transactional records in its log.
-    transactional = cast(TransactionalMachine, machine)
-    if isinstance(one, PendingRecord):
-        transactional.apply_pending(one.producer_id, one.key, one.value)
-    else:
-        transactional.end_transaction(one.producer_id, one.is_commit)
 
 
 def _append_error(shard: _Shard[Any], error: Exception) -> ErrorCode:

@@ -244,4 +244,5 @@ def _put_record(command: CommitOffsets, asked: OffsetToCommit, moment: Moment, r
             OffsetCommitKey(group=group_id, topic=topic, partition=partition),
             OffsetCommitValue(offset=offset, metadata=metadata, commit_timestamp=now_ms, expire_timestamp=expire_ms),
         )
-    result.put_decoded(record, ((group_id, topic, partition), committed))
+    result.records.append(record)
+    result.decoded.append(((group_id, topic, partition), committed))
