@@ -200,7 +200,8 @@ def _reads_records(header: BatchHeader, settings: TopicSettings, now_ms: int) ->
 
 def _is_recompressed(header: BatchHeader, settings: TopicSettings) -> bool:
     # As in Kafka, control batches are stored as the coordinator wrote them.
-    return settings.compression not in (PRODUCER_COMPRESSION, header.compression) and not header.is_control
+    codec = settings.compression
+    return codec != PRODUCER_COMPRESSION and codec != header.compression and not header.is_control
 
 
 def _recompressed_on_loop_bytes_max(settings: TopicSettings) -> int:

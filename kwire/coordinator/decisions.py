@@ -1,11 +1,11 @@
 """The interface between a coordinator's state machine and its runtime: commands, results and records to apply."""
 
 from collections.abc import Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
-from kwire.coordinator.log_records import KeyValue, ProducerIdAndEpoch
+from kwire.coordinator.log_records import KeyValue, PendingRecord, ProducerIdAndEpoch, TransactionEnd
 from kwire.errors import ErrorCode
 
 A = TypeVar("A")
@@ -50,12 +50,7 @@ class Result(Struct, eq=False):
     replies: list[Reply] = []
     effects: list[Any] = []
     # Waiting commands that are run again when the records are applied.
-    reruns: list[Command[Any]] = []
-
-    def put_decoded(self, record: KeyValue, decoded: Any) -> None:
-        """Add a record together with its decoded form."""
-        self.records.append(record)
-        self.decoded.append(decoded)
+    reruns: Sequence[Command[Any]] = ()
 
     def reply(self, command: Command[A], answer: A) -> None:
         self.replies.append(Reply(command, answer))
@@ -65,7 +60,7 @@ class Result(Struct, eq=False):
 
     def rerun(self, command: Command[Any]) -> None:
         """Run a waiting command again as soon as the records are applied."""
-        self.reruns.append(command)
+        self.reruns = (*self.reruns, command)
 
 
 class StateMachine(Protocol):
@@ -111,3 +106,30 @@ class DecodedMachine(StateMachine, Protocol):
     def apply_decoded(self, decoded: Sequence[Any], transaction: ProducerIdAndEpoch | None) -> None:
         """Apply the decoded records: as `apply` does, or as `apply_pending` does if they belong to a transaction."""
         ...
+
+
+def apply_result(machine: Any, result: Result) -> None:
+    """Apply the records of a decision. They have been appended."""
+    decoded = result.decoded
+    if decoded:
+        # Only a DecodedMachine returns decoded records.
+        assert len(decoded) == len(result.records)
+        machine.apply_decoded(decoded, result.transaction)
+        return
+    if result.transaction is None:
+        for key, value in result.records:
+            machine.apply(key, value)
+        return
+    producer_id = result.transaction.producer_id
+    for key, value in result.records:
+        apply_transactional(machine, PendingRecord(producer_id, key, value))
+
+
+def apply_transactional(machine: StateMachine, one: PendingRecord | TransactionEnd) -> None:
+    """Apply a record of a client's transaction, or the end of the transaction."""
+    # Only a TransactionalMachine has transactional records in its log.
+    transactional = cast(TransactionalMachine, machine)
+    if isinstance(one, PendingRecord):
+        transactional.apply_pending(one.producer_id, one.key, one.value)
+    else:
+        transactional.end_transaction(one.producer_id, one.is_commit)

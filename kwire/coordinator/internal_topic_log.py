@@ -16,7 +16,7 @@ from kwire.coordinator.log_records import (
     Replayed,
     TransactionEnd,
 )
-from storage.batch.builder import build_batch_from_bodies, encode_record_body
+from storage.batch.builder import build_batch_from_bodies, encode_plain_body
 from storage.batch.format import ABORT, COMMIT
 from storage.batch.markers import control_type
 from storage.batch.record_batch import BatchHeader, Record, build_batch, is_intact, parse_header, read_records
@@ -43,10 +43,14 @@ class InternalTopicLog:
 
     def append(self, shard: int, records: Sequence[KeyValue], now_ms: int) -> int:
         """Append all records as one batch. Returns the offset after the last record."""
-        batch, header = build_batch_from_bodies(
-            [encode_record_body(key, value, 0, b"") for key, value in records], now_ms
-        )
-        return self._append(shard, batch, header, now_ms)
+        if len(records) == 1:  # the batch of most commands
+            ((key, value),) = records
+            bodies = [encode_plain_body(key, value)]
+        else:
+            bodies = [encode_plain_body(key, value) for key, value in records]
+        batch, header = build_batch_from_bodies(bodies, now_ms)
+        # This class built the batch, so it needs neither the checks nor the sequence number of a client's batch.
+        return self._partition(shard).append(batch, header, now_ms, recompress_only).last_offset + 1
 
     def append_pending(
         self, shard: int, transaction: ProducerIdAndEpoch, records: Sequence[KeyValue], now_ms: int
@@ -63,7 +67,7 @@ class InternalTopicLog:
                 is_transactional=True,
             )
         )
-        return self._append(shard, batch, parse_header(batch), now_ms)
+        return self._partition(shard).append(batch, parse_header(batch), now_ms, recompress_only).last_offset + 1
 
     def append_marker(
         self, shard: int, transaction: ProducerIdAndEpoch, coordinator_epoch: int, is_commit: bool
@@ -71,10 +75,6 @@ class InternalTopicLog:
         """Append the marker that ends a producer's transaction. Returns the offset after the marker."""
         partition = self._partition(shard)
         return partition.append_marker(*transaction, coordinator_epoch, is_commit).last_offset + 1
-
-    def _append(self, shard: int, batch: memoryview, header: BatchHeader, now_ms: int) -> int:
-        # This class built the batch, so it needs neither the checks nor the sequence number of a client's batch.
-        return self._partition(shard).append(batch, header, now_ms, recompress_only).last_offset + 1
 
     def committed_offset(self, shard: int) -> int:
         return self._partition(shard).high_watermark

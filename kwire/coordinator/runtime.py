@@ -23,20 +23,20 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kwire.broker.partition import code_of
 from kwire.clock import Clock
 from kwire.coordinator.decisions import (
     Command,
-    DecodedMachine,
     Moment,
     Reply,
     Result,
     StateMachine,
-    TransactionalMachine,
+    apply_result,
+    apply_transactional,
 )
-from kwire.coordinator.log_records import KeyValue, Paused, PendingRecord, ProducerIdAndEpoch, Replayed, TransactionEnd
+from kwire.coordinator.log_records import KeyValue, Paused, ProducerIdAndEpoch, Replayed, TransactionEnd
 from kwire.coordinator.sharding import Sharding
 from kwire.errors import ErrorCode, KafkaError
 from storage.errors import InvalidProducerEpoch, StorageError
@@ -325,7 +325,7 @@ class CoordinatorRuntime(Generic[M]):
                 elif isinstance(one, Paused):
                     return False
                 else:
-                    _apply_transactional(shard.machine, one)
+                    apply_transactional(shard.machine, one)
                 if self._clock.monotonic() >= turn_end:
                     return False
         except Exception:
@@ -356,7 +356,8 @@ class CoordinatorRuntime(Generic[M]):
         can_share_append = self._call_soon is not None and machine.can_share_append(command)
         if shard.deferred and not can_share_append:
             self._append_deferred(shard)
-        moment = self._moment()
+        clock = self._clock
+        moment = Moment(int(clock.monotonic() * 1000), clock.now_ms())
         try:
             result = machine.step(command, moment)
             if can_share_append and result.records and self._may_defer(shard):
@@ -370,27 +371,40 @@ class CoordinatorRuntime(Generic[M]):
         replies, effects, reruns = result.replies, result.effects, result.reruns
         if result.records:
             try:
-                shard.end_offset = self._append(shard, result, moment)
+                if result.transaction is None:
+                    shard.end_offset = self._log.append(shard.index, result.records, moment.wall_ms)
+                else:
+                    shard.end_offset = self._log.append_pending(
+                        shard.index, result.transaction, result.records, moment.wall_ms
+                    )
             except (StorageError, KafkaError, LookupError) as error:
                 code = _append_error(shard, error)
                 # Also refuse the command if the decision was to let it wait: the records that would lead to its answer
                 # were not stored.
                 refused = dict.fromkeys((*(reply.command for reply in replies), command))
                 replies = [Reply(one, one.refused(code)) for one in refused]
-                effects, reruns = [], []
+                effects, reruns = [], ()
             else:
-                _apply(shard.machine, result)
+                apply_result(shard.machine, result)
         if replies or effects:
-            self._answer(shard, _waiting_answers(shard, replies), effects)
+            self._answer(shard, replies, effects)
         for one in reruns:
             if one in shard.waiting:
                 self._run_in_background(shard, one)
 
-    def _answer(self, shard: _Shard[M], answers: list[_Answer], effects: list[Any]) -> None:
-        """Send answers and carry out effects when all records that are appended now are committed."""
+    def _answer(self, shard: _Shard[M], replies: Sequence[Reply], effects: Sequence[Any]) -> None:
+        """Send replies and carry out effects when all records that are appended now are committed."""
         end_offset = shard.end_offset
         if end_offset > shard.committed_offset:
             shard.committed_offset = self._log.committed_offset(shard.index)
+        if len(replies) == 1 and not effects and end_offset <= shard.committed_offset:
+            # The result is the same as that of `_release`. Most decisions have a single reply.
+            (only,) = replies
+            reply = shard.waiting.pop(only.command, None)
+            if reply is not None:
+                reply(only.answer)
+            return
+        answers = _waiting_answers(shard, replies)
         if end_offset > shard.committed_offset:
             call = partial(self._release, shard, end_offset, answers, effects)
             self._log.on_committed(shard.index, end_offset, call)
@@ -403,7 +417,7 @@ class CoordinatorRuntime(Generic[M]):
         shard: _Shard[M],
         end_offset: int,
         answers: list[_Answer],
-        effects: list[Any],
+        effects: Sequence[Any],
         error: KafkaError | None,
     ) -> None:
         if error is None and end_offset > shard.committed_offset:
@@ -473,9 +487,9 @@ class CoordinatorRuntime(Generic[M]):
             return False
         replies: list[Reply] = []
         for _, result in decisions:
-            _apply(shard.machine, result)
+            apply_result(shard.machine, result)
             replies += result.replies
-        self._answer(shard, _waiting_answers(shard, replies), [])
+        self._answer(shard, replies, ())
         return True
 
     def _answer_failed(self, shard: _Shard[M], command: Command[Any]) -> None:
@@ -492,11 +506,6 @@ class CoordinatorRuntime(Generic[M]):
             logger.exception("coordinator shard %d: a command failed", shard.index)
             self._answer_failed(shard, command)
 
-    def _append(self, shard: _Shard[M], result: Result, moment: Moment) -> int:
-        if result.transaction is None:
-            return self._log.append(shard.index, result.records, moment.wall_ms)
-        return self._log.append_pending(shard.index, result.transaction, result.records, moment.wall_ms)
-
     def _append_marker(self, shard: _Shard[M], marker: _PendingMarker) -> None:
         self._append_deferred(shard)
         transaction, coordinator_epoch, is_commit, done = marker
@@ -512,7 +521,7 @@ class CoordinatorRuntime(Generic[M]):
             done(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, str(error)))
             return
         shard.end_offset = end_offset
-        _apply_transactional(shard.machine, TransactionEnd(transaction.producer_id, is_commit))
+        apply_transactional(shard.machine, TransactionEnd(transaction.producer_id, is_commit))
         self._arm(shard)
 
         def committed(error: KafkaError | None) -> None:
@@ -554,29 +563,6 @@ def _waiting_answers(shard: _Shard[Any], replies: Sequence[Reply]) -> list[_Answ
         if reply is not None:
             answers.append((reply, one.command, one.answer))
     return answers
-
-
-def _apply(machine: StateMachine, result: Result) -> None:
-    if result.decoded:
-        assert len(result.decoded) == len(result.records)
-        cast(DecodedMachine, machine).apply_decoded(result.decoded, result.transaction)
-        return
-    if result.transaction is None:
-        for key, value in result.records:
-            machine.apply(key, value)
-        return
-    producer_id = result.transaction.producer_id
-    for key, value in result.records:
-        _apply_transactional(machine, PendingRecord(producer_id, key, value))
-
-
-def _apply_transactional(machine: StateMachine, one: PendingRecord | TransactionEnd) -> None:
-    # Only a TransactionalMachine has transactional records in its log.
-    transactional = cast(TransactionalMachine, machine)
-    if isinstance(one, PendingRecord):
-        transactional.apply_pending(one.producer_id, one.key, one.value)
-    else:
-        transactional.end_transaction(one.producer_id, one.is_commit)
 
 
 def _append_error(shard: _Shard[Any], error: Exception) -> ErrorCode:

@@ -26,28 +26,23 @@ class GroupReplacement:
     def __init__(self, groups: dict[str, AnyGroup], schedule_wake: Callable[[AnyGroup], None]) -> None:
         self._groups = groups
         self._schedule_wake = schedule_wake
-        self._staged: AnyGroup | None = None
-
-    def discard_staged(self) -> None:
-        """Discard the staged group, if any. Called before each decision.
-
-        If there is still a staged group then, the records of its decision were not appended.
-        """
-        self._staged = None
+        # The staged group. The shard discards it before each decision: if there is still one then, the records of its
+        # decision were not appended.
+        self.staged: AnyGroup | None = None
 
     def stage(self, staged: AnyGroup) -> None:
         """Stage a new group. The current decision writes the new group's first or the old group's last records."""
-        self._staged = staged
+        self.staged = staged
 
     def install_successor(self, group_id: str) -> None:
         """Put the staged group, if any, into the table. Called after the last record of the old group is applied."""
-        staged, self._staged = self._staged, None
+        staged, self.staged = self.staged, None
         if staged is not None and staged.group_id == group_id:
             self._add_to_table(staged)
 
     def install(self, group_id: str, kind: type[G], make: Callable[[], G]) -> G:
         """Put the staged group, or a new group, into the table. Called before the group's first record is applied."""
-        staged, self._staged = self._staged, None
+        staged, self.staged = self.staged, None
         if isinstance(staged, kind) and staged.group_id == group_id:
             self._add_to_table(staged)
             return staged

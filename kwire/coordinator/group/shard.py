@@ -39,7 +39,7 @@ from kwire.coordinator.group.consumer.records import ConsumerGroupRecord
 from kwire.coordinator.group.consumer.routing import ConsumerGroups, ConsumerRouting, commit
 from kwire.coordinator.group.group_interface import CLASSIC, EMPTY_STATE
 from kwire.coordinator.group.offsets.committed import CommittedOffsets, offset_tombstone
-from kwire.coordinator.group.offsets.pending import OffsetKey
+from kwire.coordinator.group.offsets.pending import PlainOffsetKey
 from kwire.coordinator.group.records import GroupMetadataRecord, OffsetCommitRecord, decode_record
 from kwire.coordinator.group.replacement import AnyGroup, GroupReplacement
 from kwire.coordinator.group.settings import GroupSettings
@@ -79,7 +79,7 @@ class GroupShard:
 
     def step(self, command: GroupCommand | ShardCommand, moment: Moment) -> Result:
         result = Result()
-        self._replacement.discard_staged()
+        self._replacement.staged = None  # the records of its decision, if any, were not appended
         if isinstance(command, Heartbeat):
             self._heartbeat(command, moment, result)
         elif isinstance(command, CommitOffsets):
@@ -149,7 +149,7 @@ class GroupShard:
             self.apply(key, value)
 
     def apply_decoded(
-        self, decoded: Sequence[tuple[OffsetKey, CommittedOffset]], transaction: ProducerIdAndEpoch | None
+        self, decoded: Sequence[tuple[PlainOffsetKey, CommittedOffset]], transaction: ProducerIdAndEpoch | None
     ) -> None:
         if transaction is None:
             self.offsets.apply_committed(decoded)
@@ -349,7 +349,7 @@ class GroupShard:
             return
         if group.is_discardable:
             del self.groups[group_id]
-        else:
+        elif group.wake_ms is not None and (group.armed_ms is None or group.wake_ms < group.armed_ms):
             self._schedule_wake(group)
 
     def _schedule_wake(self, group: AnyGroup) -> None:

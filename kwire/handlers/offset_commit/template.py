@@ -56,10 +56,14 @@ class Template:
         "_ask",
         "_call",
         "_constants",
+        "_indexes",
+        "_metadata",
         "_names",
-        "_partitions",
+        "_no_epochs",
         "_request",
         "_stride",
+        "_topic_ids",
+        "_topic_names",
         "_topics",
         "_unpack",
         "_version",
@@ -88,12 +92,14 @@ class Template:
         self._topics = [
             (asked.name, asked.topic_id, [one.partition_index for one in asked.partitions]) for asked in request.topics
         ]
-        # The constant fields of each partition's command: all except offset and leader epoch.
-        self._partitions = [
+        # The constant fields of the command's offsets, one list per field: all except offset and leader epoch.
+        partitions = [
             (topic.name, one.partition_index, one.committed_metadata or "", topic.topic_id)
             for topic, asked in zip(topics, request.topics, strict=True)
             for one in asked.partitions
         ]
+        self._topic_names, self._indexes, self._metadata, self._topic_ids = map(list, zip(*partitions, strict=True))
+        self._no_epochs = (NO_LEADER_EPOCH,) * len(partitions)
         # Of the request: API key and version as one number, and the bytes between the variable numbers.
         (self._call,) = _unpack_call(frame)
         self._are_epochs_sent = version >= FIRST_VERSION_OF_LEADER_EPOCHS
@@ -103,7 +109,7 @@ class Template:
         self._unpack = _struct(">ii" + numbers.join(f"{len(one)}s" for one in constants)).unpack
         self._constants = tuple(constants)
         # The body of a response without errors.
-        self._answer_body = self._encoded([ErrorCode.NONE] * len(self._partitions))
+        self._answer_body = self._encoded([ErrorCode.NONE] * len(self._topic_names))
         self._answer_size = _CORRELATION_ID_BYTES + len(self._answer_body)
 
     def _constants_of(self, frame: memoryview, request: OffsetCommitRequest) -> list[bytes]:
@@ -115,7 +121,7 @@ class Template:
         offset_bytes = _OFFSET_PLACEHOLDER.to_bytes(8)
         placeholder = offset_bytes + _EPOCH_PLACEHOLDER.to_bytes(4) if self._are_epochs_sent else offset_bytes
         constants = encode_message(_with_placeholders(request), version, names).split(placeholder)
-        if len(constants) != len(self._partitions) + 1:
+        if len(constants) != len(self._topic_names) + 1:
             raise ValueError("a name or metadata contains the placeholder")
         return [head + constants[0], *constants[1:]]
 
@@ -125,19 +131,12 @@ class Template:
         stride = self._stride
         if values[0] != self._call or values[2::stride] != self._constants:
             return None
-        offsets = values[3::stride]
-        epochs = values[4::stride] if self._are_epochs_sent else (NO_LEADER_EPOCH,) * len(offsets)
-        answer = _DeferredResponse(self, values[1])
-        changed = zip(self._partitions, offsets, epochs, strict=True)
-        command = command_of(
-            self._request,
-            self._version,
-            [
-                OffsetToCommit(topic, index, offset, epoch, metadata, topic_id)
-                for (topic, index, metadata, topic_id), offset, epoch in changed
-            ],
+        epochs = values[4::stride] if self._are_epochs_sent else self._no_epochs
+        offsets = map(
+            OffsetToCommit, self._topic_names, self._indexes, values[3::stride], epochs, self._metadata, self._topic_ids
         )
-        self._ask(command, answer.complete_with)
+        answer = _DeferredResponse(self, values[1])
+        self._ask(command_of(self._request, self._version, list(offsets)), answer.complete_with)
         return answer.frame or answer
 
     def encode(self, correlation_id: int, errors: Sequence[ErrorCode]) -> bytes:

@@ -12,7 +12,7 @@ from kwire.coordinator.group.commands import (
     OffsetToCommit,
     TopicToFetch,
 )
-from kwire.coordinator.group.offsets.pending import OffsetKey, PendingOffsets
+from kwire.coordinator.group.offsets.pending import PendingOffsets, PlainOffsetKey
 from kwire.coordinator.group.offsets.topic_index import TopicIndex
 from kwire.coordinator.group.records import (
     OffsetCommitKey,
@@ -29,8 +29,6 @@ from kwire.wire.types import ZERO_UUID
 # The maximum retention time of an offset. A client may request any time, and a longer time is reduced to this, so that
 # the expiry time fits into 64 bits.
 RETENTION_MS_MAX = 1 << 62
-# A cached enum member, because the lookup of an enum member is slow in Python.
-_NO_ERROR = ErrorCode.NONE
 
 
 class CommittedOffsets:
@@ -136,7 +134,7 @@ class CommittedOffsets:
             if len(asked.metadata) > metadata_max:
                 errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             else:
-                errors.append(_NO_ERROR)
+                errors.append(ErrorCode.NONE)
                 _put_record(command, asked, moment, result)
         result.transaction = command.transaction
         result.reply(command, errors)
@@ -175,17 +173,17 @@ class CommittedOffsets:
             if self.pending:
                 self.pending.drop(key.group, key.topic, key.partition)
             return
-        self.apply_committed([(OffsetKey(key.group, key.topic, key.partition), _committed(value))])
+        self.apply_committed([((key.group, key.topic, key.partition), _committed(value))])
 
-    def apply_committed(self, commits: Iterable[tuple[OffsetKey, CommittedOffset]]) -> None:
+    def apply_committed(self, commits: Iterable[tuple[PlainOffsetKey, CommittedOffset]]) -> None:
         """Apply committed offsets as `apply` does. The offsets are already decoded."""
         for (group_id, topic, partition), committed in commits:
             self._put(group_id, topic, partition, committed)
-            if self.pending:
+            if self.pending.by_group:
                 self.pending.supersede(group_id, topic, partition)
 
     def apply_pending(self, producer_id: int, key: OffsetCommitKey, value: OffsetCommitValue) -> None:
-        self.pending.put(producer_id, OffsetKey(key.group, key.topic, key.partition), _committed(value))
+        self.pending.put(producer_id, (key.group, key.topic, key.partition), _committed(value))
 
     def end_transaction(self, producer_id: int, is_commit: bool) -> None:
         for key, committed in self.pending.end(producer_id, is_commit):
@@ -246,4 +244,5 @@ def _put_record(command: CommitOffsets, asked: OffsetToCommit, moment: Moment, r
             OffsetCommitKey(group=group_id, topic=topic, partition=partition),
             OffsetCommitValue(offset=offset, metadata=metadata, commit_timestamp=now_ms, expire_timestamp=expire_ms),
         )
-    result.put_decoded(record, (OffsetKey(group_id, topic, partition), committed))
+    result.records.append(record)
+    result.decoded.append(((group_id, topic, partition), committed))

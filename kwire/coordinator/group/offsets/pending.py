@@ -11,6 +11,10 @@ from typing import NamedTuple
 from kwire.coordinator.group.commands import CommittedOffset
 from kwire.coordinator.group.offsets.topic_index import TopicIndex
 
+# Group id, topic and partition, as in OffsetKey. A plain tuple, because commits outside transactions are frequent and a
+# named tuple takes several times as long to create.
+PlainOffsetKey = tuple[str, str, int]
+
 
 class OffsetKey(NamedTuple):
     group_id: str
@@ -34,32 +38,33 @@ ByProducer = dict[int, PendingOffset]
 class PendingOffsets:
     """The pending offsets of one shard. They change only when a record is applied."""
 
-    __slots__ = ("_by_group", "_keys", "_topic_index")
+    __slots__ = ("_keys", "_topic_index", "by_group")
 
     def __init__(self, topic_index: TopicIndex) -> None:
-        self._by_group: dict[str, dict[str, dict[int, ByProducer]]] = {}
+        # By group, topic and partition. Other modules only read it.
+        self.by_group: dict[str, dict[str, dict[int, ByProducer]]] = {}
         # The keys of each producer's pending offsets, in log order.
         self._keys: dict[int, dict[OffsetKey, None]] = {}
         self._topic_index = topic_index
 
     def __bool__(self) -> bool:
-        return bool(self._by_group)
+        return bool(self.by_group)
 
     def has(self, group_id: str, topic: str, partition: int) -> bool:
-        return bool(self._by_group) and bool(self._at(group_id, topic, partition))
+        return bool(self.by_group) and bool(self._at(group_id, topic, partition))
 
     def has_group(self, group_id: str) -> bool:
-        return group_id in self._by_group
+        return group_id in self.by_group
 
     def group_ids(self) -> KeysView[str]:
-        return self._by_group.keys()
+        return self.by_group.keys()
 
     def topics_of(self, group_id: str) -> KeysView[str]:
-        return self._by_group.get(group_id, {}).keys()
+        return self.by_group.get(group_id, {}).keys()
 
     def of_topic(self, group_id: str, topic: str) -> Iterator[tuple[int, list[CommittedOffset]]]:
         """Yield each partition with its pending offsets, in log order."""
-        for partition, by_producer in self._by_group.get(group_id, {}).get(topic, {}).items():
+        for partition, by_producer in self.by_group.get(group_id, {}).get(topic, {}).items():
             yield partition, [one.committed for one in by_producer.values()]
 
     def of_producer(self, producer_id: int) -> list[OffsetKey]:
@@ -68,13 +73,15 @@ class PendingOffsets:
     def producer_ids(self) -> list[int]:
         return list(self._keys)
 
-    def put(self, producer_id: int, key: OffsetKey, committed: CommittedOffset) -> None:
+    def put(self, producer_id: int, plain_key: PlainOffsetKey, committed: CommittedOffset) -> None:
+        key = OffsetKey(*plain_key)
         self._remove(producer_id, key)
-        topics = self._by_group.setdefault(key.group_id, {})
-        by_producer = topics.setdefault(key.topic, {}).setdefault(key.partition, {})
+        group_id, topic, partition = key
+        topics = self.by_group.setdefault(group_id, {})
+        by_producer = topics.setdefault(topic, {}).setdefault(partition, {})
         by_producer[producer_id] = PendingOffset(committed)
         self._keys.setdefault(producer_id, {})[key] = None
-        self._topic_index.add(key.topic, key.group_id, committed.topic_id)
+        self._topic_index.add(topic, group_id, committed.topic_id)
 
     def supersede(self, group_id: str, topic: str, partition: int) -> None:
         """Mark the pending offsets of a partition as superseded, because a later record has taken effect.
@@ -110,7 +117,7 @@ class PendingOffsets:
         return effective
 
     def _at(self, group_id: str, topic: str, partition: int) -> ByProducer:
-        return self._by_group.get(group_id, {}).get(topic, {}).get(partition, {})
+        return self.by_group.get(group_id, {}).get(topic, {}).get(partition, {})
 
     def _remove(self, producer_id: int, key: OffsetKey) -> None:
         """Remove the producer's pending offset, if there is one, and the containers that become empty."""
@@ -125,9 +132,9 @@ class PendingOffsets:
         if not keys:
             del self._keys[producer_id]
         if not by_producer:
-            topics = self._by_group[group_id]
+            topics = self.by_group[group_id]
             del topics[topic][partition]
             if not topics[topic]:
                 del topics[topic]
                 if not topics:
-                    del self._by_group[group_id]
+                    del self.by_group[group_id]
