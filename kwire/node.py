@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer, authorizer_of
+from kwire.access.keys.keys import Keys
 from kwire.access.principal_rules import certificate_principal
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
@@ -38,7 +39,6 @@ from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.concurrency.work_allowance import WorkAllowance
 from kwire.concurrency.worker_process import WorkerProcess
 from kwire.config import Address, Config
-from kwire.config.http_api import BASIC, CERTIFICATE
 from kwire.config.resources.topic import TopicSettings
 from kwire.config.tls import HTTP_LISTENER
 from kwire.coordinator.group.consumer.configured_settings import ConfiguredGroupSettings
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from kwire.server.tls.reload import TlsReload
     from kwire.streams.rooms.rooms import Rooms
     from kwire.streams.subscriptions import Subscriptions
-    from kwire.web.requests.authentication import Authenticator, CertificatePrincipal
+    from kwire.web.requests.authentication import CertificatePrincipal
     from kwire.web.requests.authentication import Users as HttpUsers
 
 log = logging.getLogger("kwire.node")
@@ -155,6 +155,7 @@ class Node:
         await features.register()
         markers = MarkerAppender(topics, groups, asyncio.get_running_loop().call_soon)
         transactions = self._build_transactions(topics, markers, features, clock)
+        keys = Keys(self._metastore, clock, self._audit)
         services = Services(
             apis=apis,
             node=NodeFacts(self.config.node_id, cluster_id, self.config.rack),
@@ -175,8 +176,9 @@ class Node:
             event_store=self.event_store,
             validation=self._validation,
             work_allowance=WorkAllowance(),
-            authorizer=authorizer_of(self.config.access, self._metastore, self._audit),
+            authorizer=authorizer_of(self.config.access, self._metastore, self._audit, keys),
             users=Users(self._metastore, self._audit),
+            keys=keys,
             audit=self._audit,
         )
         server_metrics = ServerMetrics({key: api.name for key, api in apis.items()})
@@ -210,6 +212,7 @@ class Node:
             await self._open_webhooks(topics, clock, services.authorizer)
         if self.config.http is not None:
             await self._open_http(self.config.http, services, definitions, rooms, loop_metrics)
+        keys.start(asyncio.get_running_loop().call_later)
         self._is_ready = True
         groups.load()
         transactions.load()
@@ -307,6 +310,7 @@ class Node:
         from kwire.streams.local_commands import local_commands
         from kwire.web.answers.page_scheduler import PageScheduler
         from kwire.web.groups.reports import GroupReports
+        from kwire.web.requests.authentication import authenticator_of
         from kwire.web.requests.body_checks import BodyChecks
         from kwire.web.requests.memory import HttpMemory
         from kwire.web.services import (
@@ -342,6 +346,14 @@ class Node:
         )
         room_services = RoomServices(
             port=port, rooms=rooms, commands=commands.rooms, publisher=publisher, subscriptions=self._subscriptions
+        )
+        authenticator = authenticator_of(
+            self.config.web.authentication,
+            clock,
+            self.http_users or services.users,
+            self.certificate_principal,
+            services.keys,
+            services.audit,
         )
         web = WebServices(
             port=port,
@@ -395,26 +407,12 @@ class Node:
                 event_files=self.event_files.sink if self.event_files is not None else None,
                 tls=tuple(self._tls.values()),
             ),
-            access=AccessServices(services.authorizer, self._authenticator(services), services.audit),
+            access=AccessServices(clock, services.authorizer, authenticator, services.audit, services.keys),
         )
         self._free_memory.watch(lambda: port.memory.freed_bytes)
         self.http = HttpServer(address, web, self._descriptors, self._tls.get(HTTP_LISTENER))
         self.http.reconfigure(self._configs.config.network)
         await self.http.open()
-
-    def _authenticator(self, services: Services) -> "Authenticator | None":
-        """Return the authenticator of the HTTP port; None if authentication is off."""
-        from kwire.web.requests.authentication import Authenticator
-
-        methods = self.config.web.authentication
-        if not methods:
-            return None
-        return Authenticator(
-            services.clock,
-            (self.http_users or services.users) if BASIC in methods else None,
-            self.certificate_principal if CERTIFICATE in methods else None,
-            services.audit,
-        )
 
     def _build_rooms(
         self, topics: Topics, groups: GroupCoordinator, definitions: GroupDefinitions, clock: Clock
@@ -480,6 +478,7 @@ class Node:
         if self._webhooks is not None:
             await self._webhooks.close()
         self._shared.services.users.close()
+        await self._shared.services.keys.close()
         await self._audit_writer.close()
         await self._validation.close()
         await self._schema_worker.close()

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from kwire.access.acl import OPERATIONS, Operation, ResourceType, operation_bits
 from kwire.access.principal import ANONYMOUS, Principal
+from kwire.access.scope import Scope
 
 
 class Access(Protocol):
@@ -17,6 +18,11 @@ class Access(Protocol):
 
     @property
     def host(self) -> str: ...
+
+    @property
+    def scope(self) -> Scope | None:
+        """The scope whose plain names the client uses; None for a client that uses full names."""
+        ...
 
     @property
     def is_unrestricted(self) -> bool:
@@ -49,6 +55,7 @@ class Unrestricted:
 
     is_unrestricted = True
     revision = 0
+    scope: Scope | None = None
 
     def __init__(self, principal: Principal = ANONYMOUS, host: str = "") -> None:
         self.principal = principal

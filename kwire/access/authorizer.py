@@ -25,7 +25,10 @@ from kwire.access.acl import (
 from kwire.access.acl_index import AclIndex
 from kwire.access.audit.entries import ACL, NO_AUDIT, Audit
 from kwire.access.hosts import canonical_host
-from kwire.access.principal import Principal, parse_principal
+from kwire.access.keys.key_access import key_access
+from kwire.access.keys.keys import Keys
+from kwire.access.principal import KEY, Principal, parse_principal
+from kwire.access.scope import Scope
 from kwire.concurrency.chunking import spread, yield_to_loop
 from kwire.config.access import AccessConfig
 from kwire.errors import ErrorCode, KafkaError
@@ -62,7 +65,14 @@ class Authorizer(Protocol):
     """Decides what principals may do."""
 
     @property
-    def is_enabled(self) -> bool: ...
+    def is_enabled(self) -> bool:
+        """Whether clients without a key may be restricted."""
+        ...
+
+    @property
+    def can_change(self) -> bool:
+        """Whether `revision` may change."""
+        ...
 
     @property
     def revision(self) -> int:
@@ -75,19 +85,33 @@ class Authorizer(Protocol):
 
 
 class OpenAuthorizer:
-    """The authorizer of a server on which no authorizer is configured. It allows everything."""
+    """The authorizer of a server on which no authorizer is configured. It restricts only clients with keys."""
 
     is_enabled = False
-    revision = 0
+
+    def __init__(self, keys: Keys | None = None) -> None:
+        self._keys = keys
+        self.can_change = keys is not None
+        self.revision = 0
+        if keys is not None:
+            keys.listen(self._note_changed_keys)
 
     def access(self, principal: Principal, host: str) -> Access:
+        if principal.type == KEY and self._keys is not None:
+            return key_access(self._keys, principal, host)
         return Unrestricted(principal, host)
+
+    def _note_changed_keys(self, ids: frozenset[str]) -> None:
+        self.revision += 1
 
 
 class AclAuthorizer:
-    """The authorizer of a server with ACLs. Decisions read only memory. Changes of ACLs are async and durable."""
+    """The authorizer of a server with ACLs. Decisions read only memory. Changes of ACLs are async and durable.
 
-    is_enabled = True
+    ACLs do not apply to clients with keys.
+    """
+
+    is_enabled = can_change = True
 
     def __init__(
         self,
@@ -96,6 +120,7 @@ class AclAuthorizer:
         *,
         is_default_allowed: bool = False,
         audit: Audit = NO_AUDIT,
+        keys: Keys | None = None,
     ) -> None:
         """Load the ACLs. Raises ValueError if one cannot be read, because it may be one that denies something."""
         self._metastore = metastore
@@ -103,14 +128,19 @@ class AclAuthorizer:
         self._decisions: dict[_Question, bool] = {}
         self._change_lock = asyncio.Lock()
         self._audit = audit
+        self._keys = keys
         self.super_users = frozenset(super_users)
         # Whether a resource that no ACL covers is allowed (`allow.everyone.if.no.acl.found`).
         self.is_default_allowed = is_default_allowed
         self.revision = 1
         for key, entry in metastore.entries(KEY_PREFIX):
             self._index.add(_acl_of(key, entry.value))
+        if keys is not None:
+            keys.listen(self._note_changed_keys)
 
     def access(self, principal: Principal, host: str) -> Access:
+        if principal.type == KEY and self._keys is not None:
+            return key_access(self._keys, principal, host)
         if principal in self.super_users:
             # The super users are fixed while the server runs.
             return Unrestricted(principal, host)
@@ -239,18 +269,23 @@ class AclAuthorizer:
         self._decisions.clear()
         self.revision += 1
 
+    def _note_changed_keys(self, ids: frozenset[str]) -> None:
+        self.revision += 1
+
     def _remember(self, question: "_Question", known: bool) -> None:
         if len(self._decisions) >= DECISIONS_MAX:
             self._decisions.clear()
         self._decisions[question] = known
 
 
-def authorizer_of(config: AccessConfig, metastore: MetaStore, audit: Audit = NO_AUDIT) -> Authorizer:
+def authorizer_of(
+    config: AccessConfig, metastore: MetaStore, audit: Audit = NO_AUDIT, keys: Keys | None = None
+) -> Authorizer:
     """Return the authorizer that is configured. Raises ValueError if a stored ACL cannot be read."""
     if not config.has_acls:
-        return OpenAuthorizer()
+        return OpenAuthorizer(keys)
     super_users = map(parse_principal, config.super_users)
-    return AclAuthorizer(metastore, super_users, is_default_allowed=config.is_default_allowed, audit=audit)
+    return AclAuthorizer(metastore, super_users, is_default_allowed=config.is_default_allowed, audit=audit, keys=keys)
 
 
 async def _complete(change: Coroutine[Any, Any, T]) -> T:
@@ -268,6 +303,7 @@ class _RestrictedAccess:
     __slots__ = ("_authorizer", "_decisions", "host", "principal")
 
     is_unrestricted = False
+    scope: Scope | None = None
 
     def __init__(
         self, authorizer: AclAuthorizer, decisions: "dict[_Question, bool]", principal: Principal, host: str

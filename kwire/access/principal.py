@@ -3,10 +3,12 @@
 from typing import NamedTuple
 
 USER = "User"
+# The type of principals that log in with an API key.
+KEY = "Key"
 
 
 class Principal(NamedTuple):
-    """The identity of a client. Kafka's own principals all have the type `User`."""
+    """The identity of a client. Its type is `User`, as in Kafka, or `Key` for a client with an API key."""
 
     type: str
     name: str

@@ -16,6 +16,7 @@ COMMANDS = {
     "group": "list, describe, delete and reset consumer groups",
     "tls": "make certificates for development",
     "user": "create, list and delete users, change passwords",
+    "key": "create, list, rotate and revoke API keys",
     "acl": "add, list and delete ACLs",
     "room": "list, create, describe, delete, publish to and follow rooms",
     "event": "export events to files and import them; verify and pack such files",

@@ -1,4 +1,4 @@
-"""The users and ACLs of a stopped server, in the metadata store of its data directory.
+"""The users, ACLs and keys of a stopped server, in the metadata store of its data directory.
 
 The directory's lock is held, so no server can start meanwhile. The metadata store is opened as a server opens it.
 """
@@ -42,33 +42,17 @@ class StoppedServer:
 
         Raises ValueError if it is not the data directory of a stopped server, or StorageError.
         """
-        data_dir, files = os.path.abspath(data_dir), Files()
-        _check(data_dir, creates_data_dir=creates_data_dir)
-        is_new = not os.path.exists(data_dir)
-        make_data_dir(data_dir, files)
-        if is_new:
-            print(f"kwire: created the data directory {data_dir}", file=sys.stderr)
-        try:
-            locked = DirectoryLocks([data_dir], files)
-        except DataDirectoryLocked:
-            raise ValueError(
-                f"{data_dir} is in use, so the server is running: use --bootstrap-server, or stop the server first"
-            ) from None
-        lanes = DiskLanes()
-        try:
-            metastore = _open_metastore(data_dir, files, lanes)
+        with (
+            opened_metastore(
+                data_dir, creates_data_dir=creates_data_dir, option_of_running="--bootstrap-server"
+            ) as metastore,
+            asyncio.Runner() as runner,
+        ):
+            opened = cls(metastore, runner)
             try:
-                with asyncio.Runner() as runner:
-                    opened = cls(metastore, runner)
-                    try:
-                        yield opened
-                    finally:
-                        opened._users.close()
+                yield opened
             finally:
-                metastore.close()
-        finally:
-            lanes.close()
-            locked.release()
+                opened._users.close()
 
     def users(self) -> Mapping[str, Sequence[str]]:
         return {name: [one.mechanism for one in self._users.describe(name) or ()] for name in self._users.names()}
@@ -99,6 +83,36 @@ class StoppedServer:
 
     def _run(self, change: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(change)
+
+
+@contextmanager
+def opened_metastore(data_dir: str, *, creates_data_dir: bool, option_of_running: str) -> Iterator[EmbeddedMetaStore]:
+    """Open the metadata store of a stopped server. `option_of_running` is the option to use if the server runs.
+
+    Raises ValueError if it is not the data directory of a stopped server, or StorageError.
+    """
+    data_dir, files = os.path.abspath(data_dir), Files()
+    _check(data_dir, creates_data_dir=creates_data_dir)
+    is_new = not os.path.exists(data_dir)
+    make_data_dir(data_dir, files)
+    if is_new:
+        print(f"kwire: created the data directory {data_dir}", file=sys.stderr)
+    try:
+        locked = DirectoryLocks([data_dir], files)
+    except DataDirectoryLocked:
+        raise ValueError(
+            f"{data_dir} is in use, so the server is running: use {option_of_running}, or stop the server first"
+        ) from None
+    lanes = DiskLanes()
+    try:
+        metastore = _open_metastore(data_dir, files, lanes)
+        try:
+            yield metastore
+        finally:
+            metastore.close()
+    finally:
+        lanes.close()
+        locked.release()
 
 
 @contextmanager

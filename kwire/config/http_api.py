@@ -6,7 +6,7 @@ from kwire.config.setting import InvalidConfig
 from kwire.config.values import Values
 
 # The values of kwire.http.authentication.
-BASIC, CERTIFICATE = "basic", "certificate"
+BASIC, KEY, CERTIFICATE = "basic", "key", "certificate"
 
 _SECOND_MS, _MINUTE_MS, _HOUR_MS = 1000, 60_000, 3_600_000
 

@@ -13,6 +13,7 @@ from kwire.config.audit import AuditConfig, audit_config
 from kwire.config.http_api import (
     BASIC,
     CERTIFICATE,
+    KEY,
     EventsConfig,
     RestGroupsConfig,
     RoomsConfig,
@@ -381,10 +382,12 @@ def _http_address(values: Values, name: str) -> Address | None:
 def _http_warnings(http: Address | None, web: WebConfig, tls: TlsConfig | None) -> Iterator[str]:
     if http is None:
         return
-    if BASIC in web.authentication and tls is None and not http.is_loopback:
+    readable = [method for method in (BASIC, KEY) if method in web.authentication]
+    if readable and tls is None and not http.is_loopback:
         yield (
-            f"kwire.http.listener {http} is reachable from other machines without TLS: passwords of "
-            f"kwire.http.authentication={BASIC} can be read on the network"
+            f"kwire.http.listener {http} is reachable from other machines without TLS: "
+            f"{'passwords' if readable == [BASIC] else 'secrets'} of kwire.http.authentication={','.join(readable)} "
+            "can be read on the network"
         )
     if CERTIFICATE in web.authentication and (tls is None or tls.client_auth == NO_CERTIFICATE):
         yield (

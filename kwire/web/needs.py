@@ -63,5 +63,6 @@ DELETE_GROUP = Need(Operation.DELETE, ResourceType.GROUP, "group")
 DESCRIBE_GROUPS = in_handler(DESCRIBE_GROUP)
 
 DESCRIBE_CLUSTER = Need(Operation.DESCRIBE, ResourceType.CLUSTER)
+ALTER_CLUSTER = Need(Operation.ALTER, ResourceType.CLUSTER)
 # Not needed for one's own webhooks.
 ALTER_CLUSTER_FOR_OTHERS = Need(Operation.ALTER, ResourceType.CLUSTER, is_in_handler=True)

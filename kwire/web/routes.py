@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from aiohttp import web
 
-from kwire.web.access import tickets
+from kwire.web.access import keys, tickets
 from kwire.web.documentation import openapi, pages
 from kwire.web.events import publish as event_publish
 from kwire.web.events import read as event_read
@@ -78,7 +78,7 @@ _GROUPS: tuple[RouteGroup[Any], ...] = (
         lambda web: web.topics,
         (*topics.ROUTES, *topic_events.ROUTES, *topic_stats.ROUTES, *proxy_metadata.ROUTES, *proxy_produce.ROUTES),
     ),
-    RouteGroup[AccessServices](lambda web: web.access, tickets.ROUTES),
+    RouteGroup[AccessServices](lambda web: web.access, (*tickets.ROUTES, *keys.ROUTES)),
     RouteGroup[object](lambda web: None, (*openapi.routes_of(_all), *pages.ROUTES)),
 )
 

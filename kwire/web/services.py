@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kwire.access.audit.entries import Audit
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer
+from kwire.access.keys.keys import Keys
 from kwire.broker.fetch.sessions import FetchSessions
 from kwire.broker.maintenance.retention import Retention
 from kwire.broker.maintenance.services import MaintenanceServices
@@ -138,10 +139,12 @@ class MonitoringServices:
 class AccessServices:
     """The services that decide who may send which request."""
 
+    clock: Clock
     authorizer: Authorizer
     # None if authentication is off.
     authenticator: Authenticator | None
     audit: Audit
+    keys: Keys
 
 
 @dataclass(frozen=True, slots=True)

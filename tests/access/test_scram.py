@@ -8,6 +8,7 @@ import scramp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kwire.access.principal import Principal
 from kwire.access.sasl.mechanism import AuthenticationFailed
 from kwire.access.sasl.scram import ScramExchange
 from kwire.access.users.scram_credential import ScramCredential, ScramMechanism, credential_of_salted, salted_password
@@ -58,9 +59,9 @@ async def test_vectors(store: UserStore, mechanism: ScramMechanism) -> None:
     users = await users_with_pencil(store, mechanism, bytes.fromhex(salt))
     exchange = ScramExchange(users, mechanism, nonce)
     assert (await exchange.step(client_first.encode())).decode() == server_first
-    assert exchange.user is None
+    assert exchange.principal is None
     assert (await exchange.step(client_final.encode())).decode() == server_final
-    assert exchange.user == "user"
+    assert exchange.principal == Principal("User", "user")
 
 
 def test_the_vector_of_rfc_5802_holds_for_the_package() -> None:
@@ -89,7 +90,7 @@ async def test_a_client_and_the_server_prove_the_password_to_each_other(
             exchange = ScramExchange(users, mechanism)
             final = await exchange.step(client.final(await exchange.step(client.first())))
             assert final == client.server_final
-            assert exchange.user == name
+            assert exchange.principal == Principal("User", name)
 
 
 @BOTH
@@ -104,7 +105,7 @@ async def test_the_nonce_of_the_final_message_is_checked(store: UserStore, mecha
         nonce = first.decode().partition(",")[0].removeprefix("r=")
         with pytest.raises(AuthenticationFailed):
             await exchange.step(client.final(first, nonce=change(nonce)))
-        assert exchange.user is None
+        assert exchange.principal is None
 
 
 @BOTH
@@ -117,7 +118,7 @@ async def test_the_doubled_nonce_of_old_librdkafka_is_accepted(store: UserStore,
     first = await exchange.step(client.first())
     nonce = first.decode().partition(",")[0].removeprefix("r=")
     assert await exchange.step(client.final(first, nonce="client-nonce" + nonce)) == client.server_final
-    assert exchange.user == "user"
+    assert exchange.principal == Principal("User", "user")
 
 
 @BOTH
@@ -148,7 +149,7 @@ async def test_wrong_users_passwords_and_mechanisms_fail_alike(store: UserStore)
         assert first.endswith(b",i=4096")
         with pytest.raises(AuthenticationFailed) as raised:
             await exchange.step(client.final(first))
-        assert exchange.user is None
+        assert exchange.principal is None
         assert exchange.claimed_user == name
         problems.add(str(raised.value).replace("512", "256"))
     assert len(problems) == 1
@@ -165,7 +166,7 @@ async def test_a_user_that_is_changed_during_the_exchange_cannot_log_in(store: U
         await change()
         with pytest.raises(AuthenticationFailed):
             await exchange.step(final)
-        assert exchange.user is None
+        assert exchange.principal is None
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,7 @@ async def test_malformed_first_messages_fail(store: UserStore, first: str) -> No
     exchange = ScramExchange(users, ScramMechanism.SHA_256)
     with pytest.raises(AuthenticationFailed):
         await exchange.step(first.encode())
-    assert exchange.user is None
+    assert exchange.principal is None
 
 
 @in_loop
@@ -224,7 +225,7 @@ def test_no_tokens_without_the_password_log_in(tokens: list[bytes]) -> None:
                 await exchange.step(token)
             except AuthenticationFailed:
                 break
-        assert exchange.user is None
+        assert exchange.principal is None
 
     asyncio.run(run())
 

@@ -109,7 +109,7 @@ class World:
             "kwire.audit": "all",
             "kwire.webhooks.allow.private": "true",
             "kwire.http.tls": "true",
-            "kwire.http.authentication": "basic",
+            "kwire.http.authentication": "basic,key",
             "ssl.keystore.type": "PKCS12",
             "ssl.keystore.location": str(authority.pkcs12("server.p12", KEY_STORE_PASSWORD)),
             "ssl.keystore.password": KEY_STORE_PASSWORD,
@@ -127,6 +127,8 @@ class World:
             done = run_with_password(password, "user", "create", user, "--data-dir", self.process.data_dir)
             seen.add("kwire user create", done)
             assert done.code == (0 if password != WRONG_PASSWORD else 1)
+        done = run_program("key", "create", "--scope", "acme", "--data-dir", self.process.data_dir, "-o", "json")
+        self.offline_key = json.loads(done.out)
         self.refuse_to_start(config, "ssl.keystore.password", KEY_STORE_PASSWORD)
         self.refuse_to_start(config, "ssl.truststore.password", TRUST_PASSWORD)
         self.process.start()
@@ -225,6 +227,7 @@ def use_them(server: World, seen: Collected) -> None:
     change_password(server, admin, seen)
     log_in_with_sasl(server, seen)
     use_tickets(server, seen)
+    use_keys(server, seen)
     seen.add("/metrics", server.http("GET", "/metrics"))
     wait_until(lambda: "webhook.registered" in audit(server), "the audit log has the webhook")
     seen.add("audit log", audit(server))
@@ -297,6 +300,30 @@ def use_tickets(server: World, seen: Collected) -> None:
     # The query is checked with valid credentials, too.
     seen.add("ticket", server.http("GET", f"/rooms/orders/events?ticket={unused}"))
     seen.add("ticket", server.http("GET", f"/rooms/orders/subscribe?from_offset={unused}"))
+
+
+def use_keys(server: World, seen: Collected) -> None:
+    """Create, rotate and revoke keys, and use their secrets where they are valid and where they are not."""
+    created = json.loads(server.http("POST", "/keys", {"scope": "acme"}))
+    rotated = json.loads(server.http("POST", f"/keys/{created['id']}/rotate", {"overlap_secs": 0}))
+    secrets = [created["secret"], rotated["secret"], server.offline_key["secret"]]
+    # Without the prefix, too: it is the same in all secrets.
+    seen.plants += [Plant(text) for secret in secrets for text in (secret, secret.removeprefix("kws_"))]
+    shown = [server.http("GET", path) for path in ("/keys", f"/keys/{created['id']}")]
+    seen.add("GET /keys", shown)
+    for one in (created, rotated, server.offline_key):
+        for authorization in (f"Bearer {one['token']}", f"Bearer {one['secret']}", f"Bearer {one['token']}x"):
+            seen.add("Bearer", server.http("GET", "/rooms", authorization=authorization))
+        for user, password in ((one["id"], one["secret"]), (one["token"], "x"), (one["secret"], one["secret"])):
+            seen.add("Basic with a key", server.http("GET", "/rooms", authorization=basic(user, password)))
+            with SaslSocket(server.sasl) as connection:
+                answer = connection.log_in(user, password)
+                assert (answer.error_code == 0) == (user == one["id"] and one is not created)
+                seen.add("PLAIN with a key", answer)
+            with SaslSocket(server.sasl) as connection:
+                connection.handshake("SCRAM-SHA-512")
+                seen.add("SCRAM with a key", connection.authenticate(ScramClient("SCRAM-SHA-512", user, "x").first()))
+    seen.add("DELETE /keys", server.http("DELETE", f"/keys/{created['id']}"))
 
 
 def basic(user: str, password: str) -> str:

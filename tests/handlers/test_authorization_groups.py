@@ -107,7 +107,7 @@ def test_every_handler_of_groups_and_transactions_is_in_the_table() -> None:
 class RecordingAccess:
     """Records what is asked for, and refuses some of it."""
 
-    principal, host, is_unrestricted, revision = ALICE, HOST, False, 1
+    principal, host, scope, is_unrestricted, revision = ALICE, HOST, None, False, 1
 
     def __init__(self, *refused: Need) -> None:
         self._refused = refused

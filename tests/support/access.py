@@ -40,6 +40,7 @@ class RecordingAccess:
         self._access = access
         self.principal = access.principal
         self.host = access.host
+        self.scope = access.scope
         self.needs: set[Need] = set()
         # Names are noted too, as handlers must ask for the resource of the request and for no other.
         self.names: set[str] = set()

@@ -24,6 +24,7 @@ from msgspec.structs import replace
 from kwire.access.access import Access, Unrestricted
 from kwire.access.acl import Acl, AclFilter, Operation, Permission, ResourceType
 from kwire.access.authorizer import AclAuthorizer, Authorizer, authorizer_of
+from kwire.access.keys.keys import Keys
 from kwire.access.principal import Principal
 from kwire.access.sasl.authentication import Authentication
 from kwire.access.users.users import Users
@@ -246,6 +247,7 @@ class QuietNode:
         self.web_groups = WebGroups(self.groups, self.definitions, self.topics, self.clock)
         self.store.cordoned_dirs = self.configs.config.log.cordoned_dirs
         self.relocations = Relocations(self.topics, self.store, self.configs.config.log.move_bytes_per_second_max)
+        self.keys = Keys(self.metastore, self.clock)
         self.services = Services(
             apis={key: handler.api for key, handler in HANDLERS.items()},
             node=NodeFacts(NODE_ID, CLUSTER_ID, self.config.rack),
@@ -268,6 +270,7 @@ class QuietNode:
             work_allowance=WorkAllowance(ANY_WEIGHT),
             authorizer=self._new_authorizer(),
             users=Users(self.metastore),
+            keys=self.keys,
         )
         self.become(self.principal)
 
@@ -281,8 +284,8 @@ class QuietNode:
 
     def _new_authorizer(self) -> Authorizer:
         if self._is_restricted:
-            return AclAuthorizer(self.metastore, [ADMIN])
-        return authorizer_of(self.config.access, self.metastore)
+            return AclAuthorizer(self.metastore, [ADMIN], keys=self.keys)
+        return authorizer_of(self.config.access, self.metastore, keys=self.keys)
 
     @property
     def authorizer(self) -> AclAuthorizer:

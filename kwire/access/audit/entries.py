@@ -39,7 +39,7 @@ SUCCESS, FAILURE, DENIAL = "success", "failure", "denied"
 TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
     one.name for one in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID)
 )
-USER, ACL, WEBHOOK, BROKER, CLIENT_METRICS = "USER", "ACL", "WEBHOOK", "BROKER", "CLIENT_METRICS"
+USER, ACL, KEY, WEBHOOK, BROKER, CLIENT_METRICS = "USER", "ACL", "KEY", "WEBHOOK", "BROKER", "CLIENT_METRICS"
 
 # The principal of the server itself.
 SERVER_PRINCIPAL = Principal("Server", "kwire")

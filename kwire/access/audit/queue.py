@@ -26,7 +26,8 @@ from kwire.access.audit.entries import (
     current_actor,
 )
 from kwire.access.audit.repeats import INTERVAL_SECONDS, RepeatCounter
-from kwire.access.principal import USER, Principal
+from kwire.access.keys.key_format import is_key_id
+from kwire.access.principal import KEY, USER, Principal
 from kwire.clock import Clock
 from kwire.config.audit import AuditConfig
 
@@ -101,7 +102,8 @@ class AuditQueue:
 
     def login_failed(self, name: str, host: str, port: str, mechanism: str, reason: str) -> None:
         if self.has_changes:
-            actor = Actor(Principal(USER, name[:NAME_LENGTH_MAX]), host, port)
+            kind = KEY if is_key_id(name) else USER
+            actor = Actor(Principal(kind, name[:NAME_LENGTH_MAX]), host, port)
             self._record_once(AuditEntry(LOGIN, actor, FAILURE, facts={"mechanism": mechanism, "reason": reason}))
 
     def refused(self, access: Access, port: str, operation: Operation, resource_type: ResourceType, name: str) -> None:

@@ -12,7 +12,9 @@ from enum import Enum, auto
 from time import perf_counter
 from typing import NamedTuple, NoReturn
 
-from kwire.access.principal import USER, Principal
+from kwire.access.keys.key_login import KeyLogin
+from kwire.access.keys.keys import Keys
+from kwire.access.principal import Principal
 from kwire.access.sasl.mechanism import PLAIN, TOKEN_BYTES_MAX, AuthenticationFailed, Exchange
 from kwire.access.sasl.plain import PlainExchange
 from kwire.access.sasl.scram import ScramExchange
@@ -73,9 +75,9 @@ class Authentication:
     called with the claimed user name (empty if it is not known) and the reason when the login has failed.
     """
 
-    __slots__ = ("_exchange", "_host", "_is_raw", "_now", "_on_failure", "_on_login", "_policy", "_request_count",
-                 "_sleep", "_started_at", "_state", "_users", "deadline", "expires_at", "mechanism",
-                 "principal")  # fmt: skip
+    __slots__ = ("_exchange", "_host", "_is_raw", "_keys", "_now", "_on_failure", "_on_login", "_policy",
+                 "_request_count", "_sleep", "_started_at", "_state", "_users", "deadline", "expires_at", "key_login",
+                 "mechanism", "principal")  # fmt: skip
 
     def __init__(
         self,
@@ -87,9 +89,11 @@ class Authentication:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         *,
         host: str = "",
+        keys: Keys | None = None,
     ) -> None:
         """`host` is the address of the client."""
         self._users = users
+        self._keys = keys
         self._host = host
         self._policy = policy
         self._on_login = on_login
@@ -108,6 +112,8 @@ class Authentication:
         # The mechanism of the first handshake, and the principal of the first login. They never change.
         self.mechanism: str | None = None
         self.principal: Principal | None = None
+        # The login of a client with a key; None for a user.
+        self.key_login: KeyLogin | None = None
 
     def close(self) -> None:
         """Forget `on_login` and `on_failure`. Called when the connection has ended."""
@@ -165,7 +171,9 @@ class Authentication:
             await self._fail(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "The SASL mechanism is not enabled.")
         # A client that wants to authenticate again with another mechanism gets the error with its first token.
         self._exchange = (
-            _new_exchange(mechanism, self._users, self._host) if self.mechanism in (None, mechanism) else None
+            _new_exchange(mechanism, self._users, self._keys, self._host)
+            if self.mechanism in (None, mechanism)
+            else None
         )
         self.mechanism = self.mechanism or mechanism
         self._is_raw = is_raw
@@ -188,11 +196,12 @@ class Authentication:
         except asyncio.CancelledError:
             self._state = _State.FAILED
             raise
-        if exchange.user is None:
+        principal = exchange.principal
+        if principal is None:
             return LoginStep(answer)
-        principal = Principal(USER, exchange.user)
         if self.principal not in (None, principal):
             await self._refuse("A client cannot become another principal by authenticating again")
+        self.key_login = exchange.key_login
         return LoginStep(answer, self._log_in(principal))
 
     def _log_in(self, principal: Principal) -> int:
@@ -220,8 +229,8 @@ def _ignore(*_: object) -> None:
     pass
 
 
-def _new_exchange(mechanism: str, users: Users, host: str) -> Exchange:
+def _new_exchange(mechanism: str, users: Users, keys: Keys | None, host: str) -> Exchange:
     if mechanism == PLAIN:
-        return PlainExchange(users, host)
+        return PlainExchange(users, host, keys)
     (scram,) = (one for one in ScramMechanism if one.mechanism == mechanism)
     return ScramExchange(users, scram)

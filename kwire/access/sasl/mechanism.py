@@ -2,6 +2,9 @@
 
 from typing import Protocol
 
+from kwire.access.keys.key_login import KeyLogin
+from kwire.access.principal import Principal
+
 PLAIN = "PLAIN"
 SCRAM_SHA_256 = "SCRAM-SHA-256"
 SCRAM_SHA_512 = "SCRAM-SHA-512"
@@ -18,8 +21,13 @@ class Exchange(Protocol):
     """The server's side of one exchange of a mechanism."""
 
     @property
-    def user(self) -> str | None:
-        """The name of the user. It is None until the exchange has succeeded."""
+    def principal(self) -> Principal | None:
+        """The principal of the client. It is None until the exchange has succeeded."""
+        ...
+
+    @property
+    def key_login(self) -> KeyLogin | None:
+        """The login of a client with a key. It is None for a user, and until the exchange has succeeded."""
         ...
 
     @property

@@ -7,9 +7,13 @@
 - The nonce of the final message must be that of the server's first message. Before version 2.6.1, librdkafka put the
   client's nonce before it a second time. This one other form is accepted, because kcat still has such a version.
 - For an unknown user the exchange takes the same steps and fails at the last one.
+- Keys cannot log in: the server would need more than the hash of their secrets.
 """
 
-from kwire.access.sasl.mechanism import AuthenticationFailed
+from kwire.access.keys.key_format import hide_secrets, is_key_id
+from kwire.access.keys.key_login import KeyLogin
+from kwire.access.principal import USER, Principal
+from kwire.access.sasl.mechanism import PLAIN, AuthenticationFailed
 from kwire.access.users.saslprep import check_length
 from kwire.access.users.scram_credential import ScramCredential, ScramMechanism
 from kwire.access.users.users import NAME_BYTES_MAX, Users
@@ -28,8 +32,13 @@ class ScramExchange:
         self._client_nonce = ""
         self._credential: ScramCredential | None = None
         self._server = ScrampMechanism(mechanism.mechanism).make_server(self._find_credential, s_nonce=nonce)
-        self.user: str | None = None
-        self.claimed_user = ""
+        self._user = ""
+        self.principal: Principal | None = None
+        self.key_login: KeyLogin | None = None
+
+    @property
+    def claimed_user(self) -> str:
+        return hide_secrets(self._user)
 
     async def step(self, token: bytes) -> bytes:
         from scramp import ScramException
@@ -51,6 +60,10 @@ class ScramExchange:
         # The normal form of a long name takes long to compute.
         check_length(name[0].removeprefix("n=").replace("=2C", ",").replace("=3D", "="), NAME_BYTES_MAX)
         self._server.set_client_first(message)
+        if is_key_id(self._user):
+            raise AuthenticationFailed(
+                f"Authentication failed: keys log in with SASL mechanism {PLAIN}, not {self._mechanism.mechanism}"
+            )
         self._client_nonce = message.partition(",r=")[2].partition(",")[0]
         first: str = self._server.get_server_first()
         return first
@@ -63,12 +76,12 @@ class ScramExchange:
         # It compares the nonces: see CVE-2024-56128.
         self._server.set_client_final(message)
         final: str = self._server.get_server_final()
-        if self._users.credential(self.claimed_user, self._mechanism) != self._credential:
+        if self._users.credential(self._user, self._mechanism) != self._credential:
             raise ValueError("the user was changed or deleted since the first message")
-        self.user = self.claimed_user
+        self.principal = Principal(USER, self._user)
         return final
 
     def _find_credential(self, name: str) -> tuple[bytes, bytes, bytes, int]:
-        self.claimed_user = name
+        self._user = name
         self._credential = found = self._users.login_credential(name, self._mechanism)
         return found.salt, found.stored_key, found.server_key, found.iterations

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kwire.access.audit.entries import NO_AUDIT, USER, Audit
+from kwire.access.keys.key_format import is_key_id
 from kwire.access.principal import ANONYMOUS, ANY_USER
 from kwire.access.users.passwords import PASSWORD_BYTES_MAX, Passwords
 from kwire.access.users.saslprep import prepare
@@ -218,6 +219,8 @@ def check_name(name: str) -> None:
         raise ValueError("the user name must not be empty")
     if name in RESERVED_NAMES:
         raise ValueError(f"the user name must not be {name}: ACLs of this name apply to other clients")
+    if is_key_id(name):
+        raise ValueError("the user name must not have the form of the id of a key")
     if len(name.encode()) > NAME_BYTES_MAX:
         raise ValueError(f"the user name must have at most {NAME_BYTES_MAX} bytes")
     try:

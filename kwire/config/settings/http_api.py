@@ -11,7 +11,7 @@ from kwire.config.setting import INT_MAX, LONG_MAX, Kind, Rule, Setting, Setting
 RETENTION_MODES = ("time", "count", "hybrid")
 STREAM_RETENTIONS = ("Time", "Size", "Messages", "Combined", "Infinite")
 STRATEGIES = ("round_robin", "range", "sticky")
-AUTHENTICATION_METHODS = ("basic", "certificate")
+AUTHENTICATION_METHODS = ("basic", "key", "certificate")
 
 _HOURS_MAX = LONG_MAX // 3_600_000
 _MINUTES_MAX = LONG_MAX // 60_000
@@ -275,9 +275,10 @@ WEB_SETTINGS = (
         "kwire.http.authentication",
         Kind.LIST,
         (),
-        "How clients of the HTTP port authenticate: basic (name and password of a SCRAM user), certificate (client "
-        "certificate of the TLS connection), or both. If empty, all clients are anonymous.",
-        Rule("basic and certificate", _authentication_problem),
+        "How clients of the HTTP port authenticate: basic (name and password of a SCRAM user), key (token of an API "
+        "key), certificate (client certificate of the TLS connection), or several of these. If empty, all clients are "
+        "anonymous.",
+        Rule("basic, key and certificate", _authentication_problem),
     ),
     Setting(
         "kwire.http.monitoring.listener",

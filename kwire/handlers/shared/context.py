@@ -11,6 +11,7 @@ from msgspec import Struct
 from kwire.access.access import Access, Unrestricted
 from kwire.access.audit.entries import NO_AUDIT, Audit
 from kwire.access.authorizer import Authorizer
+from kwire.access.keys.keys import Keys
 from kwire.access.sasl.authentication import Authentication
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
@@ -105,6 +106,7 @@ class Services(Struct, frozen=True):
     work_allowance: WorkAllowance
     authorizer: Authorizer
     users: Users
+    keys: Keys
     audit: Audit = NO_AUDIT
 
     @property

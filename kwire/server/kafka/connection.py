@@ -152,7 +152,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self.gate = self.login = Login(self, self._shared, self._listener.sasl_policy)
 
     def revoke(self) -> None:
-        """Close the connection soon, because its user was changed or deleted."""
+        """Close the connection soon, because its user was changed or deleted, or its key is no longer valid."""
         if not self._transport.is_closing():
             self.drain()
             asyncio.get_running_loop().call_later(REVOKED_SECONDS_MAX, self.abort)

@@ -4,7 +4,7 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING
 
 from kwire.access.audit.entries import KAFKA
-from kwire.access.principal import Principal
+from kwire.access.principal import USER, Principal
 from kwire.access.sasl.authentication import Authentication, IllegalRequest, SaslFailure, SaslPolicy
 from kwire.access.sasl.mechanism import TOKEN_BYTES_MAX
 from kwire.handlers.shared.context import DropConnection
@@ -23,15 +23,26 @@ class Login:
         self._connection = connection
         self._shared = shared
         self.authentication = Authentication(
-            shared.services.users, policy, self._complete, self._note_failure, host=connection.client_host
+            shared.services.users,
+            policy,
+            self._complete,
+            self._note_failure,
+            host=connection.client_host,
+            keys=shared.services.keys,
         )
         connection.reader.frame_bytes_max = shared.services.config.sasl.receive_bytes_max
 
     @property
     def user(self) -> str | None:
-        """The name of the user, if the client has logged in."""
+        """The name of the user, if the client has logged in as one."""
         principal = self.authentication.principal
-        return None if principal is None else principal.name
+        return None if principal is None or principal.type != USER else principal.name
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the client has logged in with a key, and the login is no longer valid."""
+        key_login = self.authentication.key_login
+        return key_login is not None and not key_login.is_valid()
 
     def is_overdue(self, now: float) -> bool:
         deadline = self.authentication.deadline

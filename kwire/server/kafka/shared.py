@@ -58,11 +58,18 @@ class Shared:
         self._is_resuming = False
         self.memory.on_release = self._resume_starved_soon
         services.users.listen(self.revoke_users)
+        services.keys.listen(self.revoke_keys)
 
     def revoke_users(self, names: frozenset[str]) -> None:
         """Close the connections of users that were changed or deleted."""
         for connection in tuple(self.connections):
             if connection.login is not None and connection.login.user in names:
+                connection.revoke()
+
+    def revoke_keys(self, ids: frozenset[str]) -> None:
+        """Close the connections whose key is no longer valid."""
+        for connection in tuple(self.connections):
+            if connection.login is not None and connection.login.has_ended:
                 connection.revoke()
 
     def _resume_starved_soon(self) -> None:

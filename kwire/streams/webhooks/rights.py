@@ -54,7 +54,7 @@ class CreatorRights:
 
     def watch(self, changed: Callable[[], None]) -> None:
         """Call `changed` now and after each change of rights, until `close`."""
-        if not self._authorizer.is_enabled:
+        if not self._authorizer.can_change:
             return
         if self._authorizer.revision != self._revision:
             self._revision = self._authorizer.revision

@@ -25,10 +25,12 @@ TAGS = {
     "webhooks": "Webhooks: events are sent to URLs. Deliveries, dead letters and replays.",
     "rest proxy": "REST Proxy API version 2, the de-facto standard for Kafka over HTTP, selected by its media types.",
     "groups": "All consumer groups, with members, offsets and lag.",
+    "keys": "API keys of tenants and of programs that administer the server.",
     "node": "Health, metrics and documentation of the node.",
 }
 _SECURITY_SCHEMES = {
     "basic": {"type": "http", "scheme": "basic", "description": "The name and the password of a SCRAM user."},
+    "key": {"type": "http", "scheme": "bearer", "description": "The token of an API key."},
     "certificate": {"type": "mutualTLS", "description": "The client certificate of the TLS connection."},
     "ticket": {
         "type": "apiKey",
@@ -39,7 +41,7 @@ _SECURITY_SCHEMES = {
     },
 }
 # The empty entry: without kwire.http.authentication no credentials are needed.
-_CREDENTIALS: list[dict[str, list[str]]] = [{}, {"basic": []}, {"certificate": []}]
+_CREDENTIALS: list[dict[str, list[str]]] = [{}, {"basic": []}, {"key": []}, {"certificate": []}]
 _PARAMETER = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
 _REF = "#/components/schemas/{name}"
 

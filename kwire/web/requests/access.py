@@ -39,6 +39,11 @@ class Login(Protocol):
         """A number that changes whenever `is_valid` may have changed. It never decreases."""
         ...
 
+    @property
+    def end_reason(self) -> str:
+        """The message for a client whose login is no longer valid."""
+        ...
+
     def is_valid(self) -> bool: ...
 
 
@@ -48,6 +53,7 @@ class PermanentLogin:
     __slots__ = ()
 
     revision = 0
+    end_reason = "the login has ended"
 
     def is_valid(self) -> bool:
         return True
@@ -94,7 +100,7 @@ class RequestAccess:
     def refusal(self, operation: Operation, resource_type: ResourceType, name: str) -> Refusal:
         """Record the refusal in the audit log, and return its error."""
         if not self._has_valid_login():
-            return Unauthorized("the user was deleted or changed")
+            return Unauthorized(self.login.end_reason)
         self._audit.refused(self.access, HTTP, operation, resource_type, name)
         shown = "the cluster" if resource_type is ResourceType.CLUSTER else f"{resource_type.name.lower()} {name}"
         return NotAuthorized(
@@ -171,7 +177,7 @@ class RequestAccess:
         if not self.is_restricted:
             return None
         if not self._has_valid_login():
-            return Unauthorized("the user was deleted or changed")
+            return Unauthorized(self.login.end_reason)
         for one in self._held:
             if not self.access.allows(*one):
                 return self.refusal(*one)

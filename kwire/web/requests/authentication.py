@@ -1,6 +1,7 @@
 """Authentication of HTTP requests: who sent a request. Used if `kwire.http.authentication` is set.
 
 - `basic`: the header Authorization with the name and the password of a SCRAM user, the same user as on the Kafka port
+- `key`: the header Authorization with the token of a key (Bearer), or with its id and secret (Basic)
 - `certificate`: the client certificate of the TLS connection
 - a ticket, for streams only (`tickets.py`)
 
@@ -12,16 +13,18 @@ import asyncio
 import binascii
 import re
 from base64 import b64decode
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from aiohttp import hdrs, web
 
 from kwire.access.audit.entries import HTTP, NO_AUDIT, Audit
+from kwire.access.keys.key_format import TOKEN_LENGTH, Credentials, hide_secrets, is_key_id, parse_token
+from kwire.access.keys.keys import Keys
 from kwire.access.principal import USER, Principal
 from kwire.clock import Clock
-from kwire.config.http_api import BASIC, CERTIFICATE
+from kwire.config.http_api import BASIC, CERTIFICATE, KEY
 from kwire.web.answers.errors import Unauthorized
 from kwire.web.requests.access import PERMANENT, Login
 from kwire.web.requests.login_limits import DELAYED_MAX, FAILURE_DELAY_SECONDS, LoginLimits
@@ -32,7 +35,11 @@ NAME_LENGTH_MAX = 256
 PASSWORD_LENGTH_MAX = 1024
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_CHALLENGES = {BASIC: 'Basic realm="kwire", charset="UTF-8"', CERTIFICATE: 'Certificate realm="kwire"'}
+_CHALLENGES = {
+    BASIC: 'Basic realm="kwire", charset="UTF-8"',
+    KEY: 'Bearer realm="kwire"',
+    CERTIFICATE: 'Certificate realm="kwire"',
+}
 
 
 class Users(Protocol):
@@ -63,6 +70,8 @@ class UserLogin:
 
     __slots__ = ("__weakref__", "revision")
 
+    end_reason = "the user was deleted or changed"
+
     def __init__(self) -> None:
         self.revision = 0
 
@@ -74,7 +83,7 @@ class UserLogin:
 
 
 class Authenticator:
-    """Identifies the senders of requests. `users` and `certificate_principal` are None if the method is off."""
+    """Identifies the senders of requests. `users`, `certificate_principal` and `keys` are None if the method is off."""
 
     def __init__(
         self,
@@ -83,16 +92,19 @@ class Authenticator:
         certificate_principal: CertificatePrincipal | None,
         audit: Audit = NO_AUDIT,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        *,
+        keys: Keys | None = None,
     ) -> None:
-        if users is None and certificate_principal is None:
+        if users is None and certificate_principal is None and keys is None:
             raise ValueError("no method of authentication is configured")
         self._users = users
+        self._keys = keys
         self._audit = audit
         self._certificate_principal = certificate_principal
         self._sleep = sleep
         self._challenges = ", ".join(
             _CHALLENGES[method]
-            for method, provider in ((BASIC, users), (CERTIFICATE, certificate_principal))
+            for method, provider in ((BASIC, users), (KEY, keys), (CERTIFICATE, certificate_principal))
             if provider is not None
         )
         self.tickets = Tickets(clock)
@@ -113,12 +125,12 @@ class Authenticator:
     async def _identify(self, request: web.Request, is_streaming: bool) -> Identity:
         if is_streaming:
             request[TAKES_TICKET] = True
-        if self._users is not None:
+        if self._users is not None or self._keys is not None:
             given = request.headers.getall(hdrs.AUTHORIZATION, ())
             if len(given) > 1:
                 raise Unauthorized("the request has more than one header Authorization")
             if given:
-                return await self._by_password(self._users, given[0], request.remote or "")
+                return await self._by_header(given[0], request.remote or "")
         if is_streaming:
             ticket = ticket_of(request)
             if ticket is not None:
@@ -130,8 +142,41 @@ class Authenticator:
                 return Identity(principal, PERMANENT)
         raise Unauthorized("this request needs credentials")
 
-    async def _by_password(self, users: Users, header: str, host: str) -> Identity:
+    async def _by_header(self, header: str, host: str) -> Identity:
+        scheme, _, text = header.partition(" ")
+        if self._keys is not None and scheme.lower() != "basic":
+            if scheme.lower() != "bearer":
+                schemes = "scheme Bearer" if self._users is None else "schemes Basic and Bearer"
+                raise Unauthorized(f"this port supports only the {schemes} in the header Authorization")
+            return await self._by_token(self._keys, text.strip(), host)
         name, password = parse_basic(header)
+        if self._keys is not None and is_key_id(name):
+            return await self._by_key(self._keys, Credentials(name, password), host)
+        if self._users is None:
+            raise Unauthorized("this port supports only keys: send the token of a key with the scheme Bearer")
+        return await self._by_password(self._users, name, password, host)
+
+    async def _by_token(self, keys: Keys, token: str, host: str) -> Identity:
+        credentials = parse_token(token)
+        if credentials is None:
+            # It counts as a failed login, but there is nothing to compare it with.
+            credentials = Credentials("", token[:TOKEN_LENGTH])
+        return await self._by_key(keys, credentials, host)
+
+    async def _by_key(self, keys: Keys, credentials: Credentials, host: str) -> Identity:
+        attempt = self.limits.begin(host, *credentials)
+        login = keys.log_in(credentials)
+        self.limits.end(attempt, login is not None)
+        if login is None:
+            self._audit.login_failed(credentials.id, host, HTTP, KEY, "the key is not valid")
+            await self._delay()
+            raise Unauthorized(
+                "the key is not valid: it is unknown, was revoked or has expired, or its secret is wrong"
+            )
+        self._audit.login(login.principal, host, HTTP, KEY)
+        return Identity(login.principal, login)
+
+    async def _by_password(self, users: Users, name: str, password: str, host: str) -> Identity:
         attempt = self.limits.begin(host, name, password)
         try:
             # `verify` also accepts other spellings of a name (SASLprep). They would be other principals in ACLs.
@@ -141,7 +186,7 @@ class Authenticator:
             raise
         self.limits.end(attempt, is_valid)
         if not is_valid:
-            self._audit.login_failed(name, host, HTTP, BASIC, "the user name or the password is wrong")
+            self._audit.login_failed(hide_secrets(name), host, HTTP, BASIC, "the user name or the password is wrong")
             await self._delay()
             raise Unauthorized("the user name or the password is wrong")
         login = self._logins.get(name)
@@ -171,6 +216,26 @@ class Authenticator:
             await self._sleep(FAILURE_DELAY_SECONDS)
         finally:
             self.limits.delayed_count -= 1
+
+
+def authenticator_of(
+    methods: Collection[str],
+    clock: Clock,
+    users: Users,
+    certificate_principal: CertificatePrincipal,
+    keys: Keys,
+    audit: Audit,
+) -> Authenticator | None:
+    """Return the authenticator with the methods of `kwire.http.authentication`; None if there are none."""
+    if not methods:
+        return None
+    return Authenticator(
+        clock,
+        users if BASIC in methods else None,
+        certificate_principal if CERTIFICATE in methods else None,
+        audit,
+        keys=keys if KEY in methods else None,
+    )
 
 
 def parse_basic(header: str) -> tuple[str, str]:

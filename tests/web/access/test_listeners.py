@@ -85,7 +85,7 @@ def test_any_origin_cannot_be_combined_with_authentication() -> None:
 
 
 def test_only_known_methods_are_accepted() -> None:
-    with pytest.raises(InvalidConfig, match="basic or certificate"):
+    with pytest.raises(InvalidConfig, match="basic or key or certificate"):
         load(settings=["kwire.http.authentication=digest"])
     both = load(settings=["kwire.http.authentication=basic,certificate"])
     assert both.web.authentication == {"basic", "certificate"}

@@ -34,11 +34,11 @@ HOOK_URL = "https://hooks.example/in"
 # How a resource is made before a request is sent.
 Setup = str
 NOTHING, ROOM, PARTITIONED, EVENT_TOPIC = "", "room", "topic", "event topic"
-GROUP_OF_TOPIC, EMPTY_GROUP, WEBHOOK = "group", "empty group", "webhook"
+GROUP_OF_TOPIC, EMPTY_GROUP, WEBHOOK, KEY = "group", "empty group", "webhook", "key"
 
 
 class Row(NamedTuple):
-    """A request, and the rights that it needs. `{name}`, `{member}` and `{webhook}` are filled in.
+    """A request, and the rights that it needs. `{name}`, `{member}`, `{webhook}` and `{key}` are filled in.
 
     `is_list`: the answer is always 200, and shows the resource only to clients with the right.
     """
@@ -60,7 +60,7 @@ class Row(NamedTuple):
 
 
 READ_GROUP = ((Op.READ, GROUP), (Op.READ, TOPIC))
-OTHERS_HOOK = ((Op.ALTER, CLUSTER),)
+ALTER_CLUSTER = OTHERS_HOOK = ((Op.ALTER, CLUSTER),)
 SENDING_HOOK = ((Op.ALTER, CLUSTER), (Op.READ, TOPIC))
 G, M, T, W = "/consumer-groups/{group}", "/members/{member}", "/topics/{topic}", "/webhooks/{webhook}"
 GP, TP = "/consumer-groups/{name}", "/topics/{name}"
@@ -283,6 +283,12 @@ TABLE: tuple[Row, ...] = (
         AS_PROXY,
     ),
     Row("POST", "/tickets", status=201),
+    Row("POST", "/keys", ALTER_CLUSTER, body={"scope": "acme"}, status=201),
+    Row("GET", "/keys", ALTER_CLUSTER),
+    Row("GET", "/keys/{key}", ALTER_CLUSTER, KEY),
+    Row("PATCH", "/keys/{key}", ALTER_CLUSTER, KEY, body={"max_events": 5}),
+    Row("POST", "/keys/{key}/rotate", ALTER_CLUSTER, KEY),
+    Row("DELETE", "/keys/{key}", ALTER_CLUSTER, KEY),
     Row("GET", "/openapi.json"),
     Row("GET", "/", status=302),
     *(Row("GET", path) for path in ("/docs", "/docs.css", "/docs.js", "/kwire.js", "/kwire.d.ts")),
@@ -312,7 +318,7 @@ class Table:
     async def names(self, setup: Setup) -> dict[str, str]:
         """Make a resource as `admin`. Return its names."""
         self._number += 1
-        names = {"name": f"it-{self._number}", "member": "nobody", "webhook": "nothing"}
+        names = {"name": f"it-{self._number}", "member": "nobody", "webhook": "nothing", "key": "nothing"}
         topic = f"/topics/{names['name']}"
         if setup == ROOM:
             await self._make("POST", f"/rooms/{names['name']}/events", EVENT)
@@ -329,6 +335,8 @@ class Table:
         if setup == WEBHOOK:
             made = await self._make("POST", "/webhooks", {"url": HOOK_URL, "topics": {names["name"]: "latest"}})
             names["webhook"] = made["id"]
+        if setup == KEY:
+            names["key"] = (await self._make("POST", "/keys", {"scope": names["name"]}))["id"]
         return names
 
     async def load_groups(self) -> None:
@@ -470,7 +478,7 @@ class Table:
     async def _check_existence_is_hidden(self, row: Row, names: dict[str, str]) -> None:
         """A client without rights gets the same answer for a resource that does not exist."""
         self._number += 1
-        missing = {"name": f"it-{self._number}", "member": "nobody", "webhook": "nothing"}
+        missing = {"name": f"it-{self._number}", "member": "nobody", "webhook": "nothing", "key": "nothing"}
         found = [
             (reply.status, reply.body.decode().replace(used["name"], "NAME"))
             for used in (names, missing)
