@@ -13,12 +13,13 @@ from typing import NamedTuple
 # Lower-case letters and digits without those that are easily confused (0 and o, 1 and l).
 ID_CHARACTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 ID_LENGTH = 11
-_MARK = "kws-"
+# All prefixes start with this.
+MARK = "kws-"
 _END = "."
 # The length of every prefix. A plain name may be this much shorter than a name without a scope.
-PREFIX_LENGTH = len(_MARK) + ID_LENGTH + len(_END)
+PREFIX_LENGTH = len(MARK) + ID_LENGTH + len(_END)
 
-_PREFIX = re.compile(f"{_MARK}[{ID_CHARACTERS}]{{{ID_LENGTH}}}{re.escape(_END)}")
+_PREFIX = re.compile(f"{MARK}[{ID_CHARACTERS}]{{{ID_LENGTH}}}{re.escape(_END)}")
 
 
 class Scope(NamedTuple):
@@ -29,7 +30,7 @@ class Scope(NamedTuple):
 
     @property
     def prefix(self) -> str:
-        return f"{_MARK}{self.id}{_END}"
+        return f"{MARK}{self.id}{_END}"
 
     def full_name(self, plain: str) -> str:
         """Return the name under which the server stores a name of this scope."""
@@ -54,5 +55,13 @@ def new_scope_id() -> str:
 
 def prefix_of(full: str) -> str:
     """Return the prefix of a full name, or an empty string if the name belongs to no scope."""
+    # Most names have no prefix, and this is the fastest check.
+    if not full.startswith(MARK):
+        return ""
     found = _PREFIX.match(full)
     return "" if found is None else found[0]
+
+
+def plain_part(full: str) -> str:
+    """Return a name without the prefix of its scope; the name itself if it belongs to no scope."""
+    return full[len(prefix_of(full)) :]

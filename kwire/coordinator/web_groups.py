@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from kwire.access.audit.entries import GROUP, NO_AUDIT, Audit
+from kwire.access.scope import plain_part
 from kwire.broker.topics.topics import Topic, Topics
 from kwire.clock import Clock
 from kwire.config.http_api import RestGroupsConfig
@@ -385,10 +386,12 @@ def _check_partition(topic: Topic, index: int) -> None:
 
 
 def _check_group_id(group_id: str) -> None:
-    if not group_id.strip() or len(group_id) > GROUP_ID_LENGTH_MAX or group_id.startswith(RESERVED_PREFIX):
+    plain = plain_part(group_id)
+    length_max = GROUP_ID_LENGTH_MAX - (len(group_id) - len(plain))
+    if not plain.strip() or len(plain) > length_max or plain.startswith(RESERVED_PREFIX):
         raise KafkaError(
             ErrorCode.INVALID_GROUP_ID,
-            f"a group id must have 1 to {GROUP_ID_LENGTH_MAX} characters, must not be blank and must not begin with "
+            f"a group id must have 1 to {length_max} characters, must not be blank and must not begin with "
             f"{RESERVED_PREFIX}",
         )
 

@@ -1,11 +1,13 @@
 """JSON Schemas as columns: what types they get, what is refused, and how a table grows."""
 
+import re
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kwire.access.scope import ID_LENGTH, Scope
 from kwire.pipeline.columns import (
     METADATA_COLUMNS,
     METADATA_NAMES,
@@ -200,6 +202,18 @@ def test_tables_are_named_after_topics() -> None:
     with pytest.raises(TableNameClash, match="a_dead_letters"):
         table_names(["a.dead.letters", "a"])
     assert len(table_names(["a.dead.letters", "a"], with_dead_letters=False)) == 2
+
+
+def test_tables_of_tenants_are_named_after_full_names() -> None:
+    scopes = [Scope(one, one * ID_LENGTH) for one in "abz9"]
+    topics = [*(one.full_name(plain) for one in scopes for plain in ("orders", "a-b", "kws-x", "9")), "orders", "a-b"]
+    tables = table_names(topics)
+    assert tables[scopes[0].full_name("orders")] == "kws_aaaaaaaaaaa_orders"
+    assert len(set(tables.values())) == len(topics)
+    assert all(re.fullmatch("[a-z][a-z0-9_]*", one) for one in tables.values())
+    # A name without a scope that would share a table is refused, not mixed with the tenant's events.
+    with pytest.raises(TableNameClash):
+        table_names([scopes[0].full_name("orders"), "kws_aaaaaaaaaaa_orders"])
 
 
 def test_a_table_gains_columns_in_their_places() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple, Protocol
 
+from kwire.access.scope import plain_part
 from kwire.broker.batch_validation import Validate, validate
 from kwire.broker.partition import WAIT_MS_MAX, Syncs, code_of
 from kwire.broker.topics.topics import Topic, Topics
@@ -189,7 +190,7 @@ class EventStore:
         if envelope is None:
             if len(self._envelopes) >= ENVELOPES_MAX:
                 self._envelopes.clear()
-            envelope = self._envelopes[name] = Envelope(f"/topics/{name}".encode(), now_ms)
+            envelope = self._envelopes[name] = Envelope(f"/topics/{plain_part(name)}".encode(), now_ms)
         return envelope.at(now_ms)
 
     # --- batches of Kafka producers

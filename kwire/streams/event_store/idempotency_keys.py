@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
+from kwire.access.scope import prefix_of
 from kwire.errors import InvalidEvent
 from kwire.streams.event_store.journal import DIGEST_BYTES, JournalCommit, commits_in
 from storage.batch.record_batch import parse_header
@@ -100,13 +101,14 @@ class IdempotencyKeys:
 
 
 def key_bytes(key: str) -> bytes:
-    """Encode an idempotency key; raises InvalidEvent if it is invalid."""
+    """Encode an idempotency key; raises InvalidEvent if it is invalid. The prefix of a scope does not count."""
     try:
         raw = key.encode()
     except UnicodeEncodeError:
         raise InvalidEvent("the idempotency key is not valid Unicode text") from None
-    if not 0 < len(raw) <= KEY_BYTES_MAX:
-        raise InvalidEvent(f"the idempotency key must have 1 to {KEY_BYTES_MAX} bytes, got {len(raw)}")
+    size_bytes = len(raw) - len(prefix_of(key))
+    if not 0 < size_bytes <= KEY_BYTES_MAX:
+        raise InvalidEvent(f"the idempotency key must have 1 to {KEY_BYTES_MAX} bytes, got {size_bytes}")
     return raw
 
 

@@ -4,10 +4,15 @@ A room name that Kafka allows is also the topic name. In any other name, each UT
 allowed becomes `_xHH_`, with two upper-case hexadecimal digits. An underscore that could be mistaken for the start of
 such an escape is escaped too, and so are the dots of `.` and `..`. The mapping is reversible: no two rooms share a
 topic, and the topic name determines the room name.
+
+The full name of a room with a scope is the prefix of the scope and the name of the room. The prefix is the same in the
+topic name, and only the part after it is escaped. So the tenant's Kafka clients see the topic that the room would have
+without a scope.
 """
 
 import re
 
+from kwire.access.scope import MARK, plain_part, prefix_of
 from kwire.errors import InvalidName
 
 TOPIC_NAME_LENGTH_MAX = 249
@@ -28,12 +33,18 @@ _ESCAPES = re.compile("(?:_x[0-9A-F]{2}_)+")
 
 def topic_of_room(room: str) -> str:
     """Return the topic name of a room. Raises InvalidName if `room` is not a valid room name."""
+    if room.startswith(MARK) and (prefix := prefix_of(room)):
+        return prefix + _topic_of_room(room[len(prefix) :], TOPIC_NAME_LENGTH_MAX - len(prefix))
+    return _topic_of_room(room, TOPIC_NAME_LENGTH_MAX)
+
+
+def _topic_of_room(room: str, length_max: int) -> str:
     if "_x" in room or room in ("", ".", "..") or not _LEGAL.fullmatch(room):
-        return _encoded(room)
+        return _encoded(room, length_max)
     if room.startswith(RESERVED_PREFIX):
         raise InvalidName(room, f"names starting with {RESERVED_PREFIX} are reserved")
-    if len(room) > TOPIC_NAME_LENGTH_MAX:
-        raise _too_long(room)
+    if len(room) > length_max:
+        raise _too_long(room, length_max)
     return room
 
 
@@ -41,8 +52,9 @@ def room_of_topic(topic: str) -> str:
     """Return the room name of a topic, or the topic name itself if no room has this topic name."""
     if "_x" not in topic:
         return topic
+    prefix, escaped = prefix_of(topic), plain_part(topic)
     try:
-        room = _ESCAPES.sub(_unescape, topic)
+        room = prefix + _ESCAPES.sub(_unescape, escaped)
         return room if topic_of_room(room) == topic else topic
     except (UnicodeDecodeError, InvalidName):
         return topic
@@ -55,25 +67,25 @@ def topic_prefix_of(prefix: str) -> str:
     """
     # Whether an underscore near the end of `prefix` is escaped depends on the characters that come after `prefix` in a
     # room name. Therefore only the part before such an underscore is used.
-    whole = re.sub(r"_(?:x[0-9A-F]{0,2})?\Z", "", prefix)
-    return _ESCAPED.sub(_escape, whole) if whole not in (".", "..") else ""
+    whole = re.sub(r"_(?:x[0-9A-F]{0,2})?\Z", "", plain_part(prefix))
+    return prefix_of(prefix) + (_ESCAPED.sub(_escape, whole) if whole not in (".", "..") else "")
 
 
-def _encoded(room: str) -> str:
+def _encoded(room: str, length_max: int) -> str:
     if not room:
         raise InvalidName(room, "it is empty")
     if room.startswith(RESERVED_PREFIX):
         raise InvalidName(room, f"names starting with {RESERVED_PREFIX} are reserved")
-    if len(room) > TOPIC_NAME_LENGTH_MAX:
-        raise _too_long(room)
+    if len(room) > length_max:
+        raise _too_long(room, length_max)
     if room in (".", ".."):
         return "_x2E_" * len(room)
     try:
         topic = _ESCAPED.sub(_escape, room)
     except UnicodeEncodeError:
         raise InvalidName(room.encode(errors="replace").decode(), "it is not valid Unicode") from None
-    if len(topic) > TOPIC_NAME_LENGTH_MAX:
-        raise _too_long(room)
+    if len(topic) > length_max:
+        raise _too_long(room, length_max)
     return topic
 
 
@@ -85,9 +97,9 @@ def _unescape(match: re.Match[str]) -> str:
     return bytes.fromhex(match[0].replace("_", "").replace("x", "")).decode()
 
 
-def _too_long(room: str) -> InvalidName:
+def _too_long(room: str, length_max: int) -> InvalidName:
     return InvalidName(
-        room[: TOPIC_NAME_LENGTH_MAX + 1],
-        f"as a topic name it has more than {TOPIC_NAME_LENGTH_MAX} characters (each byte of a character that Kafka "
+        room[: length_max + 1],
+        f"as a topic name it has more than {length_max} characters (each byte of a character that Kafka "
         "does not allow counts as five)",
     )

@@ -220,7 +220,11 @@ class Rooms:
 
     def summary(self, name: str) -> RoomSummary | None:
         """Return the summary of a room without opening its log; None if the room does not exist or is being deleted."""
-        topic_name = topic_of_room(name)
+        try:
+            topic_name = topic_of_room(name)
+        except InvalidName:
+            # A Kafka client has created the topic, and no room may have its name.
+            return None
         facts, live = self._topics.catalogue.find(topic_name), self._topics.live(topic_name)
         if facts is None or topic_name in self._deleting:
             return None

@@ -184,6 +184,7 @@ class Consumer:
     def request(self, topic: str, event: Event, now_ms: int, timeout_ms: int) -> Request:
         """Build and sign the request of an attempt. All attempts of an event have the same message id."""
         definition = self.definition
+        topic = definition.shown_topic(topic)
         body = body_of(definition.body, topic, event)
         signed = definition.secrets.headers(str(EventId(topic, event.offset)), body.content, now_ms)
         return Request(definition.url, {**definition.headers, **body.headers, **signed}, body.content, timeout_ms)

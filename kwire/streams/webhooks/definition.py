@@ -97,6 +97,9 @@ class Definition:
     created_ms: int = 0
     # The webhook has the rights of this principal (`rights.py`).
     creator: Principal = ANONYMOUS
+    # The prefix of the scope of the creator, empty if it has none. All topics have it, and requests show their names
+    # without it.
+    scope_prefix: str = ""
 
     @property
     def url_without_query(self) -> str:
@@ -104,10 +107,14 @@ class Definition:
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc}{parts.path}"
 
+    def shown_topic(self, topic: str) -> str:
+        """Return the name of a topic as the receiver sees it."""
+        return topic.removeprefix(self.scope_prefix)
+
     def wants(self, topic: str, event: Event) -> bool:
         if self.types and event.type not in self.types:
             return False
-        return self.filter is None or self.filter.matches(topic, event)
+        return self.filter is None or self.filter.matches(self.shown_topic(topic), event)
 
     def changed(self, **values: Any) -> Self:
         return replace(self, **values)
@@ -116,7 +123,7 @@ class Definition:
 
     def stored(self) -> dict[str, object]:
         """Return the value for the metadata store, secrets included."""
-        return {
+        value: dict[str, object] = {
             "url": self.url,
             "topics": {
                 name: {"topic_id": start.topic_id.hex(), "offset": start.offset, "mark": start.start_id}
@@ -137,6 +144,8 @@ class Definition:
             "created_ms": self.created_ms,
             "creator": str(self.creator),
         }
+        # Older versions do not know this field.
+        return {**value, "scope_prefix": self.scope_prefix} if self.scope_prefix else value
 
     @classmethod
     def from_stored(cls, webhook_id: str, value: Mapping[str, Any]) -> Self:
@@ -188,6 +197,8 @@ class WebhookRequest(NamedTuple):
     secret: str | None
     # Whether the client that makes the request becomes the creator. Only for changes.
     is_takeover: bool = False
+    # The prefix of the scope of this client, empty if it has none.
+    scope_prefix: str = ""
 
 
 def parse_webhook(raw: object, *, is_new: bool = True) -> WebhookRequest:

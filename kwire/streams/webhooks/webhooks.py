@@ -227,6 +227,7 @@ class Webhooks:
                 secrets=checked_secrets(request.secret),
                 created_ms=self._clock.now_ms(),
                 creator=client_principal(),
+                scope_prefix=request.scope_prefix,
                 **request.values,
             )
             self._rights.check(definition.creator, definition.topics)
@@ -250,7 +251,7 @@ class Webhooks:
                     name: before.topics.get(name) or self._start(name, last) for name, last in request.topics.items()
                 }
             if request.is_takeover:
-                values["creator"] = client_principal()
+                values |= {"creator": client_principal(), "scope_prefix": request.scope_prefix}
             definition = before.changed(**values)
             if definition.state == "active":
                 self._rights.check(definition.creator, definition.topics)

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from kwire.access.scope import plain_part
 from kwire.streams.events.event import (
     EMPTY,
     EVENT_ID_BYTES_MAX,
@@ -68,8 +69,8 @@ class ShownEvent(msgspec.Struct, kw_only=True):
 
 @lru_cache(SOURCES_KEPT)
 def source_of(room: str) -> bytes:
-    """Return the CloudEvents `source` of a room's events: the path of the room."""
-    return f"/rooms/{quote(room, safe='')}".encode()
+    """Return the CloudEvents `source` of a room's events: the path of the room, as clients of its scope see it."""
+    return f"/rooms/{quote(plain_part(room), safe='')}".encode()
 
 
 def new_event(published: PublishedEvent) -> NewEvent:

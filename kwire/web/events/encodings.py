@@ -23,7 +23,7 @@ from kwire.streams.subscriptions.control_messages import (
     Lagging,
 )
 from kwire.streams.subscriptions.event_batches import Encoding
-from kwire.web.events.event_lines import all_lines, stream_lines
+from kwire.web.events.event_lines import all_lines, plain_all_lines, stream_lines
 from kwire.web.rooms.encodings import NDJSON_HEARTBEAT, SSE_HEARTBEAT
 from kwire.web.route import EVENT_STREAM, NDJSON
 from kwire.web.streaming.streaming import chunk
@@ -185,4 +185,6 @@ def _formats(field_names: FieldNames, lines: Lines) -> Formats:
 
 
 ALL_FORMATS = _formats(POSITION_NAMES, all_lines)
+# For clients with a scope. The batches of the journal are shared, so these are encodings of their own.
+PLAIN_ALL_FORMATS = _formats(POSITION_NAMES, plain_all_lines)
 STREAM_FORMATS = _formats(VERSION_NAMES, stream_lines)

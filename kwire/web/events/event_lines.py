@@ -11,6 +11,7 @@ from typing import Annotated
 
 import msgspec
 
+from kwire.access.scope import plain_part
 from kwire.streams.events.event import Event, time_text
 
 _encode = msgspec.json.Encoder().encode
@@ -46,9 +47,17 @@ def all_lines(_name: str, events: Sequence[Event]) -> list[bytes]:
     """Return events of all topics, each as one JSON text. `events` were read from the event journal: the internal topic
     with all events of the event store. The position is the offset in this topic. The event's id contains its topic and
     version."""
+    return _lines_of_all((event.event_id for event in events), events)
+
+
+def plain_all_lines(_name: str, events: Sequence[Event]) -> list[bytes]:
+    """As `all_lines`, with plain names. The caller has removed the events of other scopes."""
+    return _lines_of_all((plain_part(event.event_id) for event in events), events)
+
+
+def _lines_of_all(event_ids: Iterable[str], events: Sequence[Event]) -> list[bytes]:
     lines = []
-    for event, rest in zip(events, _rests(events), strict=True):
-        event_id = event.event_id
+    for event_id, event, rest in zip(event_ids, events, _rests(events), strict=True):
         topic, _, number = event_id.rpartition("-")
         front = f'{{"position":{event.offset},"id":"{event_id}","topic":"{topic}","version":{int(number) - 1}'
         lines.append(front.encode() + rest)

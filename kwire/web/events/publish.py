@@ -15,10 +15,12 @@ import msgspec
 from aiohttp import web
 
 from kwire.access.acl import Operation
+from kwire.access.scope import prefix_of
 from kwire.errors import StreamError
 from kwire.streams.event_store.event_store import EVENTS_MAX, EventDraft
 from kwire.streams.events.event import EMPTY, EVENT_ID_BYTES_MAX, TYPE_BYTES_MAX
 from kwire.streams.events.json_text import checked_json
+from kwire.web.answers.errors import BadRequest
 from kwire.web.answers.event_json import MetadataName
 from kwire.web.needs import WRITE_TOPICS
 from kwire.web.requests.access import RequestAccess, access_of
@@ -95,12 +97,13 @@ async def publish(services: EventStoreServices, request: web.Request) -> web.Res
     asked: EventToPublish | list[EventToPublish] = await checked_and_decoded_events(
         services.port.body_checks, raw, ONE_OR_MANY, check_stored_events
     )
-    drafts = await _drafts(services, access_of(request), [asked] if isinstance(asked, EventToPublish) else asked)
-    key = _given_key(request)
+    access = access_of(request)
+    drafts = await _drafts(services, access, [asked] if isinstance(asked, EventToPublish) else asked)
+    key = _given_key(request, access)
     if key is None:
         key = _key_of_ids(drafts)
     committed = await services.commands.commit(drafts, idempotency_key=key)
-    ids = list(committed.event_ids)
+    ids = [access.shown(one) for one in committed.event_ids]
     return json_answer(PublishedEventIds(event_ids=ids), status=200 if committed.is_repeated else 201)
 
 
@@ -112,7 +115,9 @@ async def _drafts(
         # All rights are checked first, so that an error about one topic reveals nothing to clients without rights.
         for name in dict.fromkeys(one.topic for one in asked):
             check_name(name)
-            access.authorize_topic(Operation.WRITE, name)
+            access.authorize_topic(Operation.WRITE, access.full_name(name))
+        for one in asked:
+            one.topic = access.full_name(one.topic)
     drafts: list[EventDraft] = []
     bytes_max: dict[str, int] = {}
     budget = ChunkBudget()
@@ -145,13 +150,18 @@ def _draft(one: EventToPublish, bytes_max: int) -> EventDraft:
     )
 
 
-def _given_key(request: web.Request) -> str | None:
-    """Return the value of the header Idempotency-Key, without enclosing double quotes; None if the header is absent.
-    The event store refuses an invalid key."""
+def _given_key(request: web.Request, access: RequestAccess) -> str | None:
+    """Return the full name of the key in the header Idempotency-Key, without enclosing double quotes; None if the
+    header is absent. The event store refuses an invalid key."""
     text = request.headers.get(IDEMPOTENCY_KEY)
-    if text is not None and len(text) >= 2 and text[0] == text[-1] == '"':
-        return text[1:-1]
-    return text
+    if text is None:
+        return None
+    if len(text) >= 2 and text[0] == text[-1] == '"':
+        text = text[1:-1]
+    if access.scope is None and prefix_of(text):
+        # Otherwise a client without a scope could find out which keys a tenant has used.
+        raise BadRequest("the idempotency key must not start with the prefix of a scope")
+    return access.full_name(text)
 
 
 def _key_of_ids(drafts: Sequence[EventDraft]) -> str | None:

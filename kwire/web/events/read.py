@@ -26,7 +26,7 @@ from kwire.web.answers.event_id import EVENT_ID
 from kwire.web.answers.large_answers import Parts, PartSizes, stream_answer
 from kwire.web.events.event_lines import StoredEvent, stream_lines
 from kwire.web.needs import READ_TOPIC, READ_TOPICS
-from kwire.web.requests.access import access_of
+from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.requests.bodies import query_of
 from kwire.web.requests.memory import MemoryExhausted
 from kwire.web.route import JSON, Route
@@ -80,8 +80,9 @@ class _Page:
     """The progress of a page. `position` is the offset of the last scanned event. Before any event is scanned,
     `position` is just outside the range: `start - 1` when reading forwards, `end` when reading backwards."""
 
-    def __init__(self, topic: Topic, limit: int, position: int, sizes: PartSizes) -> None:
+    def __init__(self, topic: Topic, shown_topic: str, limit: int, position: int, sizes: PartSizes) -> None:
         self.topic = topic
+        self._shown_topic = shown_topic
         self.position = position
         self.left = limit
         self.sizes = sizes
@@ -108,7 +109,7 @@ class _Page:
             if wanted.has(event):
                 found.append(event)
         self.left -= len(found)
-        part = b",".join(stream_lines(self.topic.name, found))
+        part = b",".join(stream_lines(self._shown_topic, found))
         self._size_bytes += len(part)
         return part
 
@@ -116,15 +117,17 @@ class _Page:
 async def read(services: EventStoreServices, request: web.Request) -> web.StreamResponse:
     query = query_of(request, ReadQuery)
     topic = services.event_store.event_topic(request.match_info["topic"])
-    wanted = await _range(topic, query)
-    return await stream_answer(request, _page(services.port, topic, query, wanted), JSON)
+    access = access_of(request)
+    wanted = await _range(access, topic, query)
+    return await stream_answer(request, _page(services.port, topic, access.shown(topic.name), query, wanted), JSON)
 
 
-async def _page(port: PortServices, topic: Topic, query: ReadQuery, wanted: _Range) -> Parts:
+async def _page(port: PortServices, topic: Topic, shown_topic: str, query: ReadQuery, wanted: _Range) -> Parts:
     """Generate the JSON of the page, in parts."""
     is_backwards = query.last or query.order == "backwards"
     sizes = PartSizes(port)
-    page = _Page(topic, 1 if query.last else query.limit, wanted.end if is_backwards else wanted.start - 1, sizes)
+    position = wanted.end if is_backwards else wanted.start - 1
+    page = _Page(topic, shown_topic, 1 if query.last else query.limit, position, sizes)
     read_on = _read_backwards if is_backwards else _read_forwards
     front = b'{"events":['
     try:
@@ -138,22 +141,22 @@ async def _page(port: PortServices, topic: Topic, query: ReadQuery, wanted: _Ran
         is_done = page.position <= wanted.start or (query.last and page.left <= 0)
     else:
         is_done = page.position + 1 >= wanted.end
-    following = b"null" if is_done else f'"{EventId(topic.name, page.position)}"'.encode()
+    following = b"null" if is_done else f'"{EventId(shown_topic, page.position)}"'.encode()
     yield b'%b],"next":%b}' % (front if front != b"," else b"", following)
 
 
-async def _range(topic: Topic, query: ReadQuery) -> _Range:
+async def _range(access: RequestAccess, topic: Topic, query: ReadQuery) -> _Range:
     log = topic.stream()
     await log.ready()
     oldest, end, _ = log.bounds()
     start = oldest
     day_ms = None if query.date is None else _day_ms(query.date)
     if query.since_event_id is not None:
-        start = _offset_of(topic, query.since_event_id) + 1
+        start = _offset_of(access, topic, query.since_event_id) + 1
         if start < oldest:
             raise OffsetOutOfRange(start, oldest, end - 1)
     if query.before_event_id is not None:
-        end = min(end, _offset_of(topic, query.before_event_id))
+        end = min(end, _offset_of(access, topic, query.before_event_id))
     if day_ms is not None:
         start = max(start, await log.offset_for_time(max(day_ms, 0)))
     return _Range(start, max(start, end), day_ms)
@@ -220,7 +223,8 @@ async def _read_batch(page: _Page, start: int, count: int, to_offset: int) -> li
 
 async def one_event(services: EventStoreServices, request: web.Request) -> web.Response:
     event_id = EventId.parse(request.match_info["event"])
-    access_of(request).authorize_topic(Operation.READ, event_id.topic)
+    access = access_of(request)
+    access.authorize_topic(Operation.READ, event_id.topic)
     topic = services.event_store.event_topic(event_id.topic)
     try:
         events = await read_events(topic.stream(), event_id.offset, 1, to_offset=event_id.offset)
@@ -228,14 +232,14 @@ async def one_event(services: EventStoreServices, request: web.Request) -> web.R
         events = []
     if not events:
         raise Refusal(f"event {event_id} does not exist", code="EventNotFound", status=404, event_id=str(event_id))
-    (line,) = stream_lines(topic.name, events)
+    (line,) = stream_lines(access.shown(topic.name), events)
     return web.Response(body=line, content_type=JSON)
 
 
-def _offset_of(topic: Topic, text: str) -> int:
-    event_id = EventId.parse(text)
-    if event_id.topic != topic.name:
-        raise BadRequest(f"event {text[:300]} belongs to topic {event_id.topic[:300]}, not to {topic.name}")
+def _offset_of(access: RequestAccess, topic: Topic, text: str) -> int:
+    event_id, shown_topic = EventId.parse(text), access.shown(topic.name)
+    if event_id.topic != shown_topic:
+        raise BadRequest(f"event {text[:300]} belongs to topic {event_id.topic[:300]}, not to {shown_topic}")
     return event_id.offset
 
 

@@ -27,7 +27,7 @@ from kwire.streams.subscriptions import FROM_OLDEST, Start
 from kwire.streams.subscriptions.event_batches import EventBatch
 from kwire.streams.subscriptions.event_reader import OpenReader
 from kwire.streams.subscriptions.start import StartKind
-from kwire.web.events.encodings import ALL_FORMATS, STREAM_FORMATS, Formats
+from kwire.web.events.encodings import ALL_FORMATS, PLAIN_ALL_FORMATS, STREAM_FORMATS, Formats
 from kwire.web.events.event_lines import StoredEvent
 from kwire.web.events.event_socket import EventSocket
 from kwire.web.needs import READ_TOPIC, READ_TOPICS
@@ -66,11 +66,12 @@ async def subscribe_all(services: EventStoreServices, request: web.Request) -> w
     access = access_of(request)
     access.hold_any(Operation.READ, ResourceType.TOPIC)
     select = partial(readable_events, access) if access.is_restricted else None
+    formats = ALL_FORMATS if access.scope is None else PLAIN_ALL_FORMATS
 
     async def find_journal() -> Source:
         store = services.event_store
         journal = await store.journal()
-        return _source(services.port, access, EVENTS_TOPIC, journal, store.global_reader, ALL_FORMATS, select)
+        return _source(services.port, access, EVENTS_TOPIC, journal, store.global_reader, formats, select)
 
     return await answer_subscribe(services.port, services.subscriptions, request, EventSubscribeQuery, find_journal)
 
@@ -80,7 +81,8 @@ async def subscribe_stream(services: EventStoreServices, request: web.Request) -
 
     async def find_topic() -> Source:
         topic = services.event_store.event_topic(request.match_info["topic"])
-        return _source(services.port, access, topic.name, topic.stream(), EventReader, STREAM_FORMATS)
+        name = access.shown(topic.name)
+        return _source(services.port, access, name, topic.stream(), EventReader, STREAM_FORMATS)
 
     return await answer_subscribe(services.port, services.subscriptions, request, EventSubscribeQuery, find_topic)
 

@@ -16,7 +16,7 @@ from kwire.streams.event_store.event_topics import config_value
 from kwire.streams.event_store.schemas.document import SCHEMAS_MAX
 from kwire.web.answers.errors import BadRequest
 from kwire.web.needs import ALTER_TOPIC, CREATE_TOPICS, DESCRIBE_TOPIC
-from kwire.web.requests.access import access_of
+from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.requests.bodies import body_of, json_answer
 from kwire.web.requests.origin_policy import INTERNAL_PREFIX
 from kwire.web.route import Route
@@ -67,13 +67,16 @@ async def create(services: EventStoreServices, request: web.Request) -> web.Resp
         raise BadRequest(
             f"topic names that start with {INTERNAL_PREFIX} are reserved for internal topics", code="InvalidName"
         )
-    access_of(request).authorize_creation(asked.name)
-    await services.topic_commands.create_event_topic(asked.name, asked.schemas, asked.configs)
-    return json_answer(_description(services, services.event_topics.find(asked.name)), status=201)
+    access = access_of(request)
+    name = access.full_name(asked.name)
+    access.authorize_creation(name)
+    await services.topic_commands.create_event_topic(name, asked.schemas, asked.configs)
+    return json_answer(_description(services, access, services.event_topics.find(name)), status=201)
 
 
 async def show_schemas(services: EventStoreServices, request: web.Request) -> web.Response:
-    return json_answer(_description(services, services.event_topics.find(request.match_info["topic"])))
+    topic = services.event_topics.find(request.match_info["topic"])
+    return json_answer(_description(services, access_of(request), topic))
 
 
 async def replace_schemas(services: EventStoreServices, request: web.Request) -> web.Response:
@@ -88,11 +91,12 @@ async def _change_schemas(services: EventStoreServices, request: web.Request, *,
     asked = await body_of(request, ChangeSchemas)
     name = request.match_info["topic"]
     await services.topic_commands.change_schemas(name, asked.schemas, is_whole=is_whole)
-    return json_answer(_description(services, services.event_topics.find(name)))
+    return json_answer(_description(services, access_of(request), services.event_topics.find(name)))
 
 
-def _description(services: EventStoreServices, topic: Topic) -> dict[str, Any]:
-    return config_value(topic.name, topic.stream().bounds().committed_end, services.event_topics.schemas(topic))
+def _description(services: EventStoreServices, access: RequestAccess, topic: Topic) -> dict[str, Any]:
+    name = access.shown(topic.name)
+    return config_value(name, topic.stream().bounds().committed_end, services.event_topics.schemas(topic))
 
 
 ROUTES: tuple[Route[EventStoreServices], ...] = (

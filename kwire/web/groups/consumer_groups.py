@@ -199,18 +199,20 @@ async def create_group(services: GroupServices, request: web.Request) -> web.Res
     groups = groups_of(services)
     asked = await body_of(request, NewGroup)
     check_name(asked.topic)
-    access_of(request).authorize_topic(Operation.READ, asked.topic)
+    access = access_of(request)
+    topic = access.full_name(asked.topic)
+    access.authorize_topic(Operation.READ, topic)
     definition, is_new = await groups.create(
         request.match_info["group"],
-        asked.topic,
+        topic,
         partition_count=asked.partition_count,
         strategy=asked.strategy,
         session_timeout_ms=_milliseconds(asked.session_timeout_secs),
     )
     answer = CreatedGroup(
         success=True,
-        group_id=definition.group_id,
-        topic=definition.topic,
+        group_id=access.shown(definition.group_id),
+        topic=access.shown(definition.topic),
         strategy=definition.strategy,
         session_timeout_secs=definition.session_timeout_ms // 1000,
     )
@@ -223,13 +225,13 @@ async def list_groups(services: GroupServices, request: web.Request) -> web.Resp
     # Request one group more than `limit`: if it exists, there is a next page.
     access = access_of(request)
     if access.is_restricted:
-        page = await _visible_page(groups, access, query.after, query.limit + 1)
+        page = await _visible_page(groups, access, access.full_name(query.after), query.limit + 1)
     else:
         page = groups.page(query.after, query.limit + 1)
     listed = [
         ListedGroup(
-            group_id=one.group_id,
-            topic=one.topic,
+            group_id=access.shown(one.group_id),
+            topic=access.shown(one.topic),
             strategy=one.strategy,
             session_timeout_secs=one.session_timeout_ms // 1000,
         )
@@ -243,9 +245,10 @@ async def _visible_page(groups: WebGroups, access: RequestAccess, after: str, co
     found: list[GroupDefinition] = []
     while page := groups.page(after, GROUPS_PER_CHUNK):
         found += [one for one in page if access.allows_group(Operation.DESCRIBE, one.group_id)]
-        if len(found) >= count:
-            return found[:count]
         after = page[-1].group_id
+        if len(found) >= count or (access.scope is not None and not access.scope.contains(after)):
+            # There are enough groups, or the groups of the client's scope end on this page.
+            return found[:count]
         await asyncio.sleep(0)
     return found
 
@@ -258,7 +261,7 @@ def _authorize_topic(request: web.Request, groups: WebGroups, operation: Operati
 async def delete_group(services: GroupServices, request: web.Request) -> web.Response:
     group_id = request.match_info["group"]
     await groups_of(services).delete(group_id)
-    return json_answer(DeletedGroup(success=True, group_id=group_id))
+    return json_answer(DeletedGroup(success=True, group_id=access_of(request).shown(group_id)))
 
 
 async def join(services: GroupServices, request: web.Request) -> web.Response:
@@ -273,7 +276,8 @@ async def join(services: GroupServices, request: web.Request) -> web.Response:
         session_timeout_ms=_milliseconds(asked.session_timeout_secs),
         client_host=request.remote or "",
     )
-    return json_answer(JoinedGroup(member_id=joined.member_id, group_id=group_id, generation=joined.generation))
+    shown_id = access_of(request).shown(group_id)
+    return json_answer(JoinedGroup(member_id=joined.member_id, group_id=shown_id, generation=joined.generation))
 
 
 async def assignment(services: GroupServices, request: web.Request) -> web.Response:
@@ -284,7 +288,7 @@ async def assignment(services: GroupServices, request: web.Request) -> web.Respo
     return json_answer(
         MemberAssignment(
             member_id=member_id,
-            group_id=group_id,
+            group_id=access_of(request).shown(group_id),
             partitions=list(member_status.partitions),
             generation=member_status.generation,
             state=state_of(member_status),
@@ -325,17 +329,19 @@ async def committed(services: GroupServices, request: web.Request) -> web.Respon
     groups = groups_of(services)
     _authorize_topic(request, groups, Operation.DESCRIBE)
     (offset,) = await groups.committed(group_id, [partition_id])
-    return json_answer(CommittedOffset(group_id=group_id, partition_id=partition_id, offset=offset))
+    shown_id = access_of(request).shown(group_id)
+    return json_answer(CommittedOffset(group_id=shown_id, partition_id=partition_id, offset=offset))
 
 
 async def stats(services: GroupServices, request: web.Request) -> web.Response:
     group_id = request.match_info["group"]
     found = await groups_of(services).stats(group_id)
+    access = access_of(request)
     since_ms = found.rebalanced_ms_ago
     return json_answer(
         ShownStats(
-            group_id=group_id,
-            topic=found.topic,
+            group_id=access.shown(group_id),
+            topic=access.shown(found.topic),
             state=found.state,
             member_count=found.member_count,
             generation=found.generation,

@@ -55,7 +55,8 @@ async def list_groups(services: GroupServices, request: web.Request) -> web.Resp
     # Request one group more than `limit`: if it exists, there is a next page.
     access = access_of(request)
     may_see = partial(access.allows_group, Operation.DESCRIBE) if access.is_restricted else None
-    groups = await services.reports.page(request.query.get("after"), limit + 1, may_see)
+    after = request.query.get("after")
+    groups = await services.reports.page(None if after is None else access.full_name(after), limit + 1, may_see)
     count = offset_count = 0
     for group in groups[:limit]:
         offset_count += group.offset_count
@@ -63,8 +64,8 @@ async def list_groups(services: GroupServices, request: web.Request) -> web.Resp
             break
         count += 1
     reports = [_visible(access, one) for one in await services.reports.report(groups[:count], OFFSETS_MAX)]
-    following = groups[count - 1].group_id if count < len(groups) else None
-    return await _answer({"next": following}, {"groups": map(_summary, reports)})
+    following = access.shown(groups[count - 1].group_id) if count < len(groups) else None
+    return await _answer({"next": following}, {"groups": map(partial(_summary, access), reports)})
 
 
 async def describe_group(services: GroupServices, request: web.Request) -> web.Response:
@@ -84,12 +85,15 @@ async def describe_group(services: GroupServices, request: web.Request) -> web.R
     uncommitted = [] if report.left_out_count else sorted(owners.keys() - committed)[: OFFSETS_MAX - len(committed)]
     offsets = sorted(report.offsets, key=lambda one: (one.topic, one.partition))
     return await _answer(
-        _summary(report) | {"left_out_member_count": max(0, len(members) - MEMBERS_MAX)},
+        _summary(access, report) | {"left_out_member_count": max(0, len(members) - MEMBERS_MAX)},
         {
             "members": (_member(services, access, one) for one in members[:MEMBERS_MAX]),
             "offsets": chain(
-                (_offset(one, owners.get((one.topic, one.partition))) for one in offsets),
-                (_uncommitted(topic, partition, owners[topic, partition]) for topic, partition in uncommitted),
+                (_offset(access, one, owners.get((one.topic, one.partition))) for one in offsets),
+                (
+                    _uncommitted(access.shown(topic), partition, owners[topic, partition])
+                    for topic, partition in uncommitted
+                ),
             ),
         },
     )
@@ -104,10 +108,10 @@ def _visible(access: RequestAccess, report: GroupReport) -> GroupReport:
     )
 
 
-def _summary(report: GroupReport) -> dict[str, Any]:
+def _summary(access: RequestAccess, report: GroupReport) -> dict[str, Any]:
     group = report.group
     return {
-        "group_id": group.group_id,
+        "group_id": access.shown(group.group_id),
         "type": group.kind,
         "state": group.state,
         "member_count": group.member_count,
@@ -126,7 +130,7 @@ def _member(services: GroupServices, access: RequestAccess, member: MemberView) 
         "client_id": member.client_id,
         "client_host": member.client_host,
         "assignment": [
-            {"topic": topic, "partitions": list(partitions)}
+            {"topic": access.shown(topic), "partitions": list(partitions)}
             for topic, partitions in sorted(_named(services, access, member.assignment))
         ],
     }
@@ -155,10 +159,10 @@ def _owners(
     }
 
 
-def _offset(measured: MeasuredOffset, member_id: str | None) -> dict[str, Any]:
+def _offset(access: RequestAccess, measured: MeasuredOffset, member_id: str | None) -> dict[str, Any]:
     committed = measured.committed
     return {
-        "topic": measured.topic,
+        "topic": access.shown(measured.topic),
         "partition": measured.partition,
         "member_id": member_id,
         "committed_offset": committed.offset,

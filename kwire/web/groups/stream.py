@@ -394,7 +394,7 @@ class GroupStream:
         if assignment != self._sent_assignment and not self._is_lost:
             self._sent_assignment = assignment
             facts: dict[str, object] = {
-                "group_id": self._group_id,
+                "group_id": self._access.shown(self._group_id),
                 "member_id": self._member_id,
                 "generation": member_status.generation,
                 "partitions": list(member_status.partitions),
@@ -406,6 +406,7 @@ class GroupStream:
         if not partitions:
             return
         topic = self._groups.topic_of(self._group_id)
+        shown_topic = self._access.shown(topic.name)
         offsets = await self._groups.committed(self._group_id, partitions)
         for index, offset in zip(partitions, offsets, strict=True):
             if index >= len(topic.partitions):
@@ -415,10 +416,10 @@ class GroupStream:
             subscribe = self._services.subscriptions.subscribe
             try:
                 try:
-                    reader = await subscribe(topic.name, reading, start, self, OPTIONS)
+                    reader = await subscribe(shown_topic, reading, start, self, OPTIONS)
                 except OffsetOutOfRange as error:
-                    reader = await subscribe(topic.name, reading, FROM_OLDEST, self, OPTIONS)
-                    self._send_retention_gap(topic.name, index, error)
+                    reader = await subscribe(shown_topic, reading, FROM_OLDEST, self, OPTIONS)
+                    self._send_retention_gap(shown_topic, index, error)
             except StreamError as error:
                 self._end(error.code, error.message)
                 return
@@ -488,7 +489,9 @@ class GroupStream:
                 await self._commit(sent)
             except KafkaError as error:
                 log.info("group %s: the last commit of member %s failed: %s", self._group_id, self._member_id, error)
-        self._write_control("closed", {"group_id": self._group_id, "code": ending.code, "reason": ending.reason})
+        reason = self._access.shown_text(ending.reason)
+        shown_id = self._access.shown(self._group_id)
+        self._write_control("closed", {"group_id": shown_id, "code": ending.code, "reason": reason})
         self._outlet.write(LAST_CHUNK)
         self._outlet.close()
 

@@ -80,16 +80,17 @@ class Brokers(msgspec.Struct, kw_only=True):
 async def list_topics(services: TopicServices, request: web.Request) -> web.Response:
     query = query_of(request, TopicListQuery)
     access = access_of(request)
+    prefix, after = access.full_name(query.prefix), access.full_name(query.after)
     if query.events:
-        found = [one for one in services.event_topics.names() if one.startswith(query.prefix) and one > query.after]
+        found = [one for one in services.event_topics.names() if one.startswith(prefix) and one > after]
         found = await _visible(access, found)
         return proxy_answer(request, found[: query.limit])
     names: list[str] = []
-    start = max(query.prefix, query.after + "\0" if query.after else "")
+    start = max(prefix, after + "\0" if query.after else "")
     while len(names) < query.limit:
         page = services.topics.catalogue.names_from(start, NAMES_PER_CHUNK)
-        taken = [one for one in page if one.startswith(query.prefix)]
-        names += await _visible(access, [one for one in taken if not one.startswith(INTERNAL_PREFIX)])
+        taken = [one for one in page if one.startswith(prefix)]
+        names += [one for one in await _visible(access, taken) if not one.startswith(INTERNAL_PREFIX)]
         if len(taken) < NAMES_PER_CHUNK:
             break
         start = page[-1] + "\0"
@@ -98,13 +99,13 @@ async def list_topics(services: TopicServices, request: web.Request) -> web.Resp
 
 
 async def _visible(access: RequestAccess, names: list[str]) -> list[str]:
-    """Return the names of the topics that the client may describe."""
+    """Return the names of the topics that the client may describe, as the client sees them."""
     if not access.is_restricted:
         return names
     found: list[str] = []
     for first in range(0, len(names), CHECKS_PER_CHUNK):
         some = names[first : first + CHECKS_PER_CHUNK]
-        found += [one for one in some if access.allows_topic(Operation.DESCRIBE, one)]
+        found += [access.shown(one) for one in some if access.allows_topic(Operation.DESCRIBE, one)]
         await asyncio.sleep(0)
     return found
 
@@ -112,9 +113,12 @@ async def _visible(access: RequestAccess, names: list[str]) -> list[str]:
 async def describe_topic(services: TopicServices, request: web.Request) -> web.Response:
     topic = find_topic(services.topics, request)
     configs = {}
-    if access_of(request).allows_topic(Operation.DESCRIBE_CONFIGS, topic.name):
+    access = access_of(request)
+    if access.allows_topic(Operation.DESCRIBE_CONFIGS, topic.name):
         configs = {entry.name: entry.value for entry in topic_config.describe(topic.configs, services.port.config)}
-    description = TopicDescription(name=topic.name, configs=configs, partitions=await _partitions(services, topic))
+    description = TopicDescription(
+        name=access.shown(topic.name), configs=configs, partitions=await _partitions(services, topic)
+    )
     if topic.settings.is_event_topic:
         description.sequence = topic.stream().bounds().committed_end
         description.schemas = services.event_topics.schemas(topic).as_json()

@@ -29,7 +29,7 @@ from kwire.web.answers.errors import BadRequest
 from kwire.web.needs import CREATE_TOPICS, WRITE_TOPIC
 from kwire.web.proxy.errors import ProxyError, record_code
 from kwire.web.proxy.media import BINARY, JSON_RECORDS, PROXY, TEXT_RECORDS, format_of, proxy_answer
-from kwire.web.requests.access import access_of
+from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.requests.bodies import checked_and_decoded, raw_body_of
 from kwire.web.requests.body_limits import check_objects
 from kwire.web.requests.chunk_budget import ChunkBudget
@@ -207,6 +207,7 @@ async def _produce(
         pending.append(_prepare(services, topic, log, index, record, now_ms))
         if budget.is_spent(len(pending[-1].tail)):
             await asyncio.sleep(0)
+    access = access_of(request)
     results: list[ProducedRecord] = [ProducedRecord(partition=None, offset=None)] * len(pending)
     waits = []
     for first in range(0, len(pending), RECORDS_PER_CHUNK):
@@ -218,7 +219,7 @@ async def _produce(
     for batch, answered in waits:
         outcome = await answered
         for at, one in enumerate(batch):
-            results[one.number] = _produced_record(one.log.partition, outcome, at)
+            results[one.number] = _produced_record(access, one.log.partition, outcome, at)
     return proxy_answer(request, Produced(offsets=results))
 
 
@@ -287,9 +288,10 @@ def _append(records: Sequence[_PendingRecord]) -> "asyncio.Future[int | KafkaErr
     return answered
 
 
-def _produced_record(partition_index: int, outcome: int | KafkaError, at: int) -> ProducedRecord:
+def _produced_record(access: RequestAccess, partition_index: int, outcome: int | KafkaError, at: int) -> ProducedRecord:
     if isinstance(outcome, KafkaError):
-        return ProducedRecord(partition=None, offset=None, error_code=record_code(outcome), error=str(outcome))
+        shown = access.shown_text(str(outcome))
+        return ProducedRecord(partition=None, offset=None, error_code=record_code(outcome), error=shown)
     return ProducedRecord(partition=partition_index, offset=outcome + at)
 
 

@@ -4,22 +4,27 @@ Handlers check the needs whose names they read themselves: `access_of(request).a
 A refusal has the status 403 and names the operation and the resource. It is the same whether the resource exists or
 not.
 
+The names that are passed to `RequestAccess` are full names (`kwire/access/scope.py`). A client with a scope uses plain
+names. The middleware translates the names in the path. A handler translates names that it reads from a body or a query
+with `full_name`, and names that it sends with `shown`. For clients without a scope both return the name itself.
+
 A stream `hold`s the rights that it needs for as long as it is open. About every second its connection compares
 `revision`. If this number has changed, the session asks `loss` whether it must end.
 """
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
+import msgspec
 from aiohttp import web
 
 from kwire.access.access import Access, Unrestricted
-from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
+from kwire.access.acl import CLUSTER_NAME, WILDCARD, Operation, ResourceType
 from kwire.access.audit.entries import HTTP, NO_AUDIT, Audit
 from kwire.access.principal import Principal
 from kwire.errors import ErrorCode
 from kwire.streams.rooms.names import topic_of_room
-from kwire.web.answers.errors import NotAuthorized, Refusal, Unauthorized
+from kwire.web.answers.errors import NotAuthorized, Refusal, Unauthorized, error_body
 
 # The code of the control message `closed` of a stream whose client has lost the right to it.
 FORBIDDEN = "Forbidden"
@@ -65,11 +70,13 @@ PERMANENT = PermanentLogin()
 class RequestAccess:
     """The rights of one client, for one request or for as long as its stream is open."""
 
-    __slots__ = ("_audit", "_held", "_is_any_held", "_is_valid", "_login_revision", "access", "is_restricted", "login")
+    __slots__ = ("_audit", "_held", "_is_any_held", "_is_valid", "_login_revision", "access", "is_restricted", "login",
+                 "scope")  # fmt: skip
 
     def __init__(self, access: Access, login: Login = PERMANENT, audit: Audit = NO_AUDIT) -> None:
         self._audit = audit
         self.access = access
+        self.scope = access.scope
         self.login = login
         # If False, everything is allowed and stays allowed.
         self.is_restricted = not access.is_unrestricted or login is not PERMANENT
@@ -87,6 +94,36 @@ class RequestAccess:
         """A number that changes whenever a right may have changed."""
         return self.access.revision + self.login.revision
 
+    # --- names
+
+    def full_name(self, plain: str) -> str:
+        """Return the full name of a topic, room, group or event id that the client has named."""
+        return plain if self.scope is None else self.scope.full_name(plain)
+
+    def shown(self, full: str) -> str:
+        """Return a name as the client may see it. A name outside of its scope is an empty string."""
+        return full if self.scope is None else self.scope.plain_name(full) or ""
+
+    def shown_text(self, text: str) -> str:
+        """Return a message with names as the client may see them."""
+        return text if self.scope is None else self.scope.hide_in(text)
+
+    def shown_error(self, error: Exception) -> dict[str, Any]:
+        """Return the value of the field "error" with names as the client may see them."""
+        body = error_body(error)
+        if self.scope is None:
+            return body
+        text = msgspec.json.encode(body).decode()
+        shown: dict[str, Any] = msgspec.json.decode(self.scope.hide_in(text))
+        return shown
+
+    def hide_in(self, answer: web.Response) -> None:
+        """Replace the full names in the body of an error by plain ones."""
+        if self.scope is not None and isinstance(answer.body, bytes):
+            answer.body = answer.body.replace(self.scope.prefix.encode(), b"")
+
+    # --- rights
+
     def allows(self, operation: Operation, resource_type: ResourceType, name: str) -> bool:
         if not self.is_restricted:
             return True
@@ -102,9 +139,11 @@ class RequestAccess:
         if not self._has_valid_login():
             return Unauthorized(self.login.end_reason)
         self._audit.refused(self.access, HTTP, operation, resource_type, name)
-        shown = "the cluster" if resource_type is ResourceType.CLUSTER else f"{resource_type.name.lower()} {name}"
+        if self.scope is not None and resource_type is not ResourceType.CLUSTER and name != WILDCARD:
+            name = self.shown(name)
+        resource = "the cluster" if resource_type is ResourceType.CLUSTER else f"{resource_type.name.lower()} {name}"
         return NotAuthorized(
-            f"{self.principal} is not allowed to {operation.name} {shown}",
+            f"{self.principal} is not allowed to {operation.name} {resource}",
             code=_CODES[resource_type].name,
             operation=operation.name,
             resource_type=resource_type.name,

@@ -1,5 +1,8 @@
 """The aiohttp middleware of the HTTP port: applies the origin policy, identifies the client, checks the needs of the
-route, calls the handler and turns errors into JSON."""
+route, calls the handler and turns errors into JSON.
+
+For a client with a scope it replaces the plain names in the path by full names, before it checks the needs and calls
+the handler, and the full names in errors by plain ones."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -48,6 +51,9 @@ class RouteRule(NamedTuple):
     needs: tuple[PathNeed, ...]
 
 
+# The path parameters with names that belong to scopes. The id of an event begins with the name of its topic.
+SCOPED_PARAMETERS = (ROOM_PARAMETER, "topic", "group", "event")
+
 # The rule for paths and methods that do not exist: only authenticated clients learn that they do not.
 UNKNOWN_ROUTE = RouteRule(is_public=False, is_streaming=False, needs=())
 _NOBODY = Identity(ANONYMOUS, PERMANENT)
@@ -77,14 +83,17 @@ class Guard:
         if self._authenticator is not None and not rule.is_public:
             identity = await self._authenticator.identify(request, is_streaming=rule.is_streaming)
         rights = self._authorizer.access(identity.principal, request.remote or "")
-        access = RequestAccess(rights, identity.login, self._audit)
+        access = request[ACCESS] = RequestAccess(rights, identity.login, self._audit)
+        if access.scope is not None:
+            for parameter in SCOPED_PARAMETERS:
+                if parameter in match:
+                    match[parameter] = access.full_name(match[parameter])
         for need in rule.needs:
             # A stream needs its rights for as long as it is open.
             if rule.is_streaming:
                 access.hold(need.operation, need.resource_type, need.name_in(match))
             else:
                 access.authorize(need.operation, need.resource_type, need.name_in(match))
-        request[ACCESS] = access
 
 
 def guard_of(authorizer: Authorizer, authenticator: Authenticator | None, audit: Audit = NO_AUDIT) -> Guard | None:
@@ -138,6 +147,8 @@ def request_middleware(policy: OriginPolicy, memory: HttpMemory, guard: Guard | 
             answer.headers.update(cors_headers(request))
         if type(answer) is not web.Response:
             return answer
+        if answer.status >= 400 and ACCESS in request:
+            request[ACCESS].hide_in(answer)
         try:
             return await send_in_pieces(request, answer, memory)
         except ConnectionError:

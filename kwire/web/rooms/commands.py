@@ -137,9 +137,17 @@ def request_id_of(message: bytes | bytearray) -> Raw:
 
 async def history_parts(services: RoomServices, access: RequestAccess, payload: HistoryPayload) -> Parts:
     """Run stream.history; return the result as JSON, in parts."""
-    access.authorize_room(Operation.READ, payload.room)
-    room = services.rooms.get(payload.room)
-    return (await history_of(services.port, room, payload.from_offset, payload.to_offset, payload.limit)).json()
+    name = access.full_name(payload.room)
+    access.authorize_room(Operation.READ, name)
+    found = await history_of(
+        services.port,
+        services.rooms.get(name),
+        payload.room,
+        payload.from_offset,
+        payload.to_offset,
+        payload.limit,
+    )
+    return found.json()
 
 
 def publish_result(event_id: str, offset: int, subscribers_notified: int) -> bytes:
@@ -155,14 +163,16 @@ async def result_of(services: RoomServices, access: RequestAccess, command: Publ
     or Refusal."""
     match command:
         case Publish(payload=payload):
-            access.authorize_room(Operation.WRITE, payload.room)
+            name = access.full_name(payload.room)
+            access.authorize_room(Operation.WRITE, name)
             event = new_event(payload)
-            room = await room_to_use(services, access, payload.room)
+            room = await room_to_use(services, access, name)
             offset, (event_id,) = await services.publisher.publish_and_wait(room.log, source_of(room.name), (event,))
             return publish_result(event_id, offset, services.subscriptions.count_of(room.log))
         case Unsubscribe(payload=payload):
             # A POST request has no subscription that it could end, but the room must exist.
-            access.authorize_room(Operation.DESCRIBE, payload.room)
-            services.rooms.get(payload.room)
+            name = access.full_name(payload.room)
+            access.authorize_room(Operation.DESCRIBE, name)
+            services.rooms.get(name)
             return b'{"success":false}'
     raise SubscriptionFailed("stream.subscribe needs a WebSocket: use GET /ws or GET /rooms/{room}/subscribe")

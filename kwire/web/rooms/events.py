@@ -124,7 +124,8 @@ def _new_events(published: Iterable[PublishedEvent]) -> Iterator[NewEvent]:
 async def history(services: RoomServices, request: web.Request) -> web.StreamResponse:
     query = query_of(request, HistoryQuery)
     room = services.rooms.get(request.match_info["room"])
-    found = await history_of(services.port, room, query.from_offset, query.to_offset, query.limit)
+    shown_name = access_of(request).shown(room.name)
+    found = await history_of(services.port, room, shown_name, query.from_offset, query.to_offset, query.limit)
     if not _wants_lines(request):
         return await stream_answer(request, found.json(), JSON)
     # The header X-Next-Offset is sent before the events, but its value is known only after they are read. So the events
@@ -153,16 +154,20 @@ async def one_event(services: RoomServices, request: web.Request) -> web.Respons
         events = []
     if not events or events[0].offset != offset:
         raise EventNotFound(offset)
-    (line,) = event_lines(room.name, events)
+    (line,) = event_lines(access_of(request).shown(room.name), events)
     return web.Response(body=line, content_type=JSON)
 
 
 class RoomHistory:
-    """Reads the events of a room from offset `start` to `end`, at most `limit` events. It can be read only once."""
+    """Reads the events of a room from offset `start` to `end`, at most `limit` events. It can be read only once.
 
-    def __init__(self, port: PortServices, room: Room, start: int, end: int, limit: int) -> None:
+    `shown_name` is the name of the room in the events.
+    """
+
+    def __init__(self, port: PortServices, room: Room, shown_name: str, start: int, end: int, limit: int) -> None:
         self._port = port
         self._room = room
+        self._shown_name = shown_name
         self._start = self.next_offset = start
         self._end = end
         self._limit = limit
@@ -173,7 +178,7 @@ class RoomHistory:
 
     def again(self) -> "RoomHistory":
         """Return a history for a second read. It ends at the offset at which the first read ended."""
-        other = RoomHistory(self._port, self._room, self._start, self.next_offset - 1, self._limit)
+        other = RoomHistory(self._port, self._room, self._shown_name, self._start, self.next_offset - 1, self._limit)
         other._expected_offset = self.next_offset
         return other
 
@@ -229,7 +234,7 @@ class RoomHistory:
                     return
                 left -= len(events)
                 self.next_offset = events[-1].offset + 1
-                lines = event_lines(self._room.name, events)
+                lines = event_lines(self._shown_name, events)
                 del events
                 size_bytes += sum(map(len, lines))
                 yield lines
@@ -238,7 +243,7 @@ class RoomHistory:
 
 
 async def history_of(
-    port: PortServices, room: Room, from_offset: int | None, to_offset: int | None, limit: int
+    port: PortServices, room: Room, shown_name: str, from_offset: int | None, to_offset: int | None, limit: int
 ) -> RoomHistory:
     """Return the history of a room for a range of offsets. Raises OffsetOutOfRange if retention has deleted the range's
     first offset. The history is empty if the range starts beyond the newest event."""
@@ -254,7 +259,7 @@ async def history_of(
     if start < bounds.start:
         raise OffsetOutOfRange(start, bounds.start, bounds.newest)
     end = bounds.newest if to_offset is None else min(bounds.newest, to_offset)
-    return RoomHistory(port, room, start, end, limit)
+    return RoomHistory(port, room, shown_name, start, end, limit)
 
 
 def _wants_lines(request: web.Request) -> bool:

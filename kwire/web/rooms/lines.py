@@ -26,7 +26,7 @@ from kwire.errors import EventTooLarge, KafkaError, StreamError, as_value
 from kwire.streams.events.event import NewEvent, record_of
 from kwire.streams.events.publishing import Outcome, Published
 from kwire.streams.rooms.rooms import Room
-from kwire.web.answers.errors import NotAuthorized, Refusal, error_body
+from kwire.web.answers.errors import NotAuthorized, Refusal
 from kwire.web.answers.event_json import PublishedEvent, new_event, source_of
 from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.requests.bodies import checked_and_decoded
@@ -189,7 +189,8 @@ async def publish_lines(services: RoomServices, request: web.Request, query: Lin
     response = web.StreamResponse(headers=headers)
     await response.prepare(request)
     waiting: asyncio.Queue[LineBatch | None] = asyncio.Queue(WAITING_BATCHES_MAX)
-    writer = _AnswerWriter(response, services.port.config.network.send_timeout_ms / 1000, query.answers == "all")
+    timeout_s = services.port.config.network.send_timeout_ms / 1000
+    writer = _AnswerWriter(response, access, timeout_s, query.answers == "all")
     streams = request.app[STREAMS]
     receiver = LineReceiver(request)
     try:
@@ -395,8 +396,11 @@ def _bytes_max(event: NewEvent) -> int:
 class _AnswerWriter:
     """Writes the answers to the lines of each batch, in order."""
 
-    def __init__(self, response: web.StreamResponse, timeout_s: float, answers_all: bool) -> None:
+    def __init__(
+        self, response: web.StreamResponse, access: RequestAccess, timeout_s: float, answers_all: bool
+    ) -> None:
         self._response = response
+        self._access = access
         self._timeout_s = timeout_s
         self._answers_all = answers_all
         self._stored = self._refused = 0
@@ -438,6 +442,6 @@ class _AnswerWriter:
                 failure = outcome
             if failure is not None:
                 self._refused += 1
-                yield _encode({"line": number, "error": error_body(failure)}) + b"\n"
+                yield _encode({"line": number, "error": self._access.shown_error(failure)}) + b"\n"
             elif self._answers_all:
                 yield next(left)

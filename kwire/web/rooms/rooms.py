@@ -112,9 +112,9 @@ async def list_rooms(services: RoomServices, request: web.Request) -> web.Respon
     query = query_of(request, RoomsQuery)
     access = access_of(request)
     page = await _visible_page(services, access, query) if access.is_restricted else _page(services, query)
-    listed = [one for name in page.names if (one := _listed(services, name)) is not None]
+    listed = [one for name in page.names if (one := _listed(services, access, name)) is not None]
     count = services.rooms.count if access.allows_cluster(Operation.DESCRIBE) else None
-    return json_answer(RoomList(rooms=listed, room_count=count, next=page.next))
+    return json_answer(RoomList(rooms=listed, room_count=count, next=_shown_or_none(access, page.next)))
 
 
 def _page(services: RoomServices, query: RoomsQuery) -> RoomsPage:
@@ -125,9 +125,10 @@ async def _visible_page(services: RoomServices, access: RequestAccess, query: Ro
     """Return a page of the rooms that the client may describe. `next` is one of these rooms, too, so that it does not
     reveal the name of another room."""
     names: list[str] = []
-    after: str | None = query.after
+    after: str | None = access.full_name(query.after) if query.after else ""
+    prefix = access.full_name(query.prefix)
     while after is not None:
-        page = services.rooms.list(after, ROOMS_PER_CHUNK, query.prefix)
+        page = services.rooms.list(after, ROOMS_PER_CHUNK, prefix)
         for name in page.names:
             if access.allows_room(Operation.DESCRIBE, name):
                 if len(names) == query.limit:
@@ -146,9 +147,10 @@ async def put_room(services: RoomServices, request: web.Request) -> web.Response
         settings = decoded(raw, RoomSettings)
     overrides = RoomOverrides(settings.retention_mode, settings.retention_hours, settings.max_events)
     name = request.match_info["room"]
-    _authorize_put(services, access_of(request), name, overrides)
+    access = access_of(request)
+    _authorize_put(services, access, name, overrides)
     is_new = await services.commands.create(name, overrides)
-    return json_answer(_description(services, services.rooms.get(name)), 201 if is_new else 200)
+    return json_answer(_description(services, access, services.rooms.get(name)), 201 if is_new else 200)
 
 
 def _authorize_put(services: RoomServices, access: RequestAccess, name: str, overrides: RoomOverrides) -> None:
@@ -169,13 +171,13 @@ def _authorize_put(services: RoomServices, access: RequestAccess, name: str, ove
 
 
 async def get_room(services: RoomServices, request: web.Request) -> web.Response:
-    return json_answer(_description(services, services.rooms.get(request.match_info["room"])))
+    return json_answer(_description(services, access_of(request), services.rooms.get(request.match_info["room"])))
 
 
 async def delete_room(services: RoomServices, request: web.Request) -> web.Response:
     name = request.match_info["room"]
     await services.commands.delete(name)
-    return json_answer(RoomDeleted(success=True, room=name))
+    return json_answer(RoomDeleted(success=True, room=access_of(request).shown(name)))
 
 
 async def room_to_use(services: RoomServices, access: RequestAccess, name: str) -> Room:
@@ -200,19 +202,23 @@ def check_length(services: RoomServices, name: str, raw: bytes) -> None:
         raise EventTooLarge(len(raw), limit)
 
 
-def _listed(services: RoomServices, name: str) -> ListedRoom | None:
+def _shown_or_none(access: RequestAccess, name: str | None) -> str | None:
+    return None if name is None else access.shown(name)
+
+
+def _listed(services: RoomServices, access: RequestAccess, name: str) -> ListedRoom | None:
     """Return the room's entry in the list; None if the room is being deleted."""
     seen = services.rooms.summary(name)
     if seen is None:
         return None
-    return ListedRoom(room=name, subscribers=seen.subscriber_count, created_at=_time(seen.created_at_ms))
+    return ListedRoom(room=access.shown(name), subscribers=seen.subscriber_count, created_at=_time(seen.created_at_ms))
 
 
-def _description(services: RoomServices, room: Room) -> RoomDescription:
+def _description(services: RoomServices, access: RequestAccess, room: Room) -> RoomDescription:
     stats = services.rooms.stats(room)
     return RoomDescription(
-        room=stats.name,
-        topic=stats.topic,
+        room=access.shown(stats.name),
+        topic=access.shown(stats.topic),
         epoch=stats.epoch,
         is_room=stats.is_room,
         created_at=_time(stats.created_at_ms),

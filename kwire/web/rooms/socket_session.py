@@ -33,7 +33,7 @@ from kwire.streams.log import StreamLog
 from kwire.streams.subscriptions import Subscription
 from kwire.streams.subscriptions.control_messages import Closed, ControlMessage
 from kwire.streams.subscriptions.event_batches import EventBatch
-from kwire.web.answers.errors import BadRequest, Refusal, error_body
+from kwire.web.answers.errors import BadRequest, Refusal
 from kwire.web.answers.event_json import new_event, source_of
 from kwire.web.answers.large_answers import PIECE_BYTES
 from kwire.web.requests.access import FORBIDDEN, RequestAccess
@@ -103,6 +103,7 @@ class SocketSession:
         self._is_single = is_single
         self._reader = FrameReader(services.port.config.web.socket_message_bytes_max)
         self._call_soon = asyncio.get_running_loop().call_soon
+        # By the names of the rooms that the client uses.
         self._subscriptions: dict[str, Subscription] = {}
         # Frames that are sent together at the end of this loop iteration.
         self._ready: list[bytes] = []
@@ -236,9 +237,10 @@ class SocketSession:
     def _publish(self, command: Publish) -> None:
         services, payload, request_id = self._services, command.payload, command.request_id
         try:
-            self._access.authorize_room(Operation.WRITE, payload.room)
+            name = self._access.full_name(payload.room)
+            self._access.authorize_room(Operation.WRITE, name)
             event = new_event(payload)
-            room = services.rooms.get(payload.room)
+            room = services.rooms.get(name)
         except RoomNotFound:
             self._start(request_id, self._create_and_publish(request_id, payload))
             return
@@ -292,7 +294,7 @@ class SocketSession:
 
     async def _create_and_publish(self, request_id: Raw, payload: PublishPayload) -> None:
         services = self._services
-        room = await room_to_use(services, self._access, payload.room)
+        room = await room_to_use(services, self._access, self._access.full_name(payload.room))
         # As for an existing room, `_published` sends the answer when the event is durable.
         self._unanswered += 1
         done = partial(self._published, request_id, room.log)
@@ -304,9 +306,10 @@ class SocketSession:
             raise SubscriptionFailed(f"this connection is already subscribed to room {name!r}")
         if len(self._subscriptions) >= SUBSCRIPTIONS_MAX:
             raise SubscriptionFailed(f"a connection may have at most {SUBSCRIPTIONS_MAX} subscriptions")
-        self._access.authorize_room(Operation.READ, name)
+        full_name = self._access.full_name(name)
+        self._access.authorize_room(Operation.READ, full_name)
         start, options = payload.start(), payload.options()
-        room = await room_to_use(services, self._access, name)
+        room = await room_to_use(services, self._access, full_name)
         subscription = await services.subscriptions.subscribe(name, room.log, start, self, options)
         if self._is_lost or self._is_closing:
             subscription.close()
@@ -321,8 +324,9 @@ class SocketSession:
             subscription.close()
         else:
             try:
-                self._access.authorize_room(Operation.DESCRIBE, payload.room)
-                self._services.rooms.get(payload.room)
+                name = self._access.full_name(payload.room)
+                self._access.authorize_room(Operation.DESCRIBE, name)
+                self._services.rooms.get(name)
             except (StreamError, KafkaError, Refusal) as error:
                 self._send_error(request_id, error)
                 return
@@ -381,7 +385,7 @@ class SocketSession:
             self._send(text_frame(b'{"request_id":%b,"result":%b}' % (bytes(request_id), result)))
 
     def _send_error(self, request_id: Raw, error: Exception) -> None:
-        body = {"error": error_body(error)}
+        body = {"error": self._access.shown_error(error)}
         self._send(text_frame(_encode(body if request_id is NO_ID else {"request_id": request_id, **body})))
 
     def _send(self, frame_bytes: bytes) -> None:
@@ -460,7 +464,7 @@ class SocketSession:
         """Close the WebSocket if the login has ended. End the subscriptions that the client may no longer read."""
         for subscription in tuple(self._subscriptions.values()):
             try:
-                self._access.authorize_room(Operation.READ, subscription.name)
+                self._access.authorize_room(Operation.READ, self._access.full_name(subscription.name))
             except Refusal as error:
                 subscription.end(FORBIDDEN, error.message)
         loss = self._access.loss()

@@ -66,7 +66,9 @@ async def subscribe(services: RoomServices, request: web.Request) -> web.StreamR
     async def find_room() -> Source:
         room = await room_to_use(services, access, request.match_info["room"])
         make_socket = partial(SocketSession, services, access, is_single=True)
-        return Source(room.name, room.log, EventReader, SSE_FORMAT, NDJSON_FORMAT, make_socket, RoomNotFound)
+        return Source(
+            access.shown(room.name), room.log, EventReader, SSE_FORMAT, NDJSON_FORMAT, make_socket, RoomNotFound
+        )
 
     return await answer_subscribe(services.port, services.subscriptions, request, RoomSubscribeQuery, find_room)
 

@@ -21,6 +21,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from aiohttp import web
 
+from kwire.access.scope import plain_part
 from kwire.broker.topics.topics import Topic
 from kwire.errors import InvalidEvent, KafkaError, OffsetOutOfRange
 from kwire.streams.events.event import EMPTY, TYPE_BYTES_MAX, Event, NewEvent, checked_json, record_of
@@ -28,10 +29,11 @@ from kwire.streams.events.last_events import offset_of_last
 from kwire.streams.events.publishing import Outcome
 from kwire.streams.events.reading import EventReader
 from kwire.streams.log import NotReady, StreamLog
-from kwire.web.answers.errors import BadRequest, ErrorFacts, error_body
+from kwire.web.answers.errors import BadRequest, ErrorFacts
 from kwire.web.answers.event_json import Metadata
 from kwire.web.answers.large_answers import Parts, PartSizes, stream_answer
 from kwire.web.needs import READ_TOPIC, WRITE_TOPIC
+from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.requests.bodies import check_is_json, checked_and_decoded_events, json_answer, raw_body_of
 from kwire.web.requests.body_limits import check_events
 from kwire.web.requests.chunk_budget import ChunkBudget
@@ -141,18 +143,19 @@ async def publish(services: TopicServices, request: web.Request) -> web.Response
     asked: TopicPublish | list[TopicPublish] = await checked_and_decoded_events(
         services.port.body_checks, raw, ONE_OR_MANY, check_events
     )
-    source = f"/topics/{topic.name}".encode()
+    access = access_of(request)
+    source = f"/topics/{plain_part(topic.name)}".encode()
     if isinstance(asked, TopicPublish):
         pending = _prepare(services, topic, 0, asked)
         published = await services.publisher.publish_and_wait(pending.log, source, (pending.event,))
         return json_answer(
-            TopicPublished(partition_id=pending.log.partition, offset=published.offset, topic=topic.name)
+            TopicPublished(partition_id=pending.log.partition, offset=published.offset, topic=access.shown(topic.name))
         )
-    return await _publish_many(services, topic, source, asked)
+    return await _publish_many(services, access, topic, source, asked)
 
 
 async def _publish_many(
-    services: TopicServices, topic: Topic, source: bytes, asked: Sequence[TopicPublish]
+    services: TopicServices, access: RequestAccess, topic: Topic, source: bytes, asked: Sequence[TopicPublish]
 ) -> web.Response:
     now_ms = services.port.clock.now_ms()
     pending: list[_PendingEvent] = []
@@ -182,11 +185,11 @@ async def _publish_many(
         else:
             stored_count += len(call)
         for at, event in enumerate(call):
-            outcomes[event.number] = _outcome(event.log.partition, outcome, at)
+            outcomes[event.number] = _outcome(access, event.log.partition, outcome, at)
     if not stored_count:
         raise errors[0]
     results = [one for one in outcomes if one is not None]
-    answer = TopicPublishedArray(topic=topic.name, count=stored_count, events=results)
+    answer = TopicPublishedArray(topic=access.shown(topic.name), count=stored_count, events=results)
     return json_answer(answer, status=207 if errors else 200)
 
 
@@ -236,9 +239,9 @@ def _calls(pending: Sequence[_PendingEvent], sizes: Sequence[int], bytes_max: in
     yield from calls.values()
 
 
-def _outcome(partition_id: int, outcome: Outcome, at: int) -> EventOutcome:
+def _outcome(access: RequestAccess, partition_id: int, outcome: Outcome, at: int) -> EventOutcome:
     if isinstance(outcome, Exception):
-        error = error_body(outcome)
+        error = access.shown_error(outcome)
         return EventOutcome(partition_id=partition_id, error=ErrorFacts(code=error["code"], message=error["message"]))
     return EventOutcome(partition_id=partition_id, offset=outcome.offset + at)
 
@@ -252,12 +255,13 @@ async def consume(services: TopicServices, request: web.Request) -> web.StreamRe
     topic = find_topic(services.topics, request)
     log = find_log(topic, request)
     start = await _start(log, asked.from_offset)
-    return await stream_answer(request, _consumed(services.port, log, start, asked.limit), JSON)
+    shown_topic = access_of(request).shown(topic.name)
+    return await stream_answer(request, _consumed(services.port, log, shown_topic, start, asked.limit), JSON)
 
 
-async def _consumed(port: PortServices, log: StreamLog, start: int, limit: int) -> Parts:
+async def _consumed(port: PortServices, log: StreamLog, shown_topic: str, start: int, limit: int) -> Parts:
     """Generate the JSON of a `Consumed`, in parts."""
-    front = msgspec.json.encode({"topic": log.topic, "partition_id": log.partition, "events": []})[:-2]
+    front = msgspec.json.encode({"topic": shown_topic, "partition_id": log.partition, "events": []})[:-2]
     reader = EventReader(log, start)
     sizes = PartSizes(port)
     next_offset = start
@@ -283,7 +287,7 @@ async def _consumed(port: PortServices, log: StreamLog, start: int, limit: int) 
                 break
             count += len(events)
             bytes_taken += sum(one.size_bytes for one in events)
-            part = front + msgspec.json.encode([shown_event(log.topic, log.partition, one) for one in events])[1:-1]
+            part = front + msgspec.json.encode([shown_event(shown_topic, log.partition, one) for one in events])[1:-1]
             # Release the events before the yield: sending the part to a slow client may take long.
             del events
             reader.release_buffers()

@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from kwire.web.needs import DESCRIBE_TOPIC
+from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import json_answer
 from kwire.web.route import Route
 from kwire.web.services import TopicServices
@@ -42,6 +43,7 @@ async def topic_stats(services: TopicServices, request: web.Request) -> web.Resp
     topic = find_topic(services.topics, request)
     last_round_ms = services.retention.last_round_ms
     ago = None if last_round_ms is None else max(0, services.port.clock.now_ms() - last_round_ms) // 1000
+    shown_name = access_of(request).shown(topic.name)
     found = []
     for number, log in enumerate(map(topic.stream, range(len(topic.partitions))), start=1):
         await log.ready()
@@ -49,7 +51,7 @@ async def topic_stats(services: TopicServices, request: web.Request) -> web.Resp
         found.append(
             PartitionStats(
                 partition_id=log.partition,
-                topic=topic.name,
+                topic=shown_name,
                 message_count=bounds.committed_end - bounds.start,
                 total_bytes=log.usage().size_bytes,
                 min_offset=bounds.start,
@@ -59,7 +61,7 @@ async def topic_stats(services: TopicServices, request: web.Request) -> web.Resp
         )
         if number % PARTITIONS_PER_CHUNK == 0:
             await asyncio.sleep(0)
-    return json_answer(TopicStats(topic=topic.name, partitions=found))
+    return json_answer(TopicStats(topic=shown_name, partitions=found))
 
 
 ROUTES: tuple[Route[TopicServices], ...] = (

@@ -102,7 +102,7 @@ async def create_topic(services: TopicServices, request: web.Request) -> web.Res
     count = asked.num_partitions or services.port.config.streams.partition_count
     name = request.match_info["topic"]
     await services.commands.create(name, count, _configs(services, asked))
-    return json_answer(_created(name, count), status=201)
+    return json_answer(_created(request, name, count), status=201)
 
 
 def _configs(services: TopicServices, asked: CreateTopic) -> Mapping[str, str]:
@@ -115,8 +115,9 @@ def _configs(services: TopicServices, asked: CreateTopic) -> Mapping[str, str]:
     return {**configs_of(policy, asked.segment_bytes, streams.segment_bytes), **asked.configs}
 
 
-def _created(name: str, partition_count: int) -> CreatedTopic:
-    return CreatedTopic(success=True, topic=name, num_partitions=partition_count, replication_factor=1)
+def _created(request: web.Request, name: str, partition_count: int) -> CreatedTopic:
+    shown = access_of(request).shown(name)
+    return CreatedTopic(success=True, topic=shown, num_partitions=partition_count, replication_factor=1)
 
 
 async def increase_partitions(services: TopicServices, request: web.Request) -> web.Response:
@@ -140,7 +141,7 @@ async def increase_partitions(services: TopicServices, request: web.Request) -> 
         )
     if count > now:
         await services.commands.add_partitions(topic.name, count)
-    return json_answer(_created(topic.name, count))
+    return json_answer(_created(request, topic.name, count))
 
 
 async def delete_topic(services: TopicServices, request: web.Request) -> web.Response:
@@ -150,7 +151,7 @@ async def delete_topic(services: TopicServices, request: web.Request) -> web.Res
     if not services.port.config.topics.is_delete_allowed:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false.")
     await services.commands.delete(topic.name)
-    return json_answer(Deleted(success=True, topic=topic.name))
+    return json_answer(Deleted(success=True, topic=access_of(request).shown(topic.name)))
 
 
 ROUTES: tuple[Route[TopicServices], ...] = (

@@ -10,13 +10,22 @@ import msgspec
 from aiohttp import web
 
 from kwire.streams.commands import WebhookView
-from kwire.streams.webhooks.definition import Policy, State, parse_webhook
+from kwire.streams.webhooks.definition import Policy, State
 from kwire.web.needs import ALTER_CLUSTER_FOR_OTHERS, READ_TOPICS
-from kwire.web.requests.access import access_of
+from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.requests.bodies import body_of, json_answer, query_of
 from kwire.web.route import Route
 from kwire.web.services import WebhookServices
-from kwire.web.webhooks.lookup import PATH, TAG, authorize_topics, authorize_webhook, page_of, webhooks_of
+from kwire.web.webhooks.lookup import (
+    PATH,
+    TAG,
+    authorize_places,
+    authorize_webhook,
+    page_of,
+    shown_or_none,
+    webhook_request,
+    webhooks_of,
+)
 from kwire.web.webhooks.shapes import DeletedWebhook, Places, Url, WebhooksQuery
 
 
@@ -51,14 +60,14 @@ class ConsumerList(msgspec.Struct, kw_only=True):
 async def register(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     asked = await body_of(request, NewConsumer)
-    authorize_topics(access_of(request), asked.topics)
-    raw = {"url": asked.callback, "topics": asked.topics, "policy": "remove"}
-    webhook = await webhooks.register(parse_webhook(raw))
+    access = access_of(request)
+    raw = {"url": asked.callback, "topics": authorize_places(access, asked.topics), "policy": "remove"}
+    webhook = await webhooks.register(webhook_request(access, raw))
     definition = webhook.definition
     answer = RegisteredConsumer(
         id=definition.webhook_id,
         callback=definition.url,
-        topics=_last_ids(webhook),
+        topics=_last_ids(access, webhook),
         policy=definition.policy,
         state=definition.state,
         secret=definition.secrets.current,
@@ -74,8 +83,9 @@ async def list_consumers(services: WebhookServices, request: web.Request) -> web
 
 async def get_consumer(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks, webhook_id = webhooks_of(services), request.match_info["webhook"]
-    await authorize_webhook(access_of(request), webhooks, webhook_id)
-    return json_answer(_shown(await webhooks.get(webhook_id)))
+    access = access_of(request)
+    await authorize_webhook(access, webhooks, webhook_id)
+    return json_answer(_shown(access, await webhooks.get(webhook_id)))
 
 
 async def delete_consumer(services: WebhookServices, request: web.Request) -> web.Response:
@@ -85,16 +95,16 @@ async def delete_consumer(services: WebhookServices, request: web.Request) -> we
     return json_answer(DeletedWebhook(success=True, id=webhook_id))
 
 
-def _last_ids(webhook: WebhookView) -> dict[str, str | None]:
-    return {name: place.last_event_id for name, place in webhook.places.items()}
+def _last_ids(access: RequestAccess, webhook: WebhookView) -> dict[str, str | None]:
+    return {access.shown(name): shown_or_none(access, place.last_event_id) for name, place in webhook.places.items()}
 
 
-def _shown(webhook: WebhookView) -> ShownConsumer:
+def _shown(access: RequestAccess, webhook: WebhookView) -> ShownConsumer:
     definition = webhook.definition
     return ShownConsumer(
         id=definition.webhook_id,
         callback=definition.url,
-        topics=_last_ids(webhook),
+        topics=_last_ids(access, webhook),
         policy=definition.policy,
         state=definition.state,
     )

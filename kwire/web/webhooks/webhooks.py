@@ -7,7 +7,6 @@ import msgspec
 from aiohttp import web
 
 from kwire.streams.commands import WebhookCommands
-from kwire.streams.webhooks.definition import parse_webhook
 from kwire.web.needs import ALTER_CLUSTER_FOR_OTHERS, READ_TOPICS
 from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import body_of, check_is_json, decoded, json_answer, query_of, raw_body_of
@@ -16,11 +15,12 @@ from kwire.web.services import WebhookServices
 from kwire.web.webhooks.lookup import (
     PATH,
     TAG,
-    authorize_topics,
+    authorize_places,
     authorize_webhook,
     facts_of,
     page_of,
     shown,
+    webhook_request,
     webhooks_of,
 )
 from kwire.web.webhooks.shapes import (
@@ -41,9 +41,12 @@ HOUR_MS = 3_600_000
 async def create(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks = webhooks_of(services)
     asked = await body_of(request, NewWebhook)
-    authorize_topics(access_of(request), asked.topics)
-    webhook = await webhooks.register(parse_webhook(msgspec.to_builtins(asked)))
-    created = msgspec.convert({**facts_of(webhook), "secret": webhook.definition.secrets.current}, CreatedWebhook)
+    access = access_of(request)
+    asked.topics = authorize_places(access, asked.topics)
+    webhook = await webhooks.register(webhook_request(access, msgspec.to_builtins(asked)))
+    created = msgspec.convert(
+        {**facts_of(access, webhook), "secret": webhook.definition.secrets.current}, CreatedWebhook
+    )
     return json_answer(created, 201)
 
 
@@ -55,7 +58,7 @@ async def list_webhooks(services: WebhookServices, request: web.Request) -> web.
 
 async def get(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks, webhook_id = await _authorized(services, request)
-    return json_answer(shown(await webhooks.get(webhook_id)))
+    return json_answer(shown(access_of(request), await webhooks.get(webhook_id)))
 
 
 async def change(services: WebhookServices, request: web.Request) -> web.Response:
@@ -63,10 +66,11 @@ async def change(services: WebhookServices, request: web.Request) -> web.Respons
     check_is_json(request)
     raw = await raw_body_of(request)
     asked = decoded(raw, ChangedWebhook)
+    access = access_of(request)
     if isinstance(asked.topics, dict):
-        authorize_topics(access_of(request), asked.topics)
-    changed = await webhooks.change(webhook_id, parse_webhook(msgspec.to_builtins(asked), is_new=False))
-    return json_answer(shown(changed))
+        asked.topics = authorize_places(access, asked.topics)
+    changed = await webhooks.change(webhook_id, webhook_request(access, msgspec.to_builtins(asked), is_new=False))
+    return json_answer(shown(access, changed))
 
 
 async def delete(services: WebhookServices, request: web.Request) -> web.Response:
@@ -77,12 +81,12 @@ async def delete(services: WebhookServices, request: web.Request) -> web.Respons
 
 async def pause(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks, webhook_id = await _authorized(services, request)
-    return json_answer(shown(await webhooks.pause(webhook_id, "on request")))
+    return json_answer(shown(access_of(request), await webhooks.pause(webhook_id, "on request")))
 
 
 async def resume(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks, webhook_id = await _authorized(services, request, is_sending=True)
-    return json_answer(shown(await webhooks.resume(webhook_id)))
+    return json_answer(shown(access_of(request), await webhooks.resume(webhook_id)))
 
 
 async def rotate_secret(services: WebhookServices, request: web.Request) -> web.Response:

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kwire.access.scope import ID_LENGTH, MARK, PREFIX_LENGTH, Scope
 from kwire.broker.topics.names import check_name
-from kwire.errors import InvalidName
+from kwire.errors import InvalidName, KafkaError
 from kwire.streams.rooms.names import room_of_topic, topic_of_room, topic_prefix_of
 
 # Much of what is hard here is made of these characters.
@@ -113,3 +114,49 @@ def test_name_that_no_room_can_have_is_refused(name: str, problem: str) -> None:
 def test_longest_names_fit() -> None:
     assert topic_of_room("a" * 249) == "a" * 249
     assert len(topic_of_room("é" * 24 + "a" * 9)) == 249
+
+
+SCOPES = [Scope("one", "a" * ID_LENGTH), Scope("two", "b" * ID_LENGTH)]
+SCOPED = TRICKY | st.builds(Scope.full_name, st.sampled_from(SCOPES), TRICKY)
+
+
+@given(st.sampled_from(SCOPES), SCOPED)
+@example(SCOPES[0], ".")
+@example(SCOPES[0], "_ ")
+@example(SCOPES[0], SCOPES[0].full_name("__x"))
+def test_a_room_of_a_scope_has_the_topic_that_it_has_without_a_scope(scope: Scope, room: str) -> None:
+    # Without a scope, a name that looks like a full name belongs to the scope that it names.
+    if not room.startswith(MARK):
+        plain, full = topic_or_none(room), topic_or_none(scope.full_name(room))
+        assert full == (None if plain is None else scope.full_name(plain))
+    topic = topic_or_none(scope.full_name(room))
+    if topic is not None:
+        check_name(topic)
+        assert scope.contains(topic)
+        assert room_of_topic(topic) == scope.full_name(room)
+
+
+@given(st.lists(st.tuples(st.sampled_from(SCOPES), SCOPED), min_size=2, max_size=8, unique=True))
+def test_no_two_rooms_of_scopes_share_a_topic(rooms: list[tuple[Scope, str]]) -> None:
+    topics = [topic for scope, room in rooms if (topic := topic_or_none(scope.full_name(room))) is not None]
+    assert len(set(topics)) == len(topics)
+
+
+@given(st.sampled_from(SCOPES), SCOPED, TRICKY)
+def test_range_of_a_prefix_in_a_scope(scope: Scope, prefix: str, rest: str) -> None:
+    topic = topic_or_none(scope.full_name(prefix + rest))
+    if topic is not None:
+        assert topic.startswith(topic_prefix_of(scope.full_name(prefix)))
+
+
+def test_the_prefix_of_a_scope_counts() -> None:
+    (scope, _) = SCOPES
+    longest = "a" * (249 - PREFIX_LENGTH)
+    assert topic_of_room(scope.full_name(longest)) == scope.full_name(longest)
+    with pytest.raises(InvalidName, match="more than 233 characters"):
+        topic_of_room(scope.full_name(longest + "a"))
+    for name in (longest + "a", "", ".", ".."):
+        with pytest.raises(KafkaError, match="at most 233"):
+            check_name(scope.full_name(name))
+    with pytest.raises(InvalidName, match="empty"):
+        topic_of_room(scope.prefix)
