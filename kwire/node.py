@@ -13,6 +13,7 @@ from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer, authorizer_of
 from kwire.access.keys.keys import Keys
 from kwire.access.principal_rules import certificate_principal
+from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import TRANSACTION_VERSION, Features
@@ -39,6 +40,7 @@ from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.concurrency.work_allowance import WorkAllowance
 from kwire.concurrency.worker_process import WorkerProcess
 from kwire.config import Address, Config
+from kwire.config.http_api import KEY
 from kwire.config.resources.topic import TopicSettings
 from kwire.config.tls import HTTP_LISTENER
 from kwire.coordinator.group.consumer.configured_settings import ConfiguredGroupSettings
@@ -156,6 +158,7 @@ class Node:
         markers = MarkerAppender(topics, groups, asyncio.get_running_loop().call_soon)
         transactions = self._build_transactions(topics, markers, features, clock)
         keys = Keys(self._metastore, clock, self._audit)
+        self._key_usage = KeyUsage(self._metastore, clock, keys, self.config.node_id)
         services = Services(
             apis=apis,
             node=NodeFacts(self.config.node_id, cluster_id, self.config.rack),
@@ -210,6 +213,8 @@ class Node:
         self._subscriptions, rooms = self._build_rooms(topics, groups, definitions, clock)
         if self.config.webhooks.is_enabled:
             await self._open_webhooks(topics, clock, services.authorizer)
+        if KEY in self.config.web.authentication:
+            await self._key_usage.start()
         if self.config.http is not None:
             await self._open_http(self.config.http, services, definitions, rooms, loop_metrics)
         keys.start(asyncio.get_running_loop().call_later)
@@ -309,12 +314,14 @@ class Node:
         from kwire.streams.events.publishing import Publisher
         from kwire.streams.local_commands import local_commands
         from kwire.web.answers.page_scheduler import PageScheduler
+        from kwire.web.db_events.event_sessions import EventSessions
         from kwire.web.groups.reports import GroupReports
         from kwire.web.requests.authentication import authenticator_of
         from kwire.web.requests.body_checks import BodyChecks
         from kwire.web.requests.memory import HttpMemory
         from kwire.web.services import (
             AccessServices,
+            DbEventServices,
             EventStoreServices,
             GroupServices,
             MonitoringServices,
@@ -347,6 +354,8 @@ class Node:
         room_services = RoomServices(
             port=port, rooms=rooms, commands=commands.rooms, publisher=publisher, subscriptions=self._subscriptions
         )
+        sessions = EventSessions(self.config.web.sessions_max)
+        db_events = DbEventServices(port, room_services, self._key_usage, self._key_usage.slots, sessions)
         authenticator = authenticator_of(
             self.config.web.authentication,
             clock,
@@ -395,6 +404,7 @@ class Node:
                     offline_directories=lambda: len(self._store.offline_dirs),
                 ),
                 rooms=room_services,
+                db_events=db_events,
                 reports=reports,
                 is_ready=lambda: self._is_ready,
                 server_metrics=self._shared.metrics,
@@ -408,6 +418,7 @@ class Node:
                 tls=tuple(self._tls.values()),
             ),
             access=AccessServices(clock, services.authorizer, authenticator, services.audit, services.keys),
+            db_events=db_events,
         )
         self._free_memory.watch(lambda: port.memory.freed_bytes)
         self.http = HttpServer(address, web, self._descriptors, self._tls.get(HTTP_LISTENER))
@@ -478,6 +489,7 @@ class Node:
         if self._webhooks is not None:
             await self._webhooks.close()
         self._shared.services.users.close()
+        await self._key_usage.close()
         await self._shared.services.keys.close()
         await self._audit_writer.close()
         await self._validation.close()
