@@ -8,7 +8,8 @@ The stored count is at least the real one. It is raised in blocks, before the ev
 a crash the count is too high by at most one block, and never too low.
 
 The 24 hours are measured with the monotonic clock, so setting the machine's clock has no effect while the server runs.
-While it is stopped only the wall clock is there: it counts as 0 to 24 hours, whatever it shows.
+After a start, the time since the recorded moment is that of the wall clock, but not less than 0: if that moment lies in
+the future, the 24 hours begin at the start.
 """
 
 from typing import Any, NamedTuple

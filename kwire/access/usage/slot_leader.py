@@ -72,9 +72,10 @@ class SlotLeader:
     # --- slots of all holders
 
     async def request_for(self, key: Key, holder: str, slot_id: str | None = None) -> Slot:
-        """Take a slot for a holder, or renew the slot with this id. A slot that has expired is taken again.
+        """Take a slot for a holder, or renew the slot with this id.
 
-        Slots of other holders than this node expire after SLOT_SECONDS, unless they are renewed.
+        Slots of other holders than this node expire after SLOT_SECONDS, unless they are renewed. A holder does not
+        renew a slot later than that: after a crash of this node, it could claim the slot of another session.
         """
         if self._lease is None:
             raise SlotsUnavailable("this node does not decide about subscription slots now: try again")

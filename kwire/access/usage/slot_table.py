@@ -50,7 +50,7 @@ class SlotTable:
 
     def __init__(self) -> None:
         self._keys: dict[str, dict[str, HolderSlots]] = {}
-        # A time that is not after the deadline, the key, the holder and the slot id; the id is empty for unclaimed ones.
+        # A time not after the deadline, the key, the holder and the slot id; the id is empty for unclaimed ones.
         self._due: list[tuple[float, str, str, str]] = []
         self._total = 0
         # The keys whose stored numbers may be too high.

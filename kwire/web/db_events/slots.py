@@ -2,7 +2,8 @@
 
 They are for the nodes of a cluster, not for users, and need a root key. A slot that is granted here expires after
 SLOT_SECONDS. The node with the session renews it before: it sends request_slot again with the `slot_id` of the answer.
-If the answer to a renewal is 503, the session has lost its slot and must end.
+If that fails until SLOT_SECONDS after the last request that succeeded, the session has lost its slot: the node takes a
+new slot, without `slot_id`, or ends the session.
 """
 
 from typing import Annotated
@@ -94,7 +95,7 @@ ROUTES: tuple[Route[DbEventServices], ...] = (
         "/db/internal/v1/subscriptions/request_slot",
         request_slot,
         summary="Take or renew a subscription slot for another node",
-        description=f"{_DESCRIPTION} With `slot_id` the slot is renewed. The status is 503 if the key has no free slot.",
+        description=f"{_DESCRIPTION} With `slot_id` it is renewed. The status is 503 if the key has no slot left.",
         tag="db events",
         request=SlotRequest,
         answers={200: GrantedSlot},
