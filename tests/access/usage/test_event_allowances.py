@@ -156,9 +156,7 @@ class Twin:
 
 
 @in_loop
-async def test_random_events_crashes_failures_and_clock_jumps(
-    store: KeyStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_random_events_crashes_failures_and_clock_jumps(store: KeyStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """Never under-counted: between two times that the count is set back, no more than the limit is accepted."""
     seed = int(os.environ.get("KWIRE_TEST_SEED") or random.randrange(2**32))
     print(f"KWIRE_TEST_SEED={seed}")

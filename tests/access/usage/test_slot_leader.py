@@ -231,9 +231,7 @@ async def test_random_sessions_denials_crashes_and_expiry(store: KeyStore, monke
                 slot = chance.choice(list(twin.remote))
                 is_late = now >= twin.remote.pop(slot) + SLOT_SECONDS
                 try:
-                    again = await slots.request_for(
-                        keys[slot.usage_id], slot.holder, None if is_late else slot.slot_id
-                    )
+                    again = await slots.request_for(keys[slot.usage_id], slot.holder, None if is_late else slot.slot_id)
                     assert is_late or again == slot, seed
                     twin.remote[again] = now
                 except SlotDenied:

@@ -289,6 +289,13 @@ TABLE: tuple[Row, ...] = (
     Row("PATCH", "/keys/{key}", ALTER_CLUSTER, KEY, body={"max_events": 5}),
     Row("POST", "/keys/{key}/rotate", ALTER_CLUSTER, KEY),
     Row("DELETE", "/keys/{key}", ALTER_CLUSTER, KEY),
+    # These need a key. Users with passwords are refused.
+    Row("POST", "/db/api/v1/events", body={"topic": "{name}", "data": 1}, status=401),
+    Row("GET", "/db/api/v1/events/subscribe", path="/db/api/v1/events/subscribe?topic={name}", status=401),
+    *(
+        Row("POST", f"/db/internal/v1/subscriptions/{name}", ALTER_CLUSTER, body={"key_uuid": "{name}"}, status=401)
+        for name in ("request_slot", "release_slot")
+    ),
     Row("GET", "/openapi.json"),
     Row("GET", "/", status=302),
     *(Row("GET", path) for path in ("/docs", "/docs.css", "/docs.js", "/kwire.js", "/kwire.d.ts")),
