@@ -3,6 +3,8 @@
 from enum import IntEnum
 from typing import TypeVar
 
+from kwire.enum_members import fast_members
+
 E = TypeVar("E", bound=BaseException)
 
 
@@ -16,6 +18,7 @@ def as_value(error: E) -> E:
     return error
 
 
+@fast_members
 class ErrorCode(IntEnum):
     """Kafka's error codes, with Kafka's names."""
 

@@ -12,7 +12,10 @@ from typing import TYPE_CHECKING
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer, authorizer_of
 from kwire.access.keys.keys import Keys
+from kwire.access.login_limits import LoginLimits
 from kwire.access.principal_rules import certificate_principal
+from kwire.access.sasl.salt_secret import salt_secret
+from kwire.access.secrets.node_keys import NodeKeys
 from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
@@ -40,7 +43,6 @@ from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.concurrency.work_allowance import WorkAllowance
 from kwire.concurrency.worker_process import WorkerProcess
 from kwire.config import Address, Config
-from kwire.config.http_api import KEY
 from kwire.config.resources.topic import TopicSettings
 from kwire.config.tls import HTTP_LISTENER
 from kwire.coordinator.group.consumer.configured_settings import ConfiguredGroupSettings
@@ -128,6 +130,7 @@ class Node:
         except BaseException:
             self._store.unlock_unchanged()
             raise
+        self._node_keys = NodeKeys.of_node(self.config, self._metastore, self._files, self._lanes.survey)
         cluster_id, directory_id = await self._register()
         leader_epoch = topics.leader_epoch
         await self._recover(topics)
@@ -135,7 +138,7 @@ class Node:
         self._validation = ValidationWorker()
         self.event_topics = EventTopics(topics, self._metastore, self._schema_worker.run, self._audit)
         self._audit_writer = AuditWriter(self._audit, topics, clock, self.config.audit.retention_ms)
-        self._audit_writer.start()
+        self._audit_writer.start(self._metastore)
         checks = SchemaChecks(self.event_topics.schemas_and_revision, self._schema_worker.run)
         self.event_store = EventStore(topics, self._metastore, clock, self._syncs, checks)
         await self.event_store.open()
@@ -180,7 +183,8 @@ class Node:
             validation=self._validation,
             work_allowance=WorkAllowance(),
             authorizer=authorizer_of(self.config.access, self._metastore, self._audit, keys),
-            users=Users(self._metastore, self._audit),
+            users=Users(self._metastore, self._audit, await salt_secret(self.config.sasl, self._node_keys)),
+            login_limits=LoginLimits(clock),
             keys=keys,
             audit=self._audit,
         )
@@ -213,8 +217,7 @@ class Node:
         self._subscriptions, rooms = self._build_rooms(topics, groups, definitions, clock)
         if self.config.webhooks.is_enabled:
             await self._open_webhooks(topics, clock, services.authorizer)
-        if KEY in self.config.web.authentication:
-            await self._key_usage.start()
+        await self._key_usage.start(self.config.web)
         if self.config.http is not None:
             await self._open_http(self.config.http, services, definitions, rooms, loop_metrics)
         keys.start(asyncio.get_running_loop().call_later)
@@ -238,21 +241,12 @@ class Node:
     def _build_transactions(
         self, topics: Topics, markers: MarkerAppender, features: Features, clock: Clock
     ) -> TransactionCoordinator:
-        config = self.config.transactions
-        # The partition of a transactional id is its hash modulo the partition count. The existing topic's count
-        # applies, even if another count is configured.
         known = topics.get(TRANSACTIONS_TOPIC)
         return TransactionCoordinator(
             log=InternalTopicLog(topics, TRANSACTIONS_TOPIC, self._cold_reads),
             clock=clock,
             call_later=asyncio.get_running_loop().call_later,
-            settings=TransactionSettings(
-                transactional_id_expiration_ms=config.id_expiration_ms,
-                remove_expired_interval_ms=config.expire_interval_ms,
-                max_timeout_ms=config.timeout_ms_max,
-                abort_timed_out_interval_ms=config.abort_interval_ms,
-                state_log_num_partitions=len(known.partitions) if known else config.partition_count,
-            ),
+            settings=TransactionSettings.of(self.config.transactions, len(known.partitions) if known else None),
             write_markers=markers.write_all,
             transaction_version=lambda: features.level(TRANSACTION_VERSION),
             coordinator_epoch=topics.leader_epoch,
@@ -261,7 +255,14 @@ class Node:
     async def _open_webhooks(self, topics: Topics, clock: Clock, authorizer: Authorizer) -> None:
         module = await asyncio.to_thread(importlib.import_module, "kwire.server.outbound.webhook_delivery")
         self._webhooks = module.WebhookDelivery(
-            topics, self._metastore, clock, self.config.webhooks, self._descriptors, authorizer, self._audit
+            topics,
+            self._metastore,
+            self._node_keys,
+            clock,
+            self.config.webhooks,
+            self._descriptors,
+            authorizer,
+            self._audit,
         )
         await self._webhooks.open()
 
@@ -272,11 +273,7 @@ class Node:
         # The owner of the files is the id of the journal's directory, not the cluster id. A node that has lost its
         # catalogue gets a new directory id, and so does not use the old files.
         return await LiveFiles.open(
-            os.path.abspath(files_dir),
-            directory_id.hex(),
-            topics,
-            self._metastore,
-            self.event_topics,
+            os.path.abspath(files_dir), directory_id.hex(), topics, self._metastore, self.event_topics
         )
 
     def _build_maintenance(self, topics: Topics, clock: Clock) -> MaintenanceServices:
@@ -363,6 +360,7 @@ class Node:
             self.certificate_principal,
             services.keys,
             services.audit,
+            services.login_limits,
         )
         web = WebServices(
             port=port,

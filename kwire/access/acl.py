@@ -9,11 +9,13 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from kwire.access.principal import Principal, parse_principal
+from kwire.enum_members import fast_members
 
 WILDCARD = "*"
 CLUSTER_NAME = "kafka-cluster"
 
 
+@fast_members
 class ResourceType(IntEnum):
     __hash__ = int.__hash__
 
@@ -38,6 +40,7 @@ class PatternType(IntEnum):
     PREFIXED = 4
 
 
+@fast_members
 class Operation(IntEnum):
     __hash__ = int.__hash__
 

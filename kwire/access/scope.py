@@ -10,6 +10,8 @@ import re
 from secrets import choice
 from typing import NamedTuple
 
+from kwire.wire.names import OutsideScope
+
 # Lower-case letters and digits without those that are easily confused (0 and o, 1 and l).
 ID_CHARACTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 ID_LENGTH = 11
@@ -46,6 +48,25 @@ class Scope(NamedTuple):
     def hide_in(self, text: str) -> str:
         """Return a message with plain names in place of the full names of this scope."""
         return text.replace(self.prefix, "")
+
+
+class ScopedNames:
+    """The translation between the plain names of one scope and full names, for the codec."""
+
+    __slots__ = ("_scope", "prefix")
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+        self.prefix = scope.prefix
+
+    def plain(self, full: str) -> str:
+        """Return the name as clients of the scope see it. Raises OutsideScope. An empty string is no name."""
+        if full.startswith(self.prefix) or not full:
+            return full[PREFIX_LENGTH:]
+        raise OutsideScope(f'name "{full}" does not belong to scope "{self._scope.name}"')
+
+    def text(self, message: str) -> str:
+        return self._scope.hide_in(message)
 
 
 def new_scope_id() -> str:

@@ -11,9 +11,12 @@ from contextlib import contextmanager
 from typing import Any, Self, TypeVar
 
 from kwire.access.acl import Acl, AclFilter
+from kwire.access.audit.pending import PendingAudit
 from kwire.access.authorizer import AclAuthorizer
+from kwire.access.secrets.node_keys import KEY_FILE_NAME
 from kwire.access.users.users import UserExists, UserNotFound, Users
 from kwire.broker.topics.adoption import DirectoryLocks
+from kwire.clock import SystemClock
 from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.metastore import EmbeddedMetaStore
 from storage.data_directory.store import LOCK_NAME, make_data_dir
@@ -24,7 +27,7 @@ from storage.errors import DataDirectoryLocked, JournalDamaged
 T = TypeVar("T")
 
 # What a data directory may contain that no server has used yet.
-NAMES_IN_NEW_DIRECTORY = frozenset((LOCK_NAME, "lost+found"))
+NAMES_IN_NEW_DIRECTORY = frozenset((LOCK_NAME, KEY_FILE_NAME, "lost+found"))
 
 
 class StoppedServer:
@@ -32,8 +35,9 @@ class StoppedServer:
 
     def __init__(self, metastore: EmbeddedMetaStore, runner: asyncio.Runner) -> None:
         self._runner = runner
-        self._users = Users(metastore)
-        self._authorizer = AclAuthorizer(metastore)
+        self._audit = PendingAudit(metastore, SystemClock())
+        self._users = Users(metastore, self._audit)
+        self._authorizer = AclAuthorizer(metastore, audit=self._audit)
 
     @classmethod
     @contextmanager
@@ -82,7 +86,10 @@ class StoppedServer:
         return removed
 
     def _run(self, change: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(change)
+        try:
+            return self._runner.run(change)
+        finally:
+            self._runner.run(self._audit.store())
 
 
 @contextmanager

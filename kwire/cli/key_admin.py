@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlencode
 
-from kwire.access.keys.key import IssuedKey, KeyLimits, KeyNotFound, NewKey, TooManyKeys
+from kwire.access.keys.key import IsAlias, IssuedKey, KeyLimits, KeyNotFound, NewKey, TooManyKeys
 from kwire.access.keys.keys import Keys
 from kwire.access.keys.shown_key import facts_of
 from kwire.cli.http_client import HTTP_DEFAULT, HttpClient, http_client_of
@@ -113,7 +113,10 @@ class KeysOfRunning:
         self._client = client
 
     def create(self, wanted: KeyToCreate) -> dict[str, Any]:
-        issued: dict[str, Any] = self._client.request("POST", "/keys", wanted._asdict())
+        given = {name: value for name, value in wanted._asdict().items() if value not in (None, False)}
+        main = given.pop("alias_of", None)
+        path = "/keys" if main is None else f"/keys/{_quoted(main)}/aliases"
+        issued: dict[str, Any] = self._client.request("POST", path, given)
         return issued
 
     def keys(self) -> Sequence[dict[str, Any]]:
@@ -145,5 +148,5 @@ def _quoted(key_id: str) -> str:
 def _as_problem() -> Iterator[None]:
     try:
         yield
-    except (KeyNotFound, TooManyKeys) as error:
+    except (IsAlias, KeyNotFound, TooManyKeys) as error:
         raise ValueError(str(error)) from None

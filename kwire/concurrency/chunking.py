@@ -9,7 +9,7 @@ on the number of long computations, and all long computations make progress.
 import asyncio
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
@@ -90,17 +90,17 @@ async def spread_nested(parents: Iterable[E], children_of: Callable[[E], Iterabl
             yield parent, child
 
 
-def eager(coroutine: Coroutine[Any, Any, A]) -> A | Awaitable[A]:
+def eager(coroutine: Coroutine[Any, Any, A]) -> "A | Suspended[A]":
     """Run a coroutine until it first waits. Returns its result if it never waits, else an awaitable for the rest."""
     try:
         first = coroutine.send(None)
     except StopIteration as end:
         result: A = end.value
         return result
-    return _Suspended(coroutine, first)
+    return Suspended(coroutine, first)
 
 
-class _Suspended(Generic[A]):
+class Suspended(Generic[A]):
     """A coroutine that has been started, and the awaitable that it waits for."""
 
     __slots__ = ("_coroutine", "_waits_for")
@@ -108,6 +108,10 @@ class _Suspended(Generic[A]):
     def __init__(self, coroutine: Coroutine[Any, Any, A], waits_for: Any) -> None:
         self._coroutine = coroutine
         self._waits_for = waits_for
+
+    def close(self) -> None:
+        """End the coroutine without awaiting it."""
+        self._coroutine.close()
 
     def __await__(self) -> Generator[Any, Any, A]:
         waits_for = self._waits_for

@@ -5,65 +5,110 @@ guess. A login from the same network waits for one guess of each other user name
 """
 
 import asyncio
-from typing import TypeVar
-
-K = TypeVar("K")
-V = TypeVar("V")
+from collections import Counter
 
 # The futures of the work that waits, by user name. The next turn is that of the first name.
 _Users = dict[str, dict["asyncio.Future[None]", None]]
 
 
+class SlotsExhausted(Exception):
+    """Too many clients of a network wait for a slot."""
+
+
 class FairSlots:
     """A number of slots. Use it only in the event loop's thread."""
 
-    __slots__ = ("_free", "_waiting")
+    __slots__ = ("_counts", "_free", "_is_newest_first", "_waiting")
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, *, is_newest_first: bool = False) -> None:
+        """`is_newest_first`: of the work of one user, the newest is next. It is for work that is often abandoned."""
         self._free = count
+        # The number of waiting clients, by network.
+        self._counts: Counter[str] = Counter()
+        self._is_newest_first = is_newest_first
         # By network. The next turn is that of the first network.
         self._waiting: dict[str, _Users] = {}
 
-    async def acquire(self, network: str, user: str) -> None:
-        """Take a slot, when it is this client's turn. The caller must call `release`."""
+    @property
+    def is_awaited(self) -> bool:
+        """Whether clients wait for a slot."""
+        return bool(self._waiting)
+
+    async def acquire(self, network: str, user: str, waiting_max: int | None = None) -> None:
+        """Take a slot, when it is this client's turn. The caller must call `release`.
+
+        If more than `waiting_max` clients of the network wait, the oldest of the user of whom most wait is given up:
+        its call raises SlotsExhausted.
+        """
         if self._free:
             self._free -= 1
             return
         turn = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(network, {}).setdefault(user, {})[turn] = None
+        self._counts[network] += 1
+        if waiting_max is not None and self._counts[network] > waiting_max:
+            self._displace(network)
         try:
             await turn
-        except asyncio.CancelledError:
-            if turn.cancelled():
-                self._forget(network, user, turn)
-            else:
+        except BaseException:
+            # The caller was cancelled, or its coroutine was closed.
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
                 self.release()
+            else:
+                self._forget(network, user, turn)
             raise
 
     def release(self) -> None:
         """Give a slot back. The next client in turn gets it."""
-        if not self._waiting:
-            self._free += 1
-            return
+        while self._waiting:
+            if self._serve(next(iter(self._waiting))):
+                return
+        self._free += 1
+
+    def release_to(self, network: str) -> None:
+        """Give a slot to the next client of one network. If none waits, nothing happens."""
+        while network in self._waiting and not self._serve(network):
+            pass
+
+    def _serve(self, network: str) -> bool:
+        """Give a slot to the next client of a network. Returns False if it was cancelled and does not need it."""
         # What was served is put at the end, if more of it waits.
-        network, users = _first(self._waiting)
-        user, turns = _first(users)
-        turn, _ = _first(turns)
+        users = self._waiting[network]
+        user = next(iter(users))
+        turns = users[user]
+        turn = next(reversed(turns) if self._is_newest_first else iter(turns))
         del self._waiting[network], users[user], turns[turn]
+        self._count_less(network)
         if turns:
             users[user] = turns
         if users:
             self._waiting[network] = users
+        if turn.done():
+            return False
         turn.set_result(None)
+        return True
 
     def _forget(self, network: str, user: str, turn: "asyncio.Future[None]") -> None:
-        users = self._waiting[network]
-        del users[user][turn]
-        if not users[user]:
+        users = self._waiting.get(network, {})
+        turns = users.get(user, {})
+        if turn not in turns:
+            return  # `_serve` or `_displace` has removed it.
+        del turns[turn]
+        self._count_less(network)
+        if not turns:
             del users[user]
         if not users:
             del self._waiting[network]
 
+    def _displace(self, network: str) -> None:
+        users = self._waiting[network]
+        user, turns = max(users.items(), key=lambda item: len(item[1]))
+        turn = next(iter(turns))
+        self._forget(network, user, turn)
+        if not turn.done():
+            turn.set_exception(SlotsExhausted())
 
-def _first(entries: dict[K, V]) -> tuple[K, V]:
-    return next(iter(entries.items()))
+    def _count_less(self, network: str) -> None:
+        self._counts[network] -= 1
+        if not self._counts[network]:
+            del self._counts[network]

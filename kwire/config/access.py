@@ -1,4 +1,4 @@
-"""The configuration section of access: the authorizer and its super users."""
+"""The configuration section of access: the authorizer, its super users, and the keys for stored secrets."""
 
 from typing import NamedTuple
 
@@ -8,11 +8,15 @@ from kwire.config.values import Values
 
 
 class AccessConfig(NamedTuple):
-    """Settings of the authorizer. `super_users` are principals such as `User:alice`."""
+    """Settings of access. `super_users` are principals such as `User:alice`.
+
+    `key_file` has the keys for stored secrets. If it is None, the file is in the first data directory.
+    """
 
     has_acls: bool
     super_users: tuple[str, ...]
     is_default_allowed: bool
+    key_file: str | None
 
 
 def access_config(values: Values) -> AccessConfig:
@@ -27,4 +31,5 @@ def access_config(values: Values) -> AccessConfig:
         has_acls=values.string("kwire.authorizer") == ACL_AUTHORIZER or bool(values.string("authorizer.class.name")),
         super_users=super_users,
         is_default_allowed=values.flag("allow.everyone.if.no.acl.found"),
+        key_file=values.string("kwire.secrets.key.file") or None,
     )

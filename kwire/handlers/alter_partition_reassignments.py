@@ -19,7 +19,6 @@ from kwire.broker.topics.topics import Topics
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.replicas import check_assignments
-from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
@@ -45,8 +44,8 @@ def handle(context: Context, request: AlterPartitionReassignmentsRequest) -> Res
         ),
         lambda result: 1 + len(result.partitions),
         make,
-        lambda some: elements_encoder(Response, "responses", context.api_version)(some),
-        lambda count, chunks: make(EncodedElements(count, b"".join(chunks))),
+        context.elements_encoder(Response, "responses"),
+        lambda count, chunks: make(context.encoded_elements(count, chunks)),
     )
 
 

@@ -77,7 +77,7 @@ def _may_describe_topics(context: Context, answer: DescribeConsumerAnswer) -> bo
         return True
     ids = {topic_id for one in answer.members for topic_id in (*one.assigned, *one.target)}
     names = (context.topics.name_of(topic_id) for topic_id in ids)
-    return all(name is None or context.topics.allows(Operation.DESCRIBE, name) for name in names)
+    return all(name is None or context.topics.permits(Operation.DESCRIBE, name) for name in names)
 
 
 def _member(context: Context, member: DescribedConsumer) -> Member:

@@ -5,6 +5,7 @@
   an assignment only if the assignment changed.
 - The client needs READ on the group, and DESCRIBE on each topic that it subscribes to by name. A regular expression
   matches only the topics that the client may describe. When its rights change, its next heartbeat finds the new topics.
+- Members of a group in a scope use the plain names of the scope. A regular expression matches plain names.
 - While the feature group.version is at level 0, the error is UNSUPPORTED_VERSION.
 - Version 1 adds subscriptions by regular expression. In version 1 the member generates its own id (KIP-1082); in
   version 0 the server generates the id and returns it.
@@ -13,6 +14,7 @@
 from collections.abc import Awaitable
 
 from kwire.access.acl import Operation
+from kwire.access.scope import prefix_of
 from kwire.concurrency.chunking import eager, spread
 from kwire.coordinator.client_requests import answer_of, resolved_answer
 from kwire.coordinator.group.consumer.commands import ConsumerHeartbeat, ConsumerHeartbeatAnswer
@@ -46,8 +48,14 @@ async def _answer(context: Context, request: ConsumerGroupHeartbeatRequest) -> C
         return _refusal(error.code)
     names = None if request.subscribed_topic_names is None else frozenset(request.subscribed_topic_names)
     topic_access = _topic_access(context)
-    if names and topic_access is not None and not all([topic_access.allows(one) async for one in spread(names)]):
-        return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    if names and topic_access is not None:
+        async for name in spread(names):
+            if not context.topics.permits(Operation.DESCRIBE, name):
+                return _refusal(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    prefix = prefix_of(request.group_id) if names else ""
+    if names and prefix and not all([one.startswith(prefix) async for one in spread(names)]):
+        # Only an administrator can get here: clients of the scope have no names of other topics.
+        return _refusal(ErrorCode.INVALID_REQUEST, "Members of a group in a scope can only subscribe to its topics.")
     command = ConsumerHeartbeat(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -77,8 +85,10 @@ def _topic_access(context: Context) -> TopicAccess | None:
     return TopicAccess((access.principal, access.host), access.revision, allows)
 
 
-def _refusal(error: ErrorCode) -> ConsumerGroupHeartbeatResponse:
-    return ConsumerGroupHeartbeatResponse(error_code=error, member_epoch=0, heartbeat_interval_ms=0)
+def _refusal(error: ErrorCode, message: str | None = None) -> ConsumerGroupHeartbeatResponse:
+    return ConsumerGroupHeartbeatResponse(
+        error_code=error, error_message=message, member_epoch=0, heartbeat_interval_ms=0
+    )
 
 
 async def _owned(request: ConsumerGroupHeartbeatRequest) -> dict[bytes, list[int]] | None:

@@ -29,7 +29,6 @@ from kwire.config.resources import topic as topic_config
 from kwire.errors import ErrorCode, KafkaError, as_value
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.replicas import check_assignments, check_replica_count, check_replication_factor
-from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfigs,
@@ -72,8 +71,8 @@ async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopics
         _results(context, times, new, ids, refused),
         lambda result: 1 + len(result.configs or ()),
         _response,
-        lambda some: elements_encoder(CreateTopicsResponse, "topics", context.api_version)(some),
-        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks))),
+        context.elements_encoder(CreateTopicsResponse, "topics"),
+        lambda count, chunks: _response(context.encoded_elements(count, chunks)),
     )
     return await answer if inspect.isawaitable(answer) else answer
 
@@ -112,7 +111,7 @@ def _results(
         if error is not None:
             yield CreatableTopicResult(name=name, error_code=error.code, error_message=error.message)
             continue
-        if not context.topics.allows(Operation.DESCRIBE_CONFIGS, name):
+        if not context.topics.permits(Operation.DESCRIBE_CONFIGS, name):
             refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
             yield CreatableTopicResult(name=name, topic_id=ids[name], error_code=0, topic_config_error_code=refusal)
             continue

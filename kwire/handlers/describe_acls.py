@@ -19,7 +19,6 @@ from kwire.concurrency.chunking import spread
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.acl_requests import acls_of
 from kwire.handlers.shared.context import Context
-from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
@@ -54,8 +53,8 @@ async def handle(context: Context, request: DescribeAclsRequest) -> DescribeAcls
         _resources(by_pattern),
         lambda resource: 1 + len(resource.acls),
         _response,
-        lambda some: elements_encoder(DescribeAclsResponse, "resources", context.api_version)(some),
-        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks))),
+        context.elements_encoder(DescribeAclsResponse, "resources"),
+        lambda count, chunks: _response(context.encoded_elements(count, chunks)),
     )
     return await response if inspect.isawaitable(response) else response
 

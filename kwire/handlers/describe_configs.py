@@ -28,7 +28,6 @@ from kwire.config.resources import group as group_config
 from kwire.config.resources import topic as topic_config
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
-from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
@@ -53,8 +52,8 @@ def handle(
         _results(context, request),
         lambda result: 1 + WEIGHT_PER_SETTING * len(result.configs),
         _response,
-        lambda some: elements_encoder(DescribeConfigsResponse, "results", context.api_version)(some),
-        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks))),
+        context.elements_encoder(DescribeConfigsResponse, "results"),
+        lambda count, chunks: _response(context.encoded_elements(count, chunks)),
     )
 
 

@@ -19,7 +19,6 @@ from kwire.broker.topics.names import check_name
 from kwire.concurrency.chunking import eager
 from kwire.errors import KafkaError
 from kwire.handlers.shared.context import Context
-from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -54,8 +53,8 @@ def _answer(
         _entries(context, request),
         _weight,
         _response,
-        elements_encoder(DescribeProducersResponse, "topics", context.api_version),
-        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks))),
+        context.elements_encoder(DescribeProducersResponse, "topics"),
+        lambda count, chunks: _response(context.encoded_elements(count, chunks)),
     )
 
 

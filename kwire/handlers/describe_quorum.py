@@ -17,7 +17,6 @@ from kwire.broker.admin.metadata_log import METADATA_TOPIC
 from kwire.broker.chunked_answers import answer_in_chunks, partition_chunks
 from kwire.errors import ErrorCode
 from kwire.handlers.shared.context import Context
-from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.describe_quorum import (
     DescribeQuorumRequest,
     DescribeQuorumResponse,
@@ -47,8 +46,8 @@ def handle(
             ),
             lambda topic: 1 + len(topic.partitions),
             _response,
-            lambda some: elements_encoder(DescribeQuorumResponse, "topics", context.api_version)(some),
-            lambda count, chunks: _response(EncodedElements(count, b"".join(chunks))),
+            context.elements_encoder(DescribeQuorumResponse, "topics"),
+            lambda count, chunks: _response(context.encoded_elements(count, chunks)),
         )
     described = QuorumTopicData(topic_name=METADATA_TOPIC, partitions=[_described(context)])
     node = Node(node_id=context.services.node.node_id, listeners=[_listener(context)])

@@ -26,7 +26,6 @@ from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.metadata import NO_LEADER
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.views import TopicsView
-from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.describe_topic_partitions import (
     Cursor,
     DescribeTopicPartitionsRequest,
@@ -57,8 +56,8 @@ async def _answer(context: Context, request: DescribeTopicPartitionsRequest) -> 
         iter(page),
         lambda topic: weight + len(topic.partitions),
         lambda topics: _response(topics, page.next_cursor),
-        elements_encoder(DescribeTopicPartitionsResponse, "topics", context.api_version),
-        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks)), page.next_cursor),
+        context.elements_encoder(DescribeTopicPartitionsResponse, "topics"),
+        lambda count, chunks: _response(context.encoded_elements(count, chunks), page.next_cursor),
     )
     return await resolved_answer(answer)
 

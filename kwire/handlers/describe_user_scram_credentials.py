@@ -14,7 +14,6 @@ from kwire.access.users.users import Users
 from kwire.broker.chunked_answers import answer_in_chunks
 from kwire.errors import ErrorCode
 from kwire.handlers.shared.context import Context
-from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
@@ -38,8 +37,8 @@ def handle(
         (_result(users, name) if count == 1 else _duplicate(name) for name, count in counts.items()),
         lambda result: 1 + len(result.credential_infos),
         partial(_response, ErrorCode.NONE, None),
-        elements_encoder(DescribeUserScramCredentialsResponse, "results", context.api_version),
-        lambda count, chunks: _response(ErrorCode.NONE, None, EncodedElements(count, b"".join(chunks))),
+        context.elements_encoder(DescribeUserScramCredentialsResponse, "results"),
+        lambda count, chunks: _response(ErrorCode.NONE, None, context.encoded_elements(count, chunks)),
     )
 
 

@@ -18,7 +18,6 @@ from kwire.broker.chunked_answers import answer_in_chunks, partition_chunks
 from kwire.broker.topics.topics import Topics
 from kwire.errors import ErrorCode, KafkaError, as_value
 from kwire.handlers.shared.context import Context
-from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.elect_leaders import (
     ElectLeadersRequest,
     ElectLeadersResponse,
@@ -54,8 +53,8 @@ def _answer(
         results,
         lambda result: 1 + len(result.partition_result),
         partial(_response, code),
-        lambda some: elements_encoder(ElectLeadersResponse, "replica_election_results", context.api_version)(some),
-        lambda count, chunks: _response(code, EncodedElements(count, b"".join(chunks))),
+        context.elements_encoder(ElectLeadersResponse, "replica_election_results"),
+        lambda count, chunks: _response(code, context.encoded_elements(count, chunks)),
     )
 
 

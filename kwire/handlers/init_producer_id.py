@@ -21,6 +21,7 @@ import logging
 from msgspec.structs import replace
 
 from kwire.access.acl import Operation, ResourceType
+from kwire.access.scope import plain_part
 from kwire.coordinator.client_requests import answer_of
 from kwire.coordinator.transaction.commands import InitProducer, ProducerAnswer
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
@@ -71,7 +72,7 @@ async def _transactional(
         transactions = context.transactions.coordinator(Operation.WRITE, transactional_id)
     except KafkaError as error:
         return _refused(error.code)
-    if not transactional_id or (request.producer_id == NONE) != (request.producer_epoch == NONE):
+    if not plain_part(transactional_id) or (request.producer_id == NONE) != (request.producer_epoch == NONE):
         return _refused(ErrorCode.INVALID_REQUEST)
     command = InitProducer(
         transactional_id=transactional_id,

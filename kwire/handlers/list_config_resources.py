@@ -15,7 +15,6 @@ from kwire.broker.chunked_answers import answer_in_chunks
 from kwire.config.description import ResourceType
 from kwire.errors import ErrorCode
 from kwire.handlers.shared.context import Context
-from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.list_config_resources import (
     ConfigResource,
     ListConfigResourcesRequest,
@@ -45,8 +44,8 @@ def handle(
         _resources(context, [kind for kind in served if kind in wanted]),
         lambda resource: 1,
         _response,
-        lambda some: elements_encoder(ListConfigResourcesResponse, "config_resources", context.api_version)(some),
-        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks))),
+        context.elements_encoder(ListConfigResourcesResponse, "config_resources"),
+        lambda count, chunks: _response(context.encoded_elements(count, chunks)),
     )
 
 

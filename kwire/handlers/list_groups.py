@@ -21,7 +21,6 @@ from kwire.coordinator.group.commands import ListedGroup as GroupListing
 from kwire.coordinator.group.commands import ListGroups
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
-from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
@@ -42,8 +41,8 @@ async def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResp
         _listed(groups),
         lambda group: 1,
         _response,
-        lambda some: elements_encoder(ListGroupsResponse, "groups", context.api_version)(some),
-        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks))),
+        context.elements_encoder(ListGroupsResponse, "groups"),
+        lambda count, chunks: _response(context.encoded_elements(count, chunks)),
     )
     return await response if inspect.isawaitable(response) else response
 

@@ -6,11 +6,12 @@
 - Transactions can be filtered by state and by producer id. The response lists the unknown states of the filter.
 - Version 1 adds a filter by the minimum time that a transaction has been open (KIP-994). Version 2 adds a filter by a
   regular expression in RE2 syntax that must match the whole id (KIP-1152). The time of a match is bounded. A non-ASCII
-  character of an id or of the expression matches nothing.
+  character of an id or of the expression matches nothing. The expression of a client with a scope is matched against
+  the plain ids of its scope.
 """
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
@@ -24,7 +25,6 @@ from kwire.coordinator.transaction.commands import ListedTransaction, ListTransa
 from kwire.coordinator.transaction.states import STATE_NAMES
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
-from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.list_transactions import (
     ListTransactionsRequest,
     ListTransactionsResponse,
@@ -35,7 +35,7 @@ from kwire.wire.messages.list_transactions import (
 async def handle(context: Context, request: ListTransactionsRequest) -> ListTransactionsResponse:
     pattern = request.transactional_id_pattern
     try:
-        matches = Matcher(pattern).matches if pattern else None
+        matches = _matcher(context, pattern) if pattern else None
     except InvalidPattern:
         return _response([], error=ErrorCode.INVALID_REGULAR_EXPRESSION)
     unknown = [state for state in request.state_filters if state not in STATE_NAMES]
@@ -62,10 +62,18 @@ async def handle(context: Context, request: ListTransactionsRequest) -> ListTran
         _listed(transactions),
         lambda transaction: 1,
         lambda states: _response(states, unknown=unknown),
-        lambda some: elements_encoder(ListTransactionsResponse, "transaction_states", context.api_version)(some),
-        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks)), unknown=unknown),
+        context.elements_encoder(ListTransactionsResponse, "transaction_states"),
+        lambda count, chunks: _response(context.encoded_elements(count, chunks), unknown=unknown),
     )
     return await response if inspect.isawaitable(response) else response
+
+
+def _matcher(context: Context, pattern: str) -> Callable[[str], bool]:
+    """Return a function that says whether an id matches. Raises InvalidPattern."""
+    matches, prefix = Matcher(pattern).matches, context.views.prefix
+    if not prefix:
+        return matches
+    return lambda full: full.startswith(prefix) and matches(full.removeprefix(prefix))
 
 
 def _listed(transactions: Iterator[ListedTransaction]) -> Iterator[TransactionState]:

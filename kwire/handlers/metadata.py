@@ -35,7 +35,6 @@ from kwire.concurrency.chunking import eager, spread, yield_to_loop
 from kwire.coordinator.client_requests import resolved_answer
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
-from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.metadata import (
     MetadataRequest,
     MetadataRequestTopic,
@@ -233,10 +232,10 @@ def _answer(
     context: Context, request: MetadataRequest, topics: Iterator[MetadataResponseTopic | None]
 ) -> MetadataResponse | Awaitable[MetadataResponse]:
     def encode(some: list[MetadataResponseTopic]) -> bytes:
-        return elements_encoder(MetadataResponse, "topics", context.api_version)(some)
+        return context.elements_encoder(MetadataResponse, "topics")(some)
 
     def make_encoded(count: int, chunks: list[bytes]) -> MetadataResponse:
-        return _response(context, request, EncodedElements(count, b"".join(chunks)))
+        return _response(context, request, context.encoded_elements(count, chunks))
 
     weight = 1 + (context.topics.operations_weight if request.include_topic_authorized_operations else 0)
 

@@ -21,7 +21,6 @@ from kwire.broker.partition import Partition, code_of
 from kwire.concurrency.chunking import eager
 from kwire.errors import KafkaError
 from kwire.handlers.shared.context import Context
-from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.offset_for_leader_epoch import (
     EpochEndOffset,
     OffsetForLeaderEpochRequest,
@@ -82,8 +81,8 @@ def _answer(
         results,
         lambda result: 1 + len(result.partitions),
         _response,
-        elements_encoder(OffsetForLeaderEpochResponse, "topics", context.api_version),
-        lambda count, chunks: _response(EncodedElements(count, b"".join(chunks))),
+        context.elements_encoder(OffsetForLeaderEpochResponse, "topics"),
+        lambda count, chunks: _response(context.encoded_elements(count, chunks)),
     )
 
 

@@ -2,14 +2,17 @@
 
 - After a wrong token the error is SASL_AUTHENTICATION_FAILED. The response is sent after
   `connection.failed.authentication.delay.ms`, and then the connection is closed.
+- If the address of the client has failed too often, the check waits for up to ten seconds. If too many logins of the
+  address wait, the connection is closed without a response, so that the client tries again.
 - After the login, and on a listener without SASL, the error is ILLEGAL_SASL_STATE.
 - Version 1 adds the lifetime of the session, 0 if it has no end (KIP-368). Version 2 is flexible.
 """
 
-from kwire.access.sasl.authentication import Authentication, SaslFailure
+from kwire.access.sasl.authentication import Authentication, IllegalRequest, SaslFailure
 from kwire.access.sasl.mechanism import TOKEN_BYTES_MAX
+from kwire.concurrency.chunking import eager
 from kwire.errors import ErrorCode
-from kwire.handlers.shared.context import BlockingContinuation, Context
+from kwire.handlers.shared.context import BlockingContinuation, Context, DropConnection
 from kwire.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 AFTER_LOGIN = "SaslAuthenticate request received after successful authentication"
@@ -21,7 +24,9 @@ def handle(context: Context, request: SaslAuthenticateRequest) -> SaslAuthentica
         return _refusal(ErrorCode.ILLEGAL_SASL_STATE, AFTER_LOGIN)
     # The frame is released while the token is checked, so a token that is too long is not kept.
     token = bytes(request.auth_bytes) if len(request.auth_bytes) <= TOKEN_BYTES_MAX else None
-    return BlockingContinuation(_authenticate(authentication, token), keeps_frame=False)
+    # Most steps do not wait, and need no task.
+    answer = eager(_authenticate(authentication, token))
+    return answer if isinstance(answer, SaslAuthenticateResponse) else BlockingContinuation(answer, keeps_frame=False)
 
 
 async def _authenticate(authentication: Authentication, token: bytes | None) -> SaslAuthenticateResponse:
@@ -29,6 +34,8 @@ async def _authenticate(authentication: Authentication, token: bytes | None) -> 
         step = await authentication.authenticate(token)
     except SaslFailure as failure:
         return _refusal(failure.code, failure.message)
+    except IllegalRequest as problem:
+        raise DropConnection(str(problem)) from None
     return SaslAuthenticateResponse(
         error_code=ErrorCode.NONE,
         error_message=None,

@@ -9,6 +9,7 @@
 """
 
 from kwire.access.sasl.authentication import Authentication, SaslFailure
+from kwire.concurrency.chunking import eager
 from kwire.errors import ErrorCode
 from kwire.handlers.shared.context import BlockingContinuation, Context
 from kwire.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
@@ -19,7 +20,9 @@ def handle(context: Context, request: SaslHandshakeRequest) -> SaslHandshakeResp
     if authentication is None:
         return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE, mechanisms=[])
     is_raw = context.api_version == 0
-    return BlockingContinuation(_shake_hands(authentication, request.mechanism, is_raw), keeps_frame=False)
+    # Most steps do not wait, and need no task.
+    answer = eager(_shake_hands(authentication, request.mechanism, is_raw))
+    return answer if isinstance(answer, SaslHandshakeResponse) else BlockingContinuation(answer, keeps_frame=False)
 
 
 async def _shake_hands(authentication: Authentication, mechanism: str, is_raw: bool) -> SaslHandshakeResponse:

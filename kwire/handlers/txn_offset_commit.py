@@ -21,6 +21,7 @@ from functools import partial
 from typing import TypeVar
 
 from kwire.access.acl import Operation
+from kwire.access.scope import plain_part
 from kwire.broker.topics.topics import OFFSETS_TOPIC
 from kwire.coordinator.client_requests import answer_of_steps
 from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
@@ -101,7 +102,7 @@ def _commit(
     The offsets are sent in the callback of the transaction coordinator, so that no marker of the transaction can be
     written between the two steps.
     """
-    if not request.group_id:
+    if not plain_part(request.group_id):
         reply(command.refused(ErrorCode.INVALID_GROUP_ID))
         return
     if not context.groups.has_topic:

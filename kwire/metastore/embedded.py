@@ -182,14 +182,24 @@ class EmbeddedMetaStore:
             watch.wake()
         return revision
 
+    async def erase_history(self) -> None:
+        """Rewrite both copies of the journal, so that they contain only the current values. Raises StorageError."""
+        await self._complete(self._erase_history())
+
+    async def _erase_history(self) -> None:
+        async with self._commit_lock:
+            await self._rewrite_journal()
+
     async def _compact_journal(self) -> None:
         try:
-            await self._in_thread(self._journal.rewrite, await self._live_frames())
+            await self._rewrite_journal()
         except DiskFailure:
             # The old journal is still valid. The next commit tries to rewrite it again.
             log.exception("the journal of the metadata store could not be rewritten")
-        else:
-            self._writes = len(self._entries) + len(self._leases)
+
+    async def _rewrite_journal(self) -> None:
+        await self._in_thread(self._journal.rewrite, await self._live_frames())
+        self._writes = len(self._entries) + len(self._leases)
 
     def close(self) -> None:
         if self._expiry_timer is not None:

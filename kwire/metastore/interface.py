@@ -216,3 +216,7 @@ class MetaStore(Protocol):
         Of several holders in one process, only the last one's `on_lost` is called.
         """
         ...
+
+    async def erase_history(self) -> None:
+        """Remove all values that later commits have replaced or removed from the disk. Raises StorageError."""
+        ...

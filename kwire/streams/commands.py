@@ -14,7 +14,7 @@ from kwire.streams.subscriptions.start import Start
 from kwire.streams.webhooks.consumer import Attempt, DeadLetter
 from kwire.streams.webhooks.definition import Definition, WebhookRequest
 from kwire.streams.webhooks.delivery.sender import Response
-from kwire.streams.webhooks.webhooks import TopicProgress
+from kwire.streams.webhooks.statistics import TopicProgress
 
 
 class CommittedEvents(NamedTuple):

@@ -30,7 +30,7 @@ from kwire.streams.events.partitioning import Partitioner
 from kwire.streams.events.publishing import Publisher
 from kwire.streams.rooms.rooms import Rooms
 from kwire.streams.subscriptions import Subscriptions
-from kwire.streams.webhooks.webhooks import WebhookStatistics
+from kwire.streams.webhooks.statistics import WebhookStatistics
 from kwire.web.answers.page_scheduler import PageScheduler
 from kwire.web.groups.reports import GroupReports
 from kwire.web.requests.authentication import Authenticator

@@ -2,7 +2,7 @@
 
 All connections of an event loop read into one shared scratch buffer, and complete frames are handled there. Only an
 incomplete frame gets a buffer of its own, which grows with the bytes that have arrived. So an idle connection holds no
-memory, and a connection whose client announces a gigabyte and sends one byte holds 64 KiB.
+memory, and a connection whose client announces a gigabyte and sends one byte holds 64 KiB, or 4 KiB before its login.
 
 A frame is a view that is valid until `settle` is called. Data that is needed longer must be copied.
 """
@@ -14,7 +14,10 @@ from collections.abc import Callable
 from kwire.wire.errors import FrameTooLarge
 
 SCRATCH_BYTES = 256 * 1024
+# The size of the first buffer of an incomplete frame.
 SMALL_STEP_BYTES = 64 * 1024
+# The same for connections that are not logged in. Their frames are usually smaller than a kilobyte.
+LOGIN_STEP_BYTES = 4 * 1024
 POOLED_STEP_BYTES = 1024 * 1024
 POOLED_SPARES_MAX = 16
 # Size of one read if the client's address has exhausted its share of the memory. It is small, because bytes that have
@@ -122,6 +125,7 @@ class FrameReader:
         "is_shared",
         "is_starved",
         "received_bytes",
+        "step_bytes",
     )
 
     def __init__(self, memory: ReceiveMemory, largest_bytes: int, account: Account | None = None) -> None:
@@ -129,6 +133,8 @@ class FrameReader:
         self.account = account or Account()
         # The maximum size of a frame. It may be changed between two frames.
         self.frame_bytes_max = largest_bytes
+        # The size of the first buffer of an incomplete frame, at least. It may be changed between two frames.
+        self.step_bytes = SMALL_STEP_BYTES
         self._view = memory.scratch
         # Whether the returned frames are in the scratch buffer, which all connections share.
         self.is_shared = True
@@ -251,13 +257,14 @@ class FrameReader:
 
     def _room(self, kept: int) -> int:
         """Return the size of the next buffer: that of the frame, but at most one step or twice `kept` bytes."""
+        small = self.step_bytes
         if kept < 4:
-            return SMALL_STEP_BYTES
+            return small
         (size,) = _read_size(self._view, self._start)
         whole = max(4 + size, kept)
         # The step of a starved reader is larger, so that most frames end before the reader waits for memory again.
-        step = POOLED_STEP_BYTES if self.is_starved else SMALL_STEP_BYTES
-        return min(whole, max(step, 2 * kept)) if whole > SMALL_STEP_BYTES else SMALL_STEP_BYTES
+        step = POOLED_STEP_BYTES if self.is_starved else small
+        return min(whole, max(step, 2 * kept)) if whole > small else small
 
     def _grow(self, size: int, kept: int) -> None:
         """Enlarge the buffer from `kept` to `size` bytes, unless that would exceed a limit."""

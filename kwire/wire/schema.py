@@ -7,7 +7,8 @@
 
 The first argument of `field` is the range of versions that have the field. `| None` makes the field nullable in all its
 versions. If it is nullable only in some versions, the argument `nullable` gives their range. `tag` makes the field a
-tagged field of flexible versions.
+tagged field of flexible versions. Names of resources have types of their own (`TopicName`, `GroupId`), and so do error
+messages; the codec translates them for clients with a scope.
 
 A field without a default is a required argument of the constructor. A field that only some versions have must have a
 default, so that a handler need not check the version. Types must be declared before they are used, so inner structs
@@ -19,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, Union, dataclass_transform, get_args, get_origin, overload
 
-from kwire.wire.types import ArrayOf, Fixed, Varlen
+from kwire.wire.types import ArrayOf, Entity, Fixed, Varlen
 
 T = TypeVar("T")
 Class = TypeVar("Class", bound=type[Any])
@@ -65,7 +66,10 @@ class Declared:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field, as the codec and the spec use it. `kind` is a primitive, a Struct, or an ArrayKind of either."""
+    """A field, as the codec and the spec use it. `kind` is a primitive, a Struct, or an ArrayKind of either.
+
+    `entity` is the entity of a string, or of the strings of an array.
+    """
 
     name: str
     kind: "Kind"
@@ -73,6 +77,7 @@ class Field:
     nullable: Versions
     tag: int | None
     default: Any
+    entity: Entity | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +196,7 @@ def _field(name: str, hint: Any, declared: Declared) -> Field:
     default = declared.default
     if isinstance(default, type) and default is not list:
         default = default()
-    return Field(name, kind, declared.versions, nullable, declared.tag, default)
+    return Field(name, kind, declared.versions, nullable, declared.tag, default, _entity(hint))
 
 
 def _kind(hint: Any) -> tuple[Kind, bool]:
@@ -200,7 +205,7 @@ def _kind(hint: Any) -> tuple[Kind, bool]:
         inner = [arg for arg in get_args(hint) if arg is not type(None)]
         return _kind(inner[0])[0], True
     if get_origin(hint) is Annotated:
-        base, primitive = get_args(hint)
+        base, primitive = get_args(hint)[:2]
         if isinstance(primitive, ArrayOf):
             element, _ = _kind(get_args(base)[0])
             assert not isinstance(element, ArrayKind)
@@ -208,6 +213,18 @@ def _kind(hint: Any) -> tuple[Kind, bool]:
         assert isinstance(primitive, Fixed | Varlen)
         return primitive, False
     return struct_of(hint), False
+
+
+def _entity(hint: Any) -> Entity | None:
+    """Return the entity of an annotation, or of the elements of an array."""
+    if get_origin(hint) in (Union, types.UnionType):
+        return next((found for arg in get_args(hint) if (found := _entity(arg)) is not None), None)
+    if get_origin(hint) is Annotated:
+        base, primitive, *entities = get_args(hint)
+        if isinstance(primitive, ArrayOf):
+            return _entity(get_args(base)[0])
+        return entities[0] if entities else None
+    return None
 
 
 def _constructor_on_first_use(fields: tuple[Field, ...]) -> Any:

@@ -19,17 +19,28 @@ from benchmark.events.run import run_event_works
 from benchmark.groups.run import run_group_works
 from benchmark.house import check_kwire, make_directory, publish, say
 from benchmark.log.run import run_log_works
-from benchmark.measures import FIXED_WORKS, MEASURES, STALL_MEASURES
+from benchmark.measures import FIXED_WORKS, MEASURES, STALL_MEASURES, without_relative_bars
 from benchmark.pipeline.run import run_pipeline_works
 from benchmark.processes import ChildFailed
 from benchmark.rooms.run import run_room_works
 from benchmark.samples import Sample, anonymous_mb
 from benchmark.schedule import Schedule, execute
-from benchmark.servers import ApacheKafka, Kwire, Product, RunningServer, ServerDied, fetch_apache_kafka
+from benchmark.servers import (
+    BASELINE,
+    KAFKA,
+    KWIRE,
+    ApacheKafka,
+    Baseline,
+    Kwire,
+    Product,
+    RunningServer,
+    ServerDied,
+    fetch_apache_kafka,
+)
 from benchmark.tools import Tools
 
 # Both servers have the same durability: an acknowledged record is in the page cache. This is Kafka's default.
-PRODUCTS: dict[str, Product] = {"kafka": ApacheKafka({}), "kwire": Kwire({"kwire.log.sync": "os"})}
+KWIRE_SETTINGS = {"kwire.log.sync": "os"}
 SETTLE_SECONDS = 3.0
 FAMILIES = {
     log.FAMILY: run_log_works,
@@ -59,29 +70,31 @@ def run_works(given: options.Options) -> list[Sample]:
         directory = make_directory(given.base_directory, given.disk_bytes, given.keep, stack)
         say("looking for Apache Kafka's jars (the first run fetches them)")
         tools = Tools(fetch_apache_kafka())
-        facts = machine.facts(directory, machine.kafka_facts(tools.libs))
+        beside = machine.kafka_facts(tools.libs) if given.baseline is None else machine.baseline_facts(given.baseline)
+        facts = machine.facts(directory, beside)
         try:
             measure(given, tools, directory, samples, stack)
         except (ServerDied, ChildFailed, KeyboardInterrupt) as error:
             reason = str(error) or "interrupted"
             samples.append(Sample("bench", given.rounds, "run", error=reason))
             say(reason)
-    publish(
-        given.rounds,
-        facts,
-        asdict(given),
-        samples,
-        report.rows(samples, MEASURES, STALL_MEASURES, fixed=FIXED_WORKS),
-        given.json_path,
-    )
+    if given.baseline is None:
+        rows, titles = report.rows(samples, MEASURES, STALL_MEASURES, fixed=FIXED_WORKS), ("Apache Kafka", "Kafka")
+    else:
+        measures = without_relative_bars(MEASURES)
+        rows, titles = report.rows(samples, measures, STALL_MEASURES, beside=BASELINE), (BASELINE, BASELINE)
+    publish(given.rounds, facts, asdict(given), samples, rows, given.json_path, titles)
     return samples
 
 
 def measure(given: options.Options, tools: Tools, directory: Path, samples: list[Sample], stack: ExitStack) -> None:
+    products: dict[str, Product] = {KAFKA: ApacheKafka({}), KWIRE: Kwire(KWIRE_SETTINGS)}
+    if given.baseline is not None:
+        products[BASELINE] = Baseline(KWIRE_SETTINGS, given.baseline)
     servers = []
     for name in given.servers:
-        say(f"starting {PRODUCTS[name].title}")
-        server = RunningServer(PRODUCTS[name], directory / name)
+        say(f"starting {products[name].title}")
+        server = RunningServer(products[name], directory / name)
         stack.callback(server.stop)
         servers.append(server)
     time.sleep(SETTLE_SECONDS)  # Idle memory is measured when the start is complete.

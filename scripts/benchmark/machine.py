@@ -35,6 +35,11 @@ def kafka_facts(libs: Path) -> dict[str, object]:
     return {"beside": f"Apache Kafka {_kafka_version(libs)}", "runtime": java}
 
 
+def baseline_facts(checkout: Path) -> dict[str, object]:
+    commit = output_of(["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]).strip()
+    return {"beside": f"baseline {commit}", "runtime": output_of(["java", "--version"]).partition("\n")[0]}
+
+
 def summary(machine: dict[str, object]) -> str:
     versions = f"{machine['beside']}, kwire {machine['kwire']} ({machine['commit']})"
     platforms = f"Linux {machine['kernel']}, Python {machine['python']}, {machine['runtime']}"

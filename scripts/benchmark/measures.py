@@ -1,6 +1,7 @@
 """The rows of the table. A row has a work, one of its figures, a unit, and the target (bar) for kwire."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from benchmark import options
 from benchmark.samples import MEMORY
@@ -37,6 +38,11 @@ class Measure:
 
     def work_of(self, server: str) -> str:
         return self.beside_work if self.beside_work and server != KWIRE else self.work
+
+
+def without_relative_bars(measures: Sequence[Measure]) -> list[Measure]:
+    """Return the measures for a comparison with another server than Apache Kafka: bars that are ratios do not apply."""
+    return [replace(one, bar=one.bar if one.bar and one.bar.absolute else None) for one in measures]
 
 
 CPU = Bar(0.6)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmark.servers import REPOSITORY
+from benchmark.servers import BASELINE, KAFKA, KWIRE, PROGRAM_IN_CHECKOUT, REPOSITORY
 
 GIGABYTE = 1_000_000_000
 ROUNDS_MAX = 100
@@ -49,6 +49,8 @@ class Options:
     rounds: int
     works: tuple[str, ...]
     servers: tuple[str, ...]
+    # The checkout of the kwire that stands in the place of Apache Kafka.
+    baseline: Path | None
     cold_gb: float
     connections: int
     generators: int
@@ -73,13 +75,16 @@ def parse(arguments: Sequence[str] | None = None) -> Options:
     cold_gb = given.cold_gb if given.cold_gb is not None else (0.25 if given.quick else 5.0)
     if not 0 < rounds <= ROUNDS_MAX or not 0 <= cold_gb <= COLD_GB_MAX:
         parser.error(f"1 to {ROUNDS_MAX} rounds, 0 to {COLD_GB_MAX:.0f} GB")
+    if given.baseline and not (given.baseline / PROGRAM_IN_CHECKOUT).exists():
+        parser.error(f"{given.baseline}: run scripts/install in this checkout first")
     if not 0 < given.generators <= given.connections:
         parser.error("every generator needs a connection")
     return Options(
         sizes=QUICK if given.quick else FULL,
         rounds=rounds,
         works=works,
-        servers=given.servers,
+        servers=(BASELINE, KWIRE) if given.baseline else given.servers,
+        baseline=given.baseline,
         cold_gb=cold_gb if COLD_READ in works else 0.0,
         connections=given.connections,
         generators=given.generators,
@@ -100,9 +105,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, metavar="N", help="measured rounds; the table shows medians (3)")
     parser.add_argument("--only", metavar="WORK,…", help=f"some of: {', '.join(WORK_NAMES)}")
     which = parser.add_mutually_exclusive_group()
-    both = ("kafka", "kwire")
-    which.add_argument("--kafka-only", dest="servers", action="store_const", const=("kafka",), default=both)
-    which.add_argument("--kwire-only", dest="servers", action="store_const", const=("kwire",))
+    both = (KAFKA, KWIRE)
+    which.add_argument("--kafka-only", dest="servers", action="store_const", const=(KAFKA,), default=both)
+    which.add_argument("--kwire-only", dest="servers", action="store_const", const=(KWIRE,))
+    which.add_argument(
+        "--baseline",
+        type=Path,
+        metavar="CHECKOUT",
+        help="another checkout of kwire, in which scripts/install has run, takes the place of Apache Kafka",
+    )
     parser.add_argument("--cold-gb", type=float, metavar="GB", help="size of the cold read; 0 leaves it out (5)")
     parser.add_argument("--connections", type=int, default=8, metavar="N", help="connections of small-requests (8)")
     # With two cores, a second generator process would take the server's core.

@@ -12,8 +12,9 @@ from benchmark.processes import ERROR_TAIL_CHARACTERS, STOP_SECONDS, ChildFailed
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 APACHE_KAFKA = REPOSITORY / "compat" / "apache_kafka"
-KWIRE_PROGRAM = REPOSITORY / ".venv" / "bin" / "kwire"
-KAFKA, KWIRE = "kafka", "kwire"  # The names in samples and options.
+PROGRAM_IN_CHECKOUT = Path(".venv") / "bin" / "kwire"
+KWIRE_PROGRAM = REPOSITORY / PROGRAM_IN_CHECKOUT
+KAFKA, KWIRE, BASELINE = "kafka", "kwire", "baseline"  # The names in samples and options.
 LOOPBACK = "127.0.0.1"
 READY = b"ready "
 
@@ -70,14 +71,26 @@ def add_properties(directory: Path, settings: Mapping[str, object]) -> None:
 class Kwire(Product):
     name = KWIRE
     title = "kwire"
+    program = KWIRE_PROGRAM
 
     def prepare(self, directory: Path) -> Launch:
         kafka_port, http_port = free_ports(2)
-        argv = [str(KWIRE_PROGRAM), "serve", "--kafka", f"{LOOPBACK}:{kafka_port}", "--http", f"{LOOPBACK}:{http_port}"]
+        argv = [str(self.program), "serve", "--kafka", f"{LOOPBACK}:{kafka_port}", "--http", f"{LOOPBACK}:{http_port}"]
         argv += ["--data-dir", str(directory / "data")]
         for name, value in self._settings.items():
             argv += ["--set", f"{name}={value}"]
         return Launch(argv, kafka_port, http_port, prints_ready=True)
+
+
+class Baseline(Kwire):
+    """The kwire of another checkout, to compare two commits in one run."""
+
+    name = BASELINE
+    title = "baseline"
+
+    def __init__(self, settings: Mapping[str, object], checkout: Path) -> None:
+        super().__init__(settings)
+        self.program = checkout / PROGRAM_IN_CHECKOUT
 
 
 @dataclass(frozen=True)

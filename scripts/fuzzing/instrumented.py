@@ -8,9 +8,9 @@ def load() -> None:
     atheris: Any = importlib.import_module("atheris")
     with atheris.instrument_imports(include=["kwire.wire", "storage", "fuzzing.wire_target"]):
         import fuzzing.wire_target  # noqa: F401
-        import kwire.wire.codec
+        import kwire.wire.codec.code_writer
 
-    writers: Any = kwire.wire.codec._Writer
+    writers: Any = kwire.wire.codec.code_writer.CodeWriter
     build = writers.build
 
     def build_seen(writer: Any, head: str, name: str) -> Any:

@@ -64,14 +64,9 @@ def batch_bytes_max(bodies_bytes: int, count: int) -> int:
     return HEADER_BYTES + bodies_bytes + count * _RECORD_OVERHEAD_BYTES_MAX
 
 
-def build_batch_from_bodies(bodies: Sequence[bytes], timestamp_ms: int) -> tuple[memoryview, BatchHeader]:
-    """Build one batch, in writable memory. Returns the batch and its header."""
-    count = len(bodies)
-    if not count:
-        raise ValueError("a batch holds at least one record")
-    parts = [
-        _pack_rest(NONE, count - 1, timestamp_ms, timestamp_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, count)
-    ]
+def _framed(bodies: Sequence[bytes]) -> list[bytes]:
+    """Return the parts of all records: for each its length, its prefix and its body."""
+    parts: list[bytes] = []
     add = parts.append
     for number, body in enumerate(bodies):
         prefix = _RECORD_PREFIXES[number] if number < SMALL_COUNT else b"\x00\x00" + varint(number)
@@ -79,7 +74,22 @@ def build_batch_from_bodies(bodies: Sequence[bytes], timestamp_ms: int) -> tuple
         add(SMALL_VARINTS[length] if length < SMALL_COUNT else varint(length))
         add(prefix)
         add(body)
-    checked = b"".join(parts)
+    return parts
+
+
+def build_batch_from_bodies(bodies: Sequence[bytes], timestamp_ms: int) -> tuple[memoryview, BatchHeader]:
+    """Build one batch, in writable memory. Returns the batch and its header."""
+    count = len(bodies)
+    if not count:
+        raise ValueError("a batch holds at least one record")
+    rest = _pack_rest(
+        NONE, count - 1, timestamp_ms, timestamp_ms, NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, count
+    )
+    if count == 1:  # a coordinator writes a batch of one record for most requests
+        body, prefix = bodies[0], _RECORD_PREFIXES[0]
+        checked = rest + varint(len(prefix) + len(body)) + prefix + body
+    else:
+        checked = b"".join((rest, *_framed(bodies)))
     crc = crc32c(checked)
     length = CRC_START - LENGTH_OVERHEAD + len(checked)
     batch = memoryview(bytearray(_pack_start(0, length, NO_LEADER_EPOCH, MAGIC, crc) + checked))

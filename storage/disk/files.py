@@ -28,6 +28,7 @@ _DIRTY_PATTERN: Final = re.compile(rb"^(?:Dirty|Writeback): +(\d+) kB$", re.MULT
 _DIRTY_LINES: Final = 2
 _UNKNOWN_BYTES: Final = 1 << 62
 _FILE_MODE: Final = 0o644
+_PRIVATE_FILE_MODE: Final = 0o600
 _DIRECTORY_MODE: Final = 0o755
 
 
@@ -44,6 +45,10 @@ class Files:
     def create(self, path: str) -> int:
         """Open a new, empty file for reading and writing."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _FILE_MODE)
+
+    def create_private(self, path: str) -> int:
+        """Open a new file that only its owner can read, for reading and writing. It must not exist."""
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _PRIVATE_FILE_MODE)
 
     def open_write(self, path: str) -> int:
         """Open an existing or new file for reading and writing. The content is kept."""
@@ -310,6 +315,10 @@ class Files:
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        """Give a file a second name. Raises FileExistsError if the name exists."""
+        os.link(source, target)
 
     def unlink(self, path: str) -> None:
         os.unlink(path)

@@ -73,10 +73,12 @@ def test_logins_have_their_outcome(clock: ManualClock, loop: asyncio.AbstractEve
     def log_in() -> None:
         queue.login(ALICE, "10.0.0.1", KAFKA, "SCRAM-SHA-256")
         queue.login_failed("mallory", "10.0.0.2", HTTP, "Basic", "wrong password")
+        queue.login_failed(None, "10.0.0.3", KAFKA, "PLAIN", "wrong password")
 
     in_loop(loop, log_in)
-    (first, granted), (second, failed) = waiting(queue)
-    assert first == second == "access.login"
+    (first, granted), (second, failed), (third, unknown) = waiting(queue)
+    assert first == second == third == "access.login"
+    assert (unknown["principal"], unknown["outcome"], unknown["host"]) == ("Unknown:user", "failure", "10.0.0.3")
     assert (granted["principal"], granted["outcome"], granted["mechanism"]) == (
         "User:alice",
         "success",

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kwire.access.login_limits import LoginLimits
 from kwire.access.principal import Principal
 from kwire.access.sasl.authentication import (
     LOGIN_REQUESTS_MAX,
@@ -18,8 +19,10 @@ from kwire.access.sasl.authentication import (
     SaslFailure,
     SaslPolicy,
 )
+from kwire.access.sasl.login_queue import LoginQueue
 from kwire.access.users.users import Users
 from kwire.errors import ErrorCode
+from tests.support.clock import ManualClock
 from tests.support.effort import examples
 from tests.support.node import in_loop
 from tests.support.users import MECHANISMS, ScramClient, UserStore, plain_token
@@ -36,9 +39,10 @@ class World:
         self.now = 1000.0
         self.slept: list[float] = []
         self.logins: list[Principal] = []
-        self.failures: list[tuple[str, str]] = []
+        self.failures: list[tuple[str | None, str]] = []
         self.login = Authentication(
             users,
+            LoginQueue(LoginLimits(ManualClock())),
             SaslPolicy(mechanisms, session_ms, DELAY_MS),
             self.logins.append,
             lambda user, reason: self.failures.append((user, reason)),
@@ -113,7 +117,8 @@ async def test_a_wrong_login_fails_late_and_for_good(
     assert failure.code is ErrorCode.SASL_AUTHENTICATION_FAILED
     assert "secret" not in failure.message
     assert world.slept == [DELAY_MS / 1000]
-    assert [name for name, _ in world.failures] == [user]
+    # A name that is not a user's may be a password.
+    assert [name for name, _ in world.failures] == [user if user == "alice" else None]
     assert world.logins == []
     assert world.login.is_failed
     assert world.refuses(METADATA, HANDSHAKE, API_VERSIONS, AUTHENTICATE)
@@ -384,8 +389,14 @@ def test_without_the_password_nobody_becomes_alice(events: list[tuple[str, Any]]
 class _TwoPasswords:
     """What PLAIN and SCRAM need of the users, without threads."""
 
+    def is_proven(self, name: str, password: str) -> bool:
+        return False
+
     async def verify(self, name: str, password: str, host: str) -> bool:
         return (name, password) == ("bob", "secret")
+
+    def __contains__(self, name: str) -> bool:
+        return name == "bob"
 
     def credential(self, name: str, mechanism: Any) -> None:
         return None

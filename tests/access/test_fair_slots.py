@@ -78,3 +78,24 @@ async def test_a_client_that_goes_away_keeps_no_slot_and_no_place() -> None:
     world.slots.release()
     assert (world.slots._free, world.slots._waiting) == (1, {})
     await asyncio.gather(first, last)
+
+
+@in_loop
+async def test_a_slot_is_not_given_to_a_client_that_was_cancelled_in_the_same_iteration() -> None:
+    world = World(0)
+    gone, last = world.ask("a", "root", "gone"), world.ask("a", "root", "last")
+    await settle()
+    gone.cancel()
+    world.slots.release()
+    await settle()
+    assert world.served == ["last"]
+    assert not world.slots.is_awaited
+    gone, last = world.ask("a", "root", "gone"), world.ask("b", "root", "of another network")
+    await settle()
+    gone.cancel()
+    world.slots.release_to("a")
+    await settle()
+    assert world.served == ["last"]
+    world.slots.release()
+    await asyncio.gather(last)
+    assert not world.slots.is_awaited

@@ -384,6 +384,16 @@ async def test_the_credential_of_an_unknown_user_looks_real_and_stays_the_same(s
     assert users.credential("nobody", SHA_512) is None
 
 
+@in_loop
+async def test_salts_of_unknown_users_survive_a_restart_if_the_node_has_a_secret(store: UserStore) -> None:
+    """Otherwise a client that sees another salt after a restart knows that the user does not exist."""
+    store.salt_secret = b"s" * 32
+    before = {one: store.open().login_credential("nobody", one) for one in ScramMechanism}
+    assert before == {one: store.open().login_credential("nobody", one) for one in ScramMechanism}
+    store.salt_secret = b"t" * 32
+    assert before[SHA_512].salt != store.open().login_credential("nobody", SHA_512).salt
+
+
 def test_secrets_are_compared_in_constant_time() -> None:
     """CVE-2021-38153: the time of a comparison of secrets revealed how much of them was right."""
     source = Path(str(users_module.__file__)).parent

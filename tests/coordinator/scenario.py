@@ -388,7 +388,7 @@ def _assignment(data: bytes) -> str:
 
 def _metadata(data: bytes) -> str:
     """Topics if it is a subscription, else the text it is."""
-    topics = subscribed_topics([data]) if data.startswith(b"\x00") else None
+    topics = subscribed_topics("g", [data]) if data.startswith(b"\x00") else None
     return data.decode() if topics is None else "+".join(sorted(topics))
 
 

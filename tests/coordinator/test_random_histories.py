@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kwire.coordinator.group.classic.group import ClassicGroup, Phase
+from kwire.coordinator.group.classic.group import ClassicGroup
+from kwire.coordinator.group.classic.phase import Phase
 from kwire.coordinator.group.commands import (
     CommitOffsets,
     DeleteGroup,

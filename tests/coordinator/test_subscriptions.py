@@ -22,11 +22,11 @@ def encoded(version: int, *topics: str, tail: bytes = b"") -> bytes:
 @pytest.mark.parametrize("version", range(5))
 def test_every_version_begins_with_the_topics(version: int) -> None:
     members = [encoded(version, "a", "ü"), encoded(version), encoded(version, "a", "b", tail=b"later")]
-    assert subscribed_topics(members) == frozenset({"a", "ü", "b"})
+    assert subscribed_topics("g", members) == frozenset({"a", "ü", "b"})
 
 
 def test_no_members_want_nothing() -> None:
-    assert subscribed_topics([]) == frozenset()
+    assert subscribed_topics("g", []) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -43,10 +43,10 @@ def test_no_members_want_nothing() -> None:
     ],
 )
 def test_what_is_no_subscription_makes_all_unknown(data: bytes) -> None:
-    assert subscribed_topics([encoded(0, "a"), data]) is None
+    assert subscribed_topics("g", [encoded(0, "a"), data]) is None
 
 
 @given(st.binary(max_size=64))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    found = subscribed_topics([data])
+    found = subscribed_topics("g", [data])
     assert found is None or all(isinstance(topic, str) for topic in found)

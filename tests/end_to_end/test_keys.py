@@ -97,7 +97,17 @@ def issued(done: Done) -> Issued:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("keys"))
+    yield from running(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture
+def own_world(tmp_path: Path) -> Iterator[World]:
+    """A server of its own, for a test whose failed logins use up the budget of the address."""
+    yield from running(tmp_path)
+
+
+def running(directory: Path) -> Iterator[World]:
+    made = World(directory)
     try:
         yield made
         assert made.server.process.stop() == 0
@@ -134,17 +144,17 @@ def test_a_scoped_key_cannot_administer_keys(world: World) -> None:
         assert world.ask(method, path, authorization=key.bearer)[0] == 403
 
 
-def test_requests_without_a_valid_key_are_answered_401(world: World) -> None:
+def test_requests_without_a_valid_key_are_answered_401(own_world: World) -> None:
     """S1-41, S1-45."""
-    key = world.create("--scope", "acme")
+    key = own_world.create("--scope", "acme")
     wrong = [None, "Bearer ", "Bearer x", f"Bearer {key.id}", f"Bearer {key.secret}", f"Bearer {key.token[:-1]}"]
     for authorization in (*wrong, "Digest x"):
-        status, headers, body = world.ask("GET", "/rooms", authorization=authorization)
+        status, headers, body = own_world.ask("GET", "/rooms", authorization=authorization)
         assert (status, body["error"]["code"]) == (401, "Unauthorized")
         assert headers["WWW-Authenticate"] == 'Bearer realm="kwire"'
         assert key.secret not in str(body)
-    # A key that has logged in from an address has a budget of its own, beside that of the failures above.
-    assert world.ask("GET", "/rooms", authorization=key.bearer)[0] == 200
+    # The failures of the address do not keep a valid key out.
+    assert own_world.ask("GET", "/rooms", authorization=key.bearer)[0] == 200
 
 
 def test_a_ticket_opens_a_stream_until_its_key_is_revoked(world: World) -> None:
@@ -183,13 +193,13 @@ def test_kafka_clients_log_in_with_id_and_secret(world: World) -> None:
     client.close()
 
 
-def test_a_wrong_secret_and_scram_are_refused(world: World) -> None:
-    key = world.create("--scope", "acme")
-    for password in (world.root.secret, key.token, "", "x"):
-        with SaslSocket(world.server.address) as socket:
+def test_a_wrong_secret_and_scram_are_refused(own_world: World) -> None:
+    key = own_world.create("--scope", "acme")
+    for password in (own_world.root.secret, key.token, "", "x"):
+        with SaslSocket(own_world.server.address) as socket:
             assert socket.log_in(key.id, password).error_code == 58
     for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
-        with SaslSocket(world.server.address) as socket:
+        with SaslSocket(own_world.server.address) as socket:
             socket.handshake(mechanism)
             answer = socket.authenticate(ScramClient(mechanism, key.id, key.secret).first())
             assert answer.error_code == 58
@@ -197,7 +207,7 @@ def test_a_wrong_secret_and_scram_are_refused(world: World) -> None:
                 f"Authentication failed: keys log in with SASL mechanism PLAIN, not {mechanism}"
             )
     with pytest.raises(KafkaException):
-        AdminClient(world.client_settings(key, "SCRAM-SHA-512")).list_topics(timeout=3)
+        AdminClient(own_world.client_settings(key, "SCRAM-SHA-512")).list_topics(timeout=3)
 
 
 def seconds_until_closed(socket: Any) -> float:
@@ -276,7 +286,7 @@ def test_logins_and_changes_are_in_the_audit_log_without_secrets(world: World) -
         found = read_topic(world.server.open, "kwire-audit")
         return str([(record.headers, record.value) for records in found.values() for record in records])
 
-    expected = ("key.revoked", f"{key.id}.kws_[hidden]")
+    expected = ("key.revoked", "Unknown:user")
     wait_until(lambda: (text := audit()) and all(one in text for one in expected), "the entries are there")
     text = audit()
     assert f"Key:{key.id}" in text

@@ -1,17 +1,18 @@
 """Planted secrets of a running server appear nowhere: data directory, server log, metrics, audit log, error texts.
 
-`Plant` is one secret, with the places where it may be. A new kind of secret is one more row of PLANTS and, if a client
-sends it, one more step in `use_them`.
+A new kind of secret is one more row of PLANTS and, if a client sends it, one more step in `use_them`.
 """
 
 import base64
 import json
+import socket
 import ssl
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import (
@@ -51,36 +52,33 @@ URL_PASSWORD = "planted-url-password-c4d1"
 HEADER_TOKEN = "planted-header-token-6b7e"
 BASIC_PASSWORD = "planted-basic-password-3c19"
 QUERY_TOKEN = "planted-query-token-aa52"
+# A password that somebody typed in the field of the user name.
+TYPED_PASSWORD = "planted-typed-password-e7b3"
 SIGNING_KEY = base64.b64encode(b"planted-webhook-secret-0123456789").decode()
 NEW_SIGNING_KEY = base64.b64encode(b"planted-rotated-secret-0123456789").decode()
 
 
-class Plant(NamedTuple):
-    """A secret. `is_stored` is True if the server needs it again after a restart, and so stores it."""
-
-    text: str
-    is_stored: bool = False
-
-
 PLANTS = (
-    Plant(KEY_STORE_PASSWORD),
-    Plant(OTHER_STORE_PASSWORD),
-    Plant(OFFLINE_PASSWORD),
-    Plant(CHANGED_PASSWORD),
-    Plant(ADMIN_PASSWORD),
-    Plant(WRONG_PASSWORD),
-    Plant(TRUST_PASSWORD),
-    Plant(JAAS_PASSWORD),
-    Plant(DYNAMIC_PASSWORD),
-    Plant(URL_PASSWORD),
-    Plant(BASIC_PASSWORD),
-    # A webhook signs and sends its requests with these, also after a restart: its definition has them.
-    Plant(HEADER_TOKEN, is_stored=True),
-    Plant(QUERY_TOKEN, is_stored=True),
-    Plant(SIGNING_KEY, is_stored=True),
-    Plant(NEW_SIGNING_KEY, is_stored=True),
+    KEY_STORE_PASSWORD,
+    OTHER_STORE_PASSWORD,
+    OFFLINE_PASSWORD,
+    CHANGED_PASSWORD,
+    ADMIN_PASSWORD,
+    WRONG_PASSWORD,
+    TRUST_PASSWORD,
+    JAAS_PASSWORD,
+    DYNAMIC_PASSWORD,
+    URL_PASSWORD,
+    BASIC_PASSWORD,
+    TYPED_PASSWORD,
+    # A webhook signs and sends its requests with these, also after a restart: its definition has them, encrypted.
+    HEADER_TOKEN,
+    QUERY_TOKEN,
+    SIGNING_KEY,
+    NEW_SIGNING_KEY,
 )
-# The files that hold definitions of webhooks.
+# What is not secret, in the files that hold definitions of webhooks.
+DESCRIPTION = "planted-description-that-is-not-secret"
 STORED_IN = frozenset({"metastore.journal", "metastore.mirror"})
 
 
@@ -89,7 +87,7 @@ class Collected:
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
-        self.plants: list[Plant] = []
+        self.plants: list[str] = []
 
     def add(self, place: str, text: object) -> None:
         self.texts[place] = self.texts.get(place, "") + str(text)
@@ -199,7 +197,12 @@ def use_them(server: World, seen: Collected) -> None:
         seen.add("DescribeConfigs", {name: one.value for name, one in future.result(WAIT_S).items()})
     url = f"https://user:{URL_PASSWORD}@127.0.0.1/in"
     headers = {"x-token": HEADER_TOKEN}
-    body: dict[str, Any] = {"url": url, "topics": {"orders": None}, "headers": headers}
+    body: dict[str, Any] = {
+        "url": url,
+        "topics": {"orders": None},
+        "headers": headers,
+        "description": DESCRIPTION,
+    }
     seen.add("a URL with a password", server.http("POST", "/webhooks", body))
     body["url"] = f"http://127.0.0.1:9/in?token={QUERY_TOKEN}"
     for wrong in ({"secret": f"whsec_{SIGNING_KEY}x"}, {"secret": SIGNING_KEY}, {"headers": {"a b": HEADER_TOKEN}}):
@@ -212,15 +215,15 @@ def use_them(server: World, seen: Collected) -> None:
     rotated = server.http("POST", f"/webhooks/{webhook}/rotate-secret", {"secret": f"whsec_{NEW_SIGNING_KEY}"})
     assert NEW_SIGNING_KEY in rotated
     server.http("POST", "/rooms/orders/events", {"event_type": "x", "data": {}})
-    wait_until(
-        lambda: '"failed":0' not in server.http("GET", f"/webhooks/{webhook}"), "a delivery to nobody has failed"
-    )
-    shown = json.loads(server.http("GET", f"/webhooks/{webhook}"))
-    # The owner of a webhook sees its URL.
-    shown.pop("url")
-    seen.add("GET /webhooks/ID", shown)
-    seen.add("attempts", server.http("GET", f"/webhooks/{webhook}/attempts"))
-    seen.add("test", server.http("POST", f"/webhooks/{webhook}/test"))
+    look_at_webhook(server, seen, webhook)
+    for receiver in (EchoingReceiver(), EchoingReceiver(is_valid=False)):
+        with receiver:
+            body["url"] = f"http://127.0.0.1:{receiver.port}/in?token={QUERY_TOKEN}"
+            webhook = json.loads(server.http("POST", "/webhooks", body))["id"]
+            look_at_webhook(server, seen, webhook)
+            assert receiver.heads
+            assert QUERY_TOKEN in receiver.heads[0]
+            assert HEADER_TOKEN in receiver.heads[0]
     for path in ("/topics", "/no/such/path"):
         seen.add("Basic", server.http("GET", path, authorization=basic("alice", BASIC_PASSWORD)))
         seen.add("Basic", server.http("GET", path, authorization=f"Bearer {BASIC_PASSWORD}"))
@@ -231,6 +234,58 @@ def use_them(server: World, seen: Collected) -> None:
     seen.add("/metrics", server.http("GET", "/metrics"))
     wait_until(lambda: "webhook.registered" in audit(server), "the audit log has the webhook")
     seen.add("audit log", audit(server))
+
+
+def look_at_webhook(server: World, seen: Collected, webhook: str) -> None:
+    """Wait until a delivery has failed, and collect what the server says about the webhook."""
+    wait_until(lambda: '"failed":0' not in server.http("GET", f"/webhooks/{webhook}"), "a delivery has failed")
+    shown = json.loads(server.http("GET", f"/webhooks/{webhook}"))
+    # The owner of a webhook sees its URL.
+    shown.pop("url")
+    seen.add("GET /webhooks/ID", shown)
+    attempts = server.http("GET", f"/webhooks/{webhook}/deliveries")
+    assert '"problem":"' in attempts
+    seen.add("attempts", attempts)
+    seen.add("test", server.http("POST", f"/webhooks/{webhook}/test"))
+
+
+class EchoingReceiver:
+    """A receiver of webhooks that refuses every request, and repeats it in its answer, which may be malformed."""
+
+    def __init__(self, *, is_valid: bool = True) -> None:
+        self.heads: list[str] = []
+        self._is_valid = is_valid
+        self._listening = socket.create_server((HOST, 0))
+        self.port: int = self._listening.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def __enter__(self) -> "EchoingReceiver":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        # Closing the socket does not wake a thread that accepts connections.
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._thread.join(WAIT_S)
+        self._listening.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            with connection:
+                connection.settimeout(WAIT_S)
+                received = b""
+                while b"\r\n\r\n" not in received:
+                    received += connection.recv(65536)
+                head = received.partition(b"\r\n\r\n")[0]
+                self.heads.append(head.decode())
+                line = (
+                    b"HTTP/1.1 500 %b" % head.splitlines()[0] if self._is_valid else b"HTTP/1.1 nonsense " + head[:200]
+                )
+                connection.sendall(line + b"\r\nContent-Length: %d\r\n\r\n" % len(head) + head)
 
 
 def change_password(server: World, admin: AdminClient, seen: Collected) -> None:
@@ -249,7 +304,10 @@ def change_password(server: World, admin: AdminClient, seen: Collected) -> None:
         answer = server.http("GET", "/topics", authorization=basic("alice", password))
         assert ("orders" in answer) == is_right
         seen.add("Basic", answer)
-    # Without a name, and without base64. A password in place of the name is not secret: names are recorded.
+    # A password in the field of the user name.
+    for password in (TYPED_PASSWORD, OFFLINE_PASSWORD):
+        seen.add("typed password", server.http("GET", "/topics", authorization=basic(TYPED_PASSWORD, password)))
+    # Without a name, and without base64.
     for wrong in (basic("", CHANGED_PASSWORD), f"Basic {CHANGED_PASSWORD}"):
         seen.add("malformed Basic", server.http("GET", "/topics", authorization=wrong))
 
@@ -269,6 +327,16 @@ def log_in_with_sasl(server: World, seen: Collected) -> None:
                 final = connection.authenticate(client.final(first.auth_bytes))
                 assert (final.error_code == 0) == (password == CHANGED_PASSWORD)
                 seen.add("SCRAM", (first, final))
+    with SaslSocket(server.sasl) as connection:
+        seen.add("typed password", connection.log_in(TYPED_PASSWORD, WRONG_PASSWORD))
+    for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+        client = ScramClient(mechanism, TYPED_PASSWORD, WRONG_PASSWORD)
+        with SaslSocket(server.sasl) as connection:
+            connection.handshake(mechanism)
+            first = connection.authenticate(client.first())
+            final = connection.authenticate(client.final(first.auth_bytes))
+            assert final.error_code != 0
+            seen.add("typed password", (first, final))
     secret = CHANGED_PASSWORD.encode()
     for mechanism in MECHANISMS:
         for token in (secret, b"alice\0" + secret, b"\0alice\0" + secret + b"\0", b"bob\0alice\0" + secret):
@@ -284,7 +352,7 @@ def log_in_with_sasl(server: World, seen: Collected) -> None:
 def use_tickets(server: World, seen: Collected) -> None:
     """Open a stream with a ticket, and use tickets where they are not valid."""
     used, unused = (json.loads(server.http("POST", "/tickets"))["ticket"] for _ in range(2))
-    seen.plants += [Plant(used), Plant(unused)]
+    seen.plants += [used, unused]
     with server.open_http("GET", f"/rooms/orders/subscribe?ticket={used}", authorization="") as stream:
         assert stream.status == 200
         seen.add("stream", stream.readline())
@@ -308,7 +376,7 @@ def use_keys(server: World, seen: Collected) -> None:
     rotated = json.loads(server.http("POST", f"/keys/{created['id']}/rotate", {"overlap_secs": 0}))
     secrets = [created["secret"], rotated["secret"], server.offline_key["secret"]]
     # Without the prefix, too: it is the same in all secrets.
-    seen.plants += [Plant(text) for secret in secrets for text in (secret, secret.removeprefix("kws_"))]
+    seen.plants += [text for secret in secrets for text in (secret, secret.removeprefix("kws_"))]
     shown = [server.http("GET", path) for path in ("/keys", f"/keys/{created['id']}")]
     seen.add("GET /keys", shown)
     for one in (created, rotated, server.offline_key):
@@ -356,14 +424,14 @@ def test_planted_secrets_appear_nowhere(server: World) -> None:
     assert any(path.name in STORED_IN for path in files)
     found = []
     for plant in (*PLANTS, *seen.plants):
-        for form in forms_of(plant.text):
-            found += [(plant.text, place) for place, text in seen.texts.items() if form in text.encode()]
-            found += [
-                (plant.text, str(path))
-                for path, data in files.items()
-                if form in data and not (plant.is_stored and path.name in STORED_IN)
-            ]
+        for form in forms_of(plant):
+            found += [(plant, place) for place, text in seen.texts.items() if form in text.encode()]
+            found += [(plant, str(path)) for path, data in files.items() if form in data]
     assert found == []
     # The search finds what is there.
-    journal = b"".join(data for path, data in files.items() if path.name in STORED_IN)
-    assert all(plant.text.encode() in journal for plant in PLANTS if plant.is_stored)
+    for path, data in files.items():
+        assert (DESCRIPTION.encode() in data) == (path.name in STORED_IN), path
+    assert "Unknown:user" in seen.texts["audit log"]
+    # The users that were created before the start are in the audit log, too.
+    assert '"port":"offline"' in seen.texts["audit log"]
+    assert "login of an unknown user failed" in seen.texts["server log"]

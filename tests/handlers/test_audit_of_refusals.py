@@ -7,13 +7,16 @@ import msgspec
 import pytest
 
 from kwire.access.access import Unrestricted
-from kwire.access.acl import Operation
+from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import AclAuthorizer
 from kwire.access.principal import Principal
 from kwire.config.audit import AuditConfig
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.views import Views
+from kwire.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from kwire.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
+from kwire.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from tests.support.node import QuietNode, in_loop
 
 ALICE = Principal("User", "alice")
@@ -98,3 +101,56 @@ async def test_a_refusal_that_a_handler_answers_itself_is_recorded(
     fields = msgspec.json.decode(entry.data)
     assert (fields["resource"]["type"], fields["resource"]["name"], fields["operation"]) == expected
     audit.close()
+
+
+@in_loop
+async def test_refusals_of_topics_by_the_consumer_protocol_and_of_settings_by_create_topics_are_recorded(
+    node: QuietNode,
+) -> None:
+    await node.topics.offsets_topic()
+    await node.create("orders")
+    audit = AuditQueue(AuditConfig(True, True, True, -1), node.clock)
+    assert (await node.ask(_join("a"), 1)).error_code == ErrorCode.NONE
+    node.restrict()
+    node.services = msgspec.structs.replace(node.services, audit=audit)
+    node.become(ALICE)
+    await node.allow(Operation.READ, ResourceType.GROUP, "*")
+    await node.allow(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def refusals() -> list[tuple[str, str]]:
+        entries = [msgspec.json.decode(one.data) for one in audit.take(100, 2**20)]
+        return [(one["operation"], one["resource"]["name"]) for one in entries]
+
+    refused = await node.ask(_join("b"), 1)
+    assert refused.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert refusals() == [("DESCRIBE", "orders")]
+    audit.close()
+
+    for request, version, expected in (
+        (ConsumerGroupDescribeRequest(group_ids=["g"], include_authorized_operations=False), 1, ("DESCRIBE", "orders")),
+        (
+            CreateTopicsRequest(
+                topics=[CreatableTopic(name="new", num_partitions=1, replication_factor=1, assignments=[], configs=[])],
+                timeout_ms=1000,
+            ),
+            7,
+            ("DESCRIBE_CONFIGS", "new"),
+        ),
+    ):
+        audit = AuditQueue(AuditConfig(True, True, True, -1), node.clock)
+        node.services = msgspec.structs.replace(node.services, audit=audit)
+        node.become(ALICE)
+        await node.ask(request, version)
+        assert refusals() == [expected]
+        audit.close()
+
+
+def _join(member_id: str) -> ConsumerGroupHeartbeatRequest:
+    return ConsumerGroupHeartbeatRequest(
+        group_id="g",
+        member_id=member_id,
+        member_epoch=0,
+        rebalance_timeout_ms=1000,
+        subscribed_topic_names=["orders"],
+        topic_partitions=[],
+    )

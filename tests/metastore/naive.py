@@ -50,6 +50,9 @@ class NaiveMetaStore:
     def entries(self, prefix: str) -> Iterator[tuple[str, Entry]]:
         return iter([(key, entry) for key, entry in self._entries.items() if key.startswith(prefix)])
 
+    async def erase_history(self) -> None:
+        """Nothing is on a disk."""
+
     async def commit(self, changes: Sequence[Change], conditions: Sequence[Condition] = ()) -> int:
         commits.encode_changes(changes, conditions)
         for one in [*(Condition(one.key, one.expected_revision) for one in changes), *conditions]:

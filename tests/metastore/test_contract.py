@@ -367,3 +367,15 @@ async def test_holder_that_raises_does_not_keep_others_from_expiring(world: Impl
 async def test_time_of_a_lease_is_bounded(world: Implementation, ttl_seconds: int) -> None:
     with pytest.raises(ValueError, match="time to live"):
         await world.store.lease(ttl_seconds)
+
+
+@in_loop
+async def test_erased_history_keeps_entries_revisions_and_leases(world: Implementation) -> None:
+    lease = await world.store.lease(10)
+    await put(world, "a", 1)
+    await put(world, "b", 2, lease.lease_id)
+    before = [(key, entry) for key, entry in world.store.entries("")], world.store.revision
+    await world.store.erase_history()
+    assert ([(key, entry) for key, entry in world.store.entries("")], world.store.revision) == before
+    await world.advance(10)
+    assert keys(world) == ["a"]

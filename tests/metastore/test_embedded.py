@@ -297,3 +297,29 @@ async def test_after_a_failed_sync_nothing_is_committed_until_the_next_start(sto
         with pytest.raises(StorageFailed):
             await store.commit([Change("a", 2, 1)])
         assert contents(store) == {"a": (1, 1)}
+
+
+@in_loop
+async def test_an_erased_history_is_in_neither_copy(tmp_path: Path) -> None:
+    lanes = DiskLanes()
+    store = EmbeddedMetaStore.open(str(tmp_path), UnsyncedFiles(), lanes)
+    copies = [tmp_path / "metastore.journal", tmp_path / "metastore.mirror"]
+    await store.commit([Change("kept", "kept-value", ABSENT), Change("replaced", "old-value", ABSENT)])
+    await store.commit([Change("replaced", "new-value", 1), Change("removed", "removed-value", ABSENT)])
+    await store.commit([Change("removed", None, 2)])
+    assert all(b"old-value" in path.read_bytes() for path in copies)
+    await store.erase_history()
+    before = contents(store)
+    for path in copies:
+        data = path.read_bytes()
+        assert b"kept-value" in data
+        assert b"new-value" in data
+        assert b"old-value" not in data
+        assert b"removed-value" not in data
+    # Commits go on, with the next revision.
+    assert await store.commit([Change("later", 1, ABSENT)]) == 4
+    store.close()
+    store = EmbeddedMetaStore.open(str(tmp_path), UnsyncedFiles(), lanes)
+    assert contents(store) == {**before, "later": (1, 4)}
+    store.close()
+    lanes.close()

@@ -10,6 +10,7 @@ from time import perf_counter
 
 import pytest
 
+from kwire.access.login_limits import FAILURES_MAX
 from kwire.access.principal import Principal
 from kwire.access.sasl.authentication import LOGIN_SECONDS_MAX
 from kwire.access.users import passwords as password_checks
@@ -17,9 +18,12 @@ from kwire.config import Listener
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
 from kwire.server.kafka import listener as listeners
+from kwire.server.kafka import login_turns
 from kwire.server.kafka.connection import REVOKED_SECONDS_MAX, KafkaConnection
 from kwire.server.kafka.listener import KafkaListener, Sweep
+from kwire.server.loop_budget import LoopBudget
 from kwire.wire.codec import decode_message
+from kwire.wire.frame import LOGIN_STEP_BYTES, SMALL_STEP_BYTES
 from kwire.wire.messages.api_versions import ApiVersionsRequest
 from kwire.wire.messages.metadata import MetadataRequest
 from kwire.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
@@ -30,6 +34,7 @@ from tests.support.node import QuietNode, in_loop
 from tests.support.users import plain_token
 
 WAIT_S = 20.0
+GUESSER = "203.0.113.9"
 SASL = Listener("SASL_PLAINTEXT", "SASL_PLAINTEXT", "127.0.0.1", 9092)
 
 
@@ -267,3 +272,98 @@ async def test_a_hash_in_progress_does_not_block_the_loop(node: QuietNode, monke
         await closed(client)
         client.lose()
     logged_in.lose()
+
+
+@in_loop
+async def test_an_incomplete_frame_before_the_login_holds_little_memory(node: QuietNode) -> None:
+    await node.services.users.create("alice", "secret")
+    world = World(node)
+    early = world.client()
+    early.send(handshake(1)[:3])
+    assert early.connection.reader.held_bytes == LOGIN_STEP_BYTES
+    early.send(handshake(1)[3:])
+    await answers(early, 1)
+    large = token(2, "secret" + "x" * 20_000)
+    await send_all(early, large[:15_000])
+    assert 15_000 <= early.connection.reader.held_bytes <= len(large)
+    await send_all(early, large[15_000:])
+    await closed(early)
+    late = await world.logged_in()
+    late.send(metadata(3)[:3])
+    assert late.connection.reader.held_bytes == SMALL_STEP_BYTES
+    for client in (early, late):
+        client.lose()
+
+
+@in_loop
+async def test_logins_of_an_address_that_has_failed_too_often_do_not_delay_others(node: QuietNode) -> None:
+    await node.services.users.create("alice", "secret")
+    world = World(node)
+    for _ in range(FAILURES_MAX):
+        node.services.login_limits.fail(GUESSER)
+    guessers = [FakeClient(world.shared, world.listener, host=GUESSER) for _ in range(200)]
+    assert not any(guesser.is_read() for guesser in guessers), "they are read in later loop iterations"
+    client = world.client()
+    client.send(handshake(1))
+    assert client.received() == [1], "it is answered immediately"
+    client.send(token(2, "secret"))
+    assert await answers(client, 2) == [1, 2]
+    assert world.shared.metrics.logins == 1
+    for guesser in guessers:
+        await send_all(guesser, handshake(1) + token(2, "wrong"))
+    async with asyncio.timeout(WAIT_S):
+        while not any(guesser.transport.is_closing() for guesser in guessers):
+            await asyncio.sleep(0.001)
+    assert sum(guesser.transport.is_closing() for guesser in guessers) < 20, "the others wait"
+    for one in (client, *guessers):
+        one.lose()
+    await asyncio.sleep(0)
+    assert world.shared.connections == set()
+    assert node.services.login_limits.is_exhausted(GUESSER)
+
+
+@in_loop
+async def test_when_the_loop_budget_is_spent_clients_that_log_in_take_turns_by_network(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(node)
+    monkeypatch.setattr(LoopBudget, "start", lambda _: 0.0)
+    monkeypatch.setattr(login_turns, "TURN_SECONDS", 0.0)
+    many = [FakeClient(world.shared, world.listener, host=GUESSER) for _ in range(10)]
+    other = world.client()
+    for client in (*many, other):
+        client.send(handshake(1))
+        assert not client.received()
+    async with asyncio.timeout(WAIT_S):
+        while not other.received():
+            await asyncio.sleep(0)
+            other.connection.send()
+    for client in many:
+        client.connection.send()
+    assert sum(len(one.received()) for one in many) <= 3
+    for client in many:
+        await answers(client, 1)
+    for client in (*many, other):
+        client.lose()
+
+
+@in_loop
+async def test_every_failure_counts_for_the_address(node: QuietNode) -> None:
+    """Wrong passwords, requests that are not allowed, and logins that are begun and abandoned."""
+    limits = node.services.login_limits
+    world = World(node)
+    for number in range(FAILURES_MAX):
+        assert not limits.is_exhausted(world.client().connection.client_host)
+        client = world.client()
+        if number % 3 == 0:
+            client.send(handshake(1) + token(2, "wrong"))
+            await closed(client)
+        elif number % 3 == 1:
+            client.send(metadata(1))
+            assert client.transport.is_aborted
+        else:
+            first = frame(SaslAuthenticateRequest(auth_bytes=b"n,,n=alice,r=abcdefghijkl"), 1, 2)
+            client.send(handshake(1, "SCRAM-SHA-256") + first)
+            assert await answers(client, 2) == [1, 2]
+        client.lose()
+    assert limits.is_exhausted(client.connection.client_host)

@@ -150,6 +150,39 @@ async def test_of_a_huge_answer_only_the_beginning_is_read() -> None:
 
 
 @in_loop
+async def test_secrets_that_a_receiver_repeats_are_hidden() -> None:
+    async with receiving() as receiver, sender() as sending:
+        secrets = ("planted-secret", "planted")
+        request = to(receiver)._replace(secret_texts=secrets)
+        receiver.answer(Reply(500, body=b"got planted-secret, planted"))
+        assert (await sending.send(request)).excerpt == "got …, …"
+        # A secret at the end of the excerpt is not cut before it is recognised.
+        for length in (EXCERPT_BYTES - 5, 3 * EXCERPT_BYTES):
+            body = (b"x" * (EXCERPT_BYTES - 5) + b"planted-secret" * 10)[: length + 14]
+            receiver.answer(Reply(500, body=body))
+            excerpt = (await sending.send(request)).excerpt
+            assert "plan" not in excerpt
+            assert len(excerpt) <= EXCERPT_BYTES
+
+
+@in_loop
+async def test_errors_have_no_query() -> None:
+    """The text of aiohttp's error for a malformed answer has the whole URL."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 nonsense\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, HOST, 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, sender() as sending:
+        response = await sending.send(Request(f"http://{HOST}:{port}/in?token=planted", {}, b""))
+        assert "the answer is not valid HTTP" in (response.problem or "")
+        assert "planted" not in (response.problem or "")
+
+
+@in_loop
 async def test_compressed_answers_are_not_unpacked() -> None:
     async with receiving() as receiver, sender() as sending:
         receiver.answer(Reply(200, {"Content-Encoding": "gzip"}, b"not gzip"))

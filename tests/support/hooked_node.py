@@ -8,6 +8,7 @@ from typing import Any
 
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer
+from kwire.access.secrets.node_keys import KEY_FILE_NAME, NodeKeys
 from kwire.broker.topics.catalogue import AUDIT_TOPIC
 from kwire.streams.audit.writer import AuditWriter
 from kwire.streams.webhooks.consumer import Consumer
@@ -77,6 +78,7 @@ class Hooked:
         self.webhooks = Webhooks(
             topics=node.topics,
             metastore=node.metastore,
+            keys=NodeKeys(str(node.directory / KEY_FILE_NAME), node.metastore, node.files, node.lanes.survey),
             clock=node.clock,
             send=receiver.send,
             config=node.config.webhooks._replace(**given),

@@ -25,6 +25,7 @@ from kwire.access.access import Access, Unrestricted
 from kwire.access.acl import Acl, AclFilter, Operation, Permission, ResourceType
 from kwire.access.authorizer import AclAuthorizer, Authorizer, authorizer_of
 from kwire.access.keys.keys import Keys
+from kwire.access.login_limits import LoginLimits
 from kwire.access.principal import Principal
 from kwire.access.sasl.authentication import Authentication
 from kwire.access.users.users import Users
@@ -63,8 +64,9 @@ from kwire.streams.event_store.commit_pipeline import CheckedBatch
 from kwire.streams.event_store.event_store import EventDraft, EventStore
 from kwire.streams.event_store.event_topics import EventTopics
 from kwire.streams.local import LocalLog
-from kwire.wire.codec import decode_message, encode_message
+from kwire.wire.codec import ELEMENTS_MAX, decode_message, decoder, encode_message
 from kwire.wire.frame import FrameReader, ReceiveMemory
+from kwire.wire.names import Names
 from kwire.wire.schema import Api, message_of
 from storage.batch.record_batch import BatchHeader
 from storage.data_directory.directories import LogDirectories
@@ -226,7 +228,10 @@ class QuietNode:
             clock=self.clock,
             call_later=lambda seconds, call: asyncio.get_running_loop().call_later(seconds, call),
             call_soon=lambda call: asyncio.get_running_loop().call_soon(call),
-            settings=GroupSettings(offsets_topic_num_partitions=self.config.groups.offsets_partition_count),
+            settings=GroupSettings(
+                offsets_topic_num_partitions=self.config.groups.offsets_partition_count,
+                initial_rebalance_delay_ms=self.config.groups.initial_rebalance_delay_ms,
+            ),
             topics=CatalogueView(self.topics.catalogue),
             consumer_settings=DefinedGroupSettings(self.definitions, ConfiguredGroupSettings(self.configs)),
         )
@@ -270,6 +275,7 @@ class QuietNode:
             work_allowance=WorkAllowance(ANY_WEIGHT),
             authorizer=self._new_authorizer(),
             users=Users(self.metastore),
+            login_limits=LoginLimits(self.clock),
             keys=self.keys,
         )
         self.become(self.principal)
@@ -367,28 +373,40 @@ class QuietNode:
 
     async def ask(self, request: Any, version: int) -> Any:
         """What a client gets that sends this request in this version; None if it gets nothing."""
-        answer = self.start(request, version)
+        views = self.views if self.access is None else Views(self.services, self.access)
+        answer = self.start(request, version, views)
         if isinstance(answer, BlockingContinuation):
             answer = await answer.rest
         if inspect.isawaitable(answer):
             answer = await answer
-        return None if answer is None else received(answer, version)
+        return None if answer is None else received(answer, version, views.names)
 
-    def start(self, request: Any, version: int) -> Any:
+    def start(self, request: Any, version: int, views: Views | None = None) -> Any:
         """The ordered part of a request: its answer, or an awaitable of it."""
         handler = HANDLERS[message_of(type(request)).key]
         assert handler.api.request is type(request)
-        asked = decode_message(type(request), version, memoryview(bytearray(encode_message(request, version))))
-        views = self.views if self.access is None else Views(self.services, self.access)
+        views = views or (self.views if self.access is None else Views(self.services, self.access))
+        encoded = memoryview(bytearray(encode_message(request, version)))
+        if views.names is None:
+            asked = decode_message(type(request), version, encoded)
+        else:
+            decode = decoder(type(request), version, is_scoped=True)
+            asked = decode(encoded, ELEMENTS_MAX, views.names.prefix)
         return handler.handle(Context(self.services, self.peer, version, "test", views), asked)
 
 
 @asynccontextmanager
 async def running_node(
-    directory: Path, *settings: str, prepare: Callable[[Node], None] = lambda node: None
+    directory: Path,
+    *settings: str,
+    prepare: Callable[[Node], None] = lambda node: None,
+    kafka: str | None = "127.0.0.1:0",
 ) -> AsyncIterator[Node]:
-    """A node that serves; stopped in the end unless the test has done so. `prepare` is called before it starts."""
-    config = load(data_dir=str(directory), kafka="127.0.0.1:0", http="127.0.0.1:0", settings=settings)
+    """A node that serves; stopped in the end unless the test has done so. `prepare` is called before it starts.
+
+    With `kafka=None` the settings name the listeners.
+    """
+    config = load(data_dir=str(directory), kafka=kafka, http="127.0.0.1:0", settings=settings)
     node = Node(config)
     prepare(node)
     # A node collects garbage when it starts; it need not visit every object of every loaded test module.
@@ -414,6 +432,6 @@ def _put_down(node: Node) -> None:
         connection.abort()
 
 
-def received(answer: Any, version: int) -> Any:
+def received(answer: Any, version: int, names: Names | None = None) -> Any:
     """An answer as it looks after the wire: what the version does not carry has its default."""
-    return decode_message(type(answer), version, encode_message(answer, version))
+    return decode_message(type(answer), version, encode_message(answer, version, names))

@@ -22,12 +22,13 @@ class UserStore:
     def __init__(self, path: Path, audit: Audit = NO_AUDIT) -> None:
         self.path = path
         self._audit = audit
+        self.salt_secret: bytes | None = None
         self._opened: list[tuple[EmbeddedMetaStore, Users]] = []
 
     def open(self) -> Users:
         self.close()
         metastore = EmbeddedMetaStore(Journal.open(str(self.path), UnsyncedFiles()), DiskLanes().metadata)
-        self._opened.append((metastore, Users(metastore, self._audit)))
+        self._opened.append((metastore, Users(metastore, self._audit, self.salt_secret)))
         return self._opened[-1][1]
 
     def close(self) -> None:

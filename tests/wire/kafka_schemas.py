@@ -27,6 +27,8 @@ KIND_NAMES: dict[Kind, str] = {
     types.BYTES: "bytes",
     types.RECORDS: "records",
 }
+# The entity types of Kafka that are names which belong to scopes.
+ENTITY_TYPES = {"topicName", "groupId", "transactionalId"}
 SCHEMA_FOLDER = "common/message/"
 
 
@@ -87,6 +89,10 @@ def _check_field(f: Field, schema: dict[str, Any], compared: list[int]) -> None:
         _check_fields(element, schema["fields"], versions)
     else:
         assert KIND_NAMES[element] == name, f.name
+    entity_type = schema.get("entityType")
+    if entity_type in ENTITY_TYPES:
+        assert f.entity is not None, f.name
+        assert f.entity.name == entity_type, f.name
     # Between the ends a default matters where the field does not travel; elsewhere ours may be handier than Kafka's.
     if f.tag is not None or versions != compared:
         assert _default_of(f) == _default_in(schema), f.name

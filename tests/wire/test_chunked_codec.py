@@ -15,6 +15,7 @@ from kwire.wire.codec import (
     chunked_encoder,
     decoder,
     encode_message,
+    limits,
 )
 from kwire.wire.errors import TooManyElements, WireError
 from kwire.wire.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
@@ -45,9 +46,9 @@ def test_chunked_codec_agrees_with_the_straight_one(
     cls: type[Any], versions: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A yield after every element, in codecs of this test only.
-    monkeypatch.setattr(codec, "ELEMENTS_PER_CHUNK", 1)
-    monkeypatch.setattr(codec, "FIXED_PER_CHUNK", 1)
-    monkeypatch.setattr(codec, "_FIXED_PER_ELEMENT_LOG2", 0)
+    monkeypatch.setattr(limits, "ELEMENTS_PER_CHUNK", 1)
+    monkeypatch.setattr(limits, "FIXED_PER_CHUNK", 1)
+    monkeypatch.setattr(limits, "FIXED_PER_ELEMENT_LOG2", 0)
     monkeypatch.setattr(codec, "_chunked_decoders", {})
     monkeypatch.setattr(codec, "_chunked_encoders", {})
     for version in versions:

@@ -4,7 +4,7 @@ Code that decides about a client records it at one place each:
 
 - a refusal: `audit.refused(access, KAFKA, operation, resource_type, name)`
 - a login: `audit.login(principal, host, KAFKA, mechanism)`, or
-  `audit.login_failed(name, host, KAFKA, mechanism, reason)`
+  `audit.login_failed(name, host, KAFKA, mechanism, reason)`, with the name of an existing user, or None
 - a change: `audit.changed("topic.created", TOPIC, name, {...})`, by the service that has made the change durable
 
 A change is recorded with the client of the current request (`acting`), or with the server itself outside of requests.
@@ -24,6 +24,8 @@ from kwire.access.principal import Principal
 KAFKA, HTTP = "kafka", "http"
 # The port of entries about what the server does by itself.
 SERVER = "server"
+# The port of entries about what a command has changed while the server was stopped.
+OFFLINE = "offline"
 
 # The mechanism of logins with a client certificate. Other logins have the name of a SASL mechanism, or `basic`.
 CERTIFICATE = "certificate"
@@ -43,6 +45,10 @@ USER, ACL, KEY, WEBHOOK, BROKER, CLIENT_METRICS = "USER", "ACL", "KEY", "WEBHOOK
 
 # The principal of the server itself.
 SERVER_PRINCIPAL = Principal("Server", "kwire")
+
+# The principal of a failed login whose user does not exist. The name that the client gave is never recorded, because it
+# may be a password that somebody typed in the wrong field.
+UNKNOWN_USER = Principal("Unknown", "user")
 
 NOTHING: Mapping[str, object] = {}
 
@@ -129,8 +135,11 @@ class Audit(Protocol):
         """Record that a client has authenticated."""
         ...
 
-    def login_failed(self, name: str, host: str, port: str, mechanism: str, reason: str) -> None:
-        """Record that a client could not authenticate. `name` is the name that it gave, `reason` is never secret."""
+    def login_failed(self, name: str | None, host: str, port: str, mechanism: str, reason: str) -> None:
+        """Record that a client could not authenticate. `reason` is never secret.
+
+        `name` is the user that it named. It is None if this user does not exist.
+        """
         ...
 
     def refused(self, access: Access, port: str, operation: Operation, resource_type: ResourceType, name: str) -> None:
@@ -157,7 +166,7 @@ class NoAudit:
     def login(self, principal: Principal, host: str, port: str, mechanism: str) -> None:
         """Do nothing."""
 
-    def login_failed(self, name: str, host: str, port: str, mechanism: str, reason: str) -> None:
+    def login_failed(self, name: str | None, host: str, port: str, mechanism: str, reason: str) -> None:
         """Do nothing."""
 
     def refused(self, access: Access, port: str, operation: Operation, resource_type: ResourceType, name: str) -> None:

@@ -21,6 +21,7 @@ from kwire.access.audit.entries import (
     LOGIN,
     NOTHING,
     SUCCESS,
+    UNKNOWN_USER,
     Actor,
     AuditEntry,
     current_actor,
@@ -100,10 +101,12 @@ class AuditQueue:
         if self.has_changes:
             self._record_once(AuditEntry(LOGIN, Actor(principal, host, port), SUCCESS, facts={"mechanism": mechanism}))
 
-    def login_failed(self, name: str, host: str, port: str, mechanism: str, reason: str) -> None:
+    def login_failed(self, name: str | None, host: str, port: str, mechanism: str, reason: str) -> None:
         if self.has_changes:
-            kind = KEY if is_key_id(name) else USER
-            actor = Actor(Principal(kind, name[:NAME_LENGTH_MAX]), host, port)
+            principal = UNKNOWN_USER
+            if name is not None:
+                principal = Principal(KEY if is_key_id(name) else USER, name[:NAME_LENGTH_MAX])
+            actor = Actor(principal, host, port)
             self._record_once(AuditEntry(LOGIN, actor, FAILURE, facts={"mechanism": mechanism, "reason": reason}))
 
     def refused(self, access: Access, port: str, operation: Operation, resource_type: ResourceType, name: str) -> None:
@@ -184,7 +187,7 @@ class AuditQueue:
         return data
 
     def _json(self, entry: AuditEntry) -> bytes:
-        fields = {"time": _time_text(self._clock.now_ms()), **entry.shown()}
+        fields = {"time": time_text(self._clock.now_ms()), **entry.shown()}
         try:
             return msgspec.json.encode(fields)
         except (UnicodeEncodeError, TypeError):
@@ -192,7 +195,8 @@ class AuditQueue:
             return msgspec.json.encode({**fields, "resource": None, "principal": ascii(fields["principal"])})
 
 
-def _time_text(now_ms: int) -> str:
+def time_text(now_ms: int) -> str:
+    """Return a time in the form of the audit log."""
     moment = datetime.fromtimestamp(now_ms / 1000, UTC).replace(tzinfo=None)
     return moment.isoformat(timespec="milliseconds") + "Z"
 

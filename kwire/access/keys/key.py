@@ -15,10 +15,16 @@ DESCRIPTION_LENGTH_MAX = 200
 SCOPE_NAME_LENGTH_MAX = 100
 
 _SCOPE_NAME = re.compile(r"[A-Za-z0-9._:-]+")
+# Without control characters.
+DESCRIPTION_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*$"
 
 
 class KeyNotFound(Exception):
     """The key does not exist, or was revoked."""
+
+
+class IsAlias(Exception):
+    """The key is an alias, so it has no aliases and no limits of its own."""
 
 
 class TooManyKeys(Exception):
@@ -112,8 +118,10 @@ def check_new_key(new: NewKey, now_ms: int) -> None:
     check_limits(new.limits)
     if new.expires_ms is not None and new.expires_ms <= now_ms:
         raise ValueError("the key must expire in the future")
-    if len(new.description) > DESCRIPTION_LENGTH_MAX or not new.description.isprintable():
-        raise ValueError(f"the description must have at most {DESCRIPTION_LENGTH_MAX} printable characters")
+    if len(new.description) > DESCRIPTION_LENGTH_MAX or not re.fullmatch(DESCRIPTION_PATTERN, new.description):
+        raise ValueError(
+            f"the description must have at most {DESCRIPTION_LENGTH_MAX} characters, and no control characters"
+        )
 
 
 def check_limits(limits: KeyLimits) -> None:

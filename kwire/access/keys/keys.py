@@ -19,6 +19,7 @@ from kwire.access.audit.entries import KEY as AUDIT_KEY
 from kwire.access.audit.entries import NO_AUDIT, Audit
 from kwire.access.keys.deadlines import Deadlines
 from kwire.access.keys.key import (
+    IsAlias,
     IssuedKey,
     Key,
     KeyLimits,
@@ -159,7 +160,7 @@ class Keys:
     # --- changes
 
     async def create(self, new: NewKey) -> IssuedKey:
-        """Create a key. Raises ValueError, KeyNotFound if it is an alias of an unknown key, or TooManyKeys."""
+        """Create a key. Raises ValueError, KeyNotFound or IsAlias (for an alias), or TooManyKeys."""
         check_new_key(new, self._clock.now_ms())
         return await self._complete(self._create(new))
 
@@ -175,7 +176,7 @@ class Keys:
     async def set_limits(self, key_id: str, limits: Mapping[str, int | None]) -> Key:
         """Change some limits (names of fields of KeyLimits) of a key and its aliases.
 
-        Raises KeyNotFound, or ValueError if a limit is not valid or the key is an alias.
+        Raises KeyNotFound, IsAlias, or ValueError if a limit is not valid.
         """
         check_limits(KeyLimits(**limits))
         return await self._complete(self._set_limits(key_id, limits))
@@ -243,7 +244,7 @@ class Keys:
         async with self._change_lock:
             main = None if new.alias_of is None else self._found(new.alias_of)
             if main is not None and main.alias_of is not None:
-                raise ValueError(f"the key {main.id} is an alias itself: create an alias of {main.alias_of}")
+                raise IsAlias(f"the key {main.id} is an alias itself: create an alias of {main.alias_of}")
             if main is not None and len(self._aliases.get(main.id, ())) >= ALIASES_MAX:
                 raise TooManyKeys(f"the key {main.id} has {ALIASES_MAX} aliases, and cannot have more")
             if len(self._keys) >= KEYS_MAX:
@@ -300,7 +301,7 @@ class Keys:
         async with self._change_lock:
             old = self._found(key_id)
             if old.alias_of is not None:
-                raise ValueError(f"the key {key_id} has the limits of {old.alias_of}: change those")
+                raise IsAlias(f"the key {key_id} has the limits of {old.alias_of}: change those")
             limits = old.limits._replace(**changed)
             key = replace(old, limits=limits)
             await self._store([key])

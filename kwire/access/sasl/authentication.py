@@ -14,8 +14,10 @@ from typing import NamedTuple, NoReturn
 
 from kwire.access.keys.key_login import KeyLogin
 from kwire.access.keys.keys import Keys
+from kwire.access.login_limits import Attempt, TooManyFailedLogins
 from kwire.access.principal import Principal
-from kwire.access.sasl.mechanism import PLAIN, TOKEN_BYTES_MAX, AuthenticationFailed, Exchange
+from kwire.access.sasl.login_queue import LoginQueue
+from kwire.access.sasl.mechanism import PLAIN, TOKEN_BYTES_MAX, Admit, AuthenticationFailed, Exchange
 from kwire.access.sasl.plain import PlainExchange
 from kwire.access.sasl.scram import ScramExchange
 from kwire.access.users.scram_credential import ScramMechanism
@@ -58,7 +60,10 @@ class SaslFailure(Exception):
 
 
 class IllegalRequest(Exception):
-    """A request that is not allowed at this point of the login. The connection is closed without an answer."""
+    """A request that is not allowed at this point of the login, or not from this address now.
+
+    The connection is closed without an answer.
+    """
 
 
 class _State(Enum):
@@ -72,19 +77,21 @@ class Authentication:
     """The login of one connection. It does no I/O.
 
     `on_login` is called with the principal when the client has logged in, or has authenticated again. `on_failure` is
-    called with the claimed user name (empty if it is not known) and the reason when the login has failed.
+    called with the user and the reason when the login has failed. The user is None if the client named none that
+    exists: any other name may be a password, so it is never reported.
     """
 
-    __slots__ = ("_exchange", "_host", "_is_raw", "_keys", "_now", "_on_failure", "_on_login", "_policy",
-                 "_request_count", "_sleep", "_started_at", "_state", "_users", "deadline", "expires_at", "key_login",
-                 "mechanism", "principal")  # fmt: skip
+    __slots__ = ("_attempt", "_exchange", "_host", "_is_raw", "_keys", "_now", "_on_failure", "_on_login", "_policy",
+                 "_queue", "_request_count", "_sleep", "_started_at", "_state", "_users", "deadline", "expires_at",
+                 "key_login", "mechanism", "principal")  # fmt: skip
 
     def __init__(
         self,
         users: Users,
+        queue: LoginQueue,
         policy: SaslPolicy,
         on_login: Callable[[Principal], None],
-        on_failure: Callable[[str, str], None],
+        on_failure: Callable[[str | None, str], None],
         now: Callable[[], float] = perf_counter,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         *,
@@ -93,6 +100,7 @@ class Authentication:
     ) -> None:
         """`host` is the address of the client."""
         self._users = users
+        self._queue = queue
         self._keys = keys
         self._host = host
         self._policy = policy
@@ -102,6 +110,8 @@ class Authentication:
         self._sleep = sleep
         self._state = _State.HANDSHAKE
         self._exchange: Exchange | None = None
+        # The login that is being checked.
+        self._attempt: Attempt | None = None
         self._is_raw = False
         self._request_count = 0
         self._started_at = now()
@@ -116,8 +126,10 @@ class Authentication:
         self.key_login: KeyLogin | None = None
 
     def close(self) -> None:
-        """Forget `on_login` and `on_failure`. Called when the connection has ended."""
+        """Forget `on_login` and `on_failure`. Called when the connection has ended. A begun login counts as failed."""
         self._on_login = self._on_failure = _ignore
+        if self._attempt is not None:
+            self._end_attempt(is_success=False)
         self._state, self._exchange = _State.FAILED, None
 
     @property
@@ -151,6 +163,7 @@ class Authentication:
         else:
             is_allowed = self._state is _State.TOKENS and api_key == SASL_AUTHENTICATE.key
         if not is_allowed or self._request_count > LOGIN_REQUESTS_MAX:
+            self._end_attempt(is_success=False)
             raise IllegalRequest(f"a request of API {api_key} is not allowed before the login is complete")
 
     async def handshake(self, mechanism: str, *, is_raw: bool) -> tuple[str, ...]:
@@ -171,7 +184,7 @@ class Authentication:
             await self._fail(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "The SASL mechanism is not enabled.")
         # A client that wants to authenticate again with another mechanism gets the error with its first token.
         self._exchange = (
-            _new_exchange(mechanism, self._users, self._keys, self._host)
+            _new_exchange(mechanism, self._users, self._keys, self._admit, self._host)
             if self.mechanism in (None, mechanism)
             else None
         )
@@ -181,7 +194,7 @@ class Authentication:
         return self._policy.mechanisms
 
     async def authenticate(self, token: bytes | None) -> LoginStep:
-        """Take a token of the client. Raises SaslFailure. A token that is too long to be kept is None."""
+        """Take a token of the client. Raises SaslFailure or IllegalRequest. A token that is too long is None."""
         exchange = self._exchange
         if self._state is not _State.TOKENS:
             raise SaslFailure(ErrorCode.ILLEGAL_SASL_STATE, "SaslAuthenticate is not expected now.")
@@ -204,8 +217,30 @@ class Authentication:
         self.key_login = exchange.key_login
         return LoginStep(answer, self._log_in(principal))
 
+    async def _admit(self, user: str, *, is_known: bool = False) -> None:
+        """Wait until the login may be checked. Raises IllegalRequest if too many logins of the address wait."""
+        try:
+            attempt = await self._queue.begin(self._host, user, is_known=is_known)
+        except TooManyFailedLogins:
+            self._state = _State.FAILED
+            raise IllegalRequest("too many logins of this address have failed, and too many wait") from None
+        if self._state is _State.FAILED:
+            # The connection has ended in the meantime.
+            self._queue.end(attempt, is_success=False)
+            raise AuthenticationFailed("The connection has ended")
+        self._attempt = attempt
+
+    def _end_attempt(self, *, is_success: bool) -> None:
+        """Count the login. A failure counts even if the user name is not known yet."""
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            self._queue.end(attempt, is_success=is_success)
+        elif not is_success:
+            self._queue.fail(self._host)
+
     def _log_in(self, principal: Principal) -> int:
         """Complete the login. Returns the lifetime of the session in milliseconds."""
+        self._end_attempt(is_success=True)
         self._state, self._exchange = _State.DONE, None
         self.principal, self.deadline = principal, None
         lifetime_ms = self._policy.session_ms_max
@@ -218,8 +253,11 @@ class Authentication:
 
     async def _fail(self, code: ErrorCode, message: str) -> NoReturn:
         """Fail after the delay that slows down the guessing of passwords. It always raises SaslFailure."""
-        user = "" if self._exchange is None else self._exchange.claimed_user
+        claimed = "" if self._exchange is None else self._exchange.claimed_user
+        is_known = claimed in self._users or (self._keys is not None and self._keys.get(claimed) is not None)
+        user = claimed if is_known else None
         self._state, self._exchange = _State.FAILED, None
+        self._end_attempt(is_success=False)
         self._on_failure(user, message)
         await self._sleep(self._policy.failure_delay_ms / 1000)
         raise SaslFailure(code, message)
@@ -229,8 +267,8 @@ def _ignore(*_: object) -> None:
     pass
 
 
-def _new_exchange(mechanism: str, users: Users, keys: Keys | None, host: str) -> Exchange:
+def _new_exchange(mechanism: str, users: Users, keys: Keys | None, admit: Admit, host: str) -> Exchange:
     if mechanism == PLAIN:
-        return PlainExchange(users, host, keys)
+        return PlainExchange(users, admit, host, keys)
     (scram,) = (one for one in ScramMechanism if one.mechanism == mechanism)
-    return ScramExchange(users, scram)
+    return ScramExchange(users, scram, admit=admit)

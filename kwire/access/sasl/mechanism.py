@@ -1,5 +1,6 @@
 """The interface of a SASL mechanism, and the mechanisms that the server has, by name."""
 
+from collections.abc import Awaitable
 from typing import Protocol
 
 from kwire.access.keys.key_login import KeyLogin
@@ -15,6 +16,18 @@ TOKEN_BYTES_MAX = 2_048
 
 class AuthenticationFailed(Exception):
     """The client did not prove that it is the user. The message is for the client and contains nothing secret."""
+
+
+class Admit(Protocol):
+    """Waits until the login of a user may be checked. A mechanism calls it once, as soon as it knows the user name."""
+
+    def __call__(self, user: str, *, is_known: bool = False) -> Awaitable[None]:
+        """`is_known` says that the password is known to be right."""
+        ...
+
+
+async def admit_immediately(user: str, *, is_known: bool = False) -> None:
+    """An `Admit` without limits."""
 
 
 class Exchange(Protocol):

@@ -5,6 +5,7 @@ from kwire.access.usage.event_allowances import EventAllowances
 from kwire.access.usage.publish_rates import PublishRates
 from kwire.access.usage.slot_leader import SlotLeader
 from kwire.clock import Clock
+from kwire.config.http_api import KEY, WebConfig
 from kwire.metastore import MetaStore
 
 
@@ -19,7 +20,10 @@ class KeyUsage:
         keys.listen(self.events.forget)
         keys.listen(self.rates.forget)
 
-    async def start(self) -> None:
+    async def start(self, web: WebConfig) -> None:
+        """Begin to count, if clients can log in with keys over HTTP."""
+        if KEY not in web.authentication:
+            return
         self.events.start()
         await self.slots.start()
 

@@ -22,8 +22,9 @@ from kwire.access.users.scram_credential import (
 )
 from kwire.concurrency.fair_slots import FairSlots
 
-# The number of passwords that are hashed at the same time. Further ones wait, see `concurrency/fair_slots.py`.
-HASHES_AT_ONCE = 2
+# The number of passwords that are hashed at the same time, which leaves a core for requests. Further ones wait, see
+# `concurrency/fair_slots.py`.
+HASHES_AT_ONCE = min(2, max(1, (os.cpu_count() or 1) - 1))
 # The threads have a lower priority than the event loop, so that password guessing delays nothing but other logins.
 HASH_NICENESS = 10
 # The maximum number of (user, password) pairs in the cache. The oldest pair is removed.
@@ -38,10 +39,12 @@ Result = TypeVar("Result")
 class Passwords:
     """Checks and hashes passwords. It knows no users: the caller passes their credentials."""
 
-    def __init__(self) -> None:
+    def __init__(self, salt_secret: bytes | None = None) -> None:
+        """`salt_secret` determines the credentials of unknown users. Without it, they change with each start."""
         self._threads = ThreadPoolExecutor(HASHES_AT_ONCE, "kwire-passwords", initializer=_lower_priority)
         self._slots = FairSlots(HASHES_AT_ONCE)
-        self._secret = secrets.token_bytes()
+        self._cache_secret = secrets.token_bytes()
+        self._salt_secret = salt_secret or secrets.token_bytes()
         # Maps a keyed hash of user name and password to the user name, in the order of insertion.
         self._cache: dict[bytes, str] = {}
 
@@ -49,12 +52,15 @@ class Passwords:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def fake_credential(self, name: str, mechanism: ScramMechanism) -> ScramCredential:
-        """Return a credential for a user that has none. It is always the same, and no password fits it.
+        """Return a credential for a user that has none. No password fits it.
+
+        It is always the same, also after a restart if the salt secret is. Otherwise a restart would show which users
+        are known: those whose salts stay the same.
 
         So the server does the same work for unknown users and for known ones, and clients cannot distinguish them.
         """
         salt, stored_key, server_key = (
-            hmac.digest(self._secret, f"{part}\0{mechanism.mechanism}\0{name}".encode(), mechanism.hash_name)
+            hmac.digest(self._salt_secret, f"{part}\0{mechanism.mechanism}\0{name}".encode(), mechanism.hash_name)
             for part in ("salt", "stored key", "server key")
         )
         return ScramCredential(salt[:SALT_BYTES], ITERATIONS_DEFAULT, stored_key, server_key)
@@ -111,7 +117,7 @@ class Passwords:
             running.exception()
 
     def _pair(self, name: str, password: str) -> bytes:
-        return hmac.digest(self._secret, f"pair\0{name}\0{password}".encode(), "sha256")
+        return hmac.digest(self._cache_secret, f"pair\0{name}\0{password}".encode(), "sha256")
 
 
 def _lower_priority() -> None:

@@ -53,10 +53,11 @@ Listener = Callable[[frozenset[str]], None]
 class Users:
     """All users. Lookups read only memory. Use it only in the event loop's thread."""
 
-    def __init__(self, metastore: MetaStore, audit: Audit = NO_AUDIT) -> None:
+    def __init__(self, metastore: MetaStore, audit: Audit = NO_AUDIT, salt_secret: bytes | None = None) -> None:
+        """`salt_secret` determines the salts that clients see for unknown users. Without it they are random."""
         self._metastore = metastore
         self._audit = audit
-        self._passwords = Passwords()
+        self._passwords = Passwords(salt_secret)
         self._change_lock = asyncio.Lock()
         self._listeners: list[Listener] = []
         self.revision = 1
@@ -95,6 +96,10 @@ class Users:
         Logins of these users are no longer valid, so their connections must be closed.
         """
         self._listeners.append(listener)
+
+    def is_proven(self, name: str, password: str) -> bool:
+        """Return whether this password of the user was found to be right before. `verify` then returns immediately."""
+        return self._passwords.is_cached(name, password)
 
     async def verify(self, name: str, password: str, host: str = "") -> bool:
         """Return whether this is a user and its password. It takes the same time for unknown users.

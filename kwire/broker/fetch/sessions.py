@@ -117,6 +117,7 @@ class FetchSession:
 
     `partitions` are in the order in which they last had records in a response, oldest first. `epoch` is the expected
     epoch of the next request. `uses_topic_ids` says whether requests identify topics by id. It never changes.
+    `owner` is the prefix of the reader's scope; for readers of other scopes the session does not exist.
     """
 
     __slots__ = (
@@ -126,13 +127,15 @@ class FetchSession:
         "eviction_key",
         "is_evictable",
         "last_used",
+        "owner",
         "partitions",
         "session_id",
         "uses_topic_ids",
     )
 
-    def __init__(self, session_id: int, uses_topic_ids: bool, now: float) -> None:
+    def __init__(self, session_id: int, uses_topic_ids: bool, now: float, owner: str = "") -> None:
         self.session_id = session_id
+        self.owner = owner
         self.uses_topic_ids = uses_topic_ids
         self.created = self.last_used = now
         self.epoch = INITIAL_EPOCH + 1
@@ -200,13 +203,13 @@ class FetchSessions:
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def begin(self, size: int, *, uses_topic_ids: bool) -> FetchSession | None:
+    def begin(self, size: int, *, uses_topic_ids: bool, owner: str = "") -> FetchSession | None:
         """Return a new session, or None if there is no space for one with `size` partitions.
 
         The caller adds the partitions to the session and then calls `add`.
         """
         now = self._clock.monotonic()
-        return FetchSession(self._new_id(), uses_topic_ids, now) if self._make_room(size, now) else None
+        return FetchSession(self._new_id(), uses_topic_ids, now, owner) if self._make_room(size, now) else None
 
     def add(self, session: FetchSession) -> int:
         """Open a session that `begin` returned.
@@ -220,13 +223,13 @@ class FetchSessions:
         self._use(session, now, is_new=True)
         return session.session_id
 
-    def find(self, session_id: int, epoch: int, *, uses_topic_ids: bool) -> FetchSession:
+    def find(self, session_id: int, epoch: int, *, uses_topic_ids: bool, owner: str = "") -> FetchSession:
         """Return the session of a request.
 
         Raises KafkaError if there is no such session, or if its epoch or `uses_topic_ids` differs from the request.
         """
         session = self._sessions.get(session_id)
-        if session is None:
+        if session is None or session.owner != owner:
             raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
         if session.epoch != epoch:
             raise KafkaError(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
@@ -251,6 +254,12 @@ class FetchSessions:
             # Move the session to the end. The least recently used session is the first.
             self._sessions[session.session_id] = self._sessions.pop(session.session_id)
             self._use(session, self._clock.monotonic())
+
+    def close_of(self, owner: str, session_id: int) -> None:
+        """Close a session, if this owner has it."""
+        session = self._sessions.get(session_id)
+        if session is not None and session.owner == owner:
+            self.close(session_id)
 
     def close(self, session_id: int) -> None:
         session = self._sessions.pop(session_id, None)

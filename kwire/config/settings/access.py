@@ -1,4 +1,4 @@
-"""Broker settings of the authorizer."""
+"""Broker settings of the authorizer, and of the keys for stored secrets."""
 
 from kwire.config.setting import Kind, Setting, one_of
 
@@ -34,5 +34,16 @@ ACCESS_SETTINGS = (
         Kind.BOOLEAN,
         False,
         "Whether resources without any ACL are open to every client. By default only super users may use them.",
+    ),
+)
+
+SECRETS_SETTINGS = (
+    Setting(
+        "kwire.secrets.key.file",
+        Kind.STRING,
+        "",
+        "File with the keys that encrypt the secrets of webhooks in the metadata store. By default it is secrets.key "
+        "in the first data directory. It is created when it is first needed, but never while stored secrets need a "
+        "key that is missing.",
     ),
 )

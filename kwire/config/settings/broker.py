@@ -17,7 +17,7 @@ from kwire.config.setting import (
     between_or,
     one_of,
 )
-from kwire.config.settings.access import ACCESS_SETTINGS
+from kwire.config.settings.access import ACCESS_SETTINGS, SECRETS_SETTINGS
 from kwire.config.settings.audit import AUDIT_SETTINGS
 from kwire.config.settings.events import EVENT_SETTINGS
 from kwire.config.settings.groups import GROUP_PROTOCOL_SETTINGS
@@ -544,6 +544,7 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Webhooks": WEBHOOK_SETTINGS,
     "HTTP and WebSocket": WEB_SETTINGS,
     "Authorization": ACCESS_SETTINGS,
+    "Stored secrets": SECRETS_SETTINGS,
     "Authentication with SASL": SASL_SETTINGS,
     "TLS": TLS_SETTINGS,
     "Audit": AUDIT_SETTINGS,

@@ -102,9 +102,10 @@ class ShardCleanup:
     def wake_ms(self) -> int | None:
         if self._waiting:
             return self._resume_ms
-        if self._topics_check_ms is None or self._expiration_ms is None or self._offsets.is_empty:
-            return self._expiration_ms
-        return min(self._topics_check_ms, self._expiration_ms)
+        check_ms, expiration_ms = self._topics_check_ms, self._expiration_ms
+        if check_ms is None or expiration_ms is None or expiration_ms <= check_ms or self._offsets.is_empty:
+            return expiration_ms
+        return check_ms
 
     def start(self, moment: Moment) -> None:
         """Schedule the first run of the regular tasks. Called when the shard has been loaded."""

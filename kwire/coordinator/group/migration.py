@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.classic.embedded_protocol import CONSUMERS, read_assignment, read_subscription
-from kwire.coordinator.group.classic.group import ClassicGroup, Phase
+from kwire.coordinator.group.classic.group import ClassicGroup
 from kwire.coordinator.group.classic.members import Member, selected_protocol
+from kwire.coordinator.group.classic.phase import Phase
 from kwire.coordinator.group.commands import JoinAnswer, JoinGroup
 from kwire.coordinator.group.consumer import records
 from kwire.coordinator.group.consumer.classic_members import CheckedJoin, encoded_assignment
@@ -112,7 +113,7 @@ def _upgrade_records(classic: ClassicGroup, group: ConsumerGroup, moment: Moment
         for member in classic.members.values():
             if _has_no_issued_id(member):
                 continue
-            subscriptions[member.member_id] = _subscription(member, classic.protocol_name)
+            subscriptions[member.member_id] = _subscription(member, classic.protocol_name, group.prefix)
             assigned[member.member_id] = _assigned(classic, member, group, taken)
     except WireError as error:
         raise _upgrade_error(classic, "the embedded consumer protocol is malformed") from error
@@ -151,12 +152,12 @@ def _has_no_issued_id(member: Member) -> bool:
     return member.is_new and member.waiting_join is not None and member.waiting_join.member_id != member.member_id
 
 
-def _subscription(member: Member, protocol: str | None) -> Subscription:
+def _subscription(member: Member, protocol: str | None, prefix: str) -> Subscription:
     """Return the member's subscription, from its metadata for the group's protocol or else for its first protocol.
 
     The topics are the same in the metadata of all protocols.
     """
-    subscription = read_subscription(member.metadata_for(protocol) or member.protocols[0][1])
+    subscription = read_subscription(member.metadata_for(protocol) or member.protocols[0][1], prefix)
     return Subscription(
         instance_id=member.group_instance_id,
         rack_id=subscription.rack_id or None,
@@ -181,7 +182,7 @@ def _assigned(
     data = member.assignment or _stored_assignment(classic, member.member_id)
     if not data:
         return {}
-    given = read_assignment(data)
+    given = read_assignment(data, group.prefix)
     if given.user_data and classic.protocol_name not in KNOWN_ASSIGNORS:
         # An upgrade would lose the user data of a custom assignor.
         raise _upgrade_error(classic, "an unsupported custom assignor is in use")
@@ -303,7 +304,7 @@ def _encoded_current_assignment(member: ConsumerMember, metadata: bytes, group: 
     held = {topic_id: set(indexes) for topic_id, indexes in member.current.assigned.items()}
     for topic_id, indexes in member.current.revoking.items():
         held.setdefault(topic_id, set()).update(indexes)
-    return encoded_assignment(held, metadata, group.topics)
+    return encoded_assignment(group, held, metadata)
 
 
 def _classic_group(

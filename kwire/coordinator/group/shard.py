@@ -3,9 +3,11 @@
 import heapq
 from collections.abc import Iterator, Sequence
 
+from kwire.access.scope import plain_part
 from kwire.coordinator.decisions import Command, Moment, Result
-from kwire.coordinator.group.classic.group import ClassicGroup, Phase
+from kwire.coordinator.group.classic.group import ClassicGroup
 from kwire.coordinator.group.classic.join_group import join
+from kwire.coordinator.group.classic.phase import Phase
 from kwire.coordinator.group.cleanup import ShardCleanup
 from kwire.coordinator.group.commands import (
     UNKNOWN_MEMBER,
@@ -194,7 +196,7 @@ class GroupShard:
 
     def _join(self, command: JoinGroup, moment: Moment, result: Result) -> None:
         timeout_ms = command.session_timeout_ms
-        if not command.group_id:
+        if not plain_part(command.group_id):
             result.refuse(command, ErrorCode.INVALID_GROUP_ID)
         elif not self._settings.min_session_timeout_ms <= timeout_ms <= self._settings.max_session_timeout_ms:
             result.refuse(command, ErrorCode.INVALID_SESSION_TIMEOUT)
@@ -230,7 +232,7 @@ class GroupShard:
             self._consumers.leave(group, command, moment, result)
         elif group is not None:
             group.leave(command, moment, result)
-        elif not command.group_id:
+        elif not plain_part(command.group_id):
             result.refuse(command, ErrorCode.INVALID_GROUP_ID)
         else:
             errors = [ErrorCode.UNKNOWN_MEMBER_ID] * len(command.members)
@@ -238,7 +240,7 @@ class GroupShard:
 
     def _commit(self, command: CommitOffsets, moment: Moment, result: Result) -> None:
         """Commit offsets. The group need not exist: consumers with manual assignment commit without a generation."""
-        if command.transaction is not None and not command.group_id:
+        if command.transaction is not None and not plain_part(command.group_id):
             result.refuse(command, ErrorCode.INVALID_GROUP_ID)
             return
         group = self.groups.get(command.group_id)
@@ -270,7 +272,7 @@ class GroupShard:
     def _delete_offsets(self, command: DeleteOffsets, result: Result) -> None:
         """Delete offsets. Offsets of topics that a member subscribes to are not deleted, because they may be in use."""
         group = self.groups.get(command.group_id)
-        if not command.group_id:
+        if not plain_part(command.group_id):
             error = ErrorCode.INVALID_GROUP_ID
         elif group is not None:
             error = group.check_offset_delete()
@@ -360,7 +362,7 @@ class GroupShard:
 
 
 def _unknown_group_error(group_id: str) -> ErrorCode:
-    return ErrorCode.UNKNOWN_MEMBER_ID if group_id else ErrorCode.INVALID_GROUP_ID
+    return ErrorCode.UNKNOWN_MEMBER_ID if plain_part(group_id) else ErrorCode.INVALID_GROUP_ID
 
 
 def _commit_error_without_group(command: CommitOffsets) -> ErrorCode:

@@ -7,6 +7,7 @@ the state of each shard is committed. Callers that need committed state submit a
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from kwire.access.scope import prefix_of
 from kwire.coordinator.group.classic.embedded_protocol import read_assignment
 from kwire.coordinator.group.classic.members import Member
 from kwire.coordinator.group.commands import CommittedOffset
@@ -79,7 +80,11 @@ class GroupView:
         return self._offsets.count(self.group_id)
 
     def members(self) -> list[MemberView]:
-        return [] if self._group is None else [_member_view(one) for one in self._group.members.values()]
+        return (
+            []
+            if self._group is None
+            else [_member_view(one, prefix_of(self.group_id)) for one in self._group.members.values()]
+        )
 
     def offsets(self) -> Iterator[tuple[str, int, CommittedOffset]]:
         """Return an iterator of (topic, partition, committed offset). Do not yield to the event loop while using it."""
@@ -98,14 +103,14 @@ def group_ids(shard: ViewedShard) -> list[str]:
     return [*shard.groups, *(one for one in shard.offsets.group_ids() if one not in shard.groups)]
 
 
-def _member_view(member: Member | ConsumerMember) -> MemberView:
+def _member_view(member: Member | ConsumerMember, prefix: str) -> MemberView:
     if isinstance(member, Member):
         return MemberView(
             member.member_id,
             member.group_instance_id,
             member.client_id,
             member.client_host,
-            _classic_assignment(member.assignment),
+            _classic_assignment(member.assignment, prefix),
         )
     subscription = member.subscription
     assigned: Assignment = {topic_id: sorted(indexes) for topic_id, indexes in member.current.assigned.items()}
@@ -114,10 +119,10 @@ def _member_view(member: Member | ConsumerMember) -> MemberView:
     )
 
 
-def _classic_assignment(data: bytes) -> Assignment:
+def _classic_assignment(data: bytes, prefix: str) -> Assignment:
     """Return the decoded assignment of a member; empty if the member has no assignment or is not a consumer."""
     try:
-        decoded = read_assignment(data)
+        decoded = read_assignment(data, prefix)
     except WireError:
         return NO_ASSIGNMENT
     return {one.topic: sorted(one.partitions) for one in decoded.assigned_partitions}

@@ -3,6 +3,7 @@
 import heapq
 from collections.abc import Callable, Iterator
 
+from kwire.access.scope import plain_part
 from kwire.coordinator.decisions import Command, Moment, Result
 from kwire.coordinator.transaction.commands import (
     AddPartitions,
@@ -63,7 +64,7 @@ class TransactionShard:
             transaction = self.transactions.get(command.transactional_id)
             if transaction is not None:
                 self._run_internal(transaction, command, moment, result)
-        elif not command.transactional_id:
+        elif not plain_part(command.transactional_id):
             result.refuse(command, ErrorCode.INVALID_REQUEST)
         else:
             transaction = self.transactions.get(command.transactional_id)

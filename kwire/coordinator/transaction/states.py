@@ -4,6 +4,8 @@ from enum import IntEnum
 
 from msgspec import Struct
 
+from kwire.enum_members import fast_members
+
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_TIME = -1
@@ -15,6 +17,7 @@ VERSION_WITH_EPOCH_PER_TRANSACTION = 2
 TopicPartition = tuple[str, int]
 
 
+@fast_members
 class State(IntEnum):
     """The state of a transaction, with Kafka's numbers. Kafka's 6 (Dead) and 7 (PrepareEpochFence) are never stored."""
 

@@ -99,7 +99,7 @@ def handle(context: Context, request: FetchRequest) -> FetchResponse | Awaitable
     sessions = context.services.fetch_sessions
     if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
         if request.session_id != NO_SESSION:
-            sessions.close(request.session_id)
+            sessions.close_of(context.views.prefix, request.session_id)
         return _answer(_FetchAttempt(context, request, None))
     try:
         session = find_session(context, request, by_id)
@@ -120,7 +120,7 @@ async def _handle_in_chunks(context: Context, request: FetchRequest, by_id: bool
     sessions = context.services.fetch_sessions
     if request.session_epoch in (FINAL_EPOCH, INITIAL_EPOCH):
         if request.session_id != NO_SESSION:
-            sessions.close(request.session_id)
+            sessions.close_of(context.views.prefix, request.session_id)
         request.topics = await without_repeats(request.topics, by_id)
         attempt = _FetchAttempt(context, request, None, is_chunked=True)
         response = await resolved_answer(_answer(attempt))
@@ -483,7 +483,8 @@ class _FetchAttempt:
         topics, sessions = self.request.topics, self.context.services.fetch_sessions
         if has_overlong_names(topics):
             return NO_SESSION
-        session = sessions.begin(sum(len(asked.partitions) for asked in topics), uses_topic_ids=self._by_id)
+        size, owner = sum(len(asked.partitions) for asked in topics), self.context.views.prefix
+        session = sessions.begin(size, uses_topic_ids=self._by_id, owner=owner)
         if session is None:
             return NO_SESSION
         for asked, response in zip(topics, self._responses, strict=True):
@@ -499,7 +500,7 @@ class _FetchAttempt:
             size += len(asked.partitions)
             if has_overlong_names((asked,)):
                 return NO_SESSION
-        session = sessions.begin(size, uses_topic_ids=self._by_id)
+        session = sessions.begin(size, uses_topic_ids=self._by_id, owner=self.context.views.prefix)
         if session is None:
             return NO_SESSION
         pairs = zip(topics, self._responses, strict=True)

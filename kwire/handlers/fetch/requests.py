@@ -49,8 +49,8 @@ async def without_repeats(topics: list[FetchTopic], by_id: bool) -> list[FetchTo
 
 def find_session(context: Context, request: FetchRequest, by_id: bool) -> FetchSession:
     """Return the session that the request continues. Raises KafkaError."""
-    sessions = context.services.fetch_sessions
-    session = sessions.find(request.session_id, request.session_epoch, uses_topic_ids=by_id)
+    sessions, owner = context.services.fetch_sessions, context.views.prefix
+    session = sessions.find(request.session_id, request.session_epoch, uses_topic_ids=by_id, owner=owner)
     if not by_id and has_overlong_names(request.topics):
         sessions.close(request.session_id)
         raise KafkaError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)

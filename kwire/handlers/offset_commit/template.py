@@ -54,6 +54,7 @@ class Template:
         "_ask",
         "_call",
         "_constants",
+        "_names",
         "_partitions",
         "_request",
         "_stride",
@@ -73,6 +74,7 @@ class Template:
         """
         version = context.api_version
         self._version = version
+        self._names = context.views.names
         self._ask = context.groups.coordinator(Operation.READ, request.group_id).submit
         self._request = request
         self.size_bytes = len(frame)
@@ -103,14 +105,14 @@ class Template:
         self._answer_size = _CORRELATION_ID_BYTES + len(self._answer_body)
 
     def _constants_of(self, frame: memoryview, request: OffsetCommitRequest) -> list[bytes]:
-        version = self._version
-        encoded = encode_message(request, version)
+        version, names = self._version, self._names
+        encoded = encode_message(request, version, names)
         head = frame[_HEAD_BYTES : len(frame) - len(encoded)].tobytes()
         if frame[_HEAD_BYTES + len(head) :] != encoded:
             raise ValueError("the client encodes the request in another way than kwire")
         offset_bytes = _OFFSET_PLACEHOLDER.to_bytes(8)
         placeholder = offset_bytes + _EPOCH_PLACEHOLDER.to_bytes(4) if self._are_epochs_sent else offset_bytes
-        constants = encode_message(_with_placeholders(request), version).split(placeholder)
+        constants = encode_message(_with_placeholders(request), version, names).split(placeholder)
         if len(constants) != len(self._partitions) + 1:
             raise ValueError("a name or metadata contains the placeholder")
         return [head + constants[0], *constants[1:]]
@@ -157,7 +159,7 @@ class Template:
         ]
         # The header of a flexible response ends with its tagged fields, which are empty.
         head_tags = bytes(self._version >= OFFSET_COMMIT.first_flexible)
-        return head_tags + encode_message(OffsetCommitResponse(topics=topics), self._version)
+        return head_tags + encode_message(OffsetCommitResponse(topics=topics), self._version, self._names)
 
 
 class _DeferredResponse(DeferredFrame):

@@ -15,6 +15,7 @@ from kwire.broker.batch_validation import Validate, Validated
 from kwire.broker.partition import Partition
 from kwire.broker.topics.topics import Topic
 from kwire.config.resources.topic import TopicSettings
+from kwire.enum_members import fast_members
 from kwire.errors import ErrorCode, KafkaError, StreamError
 from kwire.handlers.produce.errors import Failure, failure_of
 from kwire.handlers.shared.context import Peer
@@ -26,6 +27,7 @@ from storage.errors import DiskFailure, StorageError
 from storage.log.log import Appended
 
 
+@fast_members
 class State(Enum):
     """The state of a batch."""
 

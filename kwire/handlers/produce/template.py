@@ -69,6 +69,7 @@ class Template:
         "_count_bytes",
         "_head_tags",
         "_is_flexible",
+        "_names",
         "_packing_of_one",
         "_packings",
         "_partitions",
@@ -91,6 +92,7 @@ class Template:
         self._topic = assumed.topic
         self._partitions = assumed.topic.partitions
         self._version = version
+        self._names = context.views.names
         self._is_flexible = is_flexible = version >= PRODUCE.first_flexible
         self._count_bytes = 1 if is_flexible else 4
         # The header of a flexible response ends with its tagged fields, which are empty.
@@ -212,7 +214,7 @@ class Template:
         answered = TopicProduceResponse(
             name=topic.name, topic_id=topic.topic_id, partition_responses=[one.response() for one in appends]
         )
-        return encode_message(ProduceResponse(responses=[answered]), self._version)
+        return encode_message(ProduceResponse(responses=[answered]), self._version, self._names)
 
     def _packing(self, count: int) -> _Packing:
         before = self._words + (bytes((count + 1,)) if self._is_flexible else count.to_bytes(4))

@@ -3,7 +3,7 @@
 The ordered phase of a request is the part that must end before the next request of the same connection begins.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -12,6 +12,7 @@ from kwire.access.access import Access, Unrestricted
 from kwire.access.audit.entries import NO_AUDIT, Audit
 from kwire.access.authorizer import Authorizer
 from kwire.access.keys.keys import Keys
+from kwire.access.login_limits import LoginLimits
 from kwire.access.sasl.authentication import Authentication
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
@@ -25,6 +26,7 @@ from kwire.broker.fetch.sessions import FetchSessions
 from kwire.broker.maintenance.relocation import Relocations
 from kwire.broker.topics.topics import Topics
 from kwire.clock import Clock
+from kwire.concurrency.chunking import Suspended
 from kwire.concurrency.work_allowance import WorkAllowance
 from kwire.config import Config
 from kwire.coordinator.group.coordinator import GroupCoordinator
@@ -34,6 +36,7 @@ from kwire.coordinator.transaction.marker_appender import MarkerAppender
 from kwire.handlers.shared.needs import Need
 from kwire.handlers.shared.views import ClusterView, GroupsView, TopicsView, TransactionsView, Views
 from kwire.streams.event_store.event_store import EventStore
+from kwire.wire.codec import EncodedElements, elements_encoder, encode_message
 from kwire.wire.schema import Api
 
 
@@ -106,6 +109,7 @@ class Services(Struct, frozen=True):
     work_allowance: WorkAllowance
     authorizer: Authorizer
     users: Users
+    login_limits: LoginLimits
     keys: Keys
     audit: Audit = NO_AUDIT
 
@@ -140,6 +144,28 @@ class Context:
     @property
     def access(self) -> Access:
         return self.views.access
+
+    # Handlers that encode a part of a response themselves use these methods, so that clients with a scope get plain
+    # names.
+
+    def encode(self, message: object) -> bytes:
+        """Encode a message in the version of the request, with names as the client sees them."""
+        return encode_message(message, self.api_version, self.views.names)
+
+    def elements_encoder(self, cls: type[Any], array: str) -> Callable[[Sequence[Any]], bytes]:
+        """Return the encoder of some elements of a top-level array of a response. It is generated on first use."""
+        version, names = self.api_version, self.views.names
+
+        def encode(some: Sequence[Any]) -> bytes:
+            if names is None:
+                return elements_encoder(cls, array, version)(some)
+            return elements_encoder(cls, array, version, is_scoped=True)(some, names)
+
+        return encode
+
+    def encoded_elements(self, count: int, chunks: Iterable[bytes]) -> EncodedElements:
+        """Return the array whose elements were encoded by `elements_encoder`."""
+        return EncodedElements(count, b"".join(chunks), self.views.names)
 
     @property
     def topics(self) -> TopicsView:
@@ -191,7 +217,7 @@ class BlockingContinuation(NamedTuple):
     a response as a handler does, or raises DropConnection.
     """
 
-    rest: Coroutine[Any, Any, Any]
+    rest: Coroutine[Any, Any, Any] | Suspended[Any]
     keeps_frame: bool = True
 
 

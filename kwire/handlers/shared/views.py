@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from kwire.access.access import Access
 from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
 from kwire.access.audit.entries import KAFKA
+from kwire.access.scope import ScopedNames
 from kwire.broker.partition import UNKNOWN_EPOCH, Partition
 from kwire.broker.topics.catalogue import TopicFacts
 from kwire.broker.topics.topics import METADATA_TOPIC, OFFSETS_TOPIC, NewTopic, Topic, Topics
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 # The weight of the bit field of authorized operations: up to eight decisions of some microseconds each.
 OPERATIONS_WEIGHT = 8
+# Names of topics that are read from the catalogue at once, for clients with a scope.
+NAMES_PER_PAGE = 250
 
 
 class _View:
@@ -81,13 +84,15 @@ class TopicsView(_View):
     WRITE, for Fetch and Produce. Without an authorizer they are the methods of `Topics` itself, and cost nothing.
     """
 
-    __slots__ = ("readable", "readable_by_id", "writable", "writable_by_id")
+    __slots__ = ("_prefix", "readable", "readable_by_id", "writable", "writable_by_id")
 
     resource_type = ResourceType.TOPIC
     refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
     def __init__(self, services: "Services", access: Access) -> None:
         super().__init__(services, access)
+        # The beginning of the names that the client can see; empty without a scope.
+        self._prefix = "" if access.scope is None else access.scope.prefix
         self.readable: Callable[[str], Topic | None]
         self.readable_by_id: Callable[[bytes], Topic | None]
         self.writable: Callable[[str], Topic | None]
@@ -111,10 +116,12 @@ class TopicsView(_View):
         """Return the topic, or None if it does not exist.
 
         The response may reveal that an id exists, because in Kafka topic ids are not confidential. It must not reveal
-        the name.
+        the name. For a client with a scope, the topics of other scopes do not exist.
         """
         topic = self._services.topics.get_by_id(topic_id)
         if self._is_restricted and topic is not None:
+            if not topic.name.startswith(self._prefix):
+                return None
             self.authorize(operation, topic.name)
         return topic
 
@@ -123,8 +130,12 @@ class TopicsView(_View):
         return self._services.topics.get(name)
 
     def name_of(self, topic_id: bytes) -> str | None:
-        """Return the name of a topic, to check the client's rights. The response must not reveal it without them."""
-        return self._services.topics.catalogue.name_of(topic_id)
+        """Return the name of a topic, to check the client's rights. The response must not reveal it without them.
+
+        For a client with a scope, the topics of other scopes do not exist.
+        """
+        name = self._services.topics.catalogue.name_of(topic_id)
+        return name if name is None or name.startswith(self._prefix) else None
 
     def leader_of(self, operation: Operation, name: str, index: int, client_epoch: int = UNKNOWN_EPOCH) -> Partition:
         """Return a partition that this node leads. Raises KafkaError as `Topics.leader_of` does."""
@@ -147,6 +158,8 @@ class TopicsView(_View):
 
         None is yielded for every other topic, so that the caller can yield to the event loop in time.
         """
+        if self._prefix:
+            return self._in_scope(operation)
         facts = self._services.topics.catalogue.facts()
         if not self._is_restricted:
             return facts
@@ -155,9 +168,20 @@ class TopicsView(_View):
     def names_from(self, first: str, count: int) -> list[str]:
         """Return up to `count` names of topics from `first` on, in order, whether the client may see them or not.
 
-        The caller checks the client's rights on each name.
+        The caller checks the client's rights on each name. A client with a scope gets the names of its scope.
         """
-        return self._services.topics.catalogue.names_from(first, count)
+        if not self._prefix:
+            return self._services.topics.catalogue.names_from(first, count)
+        some = self._services.topics.catalogue.names_from(max(first, self._prefix), count)
+        return [name for name in some if name.startswith(self._prefix)]
+
+    def _in_scope(self, operation: Operation) -> Iterator[TopicFacts | None]:
+        """Yield the entries of the client's scope. They are read in pages, because topics may change in between."""
+        first = ""
+        while names := self.names_from(first, NAMES_PER_PAGE):
+            for name in names:
+                yield self._services.topics.catalogue.find(name) if self.allows(operation, name) else None
+            first = names[-1] + "\0"
 
     # --- creation: it needs CREATE on the cluster or on the topic
 
@@ -288,10 +312,14 @@ class ClusterView:
 class Views:
     """The views of one client."""
 
-    __slots__ = ("access", "cluster", "groups", "topics", "transactions")
+    __slots__ = ("access", "cluster", "groups", "names", "prefix", "topics", "transactions")
 
     def __init__(self, services: "Services", access: Access) -> None:
         self.access = access
+        # The translation of names in requests and responses; None for a client that uses full names.
+        self.names = None if access.scope is None else ScopedNames(access.scope)
+        # The beginning of the names that the client can see; empty without a scope.
+        self.prefix = "" if access.scope is None else access.scope.prefix
         self.topics = TopicsView(services, access)
         self.groups = GroupsView(services, access)
         self.transactions = TransactionsView(services, access)

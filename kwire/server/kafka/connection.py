@@ -5,8 +5,8 @@ responses of one callback are sent by one write. Only a response that has to wai
 the client does not read its responses, while too many requests wait, or while the memory for requests is used up.
 
 No connection blocks the event loop for long. When the requests of one loop iteration have taken BUDGET_SECONDS, each
-connection handles one more request. Its other requests are handled later, in a separate chunk. A large request is
-decoded, handled and answered in chunks. As in Kafka, later requests of the same connection wait for its response.
+connection handles one more request, and one whose client is not logged in none. Other requests are handled later. A
+large request is handled in chunks. As in Kafka, later requests of the same connection wait for its response.
 
 A connection is starved while the server does not read from it, because the memory for requests is used up, or the share
 of this memory for the client's host.
@@ -17,7 +17,7 @@ the session. Until the login, frames are small (`sasl.server.max.receive.size`).
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Mapping
 from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from kwire.handlers.shared.views import Views
 from kwire.metrics import Latency
 from kwire.server.kafka.large_requests import SLOT_SECONDS_MAX
 from kwire.server.kafka.login import Login
-from kwire.server.kafka.routes import Route
+from kwire.server.kafka.routes import Route, routes_of
 from kwire.server.kafka.shared import Shared
 from kwire.server.loop_budget import BUDGET_SECONDS
 from kwire.wire.chunked_release import release
@@ -62,7 +62,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     """The connection of one Kafka client. Use it only in the event loop's thread."""
 
     __slots__ = ("_context", "_is_deferred", "_is_held", "_is_read_deferred", "_is_reading", "_is_writable",
-                 "_large_request", "_listener", "_machine", "_outgoing", "_shared", "_template_cache",
+                 "_large_request", "_listener", "_machine", "_outgoing", "_routes", "_shared", "_template_cache",
                  "_template_latency", "_transport", "_unanswered", "_unsent_bytes", "active_at", "client_host",
                  "gate", "is_draining", "login", "reader", "stuck_since", "views")  # fmt: skip
 
@@ -72,6 +72,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._machine = ServerConnection(shared.apis, shared.memory, shared.network.request_bytes_max)
         self.reader = self._machine.reader
         self._transport: Any = None
+        self._routes: Mapping[int, Route] = shared.routes
         # The context of the last request. It is immutable, and most requests of a connection have the same context.
         self._context: Context | None = None
         self._is_reading = True
@@ -119,6 +120,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
         return None if self.login is None else self.login.authentication
 
     @property
+    def is_logging_in(self) -> bool:
+        """Whether the client has to log in before other requests are handled, or authenticates again."""
+        return self.gate is not None and not self.gate.authentication.is_done
+
+    @property
     def is_frame_shared(self) -> bool:
         return self.reader.is_shared
 
@@ -133,11 +139,6 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Whether no request waits for its response and no response is unsent."""
         return not self._machine.waiting and not self._outgoing and not self._transport.get_write_buffer_size()
 
-    @property
-    def _is_muted(self) -> bool:
-        """Whether the next request waits for a scheduled chunk, or for a large request to be answered."""
-        return self._is_deferred or self._large_request is not None
-
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         peer = transport.get_extra_info("peername")
@@ -150,6 +151,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.set_principal(self._listener.first_principal(transport, self.client_host))
         if self._listener.listener.has_sasl:
             self.gate = self.login = Login(self, self._shared, self._listener.sasl_policy)
+            self._is_deferred = self._shared.defer_suspect(self)
+            self._update_reading()
 
     def revoke(self) -> None:
         """Close the connection soon, because its user was changed or deleted, or its key is no longer valid."""
@@ -161,6 +164,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Handle later requests with the rights of this principal."""
         services = self._shared.services
         self.views = Views(services, services.authorizer.access(principal, self.client_host))
+        self._routes = routes_of(self._shared.routes, self.views.names)
         # Contexts and templates have the rights of the earlier principal.
         self._context = self._template_cache = None
 
@@ -252,7 +256,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def is_receiving(self) -> bool:
         """Whether a request was received in part, and its rest is expected from the client or waits for memory."""
         is_awaited = self._is_reading or self._is_read_deferred or self.reader.is_starved
-        return self.reader.held_bytes > 0 and is_awaited and not self._is_muted and not self.is_draining
+        is_muted = self._is_deferred or self._large_request is not None
+        return self.reader.held_bytes > 0 and is_awaited and not is_muted and not self.is_draining
 
     def give_up(self) -> None:
         """Abort the connection, and release the memory of its incomplete request immediately."""
@@ -270,13 +275,13 @@ class KafkaConnection(asyncio.BufferedProtocol):
         large = self._large_request
         if self._is_deferred or large is not None or self._transport.is_closing():
             return
+        is_first = not self.is_logging_in
         if deadline is None:
-            deadline = self._shared.loop_budget.start()
+            deadline = self._shared.loop_budget.start() if is_first else self._shared.login_deadline(self.client_host)
         machine, reader, bound = self._machine, self.reader, self._shared.network.inflight_max
         waiting = machine.waiting
         ready: list[Buffer] = []
         ready_bytes = 0
-        is_first = True
         try:
             while self._is_writable and not self.is_draining and len(waiting) < bound:
                 frame = reader.next_frame()
@@ -287,7 +292,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 elif perf_counter() > deadline:
                     reader.put_back(frame)
                     self._is_deferred = True
-                    schedule_chunk(self._serve_deferred)
+                    self._shared.defer(self)
                     break
                 if self.gate is not None and self.gate.check_frame(frame):
                     self._hold_raw_token(self.gate.answer_raw(frame))
@@ -328,7 +333,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._write(ready, ready_bytes)
         self._update_reading()
 
-    def _serve_deferred(self) -> None:
+    def serve_deferred(self) -> None:
         self._is_deferred = False
         self._serve(perf_counter() + BUDGET_SECONDS)
 
@@ -365,8 +370,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._send_ready(self._machine.answer_framed(pending, [frame]), latency, began)
 
     def _handle(self, request: Request, frame: memoryview) -> list[Buffer]:
-        shared = self._shared
-        route = shared.routes[request.api.key]
+        route = self._routes[request.api.key]
         version = request.version
         if request.body is None:
             return self._machine.answer_now(request, route.encode(version, refuse_version()))
@@ -374,7 +378,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         try:
             decoded = route.decode(version, request.body)
         except TooManyElements:
-            if self.gate is not None and not self.gate.authentication.is_done:
+            if self.is_logging_in:
                 raise
             self.reader.put_back(frame)
             request.body = None
@@ -392,7 +396,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._template_cache, self._template_latency = route.template_cache(), route.latency
             self._template_cache.update(context, frame, decoded, None if is_later else answer)
         if is_later:
-            self._answer_later(request, answer, began)
+            self._answer_later(route, request, answer, began)
             return []
         ready = self._machine.answer_now(request, None if answer is None else route.encode(version, answer))
         route.latency.observe(perf_counter() - began)
@@ -426,7 +430,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._fail_handler(request)
 
     async def _finish_large(self, route: Route, request: Request, decoded: Any, answer: Any, began: float) -> None:
-        chunks = await _encode_large(route, request.version, answer)
+        chunks = None if answer is None else await run_chunks(route.chunked_encode(request.version, answer))
         self._large_request = None
         if not self._transport.is_closing():
             self._send_ready(self._machine.answer_later(request, chunks), route.latency, began)
@@ -440,7 +444,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         assert frame is not None, "the frame was put back, and nothing reads while it is handled"
         body = self._machine.open(frame).body
         assert body is not None
-        decoded = await run_chunks(route.chunked_decode(request.version)(body))
+        decoded = await run_chunks(route.chunked_decode(request.version, body))
         answer = route.handle(self._context_of(request), decoded)
         if type(answer) is BlockingContinuation:
             answer = self._answer_of_held(answer)
@@ -488,7 +492,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         if self._transport.is_closing():
             return
         if is_later:
-            self._await_answer(request, answer, began)
+            self._await_answer(route, request, answer, began)
             self._serve()
         elif self.gate is not None and self.gate.authentication.is_failed:
             ready = self._machine.answer_later(request, chunks)
@@ -497,22 +501,21 @@ class KafkaConnection(asyncio.BufferedProtocol):
         else:
             self._send_ready(self._machine.answer_later(request, chunks), route.latency, began)
 
-    def _answer_later(self, request: Request, answer: Awaitable[Any], began: float) -> None:
+    def _answer_later(self, route: Route, request: Request, answer: Awaitable[Any], began: float) -> None:
         self._machine.wait(request)
-        self._await_answer(request, answer, began)
+        self._await_answer(route, request, answer, began)
 
-    def _await_answer(self, request: Request, answer: Awaitable[Any], began: float) -> None:
+    def _await_answer(self, route: Route, request: Request, answer: Awaitable[Any], began: float) -> None:
         # The frame is released while the response is awaited, so the request must not refer to it.
         request.body = None
         future = asyncio.ensure_future(answer)
         self._unanswered.add(future)
-        future.add_done_callback(lambda done: self._answered(request, done, began))
+        future.add_done_callback(lambda done: self._answered(route, request, done, began))
 
-    def _answered(self, request: Request, future: "asyncio.Future[Any]", began: float) -> None:
+    def _answered(self, route: Route, request: Request, future: "asyncio.Future[Any]", began: float) -> None:
         self._unanswered.discard(future)
         if future.cancelled() or self._transport.is_closing():
             return
-        route = self._shared.routes[request.api.key]
         try:
             answer = future.result()
             chunks = None if answer is None else route.encode(request.version, answer)
@@ -594,7 +597,3 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._shared.metrics.connections_failed += 1
         self._shared.rate_limited_log.warning("closing the connection from %s: %s", self.client_host, reason)
         self._transport.abort()
-
-
-async def _encode_large(route: Route, version: int, answer: Any) -> list[Buffer] | None:
-    return None if answer is None else await run_chunks(route.chunked_encode(version)(answer))

@@ -9,6 +9,7 @@ from kwire.access.sasl.authentication import Authentication, IllegalRequest, Sas
 from kwire.access.sasl.mechanism import TOKEN_BYTES_MAX
 from kwire.handlers.shared.context import DropConnection
 from kwire.server.kafka.shared import Shared
+from kwire.wire.frame import LOGIN_STEP_BYTES, SMALL_STEP_BYTES
 
 if TYPE_CHECKING:
     from kwire.server.kafka.connection import KafkaConnection
@@ -24,6 +25,7 @@ class Login:
         self._shared = shared
         self.authentication = Authentication(
             shared.services.users,
+            shared.login_queue,
             policy,
             self._complete,
             self._note_failure,
@@ -31,6 +33,7 @@ class Login:
             keys=shared.services.keys,
         )
         connection.reader.frame_bytes_max = shared.services.config.sasl.receive_bytes_max
+        connection.reader.step_bytes = LOGIN_STEP_BYTES
 
     @property
     def user(self) -> str | None:
@@ -69,8 +72,8 @@ class Login:
     async def _answer_raw(self, token: bytes | None) -> bytes:
         try:
             step = await self.authentication.authenticate(token)
-        except SaslFailure as failure:
-            raise DropConnection(failure.message) from None
+        except (SaslFailure, IllegalRequest) as failure:
+            raise DropConnection(str(failure)) from None
         return len(step.token).to_bytes(4, "big") + step.token
 
     def _complete(self, principal: Principal) -> None:
@@ -83,9 +86,11 @@ class Login:
             connection.set_principal(principal)
         connection.gate = None if self.authentication.expires_at is None else self
         connection.reader.frame_bytes_max = self._shared.network.request_bytes_max
+        connection.reader.step_bytes = SMALL_STEP_BYTES
 
-    def _note_failure(self, user: str, reason: str) -> None:
+    def _note_failure(self, user: str | None, reason: str) -> None:
         self._shared.metrics.logins_failed += 1
         host = self._connection.client_host
         self._shared.services.audit.login_failed(user, host, KAFKA, self.authentication.mechanism or "", reason)
-        self._shared.rate_limited_log.warning("login failed: client %s, user %r: %s", host, user, reason)
+        shown = "of an unknown user" if user is None else f"of user {user!r}"
+        self._shared.rate_limited_log.warning("login %s failed: client %s: %s", shown, host, reason)

@@ -4,18 +4,21 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from kwire.access.sasl.login_queue import LoginQueue
 from kwire.concurrency.chunking import schedule_chunk
 from kwire.descriptors import Descriptors
 from kwire.handlers.shared.context import Handler, Services
 from kwire.metrics import ServerMetrics
 from kwire.server.kafka.large_requests import LargeRequests
+from kwire.server.kafka.login_turns import SUSPECT_TURN_INTERVAL_SECONDS, TURN_SECONDS, LoginTurns
 from kwire.server.kafka.outbox import Outbox
 from kwire.server.kafka.rate_limited_log import RateLimitedLog
 from kwire.server.kafka.routes import Route
-from kwire.server.loop_budget import LoopBudget
+from kwire.server.loop_budget import BUDGET_SECONDS, LoopBudget
 from kwire.wire.frame import Account, ReceiveMemory
 from kwire.wire.schema import Api
 
@@ -35,6 +38,7 @@ class Shared:
     def __init__(
         self, handlers: Mapping[int, Handler], services: Services, metrics: ServerMetrics, descriptors: Descriptors
     ) -> None:
+        self._loop = asyncio.get_running_loop()
         network = services.config.network
         self.routes = {key: Route(handler, metrics.requests[key]) for key, handler in handlers.items()}
         self.apis: dict[int, Api] = {key: handler.api for key, handler in handlers.items()}
@@ -46,8 +50,11 @@ class Shared:
         self.memory = ReceiveMemory(limit_bytes, network.request_bytes_max)
         self.accounts: dict[str, Account] = {}
         self.large_requests = LargeRequests()
+        self.login_queue = LoginQueue(services.login_limits)
+        self._login_turns = LoginTurns(self._loop.call_soon)
+        # Of clients whose addresses have failed too often.
+        self._suspect_login_turns = LoginTurns(partial(self._loop.call_later, SUSPECT_TURN_INTERVAL_SECONDS))
         self.outbox = Outbox()
-        self._loop = asyncio.get_running_loop()
         self.loop_budget = LoopBudget()
         self.rate_limited_log = RateLimitedLog(log)
         self.connections: set[KafkaConnection] = set()
@@ -59,6 +66,31 @@ class Shared:
         self.memory.on_release = self._resume_starved_soon
         services.users.listen(self.revoke_users)
         services.keys.listen(self.revoke_keys)
+
+    def defer(self, connection: "KafkaConnection") -> None:
+        """Handle further requests of a connection in a later loop iteration."""
+        if not connection.is_logging_in:
+            schedule_chunk(connection.serve_deferred)
+        elif self.login_queue.is_over_budget(connection.client_host):
+            self._suspect_login_turns.add(connection)
+        else:
+            self._login_turns.add(connection)
+
+    def login_deadline(self, host: str) -> float:
+        """Return the deadline of this loop iteration for requests of a client that is not logged in."""
+        if self.login_queue.is_over_budget(host):
+            return 0.0
+        return self.loop_budget.start() - BUDGET_SECONDS + TURN_SECONDS
+
+    def defer_suspect(self, connection: "KafkaConnection") -> bool:
+        """If the address of a client has failed too often, read from its new connection in a later loop iteration.
+
+        Returns whether it is read later.
+        """
+        is_suspect = self.login_queue.is_over_budget(connection.client_host)
+        if is_suspect:
+            self._suspect_login_turns.add(connection)
+        return is_suspect
 
     def revoke_users(self, names: frozenset[str]) -> None:
         """Close the connections of users that were changed or deleted."""

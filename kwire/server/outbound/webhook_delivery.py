@@ -9,6 +9,7 @@ from functools import partial
 
 from kwire.access.audit.entries import Audit
 from kwire.access.authorizer import Authorizer
+from kwire.access.secrets.node_keys import NodeKeys
 from kwire.broker.topics.topics import Topics
 from kwire.clock import Clock
 from kwire.config import WebhooksConfig
@@ -26,6 +27,7 @@ class WebhookDelivery:
         self,
         topics: Topics,
         metastore: MetaStore,
+        keys: NodeKeys,
         clock: Clock,
         config: WebhooksConfig,
         descriptors: Descriptors,
@@ -43,6 +45,7 @@ class WebhookDelivery:
         self.webhooks = Webhooks(
             topics=topics,
             metastore=metastore,
+            keys=keys,
             clock=clock,
             send=self._sender.send,
             config=config,

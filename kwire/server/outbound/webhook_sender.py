@@ -30,6 +30,7 @@ from kwire import __version__
 from kwire.clock import Clock
 from kwire.errors import InvalidWebhook
 from kwire.server.outbound.address_rules import AddressRules, ForbiddenTarget, Target
+from kwire.streams.webhooks.definition import HEADER_BYTES_MAX
 from kwire.streams.webhooks.delivery.sender import Request, Response
 
 USER_AGENT = f"kwire-webhooks/{__version__}"
@@ -47,6 +48,8 @@ EXCERPT_SECONDS = 0.9
 ANSWER_BYTES_MAX = 64 * 1024
 EXCERPT_BYTES = 1024
 PROBLEM_LENGTH_MAX = 300
+# The size of the longest secret of a request: a header value.
+SECRET_BYTES_MAX = HEADER_BYTES_MAX
 RETRY_AFTER_MS_MAX = 24 * 3_600_000
 # Headers that the configured headers of a webhook cannot override.
 OWN_HEADERS = {"user-agent": USER_AGENT, "accept": "*/*", "accept-encoding": "identity"}
@@ -121,7 +124,12 @@ class WebhookSender:
             response = Response(None, f"no answer within {request.timeout_ms} ms")
         except (aiohttp.ClientError, OSError, ValueError) as error:
             response = _failure(error)
-        return response._replace(duration_ms=round((time.monotonic() - begun) * 1000))
+        return response._replace(
+            # A receiver may repeat parts of the request.
+            problem=response.problem and request.without_secrets(response.problem)[:PROBLEM_LENGTH_MAX],
+            excerpt=request.without_secrets(response.excerpt)[:EXCERPT_BYTES],
+            duration_ms=round((time.monotonic() - begun) * 1000),
+        )
 
     async def _attempt(self, target: Target, request: Request) -> Response:
         """Send the request and return the response.
@@ -293,14 +301,14 @@ def _url_of(target: Target) -> str:
 
 
 async def _read_excerpt(answer: aiohttp.ClientResponse) -> str:
-    """Return the beginning of the body.
+    """Return the beginning of the body: an excerpt, and enough bytes after it to recognise a secret at its end.
 
     A short body is read completely, so that the connection can be reused. If the body is too long or too slow, the
     connection is closed.
     """
     if answer.content.is_eof():
         # The body is short and has arrived together with the status.
-        return answer.content.read_nowait(EXCERPT_BYTES).decode(errors="replace")
+        return answer.content.read_nowait(EXCERPT_BYTES + SECRET_BYTES_MAX).decode(errors="replace")
     found = bytearray()
     try:
         async with asyncio.timeout(EXCERPT_SECONDS):
@@ -312,13 +320,13 @@ async def _read_excerpt(answer: aiohttp.ClientResponse) -> str:
     except (TimeoutError, aiohttp.ClientError, OSError):
         # The delivery does not fail, because the status has been received.
         answer.close()
-    return found[:EXCERPT_BYTES].decode(errors="replace")
+    return found[: EXCERPT_BYTES + SECRET_BYTES_MAX].decode(errors="replace")
 
 
 def _refusal_text(answer: aiohttp.ClientResponse) -> str:
     if 300 <= answer.status < 400:
         return f"answered {answer.status}: redirects are not followed"
-    return f"answered {answer.status} {answer.reason or ''}"[:PROBLEM_LENGTH_MAX].rstrip()
+    return f"answered {answer.status} {answer.reason or ''}".rstrip()
 
 
 def _failure(error: Exception) -> Response:
@@ -334,6 +342,11 @@ def _failure(error: Exception) -> Response:
             words = f"no connection: {error.strerror or error.os_error}"
         case aiohttp.ServerDisconnectedError():
             words = "the connection ended without an answer"
+        case aiohttp.ClientResponseError():
+            # Its text has the URL with the query.
+            words = f"the answer is not valid HTTP: {error.message}"
+        case aiohttp.InvalidURL():
+            words = "the URL is not valid"
         case _:
             words = f"no answer: {error or type(error).__name__}"
-    return Response(None, words[:PROBLEM_LENGTH_MAX])
+    return Response(None, words)

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 from kwire.access.principal import Principal
 from kwire.access.principal_rules import PRINCIPAL_INFO
 from kwire.concurrency.chunking import schedule_chunk
+from kwire.enum_members import fast_members
 
 if TYPE_CHECKING:
     from kwire.server.tls.acceptor import TlsAcceptor
@@ -60,6 +61,7 @@ _receive_buffer = memoryview(bytearray(RECEIVE_BYTES))
 _receive_little_buffer = _receive_buffer[:RECEIVE_LITTLE_BYTES]
 
 
+@fast_members
 class State(Enum):
     """The state of a connection. LINGERING: the end of the stream was sent, and received bytes are discarded."""
 

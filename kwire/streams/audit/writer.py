@@ -10,11 +10,13 @@ import logging
 import os
 
 from kwire.access.audit.entries import THE_SERVER, acting
+from kwire.access.audit.pending import has_pending, record_pending
 from kwire.access.audit.queue import AuditQueue, WaitingEntry
 from kwire.broker.topics.catalogue import AUDIT_TOPIC
 from kwire.broker.topics.topics import NewTopic, Topic, Topics
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange, StreamError
+from kwire.metastore import MetaStore
 from kwire.streams.audit.chain import NO_RECORD, PREVIOUS_HEADER, record_hash
 from kwire.streams.events.event import NewEvent, record_of
 from kwire.streams.log import NotReady, StreamLog, Unreadable
@@ -53,15 +55,28 @@ class AuditWriter:
         # The prefix is random for each run of the server, so ids are unique.
         self._id_prefix = f"audit_{os.urandom(8).hex()}-"
         self._id_number = 0
+        self._pending_task: asyncio.Task[None] | None = None
         self._is_closing = False
 
-    def start(self) -> None:
+    def start(self, metastore: MetaStore | None = None) -> None:
+        """Begin to write. The changes that were made while the server was stopped are in `metastore`."""
         self._queue.on_waiting = self._wake
         if len(self._queue):
             self._wake()
+        if metastore is not None and has_pending(metastore):
+            pending = record_pending(metastore, self._queue, self._written)
+            self._pending_task = asyncio.get_running_loop().create_task(pending)
+
+    async def _written(self) -> None:
+        """Wait until the entries that are waiting now are in the topic."""
+        while self._task is not None and not self._task.done():
+            await asyncio.wait([self._task])
 
     async def close(self) -> None:
-        """Write the pending entries, for at most CLOSE_SECONDS. The others are dropped, which is logged."""
+        """Write the waiting entries, for at most CLOSE_SECONDS. The others are dropped, which is logged."""
+        if self._pending_task is not None:
+            # Entries that it has not removed from the metadata store are written at the next start.
+            self._pending_task.cancel()
         self._queue.close()
         self._is_closing = True
         if self._task is not None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from kwire.broker.partition import Partition, code_of
 from kwire.broker.topics.topics import Topic, Topics
+from kwire.enum_members import fast_members
 from kwire.errors import ErrorCode, IdempotencyConflict, KafkaError, StreamError, WrongExpectedVersion
 from kwire.streams.event_store.event_ids import EventId
 from kwire.streams.event_store.idempotency_keys import IdempotencyKeys, KeyedCommit, StoredPart
@@ -144,6 +145,7 @@ class Commit:
         return StoredCommit(self.position, parts, self.order, False, append_time_ms, names)
 
 
+@fast_members
 class Deferred(Enum):
     """The type of DEFERRED, which `CommitGroup.admit` returns for a commit that must wait for the next group."""
 

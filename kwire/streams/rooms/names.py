@@ -29,6 +29,9 @@ _ILLEGAL = "[^a-zA-Z0-9._-]"
 _AMBIGUOUS = rf"_(?=x[0-9A-F]{{2}}(?:_|{_ILLEGAL}))|^_(?={_ILLEGAL})"
 _ESCAPED = re.compile(f"{_AMBIGUOUS}|{_ILLEGAL}")
 _ESCAPES = re.compile("(?:_x[0-9A-F]{2}_)+")
+# The end of a name in which underscores may have to be escaped, in reversed order: so it is found in time proportional
+# to its length.
+_UNDECIDED = re.compile("(?:(?:[0-9A-F]{0,2}x)?_)+")
 
 
 def topic_of_room(room: str) -> str:
@@ -66,8 +69,10 @@ def topic_prefix_of(prefix: str) -> str:
     The topic names of other rooms may start with the returned prefix, too. The returned prefix may be empty.
     """
     # Whether an underscore near the end of `prefix` is escaped depends on the characters that come after `prefix` in a
-    # room name. Therefore only the part before such an underscore is used.
-    whole = re.sub(r"_(?:x[0-9A-F]{0,2})?\Z", "", plain_part(prefix))
+    # room name. Therefore only the part before such underscores is used.
+    plain = plain_part(prefix)
+    undecided = _UNDECIDED.match(plain[::-1])
+    whole = plain if undecided is None else plain[: -undecided.end()]
     return prefix_of(prefix) + (_ESCAPED.sub(_escape, whole) if whole not in (".", "..") else "")
 
 

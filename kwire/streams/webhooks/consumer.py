@@ -122,6 +122,7 @@ class Consumer:
         self._rules = rules
         self._attempt_count = 0
         self._rate: RateLimit | None = None
+        self._secret_texts = definition.secret_texts
         self._changed: dict[Key, None] = {}
         # The position and `head` of each cursor when its record was last marked as changed.
         self._tracked_positions: dict[str, tuple[int, Retry | None]] = {}
@@ -187,7 +188,8 @@ class Consumer:
         topic = definition.shown_topic(topic)
         body = body_of(definition.body, topic, event)
         signed = definition.secrets.headers(str(EventId(topic, event.offset)), body.content, now_ms)
-        return Request(definition.url, {**definition.headers, **body.headers, **signed}, body.content, timeout_ms)
+        headers = {**definition.headers, **body.headers, **signed}
+        return Request(definition.url, headers, body.content, timeout_ms, self._secret_texts)
 
     # --- reading
 
@@ -354,6 +356,7 @@ class Consumer:
     def redefine(self, definition: Definition) -> None:
         """Replace the definition. Topics that are in both definitions keep their positions."""
         before, self.definition = self.definition, definition
+        self._secret_texts = definition.secret_texts
         for name, start in before.topics.items():
             if name not in definition.topics or definition.topics[name].start_id != start.start_id:
                 self._forget_events(name)

@@ -24,7 +24,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, Self, cast, get_args
-from urllib.parse import urlsplit
+from urllib.parse import unquote_plus, urlsplit
 
 from kwire.access.principal import ANONYMOUS, Principal, parse_principal
 from kwire.broker.topics.names import NAME_LENGTH_MAX
@@ -48,6 +48,8 @@ HEADERS_MAX = 20
 HEADER_BYTES_MAX = 4096
 DESCRIPTION_LENGTH_MAX = 500
 LATEST = "latest"
+# Shorter header values and parts of a URL's query are not treated as secrets in answers of receivers.
+SECRET_LENGTH_MIN = 6
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}", re.ASCII)
 # Printable ASCII. Spaces and tabs are allowed except at the ends. Line breaks are not allowed.
@@ -76,7 +78,9 @@ class TopicStart(NamedTuple):
 class Definition:
     """The definition of a webhook, as described at the top of this module.
 
-    `parallel` is 1 in ordered mode. `reason` says why the webhook is paused or disabled.
+    `parallel` is 1 in ordered mode. `reason` says why the webhook is paused or disabled. `locked` is set if its secrets
+    cannot be decrypted, and says why. Then it has only the origin of its URL, no headers and no signing secrets, and it
+    is neither changed nor stored.
     """
 
     webhook_id: str
@@ -97,6 +101,7 @@ class Definition:
     created_ms: int = 0
     # The webhook has the rights of this principal (`rights.py`).
     creator: Principal = ANONYMOUS
+    locked: str = ""
     # The prefix of the scope of the creator, empty if it has none. All topics have it, and requests show their names
     # without it.
     scope_prefix: str = ""
@@ -104,8 +109,17 @@ class Definition:
     @property
     def url_without_query(self) -> str:
         """The URL for the audit log. The query may contain a password."""
-        parts = urlsplit(self.url)
-        return f"{parts.scheme}://{parts.netloc}{parts.path}"
+        return origin_of(self.url) + urlsplit(self.url).path
+
+    @property
+    def secret_texts(self) -> tuple[str, ...]:
+        """The texts that a request of this webhook contains and that must not be recorded, the longest first."""
+        query = urlsplit(self.url).query
+        raw = [part.partition("=")[2] or part for part in query.split("&")]
+        texts = {*self.headers.values(), query, *raw, *map(unquote_plus, raw)}
+        # The scheme of a header Authorization is not part of the secret.
+        texts |= {value.partition(" ")[2] for value in self.headers.values()}
+        return tuple(sorted((one for one in texts if len(one) >= SECRET_LENGTH_MIN), key=len, reverse=True))
 
     def shown_topic(self, topic: str) -> str:
         """Return the name of a topic as the receiver sees it."""
@@ -122,7 +136,7 @@ class Definition:
     # --- stored form
 
     def stored(self) -> dict[str, object]:
-        """Return the value for the metadata store, secrets included."""
+        """Return the value for the metadata store, secrets included. `definition_store` encrypts them."""
         value: dict[str, object] = {
             "url": self.url,
             "topics": {
@@ -243,6 +257,12 @@ def checked_secrets(secret: str | None) -> SigningSecrets:
         return SigningSecrets.first(secret)
     except InvalidSecret as error:
         raise InvalidWebhook(str(error)) from None
+
+
+def origin_of(url: str) -> str:
+    """Return the scheme, host and port of a URL, which are not secret."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
 def checked_url(url: object) -> str:

@@ -1,20 +1,46 @@
-"""Storage of webhook definitions in the metadata store. `put` and `remove` return when the change is durable."""
+"""Storage of webhook definitions in the metadata store. `put` and `remove` return when the change is durable.
 
-from collections.abc import Iterator
-from typing import Protocol
+The fields that may contain secrets (URL, headers, signing secrets) are encrypted with a key of the node. The origin
+of the URL is stored in plain text, too, so that a webhook whose key is missing can be recognised. The first start after
+an upgrade encrypts what older versions stored in plain text, and removes the plain text from the journal. A start with
+a new key encrypts everything with it.
+"""
 
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from kwire.access.secrets.node_keys import ENCRYPTED, WEBHOOKS_PREFIX, KeyUnavailable, NodeKeys
+from kwire.access.secrets.secret_cipher import SecretCipher, SecretUnreadable
 from kwire.errors import ErrorCode, KafkaError
-from kwire.metastore import Change, Conflict, MetaStore
-from kwire.streams.webhooks.definition import Definition
+from kwire.metastore import Change, Conflict, Entry, MetaStore
+from kwire.streams.webhooks.definition import Definition, origin_of
 from storage.errors import StorageError
 
-KEY_PREFIX = "webhooks/"
+log = logging.getLogger("kwire.webhooks")
+
+SECRET_FIELDS = ("url", "secrets", "headers")
+ORIGIN = "origin"
+# An entry that exists while the journal has no secrets in plain text, also not in values that were replaced.
+HISTORY_KEY = "webhook-history-erased"
+# The number of definitions that are decrypted before other work runs, and that one commit encrypts anew.
+DEFINITIONS_PER_CHUNK = 50
+
+Value = dict[str, Any]
 
 
 class DefinitionStore(Protocol):
     """A store of webhook definitions."""
 
-    def load(self) -> Iterator[Definition]: ...
+    async def load(self, *, had_webhooks: bool) -> Sequence[Definition]:
+        """Return all definitions. A definition whose secrets cannot be decrypted is locked.
+
+        `had_webhooks` is True if this server, or an older version, has ever stored a webhook.
+        """
+        ...
 
     async def put(self, definition: Definition) -> None:
         """Add or replace a definition; raises KafkaError."""
@@ -28,8 +54,8 @@ class DefinitionStore(Protocol):
 class NoDefinitionStore:
     """A `DefinitionStore` that stores nothing, for webhooks that exist in memory only."""
 
-    def load(self) -> Iterator[Definition]:
-        return iter(())
+    async def load(self, *, had_webhooks: bool) -> Sequence[Definition]:
+        return ()
 
     async def put(self, definition: Definition) -> None:
         """Do nothing."""
@@ -41,26 +67,125 @@ class NoDefinitionStore:
 class MetastoreDefinitionStore:
     """Stores definitions in the metadata store. The caller, `Webhooks`, makes one change at a time."""
 
-    def __init__(self, metastore: MetaStore) -> None:
+    def __init__(self, metastore: MetaStore, keys: NodeKeys) -> None:
         self._metastore = metastore
+        self._keys = keys
+        # Whether the journal has never had a secret in plain text, and no entry says so yet.
+        self._is_history_new = False
 
-    def load(self) -> Iterator[Definition]:
-        for key, entry in self._metastore.entries(KEY_PREFIX):
-            yield Definition.from_stored(key.removeprefix(KEY_PREFIX), entry.value)
+    async def load(self, *, had_webhooks: bool) -> Sequence[Definition]:
+        entries = [
+            (key.removeprefix(WEBHOOKS_PREFIX), entry) for key, entry in self._metastore.entries(WEBHOOKS_PREFIX)
+        ]
+        is_erased = self._metastore.get(HISTORY_KEY) is not None
+        self._is_history_new = not (entries or had_webhooks or is_erased)
+        cipher: SecretCipher | None = None
+        problem = ""
+        if entries:
+            try:
+                cipher = await self._keys.cipher()
+            except KeyUnavailable as error:
+                problem = str(error)
+                log.error("the secrets of webhooks cannot be decrypted or encrypted: %s", problem)
+        definitions: list[Definition] = []
+        outdated: list[tuple[str, Entry, Definition]] = []
+        for number, (webhook_id, entry) in enumerate(entries, start=1):
+            definition = self._decrypted(webhook_id, entry.value, cipher, problem)
+            definitions.append(definition)
+            if cipher is not None and not definition.locked and not _is_current(entry.value, cipher):
+                outdated.append((webhook_id, entry, definition))
+            if number % DEFINITIONS_PER_CHUNK == 0:
+                await asyncio.sleep(0)
+        if cipher is not None or not entries:
+            try:
+                await self._encrypt_anew(outdated, cipher)
+                if outdated or not (is_erased or self._is_history_new):
+                    await self._erase_history()
+            except (StorageError, Conflict) as error:
+                log.warning("secrets of webhooks are still in plain text, the next start encrypts them: %s", error)
+        return definitions
 
     async def put(self, definition: Definition) -> None:
-        await self._commit(definition.webhook_id, definition.stored())
+        if definition.locked:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, definition.locked)
+        try:
+            value = _encrypted(definition, await self._keys.cipher())
+        except KeyUnavailable as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the webhook cannot be stored: {error}") from None
+        first = [self._change(HISTORY_KEY, {})] if self._is_history_new else []
+        await self._commit([*first, self._change(WEBHOOKS_PREFIX + definition.webhook_id, value)])
+        self._is_history_new = False
 
     async def remove(self, webhook_id: str) -> None:
-        if self._metastore.get(KEY_PREFIX + webhook_id) is not None:
-            await self._commit(webhook_id, None)
+        key = WEBHOOKS_PREFIX + webhook_id
+        if self._metastore.get(key) is not None:
+            await self._commit([self._change(key, None)])
 
-    async def _commit(self, webhook_id: str, value: dict[str, object] | None) -> None:
-        key = KEY_PREFIX + webhook_id
-        entry = self._metastore.get(key)
+    def _decrypted(self, webhook_id: str, value: Value, cipher: SecretCipher | None, problem: str) -> Definition:
+        encrypted = value.get(ENCRYPTED)
+        if encrypted is None:
+            # An older version has stored it in plain text.
+            return Definition.from_stored(webhook_id, value)
+        rest = {name: one for name, one in value.items() if name not in (ENCRYPTED, ORIGIN)}
         try:
-            await self._metastore.commit([Change(key, value, entry.revision if entry else 0)])
+            if cipher is None:
+                raise SecretUnreadable(problem)
+            secret = {
+                name: msgspec.json.decode(cipher.decrypt(encrypted[name], _context(webhook_id, name)))
+                for name in SECRET_FIELDS
+            }
+        except SecretUnreadable as error:
+            reason = f"its secrets cannot be decrypted: {error}"
+            hidden = {"url": value[ORIGIN], "secrets": [], "headers": {}, "state": "disabled", "reason": reason}
+            return Definition.from_stored(webhook_id, {**rest, **hidden}).changed(locked=reason)
+        return Definition.from_stored(webhook_id, {**rest, **secret})
+
+    async def _encrypt_anew(
+        self, outdated: Sequence[tuple[str, Entry, Definition]], cipher: SecretCipher | None
+    ) -> None:
+        """Store definitions encrypted that are stored in plain text or with an older key."""
+        for start in range(0, len(outdated), DEFINITIONS_PER_CHUNK):
+            changes = [
+                Change(WEBHOOKS_PREFIX + webhook_id, _encrypted(definition, cipher), entry.revision)
+                for webhook_id, entry, definition in outdated[start : start + DEFINITIONS_PER_CHUNK]
+                if cipher is not None
+            ]
+            if self._metastore.get(HISTORY_KEY) is not None:
+                # The values that are replaced now stay in the journal until its history is erased.
+                changes.append(self._change(HISTORY_KEY, None))
+            await self._metastore.commit(changes)
+
+    async def _erase_history(self) -> None:
+        await self._metastore.erase_history()
+        await self._metastore.commit([self._change(HISTORY_KEY, {})])
+        log.info("the secrets of all webhooks are encrypted, and older values were removed from the metadata journal")
+
+    def _change(self, key: str, value: Value | None) -> Change:
+        entry = self._metastore.get(key)
+        return Change(key, value, entry.revision if entry else 0)
+
+    async def _commit(self, changes: list[Change]) -> None:
+        try:
+            await self._metastore.commit(changes)
         except Conflict as error:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, str(error)) from error
         except StorageError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+
+def _context(webhook_id: str, field: str) -> str:
+    """Return what an encrypted text is bound to, so that it cannot be moved to another webhook or field."""
+    return f"{WEBHOOKS_PREFIX}{webhook_id}/{field}"
+
+
+def _encrypted(definition: Definition, cipher: SecretCipher) -> Value:
+    stored = definition.stored()
+    encrypted = {
+        name: cipher.encrypt(msgspec.json.encode(stored.pop(name)).decode(), _context(definition.webhook_id, name))
+        for name in SECRET_FIELDS
+    }
+    return {**stored, ORIGIN: origin_of(definition.url), ENCRYPTED: encrypted}
+
+
+def _is_current(value: Mapping[str, Any], cipher: SecretCipher) -> bool:
+    return ENCRYPTED in value and all(cipher.is_current(one) for one in value[ENCRYPTED].values())

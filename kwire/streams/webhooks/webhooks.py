@@ -9,12 +9,13 @@ import logging
 import random
 import uuid
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
 from kwire.access.audit.entries import Audit
 from kwire.access.authorizer import Authorizer, OpenAuthorizer
-from kwire.broker.topics.catalogue import AUDIT_TOPIC
+from kwire.access.secrets.node_keys import NodeKeys
+from kwire.broker.topics.catalogue import AUDIT_TOPIC, WEBHOOKS_TOPIC
 from kwire.broker.topics.topics import Topic, Topics
 from kwire.clock import Clock
 from kwire.config.webhooks import WebhooksConfig
@@ -45,6 +46,7 @@ from kwire.streams.webhooks.delivery.signing import InvalidSecret, TooManySecret
 from kwire.streams.webhooks.rights import CreatorRights, client_principal
 from kwire.streams.webhooks.start_offset import offset_after
 from kwire.streams.webhooks.state_log import NoStateLog, StateLog, TopicStateLog
+from kwire.streams.webhooks.statistics import TopicProgress, WebhookStatistics
 from storage.errors import StorageError
 
 log = logging.getLogger("kwire.webhooks")
@@ -59,31 +61,6 @@ TEST_TYPE = "webhook.test"
 CheckUrl = Callable[[str], None]
 
 
-class TopicProgress(NamedTuple):
-    """The progress of a webhook in one topic.
-
-    `last_event_id` is the id of the event before the webhook's position. `pending` is the number of events from the
-    position to the end of the topic. `retrying` is the number of events that wait for a retry.
-    """
-
-    last_event_id: str | None
-    pending: int
-    retrying: int
-
-
-class WebhookStatistics(NamedTuple):
-    """Totals of all webhooks of this process. `states` is the number of webhooks in each state."""
-
-    states: Mapping[str, int]
-    pending: int
-    retrying: int
-    dead_letters: int
-    in_flight: int
-    delivered: int
-    failed: int
-    died: int
-
-
 class Webhooks:
     """The webhooks of a server. Use it only in the event loop's thread. `open` starts deliveries, `close` ends them."""
 
@@ -92,6 +69,7 @@ class Webhooks:
         *,
         topics: Topics,
         metastore: MetaStore,
+        keys: NodeKeys,
         clock: Clock,
         send: Send,
         config: WebhooksConfig,
@@ -112,7 +90,7 @@ class Webhooks:
         self._call_later = call_later
         self._check_url = check_url
         self._definitions: DefinitionStore = (
-            MetastoreDefinitionStore(metastore) if config.is_persisted else NoDefinitionStore()
+            MetastoreDefinitionStore(metastore, keys) if config.is_persisted else NoDefinitionStore()
         )
         self._state: StateLog = TopicStateLog(topics, clock, call_later) if config.is_persisted else NoStateLog()
         self._rules = ConsumerRules(Schedule(config.retry_schedule_ms, chance), ATTEMPTS_KEPT, config.disable_after_ms)
@@ -142,8 +120,10 @@ class Webhooks:
         except StorageError as error:
             log.exception("the state of webhooks cannot be read: all webhooks are paused")
             stored, lost = {}, f"its state cannot be read ({error}); if resumed, it starts at its first position again"
-        for definition in self._definitions.load():
-            if lost:
+        for definition in await self._definitions.load(had_webhooks=self._topics.get(WEBHOOKS_TOPIC) is not None):
+            if definition.locked:
+                self._report_disabled(definition)
+            elif lost:
                 definition = definition.changed(state="paused", reason=lost)
             consumer = Consumer(definition, self._rules)
             consumer.restore(stored.pop(definition.webhook_id, {}))
@@ -169,6 +149,13 @@ class Webhooks:
         consumer = self._consumers.get(webhook_id)
         if consumer is None:
             raise WebhookNotFound(webhook_id)
+        return consumer
+
+    def _unlocked(self, webhook_id: str) -> Consumer:
+        """Return a webhook whose secrets could be decrypted; raises WebhookNotFound, WebhookConflict."""
+        consumer = self.get(webhook_id)
+        if consumer.definition.locked:
+            raise WebhookConflict(f"the webhook can only be deleted: {consumer.definition.locked}")
         return consumer
 
     def page(self, after: str, limit: int, topic: str | None = None) -> list[Consumer]:
@@ -293,7 +280,7 @@ class Webhooks:
 
     async def _apply_change(self, webhook_id: str, change: Callable[[Definition], Definition], what: str) -> Consumer:
         async with self._change_lock:
-            consumer = self.get(webhook_id)
+            consumer = self._unlocked(webhook_id)
             before: Definition | None = None
             while consumer.definition is not before:
                 # A second pass is necessary if a failed delivery has disabled the webhook during the first one.
@@ -434,7 +421,7 @@ class Webhooks:
 
     async def test(self, webhook_id: str) -> Response:
         """Send a test event that is not stored in a topic, and return the response. No state of the webhook changes."""
-        consumer = self.get(webhook_id)
+        consumer = self._unlocked(webhook_id)
         now_ms = self._clock.now_ms()
         event = Event(now_ms, "", TEST_TYPE, b'{"test":true}', now_ms, EMPTY, None, 0)
         return await self._workers.send_test(consumer, TEST_TYPE, event)
@@ -490,10 +477,13 @@ class Webhooks:
                 self._disable(consumer, reason)
 
     def _disable(self, consumer: Consumer, reason: str) -> None:
-        log.warning("webhook %s is disabled: %s", consumer.webhook_id, reason)
         self._redefine(consumer, consumer.definition.changed(state="disabled", reason=reason))
-        self._audit.happened("webhook.disabled", consumer.definition, reason=reason)
+        self._report_disabled(consumer.definition)
         self._run_in_background(self._store_definition(consumer))
+
+    def _report_disabled(self, definition: Definition) -> None:
+        log.warning("webhook %s is disabled: %s", definition.webhook_id, definition.reason)
+        self._audit.happened("webhook.disabled", definition, reason=definition.reason)
 
     async def _store_definition(self, consumer: Consumer) -> None:
         async with self._change_lock:

@@ -5,15 +5,17 @@ A request is answered when its change is durable. Only the answer to the request
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from aiohttp import hdrs, web
 
 from kwire.access.keys.key import (
     DESCRIPTION_LENGTH_MAX,
+    DESCRIPTION_PATTERN,
     LIMIT_MAX,
     SCOPE_NAME_LENGTH_MAX,
+    IsAlias,
     IssuedKey,
     Key,
     KeyLimits,
@@ -26,8 +28,10 @@ from kwire.access.keys.shown_key import ShownKey, facts_of
 from kwire.web.answers.errors import BadRequest, Refusal
 from kwire.web.needs import ALTER_CLUSTER
 from kwire.web.requests.bodies import body_of, check_is_json, decoded, json_answer, query_of, raw_body_of
-from kwire.web.route import Route
+from kwire.web.route import AnyOf, Route
 from kwire.web.services import AccessServices
+
+S = TypeVar("S", bound=msgspec.Struct)
 
 PAGE_KEYS_MAX = 1_000
 PAGE_KEYS_DEFAULT = 100
@@ -37,15 +41,16 @@ KEY_ID_LENGTH_MAX = 100
 
 Limit = Annotated[int, msgspec.Meta(ge=0, le=LIMIT_MAX)]
 Rate = Annotated[int, msgspec.Meta(ge=1, le=LIMIT_MAX)]
+ScopeName = Annotated[str, msgspec.Meta(max_length=SCOPE_NAME_LENGTH_MAX, pattern="^[A-Za-z0-9._:-]+$")]
 PATH = {"key": Annotated[str, msgspec.Meta(min_length=1, max_length=KEY_ID_LENGTH_MAX)]}
 
 
-class CreateKey(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A new key. It needs a scope, unless it is a root key or an alias. A null limit means no limit."""
+class NewAlias(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    expires_in_secs: Annotated[int, msgspec.Meta(ge=1, le=LIFETIME_SECONDS_MAX)] | None = None
+    description: Annotated[str, msgspec.Meta(max_length=DESCRIPTION_LENGTH_MAX, pattern=DESCRIPTION_PATTERN)] = ""
 
-    scope: Annotated[str, msgspec.Meta(max_length=SCOPE_NAME_LENGTH_MAX, pattern="^[A-Za-z0-9._:-]+$")] | None = None
-    root: bool = False
-    alias_of: str | None = None
+
+class LimitedKey(NewAlias, kw_only=True, forbid_unknown_fields=True):
     max_events: (
         Annotated[
             Limit, msgspec.Meta(description="Events that may be published until 24 hours after the limit is hit.")
@@ -56,8 +61,26 @@ class CreateKey(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         None
     )
     publish_rate: Annotated[Rate, msgspec.Meta(description="Events per second.")] | None = None
-    expires_in_secs: Annotated[int, msgspec.Meta(ge=1, le=LIFETIME_SECONDS_MAX)] | None = None
-    description: Annotated[str, msgspec.Meta(max_length=DESCRIPTION_LENGTH_MAX)] = ""
+
+
+class NewScopedKey(LimitedKey, kw_only=True, forbid_unknown_fields=True):
+    """A key with a scope. A null limit means no limit. A root key may have a scope, for endpoints that need one."""
+
+    scope: ScopeName
+    root: bool = False
+
+
+class NewRootKey(LimitedKey, kw_only=True, forbid_unknown_fields=True):
+    """A root key without a scope."""
+
+    root: Annotated[bool, msgspec.Meta(extra_json_schema={"const": True})]
+
+
+class NewScopedOrRootKey(LimitedKey, kw_only=True, forbid_unknown_fields=True):
+    """Either of the two."""
+
+    scope: ScopeName | msgspec.UnsetType = msgspec.UNSET
+    root: bool = False
 
 
 class IssuedSecret(ShownKey, kw_only=True):
@@ -100,15 +123,22 @@ class RevokedKeys(msgspec.Struct, kw_only=True):
 
 
 async def create(services: AccessServices, request: web.Request) -> web.Response:
-    asked = await body_of(request, CreateKey)
-    expires_ms = None if asked.expires_in_secs is None else services.clock.now_ms() + asked.expires_in_secs * 1000
+    asked = await body_of(request, NewScopedOrRootKey)
     new = NewKey(
-        scope=asked.scope,
+        scope=None if asked.scope is msgspec.UNSET else asked.scope,
         limits=KeyLimits(asked.max_events, asked.max_subscriptions, asked.publish_rate),
         is_root=asked.root,
-        alias_of=asked.alias_of,
-        expires_ms=expires_ms,
+        expires_ms=_expires_ms(services, asked),
         description=asked.description,
+    )
+    with _refusals():
+        return _issued(services, await services.keys.create(new), 201)
+
+
+async def create_alias(services: AccessServices, request: web.Request) -> web.Response:
+    asked = await _optional_body(request, NewAlias)
+    new = NewKey(
+        alias_of=request.match_info["key"], expires_ms=_expires_ms(services, asked), description=asked.description
     )
     with _refusals():
         return _issued(services, await services.keys.create(new), 201)
@@ -131,16 +161,14 @@ async def get(services: AccessServices, request: web.Request) -> web.Response:
 
 
 async def change(services: AccessServices, request: web.Request) -> web.Response:
-    asked = await body_of(request, ChangeLimits)
+    asked = await _optional_body(request, ChangeLimits)
     given = {name: value for name in KeyLimits._fields if (value := getattr(asked, name)) is not msgspec.UNSET}
     with _refusals():
         return json_answer(_shown(services, await services.keys.set_limits(request.match_info["key"], given)))
 
 
 async def rotate(services: AccessServices, request: web.Request) -> web.Response:
-    check_is_json(request)
-    raw = await raw_body_of(request)
-    asked = decoded(raw, RotateKey) if raw else RotateKey()
+    asked = await _optional_body(request, RotateKey)
     with _refusals():
         return _issued(services, await services.keys.rotate(request.match_info["key"], asked.overlap_secs), 200)
 
@@ -148,6 +176,17 @@ async def rotate(services: AccessServices, request: web.Request) -> web.Response
 async def revoke(services: AccessServices, request: web.Request) -> web.Response:
     with _refusals():
         return json_answer(RevokedKeys(revoked=sorted(await services.keys.revoke(request.match_info["key"]))))
+
+
+async def _optional_body(request: web.Request, shape: type[S]) -> S:
+    """Return the body as a Struct whose fields are all optional. The body may be empty."""
+    check_is_json(request)
+    raw = await raw_body_of(request)
+    return decoded(raw, shape) if raw else shape()
+
+
+def _expires_ms(services: AccessServices, asked: NewAlias) -> int | None:
+    return None if asked.expires_in_secs is None else services.clock.now_ms() + asked.expires_in_secs * 1000
 
 
 def _shown(services: AccessServices, key: Key) -> ShownKey:
@@ -169,6 +208,8 @@ def _refusals() -> Iterator[None]:
         yield
     except KeyNotFound as error:
         raise _not_found(str(error)) from None
+    except IsAlias as error:
+        raise Refusal(str(error), code="KeyIsAlias", status=409) from None
     except TooManyKeys as error:
         raise Refusal(str(error), code="TooManyKeys", status=429) from None
     except ValueError as error:
@@ -187,7 +228,22 @@ ROUTES: tuple[Route[AccessServices], ...] = (
         summary="Create an API key",
         description="The secret and the token are shown only in this answer. The scope is created if it is new.",
         tag="keys",
-        request=CreateKey,
+        request=AnyOf((NewScopedKey, NewRootKey)),
+        answers={201: IssuedSecret},
+        needs=(ALTER_CLUSTER,),
+    ),
+    Route(
+        "POST",
+        "/keys/{key}/aliases",
+        create_alias,
+        summary="Create an alias of an API key",
+        description=(
+            "A further key with a secret of its own. It shares the scope, the limits and the usage of its key, and can "
+            "be revoked alone. The body may be empty."
+        ),
+        tag="keys",
+        parameters=PATH,
+        request=NewAlias,
         answers={201: IssuedSecret},
         needs=(ALTER_CLUSTER,),
     ),

@@ -20,19 +20,22 @@ from weakref import WeakValueDictionary
 from aiohttp import hdrs, web
 
 from kwire.access.audit.entries import HTTP, NO_AUDIT, Audit
-from kwire.access.keys.key_format import TOKEN_LENGTH, Credentials, hide_secrets, is_key_id, parse_token
+from kwire.access.keys.key_format import TOKEN_LENGTH, Credentials, is_key_id, parse_token
 from kwire.access.keys.keys import Keys
+from kwire.access.login_limits import Attempt, LoginLimits, TooManyFailedLogins
 from kwire.access.principal import USER, Principal
 from kwire.clock import Clock
 from kwire.config.http_api import BASIC, CERTIFICATE, KEY
-from kwire.web.answers.errors import Unauthorized
+from kwire.web.answers.errors import Refusal, Unauthorized
 from kwire.web.requests.access import PERMANENT, Login
-from kwire.web.requests.login_limits import DELAYED_MAX, FAILURE_DELAY_SECONDS, LoginLimits
 from kwire.web.requests.tickets import TAKES_TICKET, Tickets, ticket_of
 
 # Longer names and passwords are refused without a check, because checking takes time proportional to the length.
 NAME_LENGTH_MAX = 256
 PASSWORD_LENGTH_MAX = 1024
+# The delay of the answer to a failed login, and the maximum number of answers that wait. Further ones are not delayed.
+FAILURE_DELAY_SECONDS = 0.5
+DELAYED_MAX = 1_000
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _CHALLENGES = {
@@ -83,7 +86,10 @@ class UserLogin:
 
 
 class Authenticator:
-    """Identifies the senders of requests. `users`, `certificate_principal` and `keys` are None if the method is off."""
+    """Identifies the senders of requests. `users`, `certificate_principal` and `keys` are None if the method is off.
+
+    `limits` are shared with the Kafka port. Without them, this port has its own.
+    """
 
     def __init__(
         self,
@@ -94,6 +100,7 @@ class Authenticator:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         *,
         keys: Keys | None = None,
+        limits: LoginLimits | None = None,
     ) -> None:
         if users is None and certificate_principal is None and keys is None:
             raise ValueError("no method of authentication is configured")
@@ -108,7 +115,8 @@ class Authenticator:
             if provider is not None
         )
         self.tickets = Tickets(clock)
-        self.limits = LoginLimits(clock)
+        self.limits = LoginLimits(clock) if limits is None else limits
+        self._delayed_count = 0
         # The logins in use, by user name. All requests and streams of a user share one.
         self._logins: WeakValueDictionary[str, UserLogin] = WeakValueDictionary()
         if users is not None:
@@ -164,11 +172,12 @@ class Authenticator:
         return await self._by_key(keys, credentials, host)
 
     async def _by_key(self, keys: Keys, credentials: Credentials, host: str) -> Identity:
-        attempt = self.limits.begin(host, *credentials)
         login = keys.log_in(credentials)
-        self.limits.end(attempt, login is not None)
         if login is None:
-            self._audit.login_failed(credentials.id, host, HTTP, KEY, "the key is not valid")
+            # Only failures count. A secret of 256 bits cannot be guessed, and a valid key must work beside failures.
+            self.limits.end(self._begin(host, *credentials), is_success=False)
+            known = credentials.id if keys.get(credentials.id) is not None else None
+            self._audit.login_failed(known, host, HTTP, KEY, "the key is not valid")
             await self._delay()
             raise Unauthorized(
                 "the key is not valid: it is unknown, was revoked or has expired, or its secret is wrong"
@@ -177,7 +186,7 @@ class Authenticator:
         return Identity(login.principal, login)
 
     async def _by_password(self, users: Users, name: str, password: str, host: str) -> Identity:
-        attempt = self.limits.begin(host, name, password)
+        attempt = self._begin(host, name, password)
         try:
             # `verify` also accepts other spellings of a name (SASLprep). They would be other principals in ACLs.
             is_valid = await users.verify(name, password, host) and name in users
@@ -186,7 +195,8 @@ class Authenticator:
             raise
         self.limits.end(attempt, is_valid)
         if not is_valid:
-            self._audit.login_failed(hide_secrets(name), host, HTTP, BASIC, "the user name or the password is wrong")
+            known = name if name in users else None
+            self._audit.login_failed(known, host, HTTP, BASIC, "the user name or the password is wrong")
             await self._delay()
             raise Unauthorized("the user name or the password is wrong")
         login = self._logins.get(name)
@@ -195,6 +205,14 @@ class Authenticator:
         principal = Principal(USER, name)
         self._audit.login(principal, host, HTTP, BASIC)
         return Identity(principal, login)
+
+    def _begin(self, host: str, name: str, password: str) -> Attempt:
+        try:
+            return self.limits.begin(host, name, password)
+        except TooManyFailedLogins:
+            raise Refusal(
+                "too many failed logins from this address: try again later", code="TooManyFailedLogins", status=429
+            ) from None
 
     def _end_logins(self, names: frozenset[str]) -> None:
         for name in names:
@@ -209,13 +227,13 @@ class Authenticator:
         return Identity(ticket.principal, ticket.login)
 
     async def _delay(self) -> None:
-        if self.limits.delayed_count >= DELAYED_MAX:
+        if self._delayed_count >= DELAYED_MAX:
             return
-        self.limits.delayed_count += 1
+        self._delayed_count += 1
         try:
             await self._sleep(FAILURE_DELAY_SECONDS)
         finally:
-            self.limits.delayed_count -= 1
+            self._delayed_count -= 1
 
 
 def authenticator_of(
@@ -225,6 +243,7 @@ def authenticator_of(
     certificate_principal: CertificatePrincipal,
     keys: Keys,
     audit: Audit,
+    limits: LoginLimits,
 ) -> Authenticator | None:
     """Return the authenticator with the methods of `kwire.http.authentication`; None if there are none."""
     if not methods:
@@ -235,6 +254,7 @@ def authenticator_of(
         certificate_principal if CERTIFICATE in methods else None,
         audit,
         keys=keys if KEY in methods else None,
+        limits=limits,
     )
 
 

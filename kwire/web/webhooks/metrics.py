@@ -6,7 +6,7 @@ from typing import get_args
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from kwire.streams.webhooks.definition import State
-from kwire.streams.webhooks.webhooks import WebhookStatistics
+from kwire.streams.webhooks.statistics import WebhookStatistics
 
 
 def webhook_families(statistics: WebhookStatistics) -> Iterator[Metric]:

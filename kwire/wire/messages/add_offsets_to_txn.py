@@ -4,15 +4,15 @@ Version 2 adds PRODUCER_FENCED. Version 3 is flexible. Version 4 adds TRANSACTIO
 """
 
 from kwire.wire.schema import Api, field, message
-from kwire.wire.types import Int16, Int32, Int64, String
+from kwire.wire.types import GroupId, Int16, Int32, Int64, TransactionalId
 
 
 @message(key=25, versions="0-4", flexible="3+")
 class AddOffsetsToTxnRequest:
-    transactional_id: String = field("0+")
+    transactional_id: TransactionalId = field("0+")
     producer_id: Int64 = field("0+")
     producer_epoch: Int16 = field("0+")
-    group_id: String = field("0+")
+    group_id: GroupId = field("0+")
 
 
 @message(key=25, versions="0-4", flexible="3+")

@@ -6,18 +6,18 @@ Version 5 adds TRANSACTION_ABORTABLE (KIP-890).
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Int16, Int32, Int64, String
+from kwire.wire.types import Array, Bool, Int16, Int32, Int64, TopicName, TransactionalId
 
 
 @struct()
 class AddPartitionsToTxnTopic:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partitions: Array[Int32] = field("0+")
 
 
 @struct()
 class AddPartitionsToTxnTransaction:
-    transactional_id: String = field("4+", default="")
+    transactional_id: TransactionalId = field("4+", default="")
     producer_id: Int64 = field("4+", default=0)
     producer_epoch: Int16 = field("4+", default=0)
     verify_only: Bool = field("4+", default=False)
@@ -27,7 +27,7 @@ class AddPartitionsToTxnTransaction:
 @message(key=24, versions="0-5", flexible="3+")
 class AddPartitionsToTxnRequest:
     transactions: Array[AddPartitionsToTxnTransaction] = field("4+", default=list)
-    v3_and_below_transactional_id: String = field("0-3", default="")
+    v3_and_below_transactional_id: TransactionalId = field("0-3", default="")
     v3_and_below_producer_id: Int64 = field("0-3", default=0)
     v3_and_below_producer_epoch: Int16 = field("0-3", default=0)
     v3_and_below_topics: Array[AddPartitionsToTxnTopic] = field("0-3", default=list)
@@ -41,13 +41,13 @@ class AddPartitionsToTxnPartitionResult:
 
 @struct()
 class AddPartitionsToTxnTopicResult:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     results_by_partition: Array[AddPartitionsToTxnPartitionResult] = field("0+")
 
 
 @struct()
 class AddPartitionsToTxnResult:
-    transactional_id: String = field("4+", default="")
+    transactional_id: TransactionalId = field("4+", default="")
     topic_results: Array[AddPartitionsToTxnTopicResult] = field("4+", default=list)
 
 

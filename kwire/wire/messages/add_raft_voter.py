@@ -4,7 +4,7 @@ Version 1 adds whether the response is sent before or after the change is commit
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Int16, Int32, String, UInt16, Uuid
+from kwire.wire.types import Array, Bool, ErrorText, Int16, Int32, String, UInt16, Uuid
 
 
 @struct()
@@ -28,7 +28,7 @@ class AddRaftVoterRequest:
 class AddRaftVoterResponse:
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+")
+    error_message: ErrorText | None = field("0+")
 
 
 ADD_RAFT_VOTER = Api(AddRaftVoterRequest, AddRaftVoterResponse)

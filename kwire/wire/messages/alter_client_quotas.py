@@ -4,7 +4,7 @@ Version 1 is flexible.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Float64, Int16, Int32, String
+from kwire.wire.types import Array, Bool, ErrorText, Float64, Int16, Int32, String
 
 
 @struct()
@@ -35,7 +35,7 @@ class AlterClientQuotasRequest:
 @struct()
 class AlteredEntryData:
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+")
+    error_message: ErrorText | None = field("0+")
     entity: Array[EntityData] = field("0+")
 
 

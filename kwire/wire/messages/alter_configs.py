@@ -4,7 +4,7 @@ Version 2 is flexible.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Int8, Int16, Int32, String
+from kwire.wire.types import Array, Bool, ConfigResourceName, ErrorText, Int8, Int16, Int32, String
 
 
 @struct()
@@ -16,7 +16,7 @@ class AlterableConfig:
 @struct()
 class AlterConfigsResource:
     resource_type: Int8 = field("0+")
-    resource_name: String = field("0+")
+    resource_name: ConfigResourceName = field("0+")
     configs: Array[AlterableConfig] = field("0+")
 
 
@@ -29,9 +29,9 @@ class AlterConfigsRequest:
 @struct()
 class AlterConfigsResourceResponse:
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+")
+    error_message: ErrorText | None = field("0+")
     resource_type: Int8 = field("0+")
-    resource_name: String = field("0+")
+    resource_name: ConfigResourceName = field("0+")
 
 
 @message(key=33, versions="0-2", flexible="2+")

@@ -4,7 +4,7 @@ Version 1 adds whether the replication factor may change.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Int16, Int32, String
+from kwire.wire.types import Array, Bool, ErrorText, Int16, Int32, TopicName
 
 
 @struct()
@@ -15,7 +15,7 @@ class ReassignablePartition:
 
 @struct()
 class ReassignableTopic:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partitions: Array[ReassignablePartition] = field("0+")
 
 
@@ -30,12 +30,12 @@ class AlterPartitionReassignmentsRequest:
 class ReassignablePartitionResponse:
     partition_index: Int32 = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+")
+    error_message: ErrorText | None = field("0+")
 
 
 @struct()
 class ReassignableTopicResponse:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partitions: Array[ReassignablePartitionResponse] = field("0+")
 
 
@@ -44,7 +44,7 @@ class AlterPartitionReassignmentsResponse:
     throttle_time_ms: Int32 = field("0+", default=0)
     allow_replication_factor_change: Bool = field("1+", default=True)
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+")
+    error_message: ErrorText | None = field("0+")
     responses: Array[ReassignableTopicResponse] = field("0+")
 
 

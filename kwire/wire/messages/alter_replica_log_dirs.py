@@ -4,12 +4,12 @@ Version 2 is flexible.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int16, Int32, String
+from kwire.wire.types import Array, Int16, Int32, String, TopicName
 
 
 @struct()
 class AlterReplicaLogDirTopic:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partitions: Array[Int32] = field("0+")
 
 
@@ -32,7 +32,7 @@ class AlterReplicaLogDirPartitionResult:
 
 @struct()
 class AlterReplicaLogDirTopicResult:
-    topic_name: String = field("0+")
+    topic_name: TopicName = field("0+")
     partitions: Array[AlterReplicaLogDirPartitionResult] = field("0+")
 
 

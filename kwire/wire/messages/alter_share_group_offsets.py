@@ -1,7 +1,7 @@
 """AlterShareGroupOffsets, key 91: set the offsets of an empty share group (KIP-932)."""
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int16, Int32, Int64, String, Uuid
+from kwire.wire.types import Array, ErrorText, GroupId, Int16, Int32, Int64, TopicName, Uuid
 
 
 @struct()
@@ -12,13 +12,13 @@ class AlterShareGroupOffsetsRequestPartition:
 
 @struct()
 class AlterShareGroupOffsetsRequestTopic:
-    topic_name: String = field("0+")
+    topic_name: TopicName = field("0+")
     partitions: Array[AlterShareGroupOffsetsRequestPartition] = field("0+")
 
 
 @message(key=91, versions="0", flexible="0+")
 class AlterShareGroupOffsetsRequest:
-    group_id: String = field("0+")
+    group_id: GroupId = field("0+")
     topics: Array[AlterShareGroupOffsetsRequestTopic] = field("0+")
 
 
@@ -26,12 +26,12 @@ class AlterShareGroupOffsetsRequest:
 class AlterShareGroupOffsetsResponsePartition:
     partition_index: Int32 = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
 
 
 @struct()
 class AlterShareGroupOffsetsResponseTopic:
-    topic_name: String = field("0+")
+    topic_name: TopicName = field("0+")
     topic_id: Uuid = field("0+")
     partitions: Array[AlterShareGroupOffsetsResponsePartition] = field("0+")
 
@@ -40,7 +40,7 @@ class AlterShareGroupOffsetsResponseTopic:
 class AlterShareGroupOffsetsResponse:
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
     responses: Array[AlterShareGroupOffsetsResponseTopic] = field("0+")
 
 

@@ -1,7 +1,7 @@
 """AlterUserScramCredentials, key 51: set or remove SCRAM credentials. The client sends salted passwords."""
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bytes, Int8, Int16, Int32, String
+from kwire.wire.types import Array, Bytes, ErrorText, Int8, Int16, Int32, String
 
 
 @struct()
@@ -29,7 +29,7 @@ class AlterUserScramCredentialsRequest:
 class AlterUserScramCredentialsResult:
     user: String = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+")
+    error_message: ErrorText | None = field("0+")
 
 
 @message(key=51, versions="0", flexible="0+")

@@ -4,19 +4,19 @@ Version 1 adds whether a member uses the classic protocol (KIP-1099).
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Int8, Int16, Int32, String, Uuid
+from kwire.wire.types import Array, Bool, ErrorText, GroupId, Int8, Int16, Int32, String, TopicName, Uuid
 
 
 @message(key=69, versions="0-1", flexible="0+")
 class ConsumerGroupDescribeRequest:
-    group_ids: Array[String] = field("0+")
+    group_ids: Array[GroupId] = field("0+")
     include_authorized_operations: Bool = field("0+")
 
 
 @struct()
 class TopicPartitions:
     topic_id: Uuid = field("0+")
-    topic_name: String = field("0+")
+    topic_name: TopicName = field("0+")
     partitions: Array[Int32] = field("0+")
 
 
@@ -33,7 +33,7 @@ class Member:
     member_epoch: Int32 = field("0+")
     client_id: String = field("0+")
     client_host: String = field("0+")
-    subscribed_topic_names: Array[String] = field("0+")
+    subscribed_topic_names: Array[TopicName] = field("0+")
     subscribed_topic_regex: String | None = field("0+", default=None)
     assignment: Assignment = field("0+")
     target_assignment: Assignment = field("0+")
@@ -43,8 +43,8 @@ class Member:
 @struct()
 class DescribedGroup:
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
-    group_id: String = field("0+")
+    error_message: ErrorText | None = field("0+", default=None)
+    group_id: GroupId = field("0+")
     group_state: String = field("0+")
     group_epoch: Int32 = field("0+")
     assignment_epoch: Int32 = field("0+")

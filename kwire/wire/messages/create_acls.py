@@ -4,13 +4,13 @@ Version 1 adds prefixed and literal patterns. Version 2 is flexible. Version 3 a
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int8, Int16, Int32, String
+from kwire.wire.types import AclResourceName, Array, ErrorText, Int8, Int16, Int32, String
 
 
 @struct()
 class AclCreation:
     resource_type: Int8 = field("0+")
-    resource_name: String = field("0+")
+    resource_name: AclResourceName = field("0+")
     resource_pattern_type: Int8 = field("1+", default=3)
     principal: String = field("0+")
     host: String = field("0+")
@@ -26,7 +26,7 @@ class CreateAclsRequest:
 @struct()
 class AclCreationResult:
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+")
+    error_message: ErrorText | None = field("0+")
 
 
 @message(key=30, versions="1-3", flexible="2+")

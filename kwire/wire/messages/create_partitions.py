@@ -1,7 +1,7 @@
 """CreatePartitions, key 37: raise the partition count of topics."""
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Int16, Int32, String
+from kwire.wire.types import Array, Bool, ErrorText, Int16, Int32, TopicName
 
 
 @struct()
@@ -11,7 +11,7 @@ class CreatePartitionsAssignment:
 
 @struct()
 class CreatePartitionsTopic:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     count: Int32 = field("0+")
     assignments: Array[CreatePartitionsAssignment] | None = field("0+")
 
@@ -25,9 +25,9 @@ class CreatePartitionsRequest:
 
 @struct()
 class CreatePartitionsTopicResult:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
 
 
 @message(key=37, versions="0-3", flexible="2+")

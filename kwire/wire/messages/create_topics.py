@@ -5,7 +5,7 @@ returns the topic id.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import ZERO_UUID, Array, Bool, Int8, Int16, Int32, String, Uuid
+from kwire.wire.types import ZERO_UUID, Array, Bool, ErrorText, Int8, Int16, Int32, String, TopicName, Uuid
 
 
 @struct()
@@ -22,7 +22,7 @@ class CreatableTopicConfig:
 
 @struct()
 class CreatableTopic:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     num_partitions: Int32 = field("0+")
     replication_factor: Int16 = field("0+")
     assignments: Array[CreatableReplicaAssignment] = field("0+")
@@ -47,10 +47,10 @@ class CreatableTopicConfigs:
 
 @struct()
 class CreatableTopicResult:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     topic_id: Uuid = field("7+", default=ZERO_UUID)
     error_code: Int16 = field("0+")
-    error_message: String | None = field("1+", default=None)
+    error_message: ErrorText | None = field("1+", default=None)
     topic_config_error_code: Int16 = field("5+", tag=0, default=0)
     num_partitions: Int32 = field("5+", default=-1)
     replication_factor: Int16 = field("5+", default=-1)

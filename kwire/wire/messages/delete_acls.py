@@ -4,13 +4,13 @@ Version 1 adds prefixed and literal patterns. Version 2 is flexible. Version 3 a
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int8, Int16, Int32, String
+from kwire.wire.types import AclResourceName, AclResourceNameFilter, Array, ErrorText, Int8, Int16, Int32, String
 
 
 @struct()
 class DeleteAclsFilter:
     resource_type_filter: Int8 = field("0+")
-    resource_name_filter: String | None = field("0+")
+    resource_name_filter: AclResourceNameFilter | None = field("0+")
     pattern_type_filter: Int8 = field("1+", default=3)
     principal_filter: String | None = field("0+")
     host_filter: String | None = field("0+")
@@ -26,9 +26,9 @@ class DeleteAclsRequest:
 @struct()
 class DeleteAclsMatchingAcl:
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+")
+    error_message: ErrorText | None = field("0+")
     resource_type: Int8 = field("0+")
-    resource_name: String = field("0+")
+    resource_name: AclResourceName = field("0+")
     pattern_type: Int8 = field("1+", default=3)
     principal: String = field("0+")
     host: String = field("0+")
@@ -39,7 +39,7 @@ class DeleteAclsMatchingAcl:
 @struct()
 class DeleteAclsFilterResult:
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+")
+    error_message: ErrorText | None = field("0+")
     matching_acls: Array[DeleteAclsMatchingAcl] = field("0+")
 
 

@@ -4,19 +4,19 @@ Version 2 is flexible. Version 3 adds an error message for each group.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int16, Int32, String
+from kwire.wire.types import Array, ErrorText, GroupId, Int16, Int32
 
 
 @message(key=42, versions="0-3", flexible="2+")
 class DeleteGroupsRequest:
-    groups_names: Array[String] = field("0+")
+    groups_names: Array[GroupId] = field("0+")
 
 
 @struct()
 class DeletableGroupResult:
-    group_id: String = field("0+")
+    group_id: GroupId = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("3+", default=None)
+    error_message: ErrorText | None = field("3+", default=None)
 
 
 @message(key=42, versions="0-3", flexible="2+")

@@ -4,7 +4,7 @@ Version 2 is flexible.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int16, Int32, Int64, String
+from kwire.wire.types import Array, Int16, Int32, Int64, TopicName
 
 
 @struct()
@@ -15,7 +15,7 @@ class DeleteRecordsPartition:
 
 @struct()
 class DeleteRecordsTopic:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partitions: Array[DeleteRecordsPartition] = field("0+")
 
 
@@ -34,7 +34,7 @@ class DeleteRecordsPartitionResult:
 
 @struct()
 class DeleteRecordsTopicResult:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partitions: Array[DeleteRecordsPartitionResult] = field("0+")
 
 

@@ -1,7 +1,7 @@
 """DeleteShareGroupState, key 86: delete the state of share partitions (KIP-932). Used between brokers."""
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int16, Int32, String, Uuid
+from kwire.wire.types import Array, ErrorText, Int16, Int32, String, Uuid
 
 
 @struct()
@@ -25,7 +25,7 @@ class DeleteShareGroupStateRequest:
 class PartitionResult:
     partition: Int32 = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
 
 
 @struct()

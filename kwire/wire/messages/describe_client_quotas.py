@@ -4,7 +4,7 @@ Version 1 is flexible.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Float64, Int8, Int16, Int32, String
+from kwire.wire.types import Array, Bool, ErrorText, Float64, Int8, Int16, Int32, String
 
 
 @struct()
@@ -42,7 +42,7 @@ class EntryData:
 class DescribeClientQuotasResponse:
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+")
+    error_message: ErrorText | None = field("0+")
     entries: Array[EntryData] | None = field("0+")
 
 

@@ -4,7 +4,7 @@ Version 1 adds the endpoint type. Version 2 adds fenced brokers.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Int8, Int16, Int32, String
+from kwire.wire.types import Array, Bool, ErrorText, Int8, Int16, Int32, String
 
 
 @message(key=60, versions="0-2", flexible="0+")
@@ -27,7 +27,7 @@ class DescribeClusterBroker:
 class DescribeClusterResponse:
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
     endpoint_type: Int8 = field("1+", default=1)
     cluster_id: String = field("0+")
     controller_id: Int32 = field("0+", default=-1)

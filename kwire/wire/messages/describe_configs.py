@@ -4,13 +4,13 @@ Version 1 adds synonyms. Version 3 adds types and documentation.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Int8, Int16, Int32, String
+from kwire.wire.types import Array, Bool, ConfigResourceName, ErrorText, Int8, Int16, Int32, String
 
 
 @struct()
 class DescribeConfigsResource:
     resource_type: Int8 = field("0+")
-    resource_name: String = field("0+")
+    resource_name: ConfigResourceName = field("0+")
     configuration_keys: Array[String] | None = field("0+")
 
 
@@ -43,9 +43,9 @@ class DescribeConfigsResourceResult:
 @struct()
 class DescribeConfigsResult:
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
     resource_type: Int8 = field("0+")
-    resource_name: String = field("0+")
+    resource_name: ConfigResourceName = field("0+")
     configs: Array[DescribeConfigsResourceResult] = field("0+")
 
 

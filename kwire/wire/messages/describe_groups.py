@@ -5,12 +5,12 @@ unknown group is an error with a message (KIP-1043).
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Bytes, Int16, Int32, String
+from kwire.wire.types import Array, Bool, Bytes, ErrorText, GroupId, Int16, Int32, String
 
 
 @message(key=15, versions="0-6", flexible="5+")
 class DescribeGroupsRequest:
-    groups: Array[String] = field("0+")
+    groups: Array[GroupId] = field("0+")
     include_authorized_operations: Bool = field("3+", default=False)
 
 
@@ -27,8 +27,8 @@ class DescribedGroupMember:
 @struct()
 class DescribedGroup:
     error_code: Int16 = field("0+")
-    error_message: String | None = field("6+", default=None)
-    group_id: String = field("0+")
+    error_message: ErrorText | None = field("6+", default=None)
+    group_id: GroupId = field("0+")
     group_state: String = field("0+")
     protocol_type: String = field("0+")
     protocol_data: String = field("0+")

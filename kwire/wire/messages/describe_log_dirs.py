@@ -5,12 +5,12 @@ volume. Version 5 adds whether a directory is cordoned.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Int16, Int32, Int64, String
+from kwire.wire.types import Array, Bool, Int16, Int32, Int64, String, TopicName
 
 
 @struct()
 class DescribableLogDirTopic:
-    topic: String = field("0+")
+    topic: TopicName = field("0+")
     partitions: Array[Int32] = field("0+")
 
 
@@ -29,7 +29,7 @@ class DescribeLogDirsPartition:
 
 @struct()
 class DescribeLogDirsTopic:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partitions: Array[DescribeLogDirsPartition] = field("0+")
 
 

@@ -1,12 +1,12 @@
 """DescribeProducers, key 61: the producers with state in partitions, and their open transactions."""
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int16, Int32, Int64, String
+from kwire.wire.types import Array, ErrorText, Int16, Int32, Int64, TopicName
 
 
 @struct()
 class TopicRequest:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partition_indexes: Array[Int32] = field("0+")
 
 
@@ -29,13 +29,13 @@ class ProducerState:
 class PartitionResponse:
     partition_index: Int32 = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
     active_producers: Array[ProducerState] = field("0+")
 
 
 @struct()
 class TopicResponse:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partitions: Array[PartitionResponse] = field("0+")
 
 

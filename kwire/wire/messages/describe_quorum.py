@@ -5,7 +5,7 @@ directories, and the nodes with their listeners (KIP-853).
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import ZERO_UUID, Array, Int16, Int32, Int64, String, UInt16, Uuid
+from kwire.wire.types import ZERO_UUID, Array, ErrorText, Int16, Int32, Int64, String, TopicName, UInt16, Uuid
 
 
 @struct()
@@ -15,7 +15,7 @@ class PartitionData:
 
 @struct()
 class TopicData:
-    topic_name: String = field("0+")
+    topic_name: TopicName = field("0+")
     partitions: Array[PartitionData] = field("0+")
 
 
@@ -37,7 +37,7 @@ class ReplicaState:
 class QuorumPartitionData:
     partition_index: Int32 = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("2+", default="")
+    error_message: ErrorText | None = field("2+", default="")
     leader_id: Int32 = field("0+")
     leader_epoch: Int32 = field("0+")
     high_watermark: Int64 = field("0+")
@@ -47,7 +47,7 @@ class QuorumPartitionData:
 
 @struct()
 class QuorumTopicData:
-    topic_name: String = field("0+")
+    topic_name: TopicName = field("0+")
     partitions: Array[QuorumPartitionData] = field("0+")
 
 
@@ -67,7 +67,7 @@ class Node:
 @message(key=55, versions="0-2", flexible="0+")
 class DescribeQuorumResponse:
     error_code: Int16 = field("0+")
-    error_message: String | None = field("2+", default="")
+    error_message: ErrorText | None = field("2+", default="")
     topics: Array[QuorumTopicData] = field("0+")
     nodes: Array[Node] = field("2+", default=list)
 

@@ -4,18 +4,18 @@ Version 1 adds the lag (KIP-1226).
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int16, Int32, Int64, String, Uuid
+from kwire.wire.types import Array, ErrorText, GroupId, Int16, Int32, Int64, TopicName, Uuid
 
 
 @struct()
 class DescribeShareGroupOffsetsRequestTopic:
-    topic_name: String = field("0+")
+    topic_name: TopicName = field("0+")
     partitions: Array[Int32] = field("0+")
 
 
 @struct()
 class DescribeShareGroupOffsetsRequestGroup:
-    group_id: String = field("0+")
+    group_id: GroupId = field("0+")
     topics: Array[DescribeShareGroupOffsetsRequestTopic] | None = field("0+")
 
 
@@ -31,22 +31,22 @@ class DescribeShareGroupOffsetsResponsePartition:
     leader_epoch: Int32 = field("0+")
     lag: Int64 = field("1+", default=-1)
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
 
 
 @struct()
 class DescribeShareGroupOffsetsResponseTopic:
-    topic_name: String = field("0+")
+    topic_name: TopicName = field("0+")
     topic_id: Uuid = field("0+")
     partitions: Array[DescribeShareGroupOffsetsResponsePartition] = field("0+")
 
 
 @struct()
 class DescribeShareGroupOffsetsResponseGroup:
-    group_id: String = field("0+")
+    group_id: GroupId = field("0+")
     topics: Array[DescribeShareGroupOffsetsResponseTopic] = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
 
 
 @message(key=90, versions="0-1", flexible="0+")

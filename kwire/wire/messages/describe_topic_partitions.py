@@ -4,17 +4,17 @@ If a response is incomplete, the client sends the cursor of the response in the 
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Int16, Int32, String, Uuid
+from kwire.wire.types import Array, Bool, Int16, Int32, TopicName, Uuid
 
 
 @struct()
 class TopicRequest:
-    name: String = field("0+")
+    name: TopicName = field("0+")
 
 
 @struct()
 class Cursor:
-    topic_name: String = field("0+")
+    topic_name: TopicName = field("0+")
     partition_index: Int32 = field("0+")
 
 
@@ -41,7 +41,7 @@ class DescribeTopicPartitionsResponsePartition:
 @struct()
 class DescribeTopicPartitionsResponseTopic:
     error_code: Int16 = field("0+")
-    name: String | None = field("0+")
+    name: TopicName | None = field("0+")
     topic_id: Uuid = field("0+")
     is_internal: Bool = field("0+", default=False)
     partitions: Array[DescribeTopicPartitionsResponsePartition] = field("0+")

@@ -1,7 +1,7 @@
 """DescribeUserScramCredentials, key 50: the mechanisms of users' SCRAM credentials, without the credentials."""
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int8, Int16, Int32, String
+from kwire.wire.types import Array, ErrorText, Int8, Int16, Int32, String
 
 
 @struct()
@@ -24,7 +24,7 @@ class CredentialInfo:
 class DescribeUserScramCredentialsResult:
     user: String = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+")
+    error_message: ErrorText | None = field("0+")
     credential_infos: Array[CredentialInfo] = field("0+")
 
 
@@ -32,7 +32,7 @@ class DescribeUserScramCredentialsResult:
 class DescribeUserScramCredentialsResponse:
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+")
+    error_message: ErrorText | None = field("0+")
     results: Array[DescribeUserScramCredentialsResult] = field("0+")
 
 

@@ -4,12 +4,12 @@ Version 1 adds election types (KIP-460) and an error for the whole response. Ver
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int8, Int16, Int32, String
+from kwire.wire.types import Array, ErrorText, Int8, Int16, Int32, TopicName
 
 
 @struct()
 class TopicPartitions:
-    topic: String = field("0+")
+    topic: TopicName = field("0+")
     partitions: Array[Int32] = field("0+")
 
 
@@ -24,12 +24,12 @@ class ElectLeadersRequest:
 class PartitionResult:
     partition_id: Int32 = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+")
+    error_message: ErrorText | None = field("0+")
 
 
 @struct()
 class ReplicaElectionResult:
-    topic: String = field("0+")
+    topic: TopicName = field("0+")
     partition_result: Array[PartitionResult] = field("0+")
 
 

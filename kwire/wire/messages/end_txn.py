@@ -5,12 +5,12 @@ producer id and epoch of the next transaction (KIP-890).
 """
 
 from kwire.wire.schema import Api, field, message
-from kwire.wire.types import Bool, Int16, Int32, Int64, String
+from kwire.wire.types import Bool, Int16, Int32, Int64, TransactionalId
 
 
 @message(key=26, versions="0-5", flexible="3+")
 class EndTxnRequest:
-    transactional_id: String = field("0+")
+    transactional_id: TransactionalId = field("0+")
     producer_id: Int64 = field("0+")
     producer_epoch: Int16 = field("0+")
     committed: Bool = field("0+")

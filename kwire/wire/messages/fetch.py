@@ -7,7 +7,7 @@ for followers.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import ZERO_UUID, Array, Int8, Int16, Int32, Int64, Records, String, Uuid
+from kwire.wire.types import ZERO_UUID, Array, Int8, Int16, Int32, Int64, Records, String, TopicName, Uuid
 
 
 @struct()
@@ -30,14 +30,14 @@ class FetchPartition:
 
 @struct()
 class FetchTopic:
-    topic: String = field("0-12", default="")
+    topic: TopicName = field("0-12", default="")
     topic_id: Uuid = field("13+", default=ZERO_UUID)
     partitions: Array[FetchPartition] = field("0+")
 
 
 @struct()
 class ForgottenTopic:
-    topic: String = field("7-12", default="")
+    topic: TopicName = field("7-12", default="")
     topic_id: Uuid = field("13+", default=ZERO_UUID)
     partitions: Array[Int32] = field("7+", default=list)
 
@@ -99,7 +99,7 @@ class PartitionData:
 
 @struct()
 class FetchableTopicResponse:
-    topic: String = field("0-12", default="")
+    topic: TopicName = field("0-12", default="")
     topic_id: Uuid = field("13+", default=ZERO_UUID)
     partitions: Array[PartitionData] = field("0+")
 

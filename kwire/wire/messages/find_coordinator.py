@@ -4,31 +4,31 @@ Version 1 adds the key type and the throttle time. Version 4 adds several keys. 
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int8, Int16, Int32, String
+from kwire.wire.types import Array, CoordinatorKey, ErrorText, Int8, Int16, Int32, String
 
 
 @message(key=10, versions="0-6", flexible="3+")
 class FindCoordinatorRequest:
-    key: String = field("0-3", default="")
+    key: CoordinatorKey = field("0-3", default="")
     key_type: Int8 = field("1+", default=0)
-    coordinator_keys: Array[String] = field("4+", default=list)
+    coordinator_keys: Array[CoordinatorKey] = field("4+", default=list)
 
 
 @struct()
 class Coordinator:
-    key: String = field("4+", default="")
+    key: CoordinatorKey = field("4+", default="")
     node_id: Int32 = field("4+", default=0)
     host: String = field("4+", default="")
     port: Int32 = field("4+", default=0)
     error_code: Int16 = field("4+", default=0)
-    error_message: String | None = field("4+", default="")
+    error_message: ErrorText | None = field("4+", default="")
 
 
 @message(key=10, versions="0-6", flexible="3+")
 class FindCoordinatorResponse:
     throttle_time_ms: Int32 = field("1+", default=0)
     error_code: Int16 = field("0-3", default=0)
-    error_message: String | None = field("1-3", default="")
+    error_message: ErrorText | None = field("1-3", default="")
     node_id: Int32 = field("0-3", default=0)
     host: String = field("0-3", default="")
     port: Int32 = field("0-3", default=0)

@@ -4,12 +4,12 @@ Version 3 adds static members.
 """
 
 from kwire.wire.schema import Api, field, message
-from kwire.wire.types import Int16, Int32, String
+from kwire.wire.types import GroupId, Int16, Int32, String
 
 
 @message(key=12, versions="0-4", flexible="4+")
 class HeartbeatRequest:
-    group_id: String = field("0+")
+    group_id: GroupId = field("0+")
     generation_id: Int32 = field("0+")
     member_id: String = field("0+")
     group_instance_id: String | None = field("3+", default=None)

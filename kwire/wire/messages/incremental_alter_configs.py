@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs, key 44: set, delete, append to or subtract from single settings."""
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Int8, Int16, Int32, String
+from kwire.wire.types import Array, Bool, ConfigResourceName, ErrorText, Int8, Int16, Int32, String
 
 
 @struct()
@@ -14,7 +14,7 @@ class AlterableConfig:
 @struct()
 class AlterConfigsResource:
     resource_type: Int8 = field("0+")
-    resource_name: String = field("0+")
+    resource_name: ConfigResourceName = field("0+")
     configs: Array[AlterableConfig] = field("0+")
 
 
@@ -27,9 +27,9 @@ class IncrementalAlterConfigsRequest:
 @struct()
 class AlterConfigsResourceResponse:
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
     resource_type: Int8 = field("0+")
-    resource_name: String = field("0+")
+    resource_name: ConfigResourceName = field("0+")
 
 
 @message(key=44, versions="0-1", flexible="1+")

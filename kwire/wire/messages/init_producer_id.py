@@ -5,12 +5,12 @@ not supported.
 """
 
 from kwire.wire.schema import Api, field, message
-from kwire.wire.types import Int16, Int32, Int64, String
+from kwire.wire.types import Int16, Int32, Int64, TransactionalId
 
 
 @message(key=22, versions="0-5", flexible="2+")
 class InitProducerIdRequest:
-    transactional_id: String | None = field("0+")
+    transactional_id: TransactionalId | None = field("0+")
     transaction_timeout_ms: Int32 = field("0+")
     producer_id: Int64 = field("3+", default=-1)
     producer_epoch: Int16 = field("3+", default=-1)

@@ -1,7 +1,7 @@
 """InitializeShareGroupState, key 83: create the state of share partitions (KIP-932). Used between brokers."""
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int16, Int32, Int64, String, Uuid
+from kwire.wire.types import Array, ErrorText, Int16, Int32, Int64, String, Uuid
 
 
 @struct()
@@ -27,7 +27,7 @@ class InitializeShareGroupStateRequest:
 class PartitionResult:
     partition: Int32 = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
 
 
 @struct()

@@ -5,7 +5,7 @@ members. Version 7 adds the protocol type. Version 8 adds the reason. Version 9 
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Bytes, Int16, Int32, String
+from kwire.wire.types import Array, Bool, Bytes, GroupId, Int16, Int32, String
 
 
 @struct()
@@ -16,7 +16,7 @@ class JoinGroupRequestProtocol:
 
 @message(key=11, versions="0-9", flexible="6+")
 class JoinGroupRequest:
-    group_id: String = field("0+")
+    group_id: GroupId = field("0+")
     session_timeout_ms: Int32 = field("0+")
     rebalance_timeout_ms: Int32 = field("1+", default=-1)
     member_id: String = field("0+")

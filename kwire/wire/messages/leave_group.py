@@ -4,7 +4,7 @@ Version 3 adds several members and static members. Version 5 adds the reason.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int16, Int32, String
+from kwire.wire.types import Array, GroupId, Int16, Int32, String
 
 
 @struct()
@@ -16,7 +16,7 @@ class MemberIdentity:
 
 @message(key=13, versions="0-5", flexible="4+")
 class LeaveGroupRequest:
-    group_id: String = field("0+")
+    group_id: GroupId = field("0+")
     member_id: String = field("0-2", default="")
     members: Array[MemberIdentity] = field("3+", default=list)
 

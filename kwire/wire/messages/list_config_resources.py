@@ -5,7 +5,7 @@ requests all of them (KIP-1142).
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int8, Int16, Int32, String
+from kwire.wire.types import Array, ConfigResourceName, Int8, Int16, Int32
 
 
 @message(key=74, versions="0-1", flexible="0+")
@@ -15,7 +15,7 @@ class ListConfigResourcesRequest:
 
 @struct()
 class ConfigResource:
-    resource_name: String = field("0+")
+    resource_name: ConfigResourceName = field("0+")
     resource_type: Int8 = field("1+", default=16)
 
 

@@ -4,7 +4,7 @@ Version 1 adds the throttle time. Version 4 adds a filter by state. Version 5 ad
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int16, Int32, String
+from kwire.wire.types import Array, GroupId, Int16, Int32, String
 
 
 @message(key=16, versions="0-5", flexible="3+")
@@ -15,7 +15,7 @@ class ListGroupsRequest:
 
 @struct()
 class ListedGroup:
-    group_id: String = field("0+")
+    group_id: GroupId = field("0+")
     protocol_type: String = field("0+")
     group_state: String = field("4+", default="")
     group_type: String = field("5+", default="")

@@ -5,7 +5,7 @@ and 11 add positions in tiered storage. Version 10 adds the timeout.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int8, Int16, Int32, Int64, String
+from kwire.wire.types import Array, Int8, Int16, Int32, Int64, TopicName
 
 
 @struct()
@@ -17,7 +17,7 @@ class ListOffsetsPartition:
 
 @struct()
 class ListOffsetsTopic:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partitions: Array[ListOffsetsPartition] = field("0+")
 
 
@@ -40,7 +40,7 @@ class ListOffsetsPartitionResponse:
 
 @struct()
 class ListOffsetsTopicResponse:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partitions: Array[ListOffsetsPartitionResponse] = field("0+")
 
 

@@ -1,12 +1,12 @@
 """ListPartitionReassignments, key 46: the reassignments in progress."""
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int16, Int32, String
+from kwire.wire.types import Array, ErrorText, Int16, Int32, TopicName
 
 
 @struct()
 class ListPartitionReassignmentsTopics:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partition_indexes: Array[Int32] = field("0+")
 
 
@@ -26,7 +26,7 @@ class OngoingPartitionReassignment:
 
 @struct()
 class OngoingTopicReassignment:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partitions: Array[OngoingPartitionReassignment] = field("0+")
 
 
@@ -34,7 +34,7 @@ class OngoingTopicReassignment:
 class ListPartitionReassignmentsResponse:
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+")
+    error_message: ErrorText | None = field("0+")
     topics: Array[OngoingTopicReassignment] = field("0+")
 
 

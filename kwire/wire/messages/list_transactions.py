@@ -4,7 +4,7 @@ Version 1 adds a filter by duration (KIP-994). Version 2 adds a filter by a patt
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int16, Int32, Int64, String
+from kwire.wire.types import Array, Int16, Int32, Int64, String, TransactionalId
 
 
 @message(key=66, versions="0-2", flexible="0+")
@@ -17,7 +17,7 @@ class ListTransactionsRequest:
 
 @struct()
 class TransactionState:
-    transactional_id: String = field("0+")
+    transactional_id: TransactionalId = field("0+")
     producer_id: Int64 = field("0+")
     transaction_state: String = field("0+")
 

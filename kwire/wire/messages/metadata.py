@@ -6,13 +6,13 @@ requests by topic id. Version 13 adds an error for the whole response, for clien
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import ZERO_UUID, Array, Bool, Int16, Int32, String, Uuid
+from kwire.wire.types import ZERO_UUID, Array, Bool, Int16, Int32, String, TopicName, Uuid
 
 
 @struct()
 class MetadataRequestTopic:
     topic_id: Uuid = field("10+", default=ZERO_UUID)
-    name: String | None = field("0+", nullable="10+")
+    name: TopicName | None = field("0+", nullable="10+")
 
 
 @message(key=3, versions="0-13", flexible="9+")
@@ -45,7 +45,7 @@ class MetadataResponsePartition:
 @struct()
 class MetadataResponseTopic:
     error_code: Int16 = field("0+")
-    name: String | None = field("0+", nullable="12+")
+    name: TopicName | None = field("0+", nullable="12+")
     topic_id: Uuid = field("10+", default=ZERO_UUID)
     is_internal: Bool = field("1+", default=False)
     partitions: Array[MetadataResponsePartition] = field("0+")

@@ -5,7 +5,7 @@ consumer-protocol groups. Version 10 has topic ids instead of names.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import ZERO_UUID, Array, Int16, Int32, Int64, String, Uuid
+from kwire.wire.types import ZERO_UUID, Array, GroupId, Int16, Int32, Int64, String, TopicName, Uuid
 
 
 @struct()
@@ -18,14 +18,14 @@ class OffsetCommitRequestPartition:
 
 @struct()
 class OffsetCommitRequestTopic:
-    name: String = field("0-9", default="")
+    name: TopicName = field("0-9", default="")
     topic_id: Uuid = field("10+", default=ZERO_UUID)
     partitions: Array[OffsetCommitRequestPartition] = field("0+")
 
 
 @message(key=8, versions="2-10", flexible="8+")
 class OffsetCommitRequest:
-    group_id: String = field("0+")
+    group_id: GroupId = field("0+")
     generation_id_or_member_epoch: Int32 = field("1+", default=-1)
     member_id: String = field("1+")
     group_instance_id: String | None = field("7+", default=None)
@@ -41,7 +41,7 @@ class OffsetCommitResponsePartition:
 
 @struct()
 class OffsetCommitResponseTopic:
-    name: String = field("0-9", default="")
+    name: TopicName = field("0-9", default="")
     topic_id: Uuid = field("10+", default=ZERO_UUID)
     partitions: Array[OffsetCommitResponsePartition] = field("0+")
 

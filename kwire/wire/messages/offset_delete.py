@@ -1,7 +1,7 @@
 """OffsetDelete, key 47: delete committed offsets of a group. No version is flexible."""
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int16, Int32, String
+from kwire.wire.types import Array, GroupId, Int16, Int32, TopicName
 
 
 @struct()
@@ -11,13 +11,13 @@ class OffsetDeleteRequestPartition:
 
 @struct()
 class OffsetDeleteRequestTopic:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partitions: Array[OffsetDeleteRequestPartition] = field("0+")
 
 
 @message(key=47, versions="0", flexible="none")
 class OffsetDeleteRequest:
-    group_id: String = field("0+")
+    group_id: GroupId = field("0+")
     topics: Array[OffsetDeleteRequestTopic] = field("0+")
 
 
@@ -29,7 +29,7 @@ class OffsetDeleteResponsePartition:
 
 @struct()
 class OffsetDeleteResponseTopic:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partitions: Array[OffsetDeleteResponsePartition] = field("0+")
 
 

@@ -6,25 +6,25 @@ topic ids instead of names.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import ZERO_UUID, Array, Bool, Int16, Int32, Int64, String, Uuid
+from kwire.wire.types import ZERO_UUID, Array, Bool, GroupId, Int16, Int32, Int64, String, TopicName, Uuid
 
 
 @struct()
 class OffsetFetchRequestTopic:
-    name: String = field("0-7", default="")
+    name: TopicName = field("0-7", default="")
     partition_indexes: Array[Int32] = field("0-7", default=list)
 
 
 @struct()
 class OffsetFetchRequestTopics:
-    name: String = field("8-9", default="")
+    name: TopicName = field("8-9", default="")
     topic_id: Uuid = field("10+", default=ZERO_UUID)
     partition_indexes: Array[Int32] = field("8+", default=list)
 
 
 @struct()
 class OffsetFetchRequestGroup:
-    group_id: String = field("8+", default="")
+    group_id: GroupId = field("8+", default="")
     member_id: String | None = field("9+", default=None)
     member_epoch: Int32 = field("9+", default=-1)
     topics: Array[OffsetFetchRequestTopics] | None = field("8+", default=list)
@@ -32,7 +32,7 @@ class OffsetFetchRequestGroup:
 
 @message(key=9, versions="1-10", flexible="6+")
 class OffsetFetchRequest:
-    group_id: String = field("0-7", default="")
+    group_id: GroupId = field("0-7", default="")
     topics: Array[OffsetFetchRequestTopic] | None = field("0-7", nullable="2-7", default=list)
     groups: Array[OffsetFetchRequestGroup] = field("8+", default=list)
     require_stable: Bool = field("7+", default=False)
@@ -49,7 +49,7 @@ class OffsetFetchResponsePartition:
 
 @struct()
 class OffsetFetchResponseTopic:
-    name: String = field("0-7", default="")
+    name: TopicName = field("0-7", default="")
     partitions: Array[OffsetFetchResponsePartition] = field("0-7", default=list)
 
 
@@ -64,14 +64,14 @@ class OffsetFetchResponsePartitions:
 
 @struct()
 class OffsetFetchResponseTopics:
-    name: String = field("8-9", default="")
+    name: TopicName = field("8-9", default="")
     topic_id: Uuid = field("10+", default=ZERO_UUID)
     partitions: Array[OffsetFetchResponsePartitions] = field("8+", default=list)
 
 
 @struct()
 class OffsetFetchResponseGroup:
-    group_id: String = field("8+", default="")
+    group_id: GroupId = field("8+", default="")
     topics: Array[OffsetFetchResponseTopics] = field("8+", default=list)
     error_code: Int16 = field("8+", default=0)
 

@@ -5,7 +5,7 @@ that may read beyond the high watermark. Version 4 is flexible.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int16, Int32, Int64, String
+from kwire.wire.types import Array, Int16, Int32, Int64, TopicName
 
 
 @struct()
@@ -17,7 +17,7 @@ class OffsetForLeaderPartition:
 
 @struct()
 class OffsetForLeaderTopic:
-    topic: String = field("0+")
+    topic: TopicName = field("0+")
     partitions: Array[OffsetForLeaderPartition] = field("0+")
 
 
@@ -37,7 +37,7 @@ class EpochEndOffset:
 
 @struct()
 class OffsetForLeaderTopicResult:
-    topic: String = field("0+")
+    topic: TopicName = field("0+")
     partitions: Array[EpochEndOffset] = field("0+")
 
 

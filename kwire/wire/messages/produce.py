@@ -7,7 +7,19 @@ adds transactions v2. Version 13 has topic ids instead of names.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import ZERO_UUID, Array, Int16, Int32, Int64, Records, String, Uuid
+from kwire.wire.types import (
+    ZERO_UUID,
+    Array,
+    ErrorText,
+    Int16,
+    Int32,
+    Int64,
+    Records,
+    String,
+    TopicName,
+    TransactionalId,
+    Uuid,
+)
 
 
 @struct()
@@ -18,14 +30,14 @@ class PartitionProduceData:
 
 @struct()
 class TopicProduceData:
-    name: String = field("0-12", default="")
+    name: TopicName = field("0-12", default="")
     topic_id: Uuid = field("13+", default=ZERO_UUID)
     partition_data: Array[PartitionProduceData] = field("0+")
 
 
 @message(key=0, versions="0-13", flexible="9+")
 class ProduceRequest:
-    transactional_id: String | None = field("3+", default=None)
+    transactional_id: TransactionalId | None = field("3+", default=None)
     acks: Int16 = field("0+")
     timeout_ms: Int32 = field("0+")
     topic_data: Array[TopicProduceData] = field("0+")
@@ -34,7 +46,7 @@ class ProduceRequest:
 @struct()
 class BatchIndexAndErrorMessage:
     batch_index: Int32 = field("8+", default=0)
-    batch_index_error_message: String | None = field("8+", default=None)
+    batch_index_error_message: ErrorText | None = field("8+", default=None)
 
 
 @struct()
@@ -51,13 +63,13 @@ class PartitionProduceResponse:
     log_append_time_ms: Int64 = field("2+", default=-1)
     log_start_offset: Int64 = field("5+", default=-1)
     record_errors: Array[BatchIndexAndErrorMessage] = field("8+", default=list)
-    error_message: String | None = field("8+", default=None)
+    error_message: ErrorText | None = field("8+", default=None)
     current_leader: LeaderIdAndEpoch = field("10+", tag=0, default=LeaderIdAndEpoch)
 
 
 @struct()
 class TopicProduceResponse:
-    name: String = field("0-12", default="")
+    name: TopicName = field("0-12", default="")
     topic_id: Uuid = field("13+", default=ZERO_UUID)
     partition_responses: Array[PartitionProduceResponse] = field("0+")
 

@@ -1,7 +1,7 @@
 """ReadShareGroupState, key 84: the complete state of share partitions (KIP-932). Used between brokers."""
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int8, Int16, Int32, Int64, String, Uuid
+from kwire.wire.types import Array, ErrorText, Int8, Int16, Int32, Int64, String, Uuid
 
 
 @struct()
@@ -34,7 +34,7 @@ class StateBatch:
 class PartitionResult:
     partition: Int32 = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
     state_epoch: Int32 = field("0+")
     start_offset: Int64 = field("0+")
     state_batches: Array[StateBatch] = field("0+")

@@ -4,7 +4,7 @@ Used between brokers. Version 1 adds the number of completed records from the st
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int16, Int32, Int64, String, Uuid
+from kwire.wire.types import Array, ErrorText, Int16, Int32, Int64, String, Uuid
 
 
 @struct()
@@ -29,7 +29,7 @@ class ReadShareGroupStateSummaryRequest:
 class PartitionResult:
     partition: Int32 = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
     state_epoch: Int32 = field("0+")
     leader_epoch: Int32 = field("0+")
     start_offset: Int64 = field("0+")

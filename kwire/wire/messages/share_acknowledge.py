@@ -5,7 +5,7 @@ Version 0 was early access and is no longer supported. In version 2 the locks of
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Int8, Int16, Int32, Int64, String, Uuid
+from kwire.wire.types import Array, Bool, ErrorText, GroupId, Int8, Int16, Int32, Int64, String, Uuid
 
 
 @struct()
@@ -29,7 +29,7 @@ class AcknowledgeTopic:
 
 @message(key=79, versions="1-2", flexible="0+")
 class ShareAcknowledgeRequest:
-    group_id: String | None = field("0+", default=None)
+    group_id: GroupId | None = field("0+", default=None)
     member_id: String | None = field("0+")
     share_session_epoch: Int32 = field("0+")
     is_renew_ack: Bool = field("2+", default=False)
@@ -46,7 +46,7 @@ class LeaderIdAndEpoch:
 class PartitionData:
     partition_index: Int32 = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
     current_leader: LeaderIdAndEpoch = field("0+")
 
 
@@ -68,7 +68,7 @@ class NodeEndpoint:
 class ShareAcknowledgeResponse:
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
     acquisition_lock_timeout_ms: Int32 = field("2+", default=0)
     responses: Array[ShareAcknowledgeTopicResponse] = field("0+")
     node_endpoints: Array[NodeEndpoint] = field("0+")

@@ -5,7 +5,7 @@ Version 0 was early access and is no longer supported. Version 2 adds how strict
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Int8, Int16, Int32, Int64, Records, String, Uuid
+from kwire.wire.types import Array, Bool, ErrorText, GroupId, Int8, Int16, Int32, Int64, Records, String, Uuid
 
 
 @struct()
@@ -35,7 +35,7 @@ class ForgottenTopic:
 
 @message(key=78, versions="1-2", flexible="0+")
 class ShareFetchRequest:
-    group_id: String | None = field("0+", default=None)
+    group_id: GroupId | None = field("0+", default=None)
     member_id: String | None = field("0+")
     share_session_epoch: Int32 = field("0+")
     max_wait_ms: Int32 = field("0+")
@@ -66,9 +66,9 @@ class AcquiredRecords:
 class PartitionData:
     partition_index: Int32 = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
     acknowledge_error_code: Int16 = field("0+")
-    acknowledge_error_message: String | None = field("0+", default=None)
+    acknowledge_error_message: ErrorText | None = field("0+", default=None)
     current_leader: LeaderIdAndEpoch = field("0+")
     records: Records = field("0+")
     acquired_records: Array[AcquiredRecords] = field("0+")
@@ -92,7 +92,7 @@ class NodeEndpoint:
 class ShareFetchResponse:
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
     acquisition_lock_timeout_ms: Int32 = field("1+")
     responses: Array[ShareFetchableTopicResponse] = field("0+")
     node_endpoints: Array[NodeEndpoint] = field("0+")

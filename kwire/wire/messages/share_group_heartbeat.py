@@ -4,16 +4,16 @@ A null field has the value of the previous heartbeat. Version 0 was early access
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int16, Int32, String, Uuid
+from kwire.wire.types import Array, ErrorText, GroupId, Int16, Int32, String, TopicName, Uuid
 
 
 @message(key=76, versions="1", flexible="0+")
 class ShareGroupHeartbeatRequest:
-    group_id: String = field("0+")
+    group_id: GroupId = field("0+")
     member_id: String = field("0+")
     member_epoch: Int32 = field("0+")
     rack_id: String | None = field("0+", default=None)
-    subscribed_topic_names: Array[String] | None = field("0+", default=None)
+    subscribed_topic_names: Array[TopicName] | None = field("0+", default=None)
 
 
 @struct()
@@ -31,7 +31,7 @@ class Assignment:
 class ShareGroupHeartbeatResponse:
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
     member_id: String | None = field("0+", default=None)
     member_epoch: Int32 = field("0+")
     heartbeat_interval_ms: Int32 = field("0+")

@@ -4,12 +4,12 @@ Version 1 adds the description of the topology, on request (KIP-1331), and the a
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Int8, Int16, Int32, Int64, String, UInt16
+from kwire.wire.types import Array, Bool, ErrorText, GroupId, Int8, Int16, Int32, Int64, String, TopicName, UInt16
 
 
 @message(key=89, versions="0-1", flexible="0+")
 class StreamsGroupDescribeRequest:
-    group_ids: Array[String] = field("0+")
+    group_ids: Array[GroupId] = field("0+")
     include_authorized_operations: Bool = field("0+")
     include_topology_description: Bool = field("1+", default=False)
 
@@ -22,7 +22,7 @@ class KeyValue:
 
 @struct()
 class TopicInfo:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partitions: Int32 = field("0+")
     replication_factor: Int16 = field("0+")
     topic_configs: Array[KeyValue] = field("0+")
@@ -31,8 +31,8 @@ class TopicInfo:
 @struct()
 class Subtopology:
     subtopology_id: String = field("0+")
-    source_topics: Array[String] = field("0+")
-    repartition_sink_topics: Array[String] = field("0+")
+    source_topics: Array[TopicName] = field("0+")
+    repartition_sink_topics: Array[TopicName] = field("0+")
     state_changelog_topics: Array[TopicInfo] = field("0+")
     repartition_source_topics: Array[TopicInfo] = field("0+")
 
@@ -92,8 +92,8 @@ class Member:
 class TopologyDescriptionNode:
     name: String = field("1+", default="")
     node_type: Int8 = field("1+", default=0)
-    source_topics: Array[String] = field("1+", default=list)
-    sink_topic: String | None = field("1+", default=None)
+    source_topics: Array[TopicName] = field("1+", default=list)
+    sink_topic: TopicName | None = field("1+", default=None)
     stores: Array[String] = field("1+", default=list)
     successors: Array[String] = field("1+", default=list)
 
@@ -119,8 +119,8 @@ class TopologyDescription:
 @struct()
 class DescribedGroup:
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
-    group_id: String = field("0+")
+    error_message: ErrorText | None = field("0+", default=None)
+    group_id: GroupId = field("0+")
     group_state: String = field("0+")
     group_epoch: Int32 = field("0+")
     assignment_epoch: Int32 = field("0+")

@@ -6,7 +6,7 @@ response.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Int8, Int16, Int32, Int64, String, UInt16
+from kwire.wire.types import Array, Bool, ErrorText, GroupId, Int8, Int16, Int32, Int64, String, TopicName, UInt16
 
 
 @struct()
@@ -17,7 +17,7 @@ class KeyValue:
 
 @struct()
 class TopicInfo:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partitions: Int32 = field("0+")
     replication_factor: Int16 = field("0+")
     topic_configs: Array[KeyValue] = field("0+")
@@ -33,10 +33,10 @@ class CopartitionGroup:
 @struct()
 class Subtopology:
     subtopology_id: String = field("0+")
-    source_topics: Array[String] = field("0+")
+    source_topics: Array[TopicName] = field("0+")
     source_topic_regex: Array[String] = field("0+")
     state_changelog_topics: Array[TopicInfo] = field("0+")
-    repartition_sink_topics: Array[String] = field("0+")
+    repartition_sink_topics: Array[TopicName] = field("0+")
     repartition_source_topics: Array[TopicInfo] = field("0+")
     copartition_groups: Array[CopartitionGroup] = field("0+")
 
@@ -68,7 +68,7 @@ class TaskOffset:
 
 @message(key=88, versions="0-1", flexible="0+")
 class StreamsGroupHeartbeatRequest:
-    group_id: String = field("0+")
+    group_id: GroupId = field("0+")
     member_id: String = field("0+")
     member_epoch: Int32 = field("0+")
     endpoint_information_epoch: Int32 = field("0+")
@@ -95,7 +95,7 @@ class Status:
 
 @struct()
 class TopicPartition:
-    topic: String = field("0+")
+    topic: TopicName = field("0+")
     partitions: Array[Int32] = field("0+")
 
 
@@ -110,7 +110,7 @@ class EndpointToPartitions:
 class StreamsGroupHeartbeatResponse:
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
     member_id: String = field("0+")
     member_epoch: Int32 = field("0+")
     heartbeat_interval_ms: Int32 = field("0+")

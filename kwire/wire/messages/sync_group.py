@@ -4,7 +4,7 @@ Version 3 adds static members. Version 5 adds the protocol type and name.
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bytes, Int16, Int32, String
+from kwire.wire.types import Array, Bytes, GroupId, Int16, Int32, String
 
 
 @struct()
@@ -15,7 +15,7 @@ class SyncGroupRequestAssignment:
 
 @message(key=14, versions="0-5", flexible="4+")
 class SyncGroupRequest:
-    group_id: String = field("0+")
+    group_id: GroupId = field("0+")
     generation_id: Int32 = field("0+")
     member_id: String = field("0+")
     group_instance_id: String | None = field("3+", default=None)

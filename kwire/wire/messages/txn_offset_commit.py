@@ -6,7 +6,7 @@ Version 4 adds TRANSACTION_ABORTABLE. From version 5 on the request adds the gro
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import ZERO_UUID, Array, Int16, Int32, Int64, String, Uuid
+from kwire.wire.types import ZERO_UUID, Array, GroupId, Int16, Int32, Int64, String, TopicName, TransactionalId, Uuid
 
 
 @struct()
@@ -19,15 +19,15 @@ class TxnOffsetCommitRequestPartition:
 
 @struct()
 class TxnOffsetCommitRequestTopic:
-    name: String = field("0-5", default="")
+    name: TopicName = field("0-5", default="")
     topic_id: Uuid = field("6+", default=ZERO_UUID)
     partitions: Array[TxnOffsetCommitRequestPartition] = field("0+")
 
 
 @message(key=28, versions="0-6", flexible="3+")
 class TxnOffsetCommitRequest:
-    transactional_id: String = field("0+")
-    group_id: String = field("0+")
+    transactional_id: TransactionalId = field("0+")
+    group_id: GroupId = field("0+")
     producer_id: Int64 = field("0+")
     producer_epoch: Int16 = field("0+")
     generation_id_or_member_epoch: Int32 = field("3+", default=-1)
@@ -44,7 +44,7 @@ class TxnOffsetCommitResponsePartition:
 
 @struct()
 class TxnOffsetCommitResponseTopic:
-    name: String = field("0-5", default="")
+    name: TopicName = field("0-5", default="")
     topic_id: Uuid = field("6+", default=ZERO_UUID)
     partitions: Array[TxnOffsetCommitResponsePartition] = field("0+")
 

@@ -4,7 +4,7 @@ Version 1 adds the upgrade type, and requests that are only validated. Version 2
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Int8, Int16, Int32, String
+from kwire.wire.types import Array, Bool, ErrorText, Int8, Int16, Int32, String
 
 
 @struct()
@@ -26,14 +26,14 @@ class UpdateFeaturesRequest:
 class UpdatableFeatureResult:
     feature: String = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+")
+    error_message: ErrorText | None = field("0+")
 
 
 @message(key=57, versions="0-2", flexible="0+")
 class UpdateFeaturesResponse:
     throttle_time_ms: Int32 = field("0+", default=0)
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+")
+    error_message: ErrorText | None = field("0+")
     results: Array[UpdatableFeatureResult] = field("0-1", default=list)
 
 

@@ -4,7 +4,7 @@ Version 1 adds the number of completed records from the start offset on (KIP-122
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Int8, Int16, Int32, Int64, String, Uuid
+from kwire.wire.types import Array, ErrorText, Int8, Int16, Int32, Int64, String, Uuid
 
 
 @struct()
@@ -41,7 +41,7 @@ class WriteShareGroupStateRequest:
 class PartitionResult:
     partition: Int32 = field("0+")
     error_code: Int16 = field("0+")
-    error_message: String | None = field("0+", default=None)
+    error_message: ErrorText | None = field("0+", default=None)
 
 
 @struct()

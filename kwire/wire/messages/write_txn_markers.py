@@ -4,12 +4,12 @@ Version 1 is flexible. Version 2 adds the version of the transaction protocol (K
 """
 
 from kwire.wire.schema import Api, field, message, struct
-from kwire.wire.types import Array, Bool, Int8, Int16, Int32, Int64, String
+from kwire.wire.types import Array, Bool, Int8, Int16, Int32, Int64, TopicName
 
 
 @struct()
 class WritableTxnMarkerTopic:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partition_indexes: Array[Int32] = field("0+")
 
 
@@ -36,7 +36,7 @@ class WritableTxnMarkerPartitionResult:
 
 @struct()
 class WritableTxnMarkerTopicResult:
-    name: String = field("0+")
+    name: TopicName = field("0+")
     partitions: Array[WritableTxnMarkerPartitionResult] = field("0+")
 
 

@@ -1,0 +1,1 @@
+"""API keys: their texts, their changes in time, and their rights."""

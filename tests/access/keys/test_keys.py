@@ -11,7 +11,7 @@ from kwire.access.access import Unrestricted
 from kwire.access.acl import Operation, ResourceType
 from kwire.access.authorizer import AclAuthorizer, Authorizer, OpenAuthorizer
 from kwire.access.keys import keys as keys_module
-from kwire.access.keys.key import IssuedKey, KeyLimits, KeyNotFound, NewKey, TooManyKeys
+from kwire.access.keys.key import IsAlias, IssuedKey, KeyLimits, KeyNotFound, NewKey, TooManyKeys
 from kwire.access.keys.key_format import Credentials, new_key_id, new_secret
 from kwire.access.keys.keys import ALIASES_MAX, TICK_SECONDS, USES_STORED_SECONDS, Keys
 from kwire.access.keys.scopes import Scopes
@@ -191,7 +191,7 @@ async def test_limits_are_changed_for_aliases_too(store: KeyStore) -> None:
             found = opened.get(key_id)
             assert found is not None
             assert found.limits == KeyLimits(max_events=7)
-    with pytest.raises(ValueError, match=f"has the limits of {main.key.id}"):
+    with pytest.raises(IsAlias, match=f"has the limits of {main.key.id}"):
         await keys.set_limits(alias.key.id, {"max_events": 1})
 
 
@@ -212,11 +212,12 @@ async def test_wrong_keys_are_refused(store: KeyStore) -> None:
         NewKey(scope="a", description="x" * 201): "description",
         NewKey(scope="a", description="\n"): "description",
         NewKey(alias_of=main.key.id, scope="a"): "an alias has the scope",
-        NewKey(alias_of=alias.key.id): "is an alias itself",
     }
     for new, reason in wrong.items():
         with pytest.raises(ValueError, match=reason):
             await keys.create(new)
+    with pytest.raises(IsAlias, match="is an alias itself"):
+        await keys.create(NewKey(alias_of=alias.key.id))
     with pytest.raises(ValueError, match="overlap must be"):
         await keys.rotate(main.key.id, -1)
     assert len(keys) == 2

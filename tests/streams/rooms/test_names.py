@@ -85,6 +85,8 @@ def test_topic_is_either_a_room_by_its_own_name_or_by_the_name_it_stands_for(top
 @example("_x4", "1_")
 @example(".", ".")
 @example("_", " ")
+@example("_x41_", "")
+@example("_x41_x42", "_")
 def test_range_of_a_prefix_holds_all_rooms_that_begin_with_it(prefix: str, rest: str) -> None:
     topic = topic_or_none(prefix + rest)
     if topic is not None:

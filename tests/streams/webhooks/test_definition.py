@@ -155,3 +155,25 @@ def test_no_secret_is_shown() -> None:
     shown = repr(made.shown())
     assert made.secrets.current not in shown
     assert "hidden" not in shown
+
+
+def test_secret_texts_are_header_values_and_parts_of_the_query() -> None:
+    shown = definition(
+        url="https://example.com/hook-path?token=a%20secret&short=1&flag-of-the-query",
+        headers={"authorization": "Bearer of-good-news", "x-short": "abc"},
+    )
+    assert set(shown.secret_texts) == {
+        "token=a%20secret&short=1&flag-of-the-query",
+        "a%20secret",
+        "a secret",
+        "flag-of-the-query",
+        "Bearer of-good-news",
+        "of-good-news",
+    }
+    assert [len(text) for text in shown.secret_texts] == sorted(map(len, shown.secret_texts), reverse=True)
+    assert shown.url_without_query == "https://example.com/hook-path"
+
+
+def test_the_audit_log_gets_no_password_of_a_url() -> None:
+    """Such a URL is refused, but an older version may have stored one."""
+    assert definition(url="https://u:secret@example.com:8443/a?b").url_without_query == "https://example.com:8443/a"

@@ -288,6 +288,7 @@ TABLE: tuple[Row, ...] = (
     Row("GET", "/keys/{key}", ALTER_CLUSTER, KEY),
     Row("PATCH", "/keys/{key}", ALTER_CLUSTER, KEY, body={"max_events": 5}),
     Row("POST", "/keys/{key}/rotate", ALTER_CLUSTER, KEY),
+    Row("POST", "/keys/{key}/aliases", ALTER_CLUSTER, KEY, status=201),
     Row("DELETE", "/keys/{key}", ALTER_CLUSTER, KEY),
     # These need a key. Users with passwords are refused.
     Row("POST", "/db/api/v1/events", body={"topic": "{name}", "data": 1}, status=401),
@@ -527,7 +528,7 @@ def test_the_rows_use_only_operations_that_the_routes_declare() -> None:
 async def test_every_route_with_every_kind_of_client(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("kwire.web.requests.login_limits.FAILURES_MAX", 1_000_000)
+    monkeypatch.setattr("kwire.access.login_limits.FAILURES_MAX", 1_000_000)
     monkeypatch.setattr("kwire.web.requests.authentication.FAILURE_DELAY_SECONDS", 0)
     async with access_node(tmp_path) as http:
         table = Table(http)

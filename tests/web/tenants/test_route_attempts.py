@@ -137,7 +137,7 @@ class Attempts:
             f"/api/v1/groups/{one.name}",
             f"/webhooks/{one.webhook}",
         ]
-        found = []
+        found: list[object] = []
         for path in paths:
             answer = await self.http.get(path, Authorization=self._credentials(one.owner))
             text = re.sub(rb'"(last_rebalance_secs|lag_seconds|last_compaction)": ?[0-9.]+', b"", answer.body)
@@ -165,7 +165,7 @@ class Attempts:
         text, escape = spelling.text(one), spelling.escape
         path = row.path or row.route
         path = path.replace("{name}", escape(text)).replace("{member}", escape(one.member))
-        path = path.replace("{webhook}", escape(one.webhook)) + query
+        path = re.sub(r"\{\w+\}", "nothing", path.replace("{webhook}", escape(one.webhook))) + query
         if row.route == "/ws":
             return await self._send_commands(text)
         body = row.body if isinstance(row.body, bytes) else filled(row.body, {"name": text})
@@ -199,19 +199,17 @@ class Attempts:
 
     async def _send_commands(self, room: str) -> tuple[int, str]:
         frames: list[str] = []
-        event = {"event_type": "message", "data": 1}
+        commands: list[tuple[str, dict[str, object]]] = [
+            ("stream.unsubscribe", {}),
+            ("stream.history", {}),
+            ("stream.subscribe", {"from_offset": 0}),
+            ("stream.publish", {"event_type": "message", "data": 1}),
+            ("stream.history", {}),
+            ("stream.subscribe", {}),
+            ("stream.unsubscribe", {}),
+        ]
         async with self.http.session.ws_connect(f"{self.http.url}/ws", headers={"Authorization": A}) as socket:
-            for number, (command, payload) in enumerate(
-                (
-                    ("stream.unsubscribe", {}),
-                    ("stream.history", {}),
-                    ("stream.subscribe", {"from_offset": 0}),
-                    ("stream.publish", event),
-                    ("stream.history", {}),
-                    ("stream.subscribe", {}),
-                    ("stream.unsubscribe", {}),
-                )
-            ):
+            for number, (command, payload) in enumerate(commands):
                 message = {"command": command, "payload": {"room": room, **payload}, "request_id": number}
                 await socket.send_json(message)
                 answer: dict[str, Any] = {}

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,7 @@ def has_all(field: str, last: object) -> Until:
     return lambda text: any(one[field] == last for one in events_in([text], field))
 
 
-async def gather_begun(reads: list[tuple[asyncio.Event, Awaitable[Texts]]]) -> "asyncio.Future[list[Texts]]":
+async def gather_begun(reads: Sequence[tuple[asyncio.Event, Awaitable[Texts]]]) -> "asyncio.Future[list[Texts]]":
     """Start readers, and wait until each has received its first message."""
     reading = asyncio.gather(*(one for _, one in reads))
     async with asyncio.timeout(SECONDS):

@@ -19,12 +19,15 @@ STEPS = repetitions(quick=400, full=2000)
 PREFIXES = {A: SCOPES["a"].prefix, B: SCOPES["b"].prefix, ADMIN: ""}
 NAMES = ("r", "rr", "s", "a.b", "a-b", "é", "x/y", "_x41_", "kws-aaaaaaaaaaa.r", "kws-bbbbbbbbbbb.s", "kws-")
 
+TOPICS = ("t", "tt", "kws-aaaaaaaaaaa.t", "kws-bbbbbbbbbbb.tt")
+
 
 class Twin:
-    """The rooms: the data of their events by full name."""
+    """The rooms and the topics that are no rooms: the data of their events by full name."""
 
     def __init__(self) -> None:
         self.rooms: dict[str, list[int]] = {}
+        self.topics: dict[str, list[int]] = {}
 
     def seen(self, prefix: str) -> dict[str, list[int]]:
         """The rooms that a client with this prefix sees, in the order of their topic names."""
@@ -43,9 +46,14 @@ class World:
 
     async def step(self) -> None:
         client = self.random.choice((A, A, B, B, ADMIN))
-        await self.random.choice(
-            (self.publish, self.publish, self.put, self.read, self.list, self.topics, self.delete)
-        )(client, self.random.choice(NAMES))
+        on_rooms = (self.publish, self.publish, self.put, self.read, self.list, self.delete)
+        on_topics = (self.make_topic, self.publish_to_topic, self.read_topic, self.delete_topic)
+        if self.random.random() < 0.1:
+            await self.topics(client)
+        elif self.random.random() < 0.6:
+            await self.random.choice(on_rooms)(client, self.random.choice(NAMES))
+        else:
+            await self.random.choice(on_topics)(client, self.random.choice(TOPICS))
 
     async def publish(self, client: str, name: str) -> None:
         self.number += 1
@@ -96,11 +104,48 @@ class World:
     def _sorts(self, client: str, after: str, name: str) -> bool:
         return topic_of_room(PREFIXES[client] + name) > topic_of_room(PREFIXES[client] + after)
 
-    async def topics(self, client: str, name: str) -> None:
+    async def topics(self, client: str) -> None:
         prefix = PREFIXES[client]
         found = (await self._ask(client, "GET", "/topics", None)).json
-        expected = [topic_of_room(prefix + one)[len(prefix) :] for one in self.twin.seen(prefix)]
-        assert [one for one in found if one != "kwire-audit" or client is not ADMIN] == expected
+        rooms = [topic_of_room(prefix + one)[len(prefix) :] for one in self.twin.seen(prefix)]
+        topics = [one[len(prefix) :] for one in self.twin.topics if one.startswith(prefix)]
+        assert [one for one in found if one != "kwire-audit" or client is not ADMIN] == sorted(rooms + topics)
+
+    async def make_topic(self, client: str, name: str) -> None:
+        full = PREFIXES[client] + name
+        answer = await self._ask(client, "POST", f"/topics/{name}", {"num_partitions": 1})
+        if full in self.twin.topics:
+            assert (answer.status, answer.code) == (409, "TOPIC_ALREADY_EXISTS")
+        else:
+            self.twin.topics[full] = []
+            assert (answer.status, answer.json["topic"]) == (201, name)
+
+    async def publish_to_topic(self, client: str, name: str) -> None:
+        self.number += 1
+        answer = await self._ask(client, "POST", f"/topics/{name}/publish", {"event_type": "t", "data": self.number})
+        data = self.twin.topics.get(PREFIXES[client] + name)
+        if data is None:
+            assert answer.status == 404
+        else:
+            data.append(self.number)
+            assert answer.json == {"partition_id": 0, "offset": len(data) - 1, "topic": name}
+
+    async def read_topic(self, client: str, name: str) -> None:
+        answer = await self._ask(client, "POST", f"/topics/{name}/partitions/0/consume", {"limit": 10_000})
+        stats = await self._ask(client, "GET", f"/topics/{name}/stats", None)
+        data = self.twin.topics.get(PREFIXES[client] + name)
+        if data is None:
+            assert (answer.status, stats.status) == (404, 404)
+        else:
+            assert [(one["topic"], one["data"]) for one in answer.json["events"]] == [(name, one) for one in data]
+            assert (stats.json["topic"], stats.json["partitions"][0]["message_count"]) == (name, len(data))
+
+    async def delete_topic(self, client: str, name: str) -> None:
+        answer = await self._ask(client, "DELETE", f"/topics/{name}", None)
+        is_there = self.twin.topics.pop(PREFIXES[client] + name, None) is not None
+        assert answer.status == (200 if is_there else 404)
+        if is_there:
+            assert answer.json == {"success": True, "topic": name}
 
     def _in_error(self, client: str, name: str) -> str:
         """Errors contain the prefix of the client's scope nowhere, not even if the client itself has sent it."""

@@ -13,11 +13,11 @@ moves a deadline to a later time, so it does not change `wake_ms`.
 """
 
 from collections.abc import Iterator
-from enum import Enum
 
 from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.classic.embedded_protocol import CONSUMERS
 from kwire.coordinator.group.classic.members import Member, common_protocols, selected_protocol
+from kwire.coordinator.group.classic.phase import Phase
 from kwire.coordinator.group.classic.subscriptions import subscribed_topics
 from kwire.coordinator.group.commands import (
     UNKNOWN_MEMBER,
@@ -43,16 +43,6 @@ from kwire.errors import ErrorCode
 NEW_MEMBER_JOIN_TIMEOUT_MS = 300_000
 # The minimum time until a rebalance that could not complete is retried: no member could lead it, or an append failed.
 RETRY_MS = 1_000
-
-
-class Phase(Enum):
-    """The group's state. The values are Kafka's names, as Kafka's tools print them."""
-
-    EMPTY = "Empty"
-    PREPARING = "PreparingRebalance"
-    COMPLETING = "CompletingRebalance"
-    STABLE = "Stable"
-    DEAD = "Dead"
 
 
 class ClassicGroup:
@@ -253,8 +243,8 @@ class ClassicGroup:
         if not self.members:
             return frozenset()
         if self.subscribed_generation_id != self.generation_id:
-            name = self.protocol_name
-            self.subscribed = subscribed_topics(member.metadata_for(name) for member in self.members.values())
+            metadata = [member.metadata_for(self.protocol_name) for member in self.members.values()]
+            self.subscribed = subscribed_topics(self.group_id, metadata)
             self.subscribed_generation_id = self.generation_id
         return self.subscribed
 

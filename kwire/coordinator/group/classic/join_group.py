@@ -3,9 +3,10 @@
 from msgspec.structs import replace
 
 from kwire.coordinator.decisions import Moment, Result
-from kwire.coordinator.group.classic.group import NEW_MEMBER_JOIN_TIMEOUT_MS, ClassicGroup, Phase
+from kwire.coordinator.group.classic.group import NEW_MEMBER_JOIN_TIMEOUT_MS, ClassicGroup
 from kwire.coordinator.group.classic.members import Member, selected_protocol
 from kwire.coordinator.group.classic.metadata_budget import GROUP_METADATA_BYTES_MAX, metadata_bytes
+from kwire.coordinator.group.classic.phase import Phase
 from kwire.coordinator.group.commands import UNKNOWN_MEMBER, JoinAnswer, JoinGroup
 from kwire.coordinator.group.records import encode_group_metadata
 from kwire.errors import ErrorCode

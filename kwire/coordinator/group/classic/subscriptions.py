@@ -7,16 +7,22 @@ with the version and the topic names. The other fields are not read here.
 import struct
 from collections.abc import Iterable
 
+from kwire.access.scope import prefix_of
+
 _HEAD = struct.Struct(">hi")
 _LENGTH = struct.Struct(">h")
 
 
-def subscribed_topics(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
-    """Return the topics of all members; None if the metadata of any member is not a consumer subscription."""
+def subscribed_topics(group_id: str, subscriptions: Iterable[bytes]) -> frozenset[str] | None:
+    """Return the topics of all members; None if the metadata of any member is not a consumer subscription.
+
+    Members of a group in a scope use plain names of the scope. The result has full names.
+    """
+    prefix = prefix_of(group_id)
     topics: set[str] = set()
     try:
         for data in subscriptions:
-            topics.update(_topics(data))
+            topics.update(prefix + name for name in _topics(data))
     except (struct.error, ValueError):
         return None
     return frozenset(topics)

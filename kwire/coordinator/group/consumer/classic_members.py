@@ -72,7 +72,7 @@ def check_join(group: ConsumerGroup, command: JoinGroup, fresh_id: str) -> Check
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL, f"Member {command.member_id}'s protocols are not supported."
         )
     try:
-        consumer_subscription = read_subscription(command.protocols[0][1])
+        consumer_subscription = read_subscription(command.protocols[0][1], group.prefix)
     except WireError as error:
         raise KafkaError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "The embedded consumer protocol is malformed."
@@ -193,7 +193,7 @@ def sync(group: ConsumerGroup, command: SyncGroup, moment: Moment, result: Resul
         error=ErrorCode.NONE,
         protocol_type=command.protocol_type,
         protocol_name=command.protocol_name,
-        assignment=encoded_assignment(current.assigned, bytes(metadata), group.topics),
+        assignment=encoded_assignment(group, current.assigned, bytes(metadata)),
     )
     result.reply(command, answer)
 
@@ -262,16 +262,18 @@ def _have_topics_changed(group: ConsumerGroup) -> bool:
     return False
 
 
-def encoded_assignment(partitions: Mapping[bytes, Iterable[int]], metadata: bytes, topics: TopicsView) -> bytes:
+def encoded_assignment(group: ConsumerGroup, partitions: Mapping[bytes, Iterable[int]], metadata: bytes) -> bytes:
     """Encode an assignment for a classic member, in the version of the member's own metadata."""
     by_name = {
-        name: indexes for topic_id, indexes in partitions.items() if (name := topics.name_of(topic_id)) is not None
+        name: indexes
+        for topic_id, indexes in partitions.items()
+        if (name := group.topics.name_of(topic_id)) is not None
     }
     try:
         version = version_of(metadata)
     except WireError:
         version = 0
-    return write_assignment(by_name, version)
+    return write_assignment(by_name, version, group.prefix)
 
 
 # LeaveGroup

@@ -10,6 +10,7 @@ a topic search, and the next heartbeat starts a new search.
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+from kwire.access.scope import prefix_of
 from kwire.coordinator.decisions import Moment
 from kwire.coordinator.group.commands import CommitOffsets, CommittedOffset, FetchOffsets
 from kwire.coordinator.group.consumer import records
@@ -55,6 +56,7 @@ class ConsumerGroup:
         "members",
         "metadata_hash",
         "owners",
+        "prefix",
         "rebalance_deadlines_ms",
         "regexes_revision",
         "regexes_searched_ms",
@@ -84,6 +86,8 @@ class ConsumerGroup:
         settings_of: Callable[[str], ConsumerSettings],
     ) -> None:
         self.group_id = group_id
+        # The prefix of the group's scope. Members of the group use plain names of the same scope.
+        self.prefix = prefix_of(group_id)
         self.topics = topics
         self.resolver = resolver
         self._settings_of = settings_of

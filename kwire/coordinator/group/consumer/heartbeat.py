@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from kwire.access.scope import plain_part
 from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group.consumer import records
 from kwire.coordinator.group.consumer.commands import NO_TIMEOUT, ConsumerHeartbeat, ConsumerHeartbeatAnswer
@@ -52,7 +53,7 @@ SEARCH_PAUSE_MS = 5
 
 def check_heartbeat(command: ConsumerHeartbeat, settings: ConsumerSettings) -> None:
     """Check the fields of a request that can be checked without the group. Raises KafkaError."""
-    if not command.group_id.strip():
+    if not plain_part(command.group_id).strip():
         raise _invalid("GroupId can't be empty.")
     if not command.member_id.strip() and (command.brings_member_id or command.member_epoch != JOINING_EPOCH):
         raise _invalid("MemberId can't be empty.")
@@ -131,7 +132,7 @@ def continue_topic_search(group: ConsumerGroup, moment: Moment, result: Result) 
     outdated = group.visibility.outdated(regexes, resolution.revision)
     if outdated:
         # Members have joined, or rights have changed, during the search.
-        group.resolution = group.resolver.begin(set(regexes.values()), outdated)
+        group.resolution = group.resolver.begin(set(regexes.values()), outdated, group.prefix)
         group.wake_by(moment.steady_ms + SEARCH_PAUSE_MS)
 
 
@@ -370,7 +371,7 @@ class Plan:
         if wanted <= self._resolved.keys() and has_rights and (is_early or not self._is_search_due):
             return
         outdated = group.visibility.outdated(regexes, group.topics.revision)
-        group.resolution = resolution = group.resolver.begin(wanted, outdated)
+        group.resolution = resolution = group.resolver.begin(wanted, outdated, group.prefix)
         if not resolution.advance():
             group.wake_by(moment.steady_ms + SEARCH_PAUSE_MS)
             return

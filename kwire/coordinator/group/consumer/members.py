@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from msgspec import Struct, field
 
+from kwire.enum_members import fast_members
 from kwire.wire.records.consumer_group import ClassicMemberMetadata
 
 JOINING_EPOCH = 0
@@ -22,6 +23,7 @@ NO_PARTITIONS: Partitions = MappingProxyType({})
 NO_TARGET: Target = MappingProxyType({})
 
 
+@fast_members
 class MemberState(IntEnum):
     """The state of a member's reconciliation, with Kafka's codes."""
 

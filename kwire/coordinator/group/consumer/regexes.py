@@ -6,6 +6,8 @@ The expression's automaton is an NFA. The matcher computes DFA transitions when 
 (a lazy DFA). So most characters of most names need one dictionary lookup. The results of a search are cached until the
 topics change, for other groups with the same expression. This cache has all matching topics, whoever may describe them.
 The rights of the members are applied after that, per group.
+
+An expression of a group in a scope is matched against the plain names of the topics of the same scope.
 """
 
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
@@ -21,6 +23,8 @@ CACHED_STATES_MAX = 256
 WORK_PER_CHUNK = 20_000
 # The fixed cost of matching one name, in visited NFA states.
 WORK_PER_NAME = 10
+# The cost of a name that does not belong to the scope of the group, in visited NFA states.
+WORK_PER_SKIPPED_NAME = 2
 # The cost of checking whether a client may describe a topic, in visited NFA states.
 WORK_PER_CHECK = 20
 # The revisions of topics that were not found by a search since the start of the server.
@@ -146,7 +150,7 @@ class Resolution:
     """A search for the topics that match some expressions, at one revision of the topic list. It is done in chunks.
 
     `topics` has all matching topics. After the matching, `visible` gets the topics that the clients of `accesses` may
-    describe. An access is in `accesses` with each expression of its members.
+    describe. An access is in `accesses` with each expression of its members. `prefix` is that of the group's scope.
     """
 
     def __init__(
@@ -156,8 +160,10 @@ class Resolution:
         known: Mapping[str, frozenset[str]],
         wanted: Collection[str],
         accesses: Collection[tuple[str, TopicAccess]] = (),
+        prefix: str = "",
     ) -> None:
         self.revision = revision
+        self.prefix = prefix
         self.wanted = frozenset(wanted)
         self.topics: dict[str, frozenset[str]] = {one: known[one] for one in wanted if one in known}
         self._names = names
@@ -193,10 +199,13 @@ class Resolution:
                     continue
                 self._position, self._matched = 0, []
             work_end = matcher.work + work_left
-            names, position = self._names, self._position
+            names, position, prefix = self._names, self._position, self.prefix
             while position < len(names) and matcher.work < work_end:
-                if matcher.matches(names[position]):
-                    self._matched.append(names[position])
+                name = names[position]
+                if not name.startswith(prefix):
+                    matcher.work += WORK_PER_SKIPPED_NAME
+                elif matcher.matches(name.removeprefix(prefix)):
+                    self._matched.append(name)
                 position += 1
             self._position = position
             work_left = work_end - matcher.work
@@ -231,15 +240,20 @@ class RegexResolver:
         self._topics = topics
         self._revision: int | None = None
         self._names: Sequence[str] = ()
-        self._results: dict[str, frozenset[str]] = {}
+        # The results by prefix and expression.
+        self._results: dict[tuple[str, str], frozenset[str]] = {}
 
-    def begin(self, wanted: Collection[str], accesses: Collection[tuple[str, TopicAccess]] = ()) -> Resolution:
+    def begin(
+        self, wanted: Collection[str], accesses: Collection[tuple[str, TopicAccess]] = (), prefix: str = ""
+    ) -> Resolution:
+        """Begin a search for a group of the scope with this prefix, or of no scope if it is empty."""
         revision = self._topics.revision
         if revision != self._revision:
             self._names = tuple(self._topics.names())
             self._results = {}
             self._revision = revision
-        return Resolution(revision, self._names, self._results, wanted, accesses)
+        known = {one: self._results[prefix, one] for one in wanted if (prefix, one) in self._results}
+        return Resolution(revision, self._names, known, wanted, accesses, prefix)
 
     def cache_result(self, resolution: Resolution) -> None:
         """Cache the result of a search for other groups. Does nothing if topics have changed since the search began."""
@@ -247,7 +261,7 @@ class RegexResolver:
             for pattern, topics in resolution.topics.items():
                 if len(self._results) >= RESULTS_MAX:
                     self._results.clear()
-                self._results[pattern] = topics
+                self._results[resolution.prefix, pattern] = topics
 
 
 class Visibility:

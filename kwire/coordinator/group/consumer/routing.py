@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from kwire.coordinator.decisions import Moment, Result
 from kwire.coordinator.group import migration
-from kwire.coordinator.group.classic.group import ClassicGroup, Phase
+from kwire.coordinator.group.classic.group import ClassicGroup
 from kwire.coordinator.group.classic.join_group import join, new_member_id
+from kwire.coordinator.group.classic.phase import Phase
 from kwire.coordinator.group.commands import (
     CommitOffsets,
     Heartbeat,

@@ -7,15 +7,27 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
 TIMEOUT_MS_DEFAULT = 15_000
+# Replaces secrets in texts that are recorded.
+HIDDEN = "…"
 
 
 class Request(NamedTuple):
-    """A POST request. The HTTP client sends further headers in addition to `headers`."""
+    """A POST request. The HTTP client sends further headers in addition to `headers`.
+
+    `secret_texts` are parts of the request that must not be in a `Response`. The longest comes first.
+    """
 
     url: str
     headers: Mapping[str, str]
     body: bytes
     timeout_ms: int = TIMEOUT_MS_DEFAULT
+    secret_texts: tuple[str, ...] = ()
+
+    def without_secrets(self, text: str) -> str:
+        """Return a text of the receiver, or about it, without the secrets of this request."""
+        for secret in self.secret_texts:
+            text = text.replace(secret, HIDDEN)
+        return text
 
 
 class Response(NamedTuple):

@@ -1,6 +1,11 @@
-"""Password guessing from many connections at once: by SASL, where a failed login closes the connection, and by HTTP."""
+"""Password guessing from many connections at once: by SASL, where a failed login closes the connection, and by HTTP.
 
+The attacker is impatient: after a second it closes the connections that are not answered, and guesses again.
+"""
+
+import selectors
 import socket
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
@@ -10,53 +15,74 @@ from benchmark.abuse.http import head
 from benchmark.access.client_config import MECHANISM, User, basic_authorization
 from benchmark.access.login import PLAIN, handshake_frame, plain_token, token_frame
 from benchmark.access.servers import CLIENT
-from benchmark.wire import WireError, read_frame
 
 # The first user is the one of the good client. The others do not exist.
 NAMES = (CLIENT.name, "root", "admin", "nobody")
 SCRAM_NONCE = "abcdefghijklmnopqrstuvwx"
 WRONG_PROOF = "A" * 43 + "="
+PATIENCE_SECONDS = 1.0
+READ_BYTES = 65_536
 
-Step = Callable[[socket.socket, User], None]
-
-
-def _send_plain(connection: socket.socket, user: User) -> None:
-    connection.sendall(handshake_frame(PLAIN) + token_frame(plain_token(user)))
-
-
-def _send_scram(connection: socket.socket, user: User) -> None:
-    connection.sendall(handshake_frame(MECHANISM) + token_frame(f"n,,n={user.name},r={SCRAM_NONCE}".encode()))
+FirstBytes = Callable[[User], bytes]
+# Returns what a client sends next, given all bytes that it has received; None if it waits for more.
+Reply = Callable[[bytearray], bytes | None]
 
 
-def _send_proof(connection: socket.socket, _user: User) -> None:
-    received = read_frame(connection)  # It may have both responses.
-    while b"r=" not in received:
-        received = read_frame(connection)
-    nonce = received.partition(b"r=")[2].partition(b",")[0].decode()
-    connection.sendall(token_frame(f"c=biws,r={nonce},p={WRONG_PROOF}".encode()))
+def _plain(user: User) -> bytes:
+    return handshake_frame(PLAIN) + token_frame(plain_token(user))
 
 
-def _send_basic(connection: socket.socket, user: User) -> None:
+def _scram(user: User) -> bytes:
+    return handshake_frame(MECHANISM) + token_frame(f"n,,n={user.name},r={SCRAM_NONCE}".encode())
+
+
+def _scram_proof(received: bytearray) -> bytes | None:
+    nonce, comma, _ = received.partition(b"r=")[2].partition(b",")
+    if not comma:
+        return None
+    received.clear()
+    return token_frame(f"c=biws,r={nonce.decode()},p={WRONG_PROOF}".encode())
+
+
+def _basic(user: User) -> bytes:
     headers = basic_authorization(user).items()
-    connection.sendall(head("GET", "/rooms", 0, "Connection: close", *(f"{name}: {value}" for name, value in headers)))
+    return head("GET", "/rooms", 0, "Connection: close", *(f"{name}: {value}" for name, value in headers))
 
 
-def _await_end(connection: socket.socket, _user: User) -> None:
-    while connection.recv(65_536):
-        pass
+def _nothing(_received: bytearray) -> None:
+    return None
 
 
-def _guess(target: Target, connect: Opening, *steps: Step) -> None:
-    """Take each step on all connections before the next one, so that the server has all guesses at once."""
-    with ExitStack() as stack:
-        guesses = []
+def _guess(target: Target, connect: Opening, first: FirstBytes, reply: Reply = _nothing) -> None:
+    """Open all connections before the first guess, so that the server has all guesses at once."""
+    with ExitStack() as stack, selectors.DefaultSelector() as selector:
+        guesses: list[tuple[socket.socket, User]] = []
         for number in range(target.size):
             user = User(NAMES[number % len(NAMES)], f"guess-{target.strikes}-{number}")
             guesses.append((stack.enter_context(connect(target)), user))
-        for step in steps:
-            for connection, user in guesses:
-                with suppress(OSError, WireError):
-                    step(connection, user)
+        for connection, user in guesses:
+            with suppress(OSError):
+                connection.sendall(first(user))
+                selector.register(connection, selectors.EVENT_READ, bytearray())
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while selector.get_map() and (left := deadline - time.monotonic()) > 0:
+            for key, _ in selector.select(left):
+                assert isinstance(key.fileobj, socket.socket)
+                if not _read(key.fileobj, key.data, reply):
+                    selector.unregister(key.fileobj)
+
+
+def _read(connection: socket.socket, received: bytearray, reply: Reply) -> bool:
+    """Read what has arrived, and answer it. Returns False if the server has closed the connection."""
+    try:
+        data = connection.recv(READ_BYTES)
+        received += data
+        answer = reply(received)
+        if answer is not None:
+            connection.sendall(answer)
+    except OSError:
+        return False
+    return bool(data)
 
 
 ATTACKS = (
@@ -65,7 +91,7 @@ ATTACKS = (
         "{} passwords guessed at once by PLAIN",
         500,
         50,
-        lambda target: _guess(target, Target.kafka, _send_plain, _await_end),
+        lambda target: _guess(target, Target.kafka, _plain),
         is_guarded=True,
     ),
     Attack(
@@ -73,7 +99,7 @@ ATTACKS = (
         "{} passwords guessed at once by SCRAM",
         500,
         50,
-        lambda target: _guess(target, Target.kafka, _send_scram, _send_proof, _await_end),
+        lambda target: _guess(target, Target.kafka, _scram, _scram_proof),
         is_guarded=True,
     ),
     Attack(
@@ -81,7 +107,7 @@ ATTACKS = (
         "{} passwords guessed at once over HTTP",
         500,
         50,
-        lambda target: _guess(target, Target.http, _send_basic, _await_end),
+        lambda target: _guess(target, Target.http, _basic),
         is_guarded=True,
     ),
 )

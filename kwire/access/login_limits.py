@@ -1,32 +1,32 @@
-"""Limits failed logins on the HTTP port: how many passwords one address may try, and how soon it gets an answer.
+"""Limits failed logins on both ports: how many passwords one address may try.
 
 Each address has a budget of failed logins that refills over time. An attempt reserves a part of the budget before the
 password is checked, so that many attempts at once do not exceed it. Attempts with the same credentials at the same time
 count once. A user that has logged in from an address has a budget of its own there, so that others behind the same
 address translation cannot lock the user out.
+
+When the budget is exhausted, the HTTP port refuses a login. On the Kafka port it waits (`access/sasl/login_queue.py`).
 """
 
-import ipaddress
 from collections import Counter
 from hashlib import sha256
 from typing import NamedTuple, TypeVar
 
+from kwire.access.hosts import network_of
 from kwire.clock import Clock
-from kwire.web.answers.errors import Refusal
 
 V = TypeVar("V")
 
 # An address may fail this many times at once; the budget refills completely within the time.
 FAILURES_MAX = 10
 FAILURES_REFILL_SECONDS = 60.0
-# The delay of the answer to a failed login, and the maximum number of answers that wait. Further ones are not delayed.
-FAILURE_DELAY_SECONDS = 0.5
-DELAYED_MAX = 1_000
 # The maximum number of addresses and of known users whose budgets are kept. The oldest are removed first.
 BUDGETS_MAX = 10_000
 KNOWN_USERS_MAX = 10_000
-# An IPv6 client usually has a whole network of this prefix length.
-IPV6_PREFIX_LENGTH = 64
+
+
+class TooManyFailedLogins(Exception):
+    """The budget of the address, or of the user at this address, is exhausted."""
 
 
 class _Budget:
@@ -37,6 +37,7 @@ class _Budget:
     def __init__(self, at: float) -> None:
         self.at = at
         self.left = float(FAILURES_MAX)
+        # The attempts that have not ended, by the digest of their credentials.
         self.reserved: Counter[bytes] = Counter()
 
     def refill(self, now: float) -> None:
@@ -45,7 +46,7 @@ class _Budget:
 
 
 class Attempt(NamedTuple):
-    """A password that is being checked."""
+    """A login that has not ended. `digest` is equal for attempts that count once."""
 
     key: tuple[str, str]
     known_key: tuple[str, str]
@@ -59,21 +60,34 @@ class LoginLimits:
         self._clock = clock
         self._budgets: dict[tuple[str, str], _Budget] = {}
         self._known: dict[tuple[str, str], None] = {}
-        self.delayed_count = 0
+        self._attempt_count = 0
 
-    def begin(self, host: str, name: str, password: str) -> Attempt:
-        """Reserve a failed login. Raises a Refusal with status 429 if the budget is exhausted."""
+    def begin(self, host: str, name: str, password: str | None = None, *, is_admitted: bool = False) -> Attempt:
+        """Reserve a failed login. Raises TooManyFailedLogins if the budget is exhausted, unless `is_admitted`.
+
+        Without a password, each attempt counts: the proof of a SCRAM login does not show whether two passwords are
+        equal.
+        """
         address = network_of(host)
         known_key = (address, name)
         key = known_key if known_key in self._known else (address, "")
-        digest = sha256(f"{name}\0{password}".encode(errors="surrogatepass")).digest()
+        digest = self._digest(name, password)
         budget = self._budget(key)
-        if digest not in budget.reserved and budget.left - len(budget.reserved) < 1:
-            raise Refusal(
-                "too many failed logins from this address: try again later", code="TooManyFailedLogins", status=429
-            )
+        if not is_admitted and digest not in budget.reserved and budget.left - len(budget.reserved) < 1:
+            raise TooManyFailedLogins
         budget.reserved[digest] += 1
         return Attempt(key, known_key, digest)
+
+    def is_exhausted(self, host: str) -> bool:
+        """Return whether logins have failed until the budget of the address was exhausted.
+
+        Attempts that have not ended do not count. Users that are known at the address have budgets of their own.
+        """
+        budget = self._budgets.get((network_of(host), ""))
+        if budget is None:
+            return False
+        budget.refill(self._clock.monotonic())
+        return budget.left < 1
 
     def end(self, attempt: Attempt, is_success: bool) -> None:
         budget = self._budgets.get(attempt.key)
@@ -82,7 +96,7 @@ class LoginLimits:
             if not budget.reserved[attempt.digest]:
                 del budget.reserved[attempt.digest]
                 if not is_success:
-                    budget.left -= 1
+                    budget.left = max(0.0, budget.left - 1)
             if not budget.reserved and budget.left >= FAILURES_MAX:
                 del self._budgets[attempt.key]
         if is_success:
@@ -94,6 +108,16 @@ class LoginLimits:
         """End an attempt without a result: the client has disconnected, or the check failed. It counts as failed."""
         self.end(attempt, is_success=False)
 
+    def fail(self, host: str) -> None:
+        """Count a login that failed before its user name was known."""
+        self.cancel(self.begin(host, "", is_admitted=True))
+
+    def _digest(self, name: str, password: str | None) -> bytes:
+        if password is None:
+            self._attempt_count += 1
+            return self._attempt_count.to_bytes(8, "big")
+        return sha256(f"{name}\0{password}".encode(errors="surrogatepass")).digest()
+
     def _budget(self, key: tuple[str, str]) -> _Budget:
         now = self._clock.monotonic()
         budget = self._budgets.pop(key, None)
@@ -103,19 +127,6 @@ class LoginLimits:
         self._budgets[key] = budget
         _remove_oldest(self._budgets, BUDGETS_MAX)
         return budget
-
-
-def network_of(host: str) -> str:
-    """Return the address whose budget counts: an IPv4 address, or the network of an IPv6 address."""
-    if ":" not in host:
-        return host
-    try:
-        address = ipaddress.IPv6Address(host.partition("%")[0])
-    except ValueError:
-        return host
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.IPv6Network((address, IPV6_PREFIX_LENGTH), strict=False))
 
 
 def _remove_oldest(table: dict[tuple[str, str], V], count_max: int) -> None:

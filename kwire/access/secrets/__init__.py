@@ -1,0 +1,1 @@
+"""Encryption of the secrets that the server stores, and the keys of the node in a file."""

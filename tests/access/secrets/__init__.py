@@ -1,0 +1,1 @@
+"""Tests of the keys of a node, and of what they encrypt."""
