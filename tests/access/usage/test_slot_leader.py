@@ -3,6 +3,7 @@
 import asyncio
 import os
 import random
+from contextlib import suppress
 
 import pytest
 
@@ -263,10 +264,8 @@ async def test_random_sessions_denials_crashes_and_expiry(store: KeyStore, monke
 
                 with monkeypatch.context() as patched:
                     patched.setattr(store.metastore, "commit", refuse)
-                    try:
+                    with suppress(DiskFailure, SlotDenied):
                         twin.own.append(await slots.request(one))
-                    except (DiskFailure, SlotDenied):
-                        pass
                     await slots._writes.idle()
             elif action == "tick":
                 await slots.tick()

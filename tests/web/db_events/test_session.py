@@ -1,5 +1,6 @@
 """The timers of a session, in virtual time."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -86,8 +87,6 @@ async def test_a_client_that_answers_no_ping_is_disconnected_60_seconds_after_it
     assert outlet.written == [PING_FRAME]
     assert pings[0] in (53, 54)
     # A pong moves the deadline; other messages do not.
-    import asyncio
-
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: 1055.0)
     session.received(client_frame(PONG, b""))
     for second in range(56, 115):
@@ -129,6 +128,6 @@ async def test_a_client_that_takes_no_data_is_aborted_10_seconds_after_the_close
 
 @in_loop
 async def test_many_frames_in_one_read_are_processed_in_chunks() -> None:
-    session, outlet, _ = opened(0.0)
+    session, _, _ = opened(0.0)
     session.received(client_frame(1, b"x") * 1000)
     assert session._reader.has_more
