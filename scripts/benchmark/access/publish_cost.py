@@ -1,6 +1,6 @@
 """Publishing with a key: `PYTHONPATH=scripts python -m benchmark.access.publish_cost [--seconds S] [--turns N]`.
 
-One server, one key: clients publish to `POST /db/api/v1/events` and to `POST /rooms/{room}/events` in alternating turns.
+One server, one key: clients publish to `POST /db/api/v1/events` and `POST /rooms/{room}/events` in alternating turns.
 The key has a limit of events that is not reached, so that its events are counted. The medians of both are printed.
 """
 
@@ -54,13 +54,8 @@ async def rate_of(url: str, token: str, name: str, seconds: float) -> float:
 
 
 def measure(data_dir: Path, seconds: float, turns: int) -> dict[str, list[float]]:
-    created = subprocess.run(
-        kwire("key", "create", "--scope", "acme", "--max-events", str(MAX_EVENTS), "--data-dir", str(data_dir))
-        + ["-o", "json"],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    command = kwire("key", "create", "--scope", "acme", "--max-events", str(MAX_EVENTS), "--data-dir", str(data_dir))
+    created = subprocess.run([*command, "-o", "json"], check=True, capture_output=True, text=True)
     token = json.loads(created.stdout)["token"]
     command = kwire("serve", "--data-dir", str(data_dir), "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0")
     command += ["--set", "kwire.http.authentication=key"]
