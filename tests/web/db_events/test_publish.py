@@ -21,7 +21,8 @@ async def test_subscribers_get_the_events_of_their_own_scope_with_plain_names(tm
         acme, bolt, root = await db.key("acme"), await db.key("bolt"), await db.key(None, is_root=True)
         second = await db.key("acme")
         async with db.socket(second, "user:updates") as of_acme, db.socket(bolt, "user:updates") as of_bolt:
-            for number, data in enumerate(({"a": [1, None, "ü"]}, None, "text", 1.5, [], False)):
+            values: list[object] = [{"a": [1, None, "ü"]}, None, "text", 1.5, [], False]
+            for number, data in enumerate(values):
                 answer = await db.publish(acme, "user:updates", data)
                 assert answer.status == 200, answer
                 assert answer.json["offset"] == number
@@ -63,13 +64,14 @@ async def test_the_status_of_requests_that_are_not_valid(tmp_path: Path) -> None
             answer = await db.ask(method, EVENTS, Authorization=key)
             assert answer.status == 405, method
             assert answer.headers["Allow"] == "POST"
-        for body in (
+        wrong_bodies: list[object] = [
             b"", b"{", b"[]", b"null", {}, {"topic": "t"}, {"data": 1}, {"topic": "", "data": 1},
             {"topic": 1, "data": 1}, {"topic": None, "data": 1}, {"topic": "__x", "data": 1},
             {"topic": "x" * 250, "data": 1}, b'{"topic": "t", "data": }', b'{"topic": "t", "data": 1} x',
-        ):  # fmt: skip
-            answer = await db.post(EVENTS, body, Authorization=key, Content_Type="application/json")
-            assert answer.status == 400, (body, answer)
+        ]  # fmt: skip
+        for wrong_body in wrong_bodies:
+            answer = await db.post(EVENTS, wrong_body, Authorization=key, Content_Type="application/json")
+            assert answer.status == 400, (wrong_body, answer)
             assert "kws-" not in answer.body.decode()
 
 

@@ -79,7 +79,7 @@ async def test_a_client_that_answers_no_ping_is_disconnected_60_seconds_after_it
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     session, outlet, subscription = opened(1000.0)
-    pings = []
+    pings: list[int] = []
     for second in range(1, 56):
         session.tick(1000.0 + second)
         if len(outlet.written) > len(pings):

@@ -148,7 +148,7 @@ async def test_a_client_that_does_not_read_is_disconnected_with_a_reason(
             assert slow._response.connection is not None
             transport = slow._response.connection.transport
             assert transport is not None
-            transport.pause_reading()  # type: ignore[attr-defined]
+            transport.pause_reading()
             sessions, count = sessions_of(db.node), 0
             body = {"event_type": "event", "data": "x" * 20_000}
             while sessions.metrics.closed_unexpected == 0 and count < 4000 and db.usage.slots.total == 2:
@@ -159,7 +159,7 @@ async def test_a_client_that_does_not_read_is_disconnected_with_a_reason(
                 count += 20
                 if any(one._is_closing for topic in sessions._topics.values() for one in topic.sessions):
                     break
-            transport.resume_reading()  # type: ignore[attr-defined]
+            transport.resume_reading()
             received = 0
             async with asyncio.timeout(20):
                 while (await slow.receive()).type is aiohttp.WSMsgType.TEXT:
