@@ -14,6 +14,8 @@ from kwire.access.authorizer import Authorizer, authorizer_of
 from kwire.access.keys.keys import Keys
 from kwire.access.login_limits import LoginLimits
 from kwire.access.principal_rules import certificate_principal
+from kwire.access.quotas.meters import QuotaWindow
+from kwire.access.quotas.quotas import Quotas
 from kwire.access.sasl.salt_secret import salt_secret
 from kwire.access.secrets.node_keys import NodeKeys
 from kwire.access.usage.key_usage import KeyUsage
@@ -48,7 +50,7 @@ from kwire.config.tls import HTTP_LISTENER
 from kwire.coordinator.group.consumer.configured_settings import ConfiguredGroupSettings
 from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.group.definitions import DefinedGroupSettings, GroupDefinitions
-from kwire.coordinator.group.settings import GroupSettings
+from kwire.coordinator.group.settings import settings_of
 from kwire.coordinator.group.topics_view import CatalogueView
 from kwire.coordinator.internal_topic_log import InternalTopicLog
 from kwire.coordinator.transaction.admission import TransactionAdmission
@@ -150,7 +152,7 @@ class Node:
             clock=clock,
             call_later=asyncio.get_running_loop().call_later,
             call_soon=asyncio.get_running_loop().call_soon,
-            settings=self._group_settings(topics),
+            settings=settings_of(self.config.groups, topics.get(OFFSETS_TOPIC)),
             topics=CatalogueView(topics.catalogue),
             consumer_settings=DefinedGroupSettings(definitions, ConfiguredGroupSettings(self._configs)),
         )
@@ -186,6 +188,7 @@ class Node:
             users=Users(self._metastore, self._audit, await salt_secret(self.config.sasl, self._node_keys)),
             login_limits=LoginLimits(clock),
             keys=keys,
+            quotas=Quotas(self._metastore, clock.monotonic, QuotaWindow(*self.config.quotas), self._audit),
             audit=self._audit,
         )
         server_metrics = ServerMetrics({key: api.name for key, api in apis.items()})
@@ -343,7 +346,10 @@ class Node:
             page_scheduler=PageScheduler(),
             body_checks=BodyChecks(),
             serve_stream=StreamConnections(
-                stream_metrics, self.config.network.send_timeout_ms, self.config.web.socket_idle_timeout_ms
+                stream_metrics,
+                self.config.network.send_timeout_ms,
+                self.config.web.socket_idle_timeout_ms,
+                services.quotas,
             ),
             stream_metrics=stream_metrics,
             http_metrics=HttpMetrics(),
@@ -351,8 +357,8 @@ class Node:
         room_services = RoomServices(
             port=port, rooms=rooms, commands=commands.rooms, publisher=publisher, subscriptions=self._subscriptions
         )
-        sessions = EventSessions(self.config.web.sessions_max)
-        db_events = DbEventServices(port, room_services, self._key_usage, self._key_usage.slots, sessions)
+        self.db_sessions = EventSessions(self.config.web.sessions_max)
+        db_events = DbEventServices(port, room_services, self._key_usage, self._key_usage.slots, self.db_sessions)
         authenticator = authenticator_of(
             self.config.web.authentication,
             clock,
@@ -414,13 +420,15 @@ class Node:
                 webhook_statistics=webhooks.statistics if webhooks is not None else None,
                 event_files=self.event_files.sink if self.event_files is not None else None,
                 tls=tuple(self._tls.values()),
+                quotas=services.quotas,
             ),
             access=AccessServices(clock, services.authorizer, authenticator, services.audit, services.keys),
+            quotas=services.quotas,
             db_events=db_events,
         )
         self._free_memory.watch(lambda: port.memory.freed_bytes)
         self.http = HttpServer(address, web, self._descriptors, self._tls.get(HTTP_LISTENER))
-        self.http.reconfigure(self._configs.config.network)
+        self.http.reconfigure(self._configs.config)
         await self.http.open()
 
     def _build_rooms(
@@ -448,12 +456,13 @@ class Node:
     def _reconfigure(self, config: Config) -> None:
         """Apply a new configuration to the objects that have a copy of a part of it."""
         self._shared.network = config.network
+        self._shared.limits = config.connections
         for name, listener in self._tls.items():
             tls = config.http_tls if name == HTTP_LISTENER else config.tls[name]
             if tls is not None:
                 listener.reconfigure(tls)
         if self.http is not None:
-            self.http.reconfigure(config.network)
+            self.http.reconfigure(config)
         self._maintenance.idle_logs.producer_id_expiration_ms = config.log.producer_id_expiration_ms
         self._maintenance.log_cleaner.reconfigure(config.log)
         self._maintenance.relocations.bytes_per_second_max = config.log.move_bytes_per_second_max
@@ -580,19 +589,3 @@ class Node:
         registered = await commit_with_reserve(self._store, settle, lambda: register(metastore, self.config, taken))
         metastore.begin_expiry()
         return registered
-
-    def _group_settings(self, topics: Topics) -> GroupSettings:
-        groups = self.config.groups
-        # The partition of a group is its hash modulo the partition count. The existing topic's count applies, even if
-        # another count is configured.
-        offsets = topics.get(OFFSETS_TOPIC)
-        return GroupSettings(
-            initial_rebalance_delay_ms=groups.initial_rebalance_delay_ms,
-            min_session_timeout_ms=groups.session_timeout_ms_min,
-            max_session_timeout_ms=groups.session_timeout_ms_max,
-            max_size=groups.member_count_max,
-            offset_metadata_max_bytes=groups.offset_metadata_bytes_max,
-            offsets_retention_ms=groups.offsets_retention_ms,
-            offsets_retention_check_interval_ms=groups.offsets_retention_check_interval_ms,
-            offsets_topic_num_partitions=len(offsets.partitions) if offsets else groups.offsets_partition_count,
-        )

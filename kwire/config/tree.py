@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from kwire.config.access import AccessConfig, access_config
 from kwire.config.audit import AuditConfig, audit_config
+from kwire.config.connections import ConnectionLimits, QuotasConfig, connection_limits, quotas_config
 from kwire.config.http_api import (
     BASIC,
     CERTIFICATE,
@@ -118,6 +119,8 @@ class Config(NamedTuple):
     # The address of /metrics and /healthz, None if the HTTP port serves them.
     http_monitoring: Address | None
     network: NetworkConfig
+    connections: ConnectionLimits
+    quotas: QuotasConfig
     topics: TopicsConfig
     log: LogConfig
     groups: GroupsConfig
@@ -205,6 +208,8 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
         http=http_address,
         http_monitoring=monitoring_address,
         network=_network(values),
+        connections=connection_limits(values, listeners),
+        quotas=quotas_config(values),
         topics=TopicsConfig(
             is_auto_create=values.flag("auto.create.topics.enable"),
             is_delete_allowed=values.flag("delete.topic.enable"),

@@ -10,6 +10,7 @@ request are valid only during this part.
 from kwire.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
@@ -67,6 +68,7 @@ from kwire.handlers.shared import needs
 from kwire.handlers.shared.context import Handler
 from kwire.wire.messages.add_offsets_to_txn import ADD_OFFSETS_TO_TXN
 from kwire.wire.messages.add_partitions_to_txn import ADD_PARTITIONS_TO_TXN
+from kwire.wire.messages.alter_client_quotas import ALTER_CLIENT_QUOTAS
 from kwire.wire.messages.alter_configs import ALTER_CONFIGS
 from kwire.wire.messages.alter_partition_reassignments import ALTER_PARTITION_REASSIGNMENTS
 from kwire.wire.messages.alter_replica_log_dirs import ALTER_REPLICA_LOG_DIRS
@@ -207,6 +209,7 @@ HANDLERS: dict[int, Handler] = {
         Handler(ALTER_PARTITION_REASSIGNMENTS, alter_partition_reassignments.handle, (needs.ALTER_CLUSTER,)),
         Handler(LIST_PARTITION_REASSIGNMENTS, list_partition_reassignments.handle, (needs.DESCRIBE_CLUSTER,)),
         Handler(DESCRIBE_CLIENT_QUOTAS, describe_client_quotas.handle, (needs.DESCRIBE_CLUSTER_CONFIGS,)),
+        Handler(ALTER_CLIENT_QUOTAS, alter_client_quotas.handle, (needs.ALTER_CLUSTER_CONFIGS,)),
         Handler(DESCRIBE_USER_SCRAM_CREDENTIALS, describe_user_scram_credentials.handle, (needs.DESCRIBE_CLUSTER,)),
         Handler(ALTER_USER_SCRAM_CREDENTIALS, alter_user_scram_credentials.handle, (needs.ALTER_CLUSTER,)),
         Handler(DESCRIBE_QUORUM, describe_quorum.handle, (needs.DESCRIBE_CLUSTER,)),

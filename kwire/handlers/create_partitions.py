@@ -6,8 +6,8 @@
   this count, is the partition that stores its state.
 - A topic that is named twice in one request is refused and has one result. Every other topic has its own result.
 - With validate_only the request is checked and nothing is changed.
-- Version 1 is the same as version 0. Version 2 is flexible. In version 3 Kafka may throttle the request; kwire does
-  not.
+- Version 1 is the same as version 0. Version 2 is flexible. From version 3 on, a topic above the client's quota
+  (`controller_mutation_rate`) is THROTTLING_QUOTA_EXCEEDED; in older versions the client is throttled afterwards.
 """
 
 from collections import Counter
@@ -26,6 +26,7 @@ from kwire.wire.messages.create_partitions import (
     CreatePartitionsTopicResult,
 )
 
+FIRST_STRICT_VERSION = 3
 # Topics that are checked between two yields to the event loop. A check takes some microseconds.
 TOPICS_PER_CHUNK = 500
 
@@ -33,6 +34,7 @@ TOPICS_PER_CHUNK = 500
 async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     times = Counter(asked.name for asked in request.topics)
     results: dict[str, CreatePartitionsTopicResult] = {}
+    quota = context.mutation_quota(FIRST_STRICT_VERSION)
     for number, asked in enumerate(request.topics, start=1):
         if asked.name in results:
             continue
@@ -41,13 +43,14 @@ async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePa
             if times[asked.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{asked.name}' is in the request more than once.")
             topic = _check(context, asked)
+            quota.take(asked.count - len(topic.partitions))
             if not request.validate_only:
                 await context.services.topics.create_partitions(topic, asked.count)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         if number % TOPICS_PER_CHUNK == 0:
             await yield_to_loop()
-    return CreatePartitionsResponse(results=list(results.values()))
+    return CreatePartitionsResponse(throttle_time_ms=quota.throttle_ms, results=list(results.values()))
 
 
 def _check(context: Context, asked: CreatePartitionsTopic) -> Topic:

@@ -9,8 +9,9 @@
   are, in this order: the client's right, its name, whether it exists, its configuration, its replicas and partitions.
 - With validate_only the request is checked and nothing is created.
 - Version 3 is the same as version 2. From version 4 on, -1 partitions or replicas request the defaults. kwire also
-  accepts -1 in older versions, as Kafka does. Version 5 is flexible and returns the configuration. In version 6 Kafka
-  may throttle the request; kwire does not. Version 7 returns the topic id.
+  accepts -1 in older versions, as Kafka does. Version 5 is flexible and returns the configuration. From version 6 on, a
+  topic above the client's quota (`controller_mutation_rate`) is THROTTLING_QUOTA_EXCEEDED; in older versions the client
+  is throttled afterwards. The quota also counts with validate_only, as in Kafka. Version 7 returns the topic id.
 - A request for many topics is checked, committed and answered in chunks, with yields to the event loop between them.
 """
 
@@ -39,6 +40,7 @@ from kwire.wire.messages.create_topics import (
 from kwire.wire.types import ZERO_UUID
 
 DEFAULT = -1
+FIRST_STRICT_VERSION = 6
 # Topics that are handled between two yields to the event loop. Each takes some ten microseconds to check and to create.
 # One commit creates the topics of a chunk.
 TOPICS_PER_CHUNK = ADDED_PER_COMMIT_MAX
@@ -52,11 +54,14 @@ async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopics
         times[asked.name] += 1
     refused: dict[str, KafkaError] = {}
     new: dict[str, NewTopic] = {}
+    quota = context.mutation_quota(FIRST_STRICT_VERSION)
     for number, asked in enumerate(request.topics, start=1):
         try:
             if times[asked.name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Topic '{asked.name}' is in the request more than once.")
-            new[asked.name] = _new_topic(context, asked)
+            topic = _new_topic(context, asked)
+            quota.take(topic.partition_count)
+            new[asked.name] = topic
         except KafkaError as error:
             refused[asked.name] = as_value(error)
         if number % TOPICS_PER_CHUNK == 0:
@@ -74,7 +79,9 @@ async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopics
         context.elements_encoder(CreateTopicsResponse, "topics"),
         lambda count, chunks: _response(context.encoded_elements(count, chunks)),
     )
-    return await answer if inspect.isawaitable(answer) else answer
+    response = await answer if inspect.isawaitable(answer) else answer
+    response.throttle_time_ms = quota.throttle_ms
+    return response
 
 
 def _response(results: Any) -> CreateTopicsResponse:

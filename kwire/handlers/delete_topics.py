@@ -7,8 +7,9 @@
 - Internal topics cannot be deleted. The audit topic is TOPIC_AUTHORIZATION_FAILED for every client. With
   `delete.topic.enable=false` no topic can be deleted.
 - Version 2 is the same as version 1. Version 3 adds TOPIC_DELETION_DISABLED, which is INVALID_REQUEST in earlier
-  versions. Version 4 is flexible. Version 5 adds error messages. Version 6 names a topic either by name or by id; an
-  entry with both or neither is INVALID_REQUEST.
+  versions. Version 4 is flexible. Version 5 adds error messages. From version 5 on, a topic above the client's quota
+  (`controller_mutation_rate`) is THROTTLING_QUOTA_EXCEEDED; in older versions the client is throttled afterwards.
+  Version 6 names a topic either by name or by id; an entry with both or neither is INVALID_REQUEST.
 """
 
 from collections import Counter
@@ -29,6 +30,7 @@ from kwire.wire.messages.delete_topics import (
 from kwire.wire.types import ZERO_UUID
 
 FIRST_VERSION_OF_DISABLED = 3
+FIRST_STRICT_VERSION = 5
 # Topics that are looked up between two yields to the event loop. A lookup takes some microseconds.
 TOPICS_PER_CHUNK = 500
 
@@ -48,6 +50,7 @@ async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopics
         and (None, facts.topic_id) in times
     }
     responses = []
+    quota = context.mutation_quota(FIRST_STRICT_VERSION)
     for number, one in enumerate(_without_repeats(asked), start=1):
         result = DeletableTopicResult(name=one.name, topic_id=one.topic_id, error_code=0)
         try:
@@ -58,13 +61,14 @@ async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopics
             result.name, result.topic_id = topic.name, topic.topic_id
             if topic.topic_id in same_ids:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "The topic is in the request by its id as well.")
+            quota.take(len(topic.partitions))
             await context.services.topics.delete(topic)
         except KafkaError as error:
             result.error_code, result.error_message = error.code, error.message
         responses.append(result)
         if number % TOPICS_PER_CHUNK == 0:
             await yield_to_loop()
-    return DeleteTopicsResponse(responses=responses)
+    return DeleteTopicsResponse(throttle_time_ms=quota.throttle_ms, responses=responses)
 
 
 def _without_repeats(asked: list[DeleteTopicState]) -> Iterator[DeleteTopicState]:

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from kwire.config import Address, NetworkConfig
+from kwire.config import Address, Config
 from kwire.descriptors import Descriptors
 from kwire.server.http_connection import HttpConnection, HttpConnections
 from kwire.server.periodic import PeriodicCalls
 from kwire.web.requests.body_receiver import RECEIVE_SETTINGS, ReceiveSettings
 from kwire.web.requests.middleware import Guard, guard_of, request_middleware
 from kwire.web.requests.origin_policy import OriginPolicy, is_loopback
+from kwire.web.requests.quotas import charged, quota_refusal
 from kwire.web.rooms.line_streams import STREAMS, LineStream, LineStreams
 from kwire.web.routes import MONITORING_ROUTES, BoundHandle, Route, bound_routes
 from kwire.web.services import WebServices
@@ -67,6 +68,8 @@ class HttpListener:
         app.on_shutdown.append(_end_streams)
         for route, handle in routes:
             # HEAD is not supported for streams, because a stream has no length.
+            if route.charges is not None:
+                handle = charged(handle, route.charges, services.quotas, route.refuse_quota or quota_refusal)
             methods = ("GET", "HEAD") if route.method == "GET" and not route.is_streaming else (route.method,)
             for method in methods:
                 added = app.router.add_route(method, route.path, handle)
@@ -150,9 +153,10 @@ class HttpServer:
         if self._monitoring is not None:
             await self._monitoring.open()
 
-    def reconfigure(self, network: NetworkConfig) -> None:
+    def reconfigure(self, config: Config) -> None:
         for listener in self._listeners():
-            listener.connections.per_ip_max = network.connections_per_ip_max
+            listener.connections.per_ip_max = config.network.connections_per_ip_max
+            listener.connections.per_ip_overrides = config.connections.per_ip_overrides
 
     async def end_streams(self) -> None:
         """End all streams cleanly. Other requests are still answered."""

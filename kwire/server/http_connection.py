@@ -18,6 +18,7 @@
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any
 
@@ -69,6 +70,7 @@ class HttpConnections:
         self.send_timeout_s = send_timeout_ms / 1000
         # This may be changed while the server runs. 0 means no limit.
         self.per_ip_max = per_ip_max
+        self.per_ip_overrides: Mapping[str, int] = {}
         self._connections_max = connections_max
         self._connections: set[HttpConnection] = set()
         self._by_host: Counter[str] = Counter()
@@ -110,10 +112,11 @@ class HttpConnections:
     def _is_within_limits(self, host: str, descriptor: int) -> bool:
         """Return whether one more connection is allowed. Otherwise count and log the refusal."""
         handshakes = self._handshakes_by_host
+        per_ip_max = self.per_ip_overrides.get(host, self.per_ip_max)
         if len(self._connections) + handshakes.total() >= self._connections_max:
             reason = f"kwire.http.max.connections={self._connections_max}"
-        elif self._by_host[host] + handshakes[host] >= self.per_ip_max > 0:
-            reason = f"max.connections.per.ip={self.per_ip_max}"
+        elif self._by_host[host] + handshakes[host] >= per_ip_max > 0:
+            reason = f"max.connections.per.ip={per_ip_max}"
         else:
             # `Descriptors.admit` counts and logs a refusal.
             return self._descriptors.admit(HTTP, descriptor)

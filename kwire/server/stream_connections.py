@@ -22,12 +22,15 @@ import termios
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from kwire.access.quotas.kinds import QuotaKind
 from kwire.server.periodic import PeriodicCalls
+from kwire.server.stream_quota import WAIT_SECONDS_MAX, StreamQuota
 from kwire.web.requests.access import access_of
 
 if TYPE_CHECKING:
     from aiohttp import web
 
+    from kwire.access.quotas.quotas import Quotas
     from kwire.metrics import StreamMetrics
     from kwire.web.requests.access import RequestAccess
     from kwire.web.streaming.streaming import Outlet, Session
@@ -57,12 +60,16 @@ class StreamConnection(asyncio.Protocol):
         "_access_revision",
         "_aiohttp_protocol",
         "_closed",
+        "_is_full",
         "_is_reading",
         "_linger_until",
         "_owner",
+        "_quota",
         "_transport",
+        "_unread_until",
         "_unsent_at_end",
         "_unsent_bytes",
+        "_unsent_until",
         "is_open",
         "is_writable",
         "session",
@@ -78,7 +85,13 @@ class StreamConnection(asyncio.Protocol):
         aiohttp_protocol: Any,
         closed: "asyncio.Future[None]",
         access: "RequestAccess",
+        quota: StreamQuota | None,
     ) -> None:
+        self._quota = quota
+        # The times until which the stream sends nothing, and reads nothing, because of quotas.
+        self._unsent_until = self._unread_until = 0.0
+        # Whether the client reads more slowly than the session writes.
+        self._is_full = False
         self._access = access
         self._access_revision = access.revision
         self._owner = owner
@@ -100,6 +113,11 @@ class StreamConnection(asyncio.Protocol):
         if self.is_open:
             self._owner.metrics.sent_bytes += len(data)
             self._transport.write(data)
+            if self._quota is not None and (wait_s := self._quota.charge(QuotaKind.CONSUME, len(data))):
+                self._unsent_until = self._owner.loop.time() + wait_s
+                if self.is_writable:
+                    self.is_writable = False
+                    self._resume_sending()
 
     @property
     def unsent_bytes(self) -> int:
@@ -131,7 +149,7 @@ class StreamConnection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        if not self._is_reading:
+        if not self._is_reading and not self._unread_until:
             self._is_reading = True
             self._transport.resume_reading()
 
@@ -139,6 +157,8 @@ class StreamConnection(asyncio.Protocol):
         self._owner.metrics.received_bytes += len(data)
         if not self.is_open:
             return
+        if self._quota is not None and (wait_s := self._quota.charge(QuotaKind.PRODUCE, len(data))):
+            self._wait_to_read(wait_s)
         try:
             self.session.received(data)
         except Exception:
@@ -148,14 +168,48 @@ class StreamConnection(asyncio.Protocol):
         self._unsent_at_end = self.unsent_bytes
         return False
 
+    # --- quotas: a stream that exceeds one waits
+
+    def _resume_sending(self) -> None:
+        """Let the session write again at the end of its wait."""
+        left_s = self._unsent_until - self._owner.loop.time()
+        if left_s > 0 and self.is_open:
+            self._owner.loop.call_later(min(left_s, WAIT_SECONDS_MAX), self._resume_sending)
+            return
+        self._unsent_until = 0.0
+        if not self._is_full:
+            self._continue_session()
+
+    def _wait_to_read(self, seconds: float) -> None:
+        is_waiting, self._unread_until = bool(self._unread_until), self._owner.loop.time() + seconds
+        if not is_waiting:
+            self.pause_reading()
+            self._resume_receiving()
+
+    def _resume_receiving(self) -> None:
+        left_s = self._unread_until - self._owner.loop.time()
+        if left_s > 0 and self.is_open:
+            self._owner.loop.call_later(min(left_s, WAIT_SECONDS_MAX), self._resume_receiving)
+            return
+        self._unread_until = 0.0
+        if self.is_open:
+            self.resume_reading()
+
     def pause_writing(self) -> None:
         self.is_writable = False
+        self._is_full = True
         self.stuck_since = self._owner.loop.time()
         self._unsent_bytes = self._transport.get_write_buffer_size()
 
     def resume_writing(self) -> None:
-        self.is_writable = True
+        self._is_full = False
         self.stuck_since = None
+        if not self._unsent_until:
+            self._continue_session()
+
+    def _continue_session(self) -> None:
+        if not self._transport.is_closing():
+            self.is_writable = True
         if self.is_open:
             try:
                 self.session.writable()
@@ -238,14 +292,17 @@ class StreamConnections:
     connection is closed.
     """
 
-    def __init__(self, metrics: "StreamMetrics", send_timeout_ms: int, dead_peer_ms: int) -> None:
+    def __init__(
+        self, metrics: "StreamMetrics", send_timeout_ms: int, dead_peer_ms: int, quotas: "Quotas | None" = None
+    ) -> None:
         """A client that has received nothing for `send_timeout_ms`, although bytes are unsent, is disconnected.
 
         The operating system closes a connection if the client's machine does not acknowledge sent data for
-        `dead_peer_ms`.
+        `dead_peer_ms`. Without `quotas` streams have none.
         """
         self.loop = asyncio.get_running_loop()
         self.metrics = metrics
+        self._quotas = quotas
         self.send_timeout_s = send_timeout_ms / 1000
         self._dead_peer_ms = dead_peer_ms
         self._connections: set[StreamConnection] = set()
@@ -261,7 +318,9 @@ class StreamConnections:
             raise ConnectionResetError("the client has closed the connection")
         closed: asyncio.Future[None] = self.loop.create_future()
         aiohttp_protocol: Any = request.protocol
-        connection = StreamConnection(self, transport, aiohttp_protocol, closed, access_of(request))
+        access = access_of(request)
+        quota = None if self._quotas is None else StreamQuota(self._quotas, access.principal.name)
+        connection = StreamConnection(self, transport, aiohttp_protocol, closed, access, quota)
         transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
         with contextlib.suppress(OSError, AttributeError):
             sock = transport.get_extra_info("socket")

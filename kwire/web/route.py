@@ -10,6 +10,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from aiohttp import web
 
+from kwire.access.quotas.client_quota import Exceeded
+from kwire.access.quotas.kinds import QuotaKind
+from kwire.web.answers.errors import Refusal
 from kwire.web.needs import Needs
 
 # The type of the services that a handler takes: one of the containers in services.py.
@@ -68,6 +71,10 @@ class Route(NamedTuple, Generic[Services]):
     # The operations that callers must be allowed to do. Each route must declare them: the server does not start with a
     # route whose needs are None.
     needs: Needs | None = None
+    # The quota that requests are charged to: what they publish or read. None if they do neither.
+    charges: QuotaKind | None = None
+    # Returns the error for a client that has exceeded the quota. None is the usual one, with the status 429.
+    refuse_quota: Callable[[Exceeded], Refusal] | None = None
     # Whether the answer is a stream, which may continue until the client disconnects.
     is_streaming: bool = False
     # Whether the documentation leaves out the route. This is set for HTML pages and scripts.

@@ -9,6 +9,7 @@ from kwire.access.audit.entries import Audit
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer
 from kwire.access.keys.keys import Keys
+from kwire.access.quotas.quotas import Quotas
 from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.usage.subscription_slots import SubscriptionSlots
 from kwire.broker.fetch.sessions import FetchSessions
@@ -148,6 +149,7 @@ class MonitoringServices:
     event_files: EventFiles | None
     # The listeners with TLS.
     tls: Sequence["TlsListener"] = ()
+    quotas: Quotas | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,4 +176,5 @@ class WebServices:
     webhooks: WebhookServices
     monitoring: MonitoringServices
     access: AccessServices
+    quotas: Quotas
     db_events: DbEventServices

@@ -101,6 +101,10 @@ class ServerConnection:
             waiting.popleft()
         return ready
 
+    def waits_only_for(self, api: Api) -> bool:
+        """Return whether all responses in the queue are unfinished ones of this API. An empty queue qualifies."""
+        return all(isinstance(one, Request) and one.api is api and one.answer is None for one in self.waiting)
+
     def _parse(self, frame: memoryview) -> Request:
         key, version, correlation_id, length = _header(frame)
         api = self._apis.get(key)

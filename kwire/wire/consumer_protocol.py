@@ -9,18 +9,18 @@ rack. The assignment has the same fields in all versions.
 """
 
 from kwire.wire.schema import field, message, struct
-from kwire.wire.types import Array, Bytes, Int32, String
+from kwire.wire.types import Array, Bytes, Int32, String, TopicName
 
 
 @struct()
 class OwnedTopicPartition:
-    topic: String = field("1+", default="")
+    topic: TopicName = field("1+", default="")
     partitions: Array[Int32] = field("1+", default=list)
 
 
 @message(versions="0-3", flexible="none")
 class ConsumerProtocolSubscription:
-    topics: Array[String] = field("0+")
+    topics: Array[TopicName] = field("0+")
     user_data: Bytes | None = field("0+", default=None)
     owned_partitions: Array[OwnedTopicPartition] = field("1+", default=list)
     generation_id: Int32 = field("2+", default=-1)
@@ -29,7 +29,7 @@ class ConsumerProtocolSubscription:
 
 @struct()
 class TopicPartition:
-    topic: String = field("0+")
+    topic: TopicName = field("0+")
     partitions: Array[Int32] = field("0+")
 
 

@@ -1,19 +1,17 @@
-"""TLS with real clients and a real server process: every client, large requests, https, wss, changed certificates."""
+"""TLS of a real server process: client certificates, https, wss, changed certificates, floods.
+
+Kafka clients are in test_secured_clients.py.
+"""
 
 import asyncio
 import re
 import socket
 import ssl
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
-from confluent_kafka import Consumer, Producer
-from kafka import KafkaConsumer, KafkaProducer
 from websockets.asyncio.client import connect
 
 from kwire.descriptors import raise_limit
@@ -22,11 +20,10 @@ from tests.support.clients import unique_name
 from tests.support.java import JavaTools
 from tests.support.node import in_loop
 from tests.support.room_sockets import RoomSocket
+from tests.support.secured_clients.login import Login
 from tests.support.server import KwireProcess, anonymous_memory_bytes, wait_until
 
 WAIT_S = 30.0
-RECORDS = 12
-RECORD_BYTES = 900_000
 FLOOD = 5000
 
 
@@ -56,29 +53,6 @@ class Secured:
         self.process.ready()
         ports = re.findall(r"127\.0\.0\.1:(\d+)", self.process.ready_line)
         self.ssl_port, self.mtls_port, self.http_port = map(int, ports)
-
-    @property
-    def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.mtls_port}"
-
-    @property
-    def kafka_python(self) -> dict[str, Any]:
-        return {
-            "bootstrap_servers": self.bootstrap,
-            "security_protocol": "SSL",
-            "ssl_cafile": str(self.authority.path),
-            "ssl_certfile": str(self.client),
-        }
-
-    @property
-    def librdkafka(self) -> dict[str, str]:
-        return {
-            "bootstrap.servers": self.bootstrap,
-            "security.protocol": "ssl",
-            "ssl.ca.location": str(self.authority.path),
-            "ssl.certificate.location": str(self.client),
-            "ssl.key.location": str(self.client),
-        }
 
     def context(self, key_store: Path | None = None) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=str(self.authority.path))
@@ -144,98 +118,17 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         server.process.kill()
 
 
-def values(count: int = RECORDS) -> list[bytes]:
-    return [bytes([number]) * RECORD_BYTES for number in range(count)]
-
-
-def test_kafka_python_moves_large_records(secured: Secured) -> None:
-    topic = unique_name("tls-kafka-python")
-    producer = KafkaProducer(**secured.kafka_python)
-    for value in values():
-        producer.send(topic, value)
-    producer.flush(WAIT_S)
-    producer.close()
-    consumer = KafkaConsumer(
-        topic, auto_offset_reset="earliest", fetch_max_bytes=8 * 1024 * 1024, **secured.kafka_python
-    )
-    read = [next(consumer).value for _ in range(RECORDS)]
-    consumer.close()
-    assert read == values()
-
-
-def test_confluent_kafka_moves_large_records(secured: Secured) -> None:
-    topic = unique_name("tls-confluent")
-    producer = Producer(secured.librdkafka)
-    for value in values():
-        producer.produce(topic, value)
-    assert producer.flush(WAIT_S) == 0
-    consumer = Consumer({**secured.librdkafka, "group.id": topic, "auto.offset.reset": "earliest"})
-    consumer.subscribe([topic])
-    read: list[bytes] = []
-    while len(read) < RECORDS:
-        record = consumer.poll(WAIT_S)
-        assert record is not None
-        assert record.error() is None
-        read.append(record.value())
-    consumer.close()
-    assert read == values()
-
-
-@in_loop
-async def test_aiokafka_moves_records(secured: Secured) -> None:
-    topic = unique_name("tls-aiokafka")
-    options: dict[str, Any] = {
-        "bootstrap_servers": secured.bootstrap,
-        "security_protocol": "SSL",
-        "ssl_context": secured.context(secured.client),
-    }
-    async with AIOKafkaProducer(**options) as producer:
-        for value in values():
-            await producer.send_and_wait(topic, value)
-    async with AIOKafkaConsumer(topic, auto_offset_reset="earliest", **options) as consumer:
-        async with asyncio.timeout(WAIT_S):
-            read = [(await consumer.getone()).value for _ in range(RECORDS)]
-    assert read == values()
-
-
-@pytest.mark.needs_kcat
-def test_kcat_moves_lines(secured: Secured) -> None:
-    topic = unique_name("tls-kcat")
-    options = [part for name, text in secured.librdkafka.items() for part in ("-X", f"{name}={text}")]
-    lines = "".join(f"line {number} {'x' * 1000}\n" for number in range(2000))
-    subprocess.run(["kcat", *options, "-P", "-t", topic], input=lines, text=True, timeout=60, check=True)
-    read = subprocess.run(
-        ["kcat", *options, "-C", "-t", topic, "-o", "beginning", "-e", "-q"],
-        capture_output=True, text=True, timeout=60, check=True,
-    )  # fmt: skip
-    assert read.stdout == lines
-
-
 @pytest.mark.needs_java
 @pytest.mark.needs_mvn
 @pytest.mark.timeout(600)
 @pytest.mark.xdist_group("kafka-tools")
 def test_javas_tools_work_with_pem_files(secured: Secured, java: JavaTools, tmp_path: Path) -> None:
     topic = unique_name("tls-java")
-    properties = tmp_path / "client.properties"
-    properties.write_text(
-        "security.protocol=SSL\nssl.truststore.type=PEM\nssl.keystore.type=PEM\n"
-        f"ssl.truststore.location={secured.authority.path}\nssl.keystore.location={pkcs8(secured.client, tmp_path)}\n"
-    )
-    server = ("--bootstrap-server", f"localhost:{secured.mtls_port}", "--command-config", str(properties))
+    bootstrap = f"localhost:{secured.mtls_port}"
+    login = Login(bootstrap, "SSL", ca=secured.authority.path, key_store=secured.client)
+    server = ("--bootstrap-server", bootstrap, "--command-config", str(login.write_properties(tmp_path)))
     java.run("TopicCommand", *server, "--create", "--topic", topic, "--partitions", "3")
     assert "PartitionCount: 3" in java.run("TopicCommand", *server, "--describe", "--topic", topic)
-
-
-def pkcs8(key_store: Path, directory: Path) -> Path:
-    """The same key store with the key in PKCS#8, the only form that Java reads."""
-    from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
-
-    text = key_store.read_bytes()
-    key = load_pem_private_key(text, None).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    path = directory / "pkcs8.pem"
-    path.write_bytes(key + text[text.index(b"-----BEGIN CERTIFICATE") :])
-    return path
 
 
 def test_a_client_needs_a_certificate_of_the_trusted_ca(secured: Secured, tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ import pytest
 
 from kwire.access.login_limits import FAILURES_MAX
 from kwire.access.principal import Principal
+from kwire.access.quotas.entities import entity_of
+from kwire.access.quotas.quotas import Alteration
 from kwire.access.sasl.authentication import LOGIN_SECONDS_MAX
 from kwire.access.users import passwords as password_checks
 from kwire.config import Listener
@@ -19,8 +21,9 @@ from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
 from kwire.server.kafka import listener as listeners
 from kwire.server.kafka import login_turns
-from kwire.server.kafka.connection import REVOKED_SECONDS_MAX, KafkaConnection
+from kwire.server.kafka.connection import KafkaConnection
 from kwire.server.kafka.listener import KafkaListener, Sweep
+from kwire.server.kafka.revocation import REVOKED_SECONDS_MAX
 from kwire.server.loop_budget import LoopBudget
 from kwire.wire.codec import decode_message
 from kwire.wire.frame import LOGIN_STEP_BYTES, SMALL_STEP_BYTES
@@ -367,3 +370,56 @@ async def test_every_failure_counts_for_the_address(node: QuietNode) -> None:
             assert await answers(client, 2) == [1, 2]
         client.lose()
     assert limits.is_exhausted(client.connection.client_host)
+
+
+@in_loop
+async def test_a_user_may_have_only_so_many_connections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = ("listeners=SASL_PLAINTEXT://127.0.0.1:9092", "kwire.max.connections.per.principal=2")
+    with QuietNode(tmp_path, *settings) as node:
+        await node.services.users.create("alice", "secret")
+        world = World(node)
+        first, second = [await world.logged_in() for _ in range(2)]
+        third = await world.logged_in()
+        assert third.received() == [1, 2], "the login is answered"
+        await closed(third)
+        assert "kwire.max.connections.per.principal=2 of User:alice" in caplog.text
+        assert not first.transport.is_closing()
+        assert not second.transport.is_closing()
+        third.lose()
+        first.lose()
+        assert world.shared.connections_by_principal == {Principal("User", "alice"): 1}
+        fourth = await world.logged_in()
+        await asyncio.sleep(0)
+        assert not fourth.transport.is_closing()
+        for client in (second, fourth):
+            client.lose()
+        assert not world.shared.connections_by_principal
+
+
+def quota_of(client: FakeClient) -> object:
+    return client.connection.quota
+
+
+@in_loop
+async def test_quotas_of_a_user_apply_after_its_login(node: QuietNode) -> None:
+    await node.services.users.create("alice", "secret")
+    quotas = node.services.quotas
+    for user in ("alice", "ANONYMOUS"):
+        await quotas.alter([Alteration(entity_of([("user", user)]), {"producer_byte_rate": 1000.0})])
+    world = World(node)
+    client = world.client()
+    client.send(versions(1))
+    await answers(client, 1)
+    assert quota_of(client) is None, "a client that has not logged in is not throttled"
+    client.send(handshake(2))
+    await answers(client, 2)
+    client.send(token(3, "secret"))
+    await answers(client, 3)
+    client.send(metadata(4))
+    await answers(client, 4)
+    assert quota_of(client) is not None
+    await quotas.alter([Alteration(entity_of([("user", "alice")]), {"producer_byte_rate": None})])
+    client.send(metadata(5))
+    assert await answers(client, 5) == [1, 2, 3, 4, 5]
+    assert quota_of(client) is None
+    client.lose()

@@ -13,6 +13,7 @@ from kwire.handlers import HANDLERS
 from kwire.handlers.shared import needs
 from kwire.handlers.shared.needs import Need
 from kwire.wire.codec import encode_message
+from kwire.wire.messages.alter_client_quotas import AlterClientQuotasRequest, EntityData, EntryData, OpData
 from kwire.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
 from kwire.wire.messages.api_versions import ApiVersionsRequest
 from kwire.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -302,6 +303,20 @@ _MORE = (
         DescribeClientQuotasRequest(components=[], strict=False),
         _cluster_right(Operation.DESCRIBE_CONFIGS),
         _of_request,
+    ),
+    _entry(
+        "alter client quotas",
+        AlterClientQuotasRequest(
+            entries=[
+                EntryData(
+                    entity=[EntityData(entity_type="user", entity_name="nobody")],
+                    ops=[OpData(key="producer_byte_rate", value=1.0, remove=False)],
+                )
+            ],
+            validate_only=True,
+        ),
+        _cluster_right(Operation.ALTER_CONFIGS),
+        lambda response: _of_request(response.entries[0]),
     ),
     _entry("describe credentials", DescribeUserScramCredentialsRequest(users=None), DESCRIBE_CLUSTER, _of_request),
     _entry(

@@ -5,7 +5,14 @@ import os
 from pathlib import Path
 
 import trustme
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, load_pem_private_key, pkcs12
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+    pkcs12,
+)
 from cryptography.x509 import load_pem_x509_certificate
 
 HOSTS = ("localhost", "127.0.0.1")
@@ -69,3 +76,11 @@ def replace_file(path: Path, content: bytes) -> Path:
     temporary.write_bytes(content)
     os.replace(temporary, path)
     return path
+
+
+def pkcs8(key_store: Path) -> Path:
+    """Write the same key store with the key in PKCS#8, the only form that Java reads, beside it."""
+    text = key_store.read_bytes()
+    key = load_pem_private_key(text, None).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    chain = text[text.index(b"-----BEGIN CERTIFICATE") :]
+    return replace_file(key_store.with_name(f"{key_store.stem}-pkcs8.pem"), key + chain)

@@ -12,6 +12,7 @@ import aiohttp
 from kwire.access.keys.key import IssuedKey, KeyLimits, NewKey
 from kwire.access.usage.key_usage import KeyUsage
 from kwire.node import Node
+from kwire.web.db_events.event_sessions import EventSessions
 from tests.support.http import Answer, Http
 from tests.support.node import running_node
 
@@ -94,10 +95,5 @@ async def db_node(directory: Path, *settings: str) -> AsyncIterator[DbHttp]:
         yield DbHttp(node, session)
 
 
-def sessions_of(node: Node) -> Any:
-    """The registry of the sessions of a node: that of its routes."""
-    assert node.http is not None
-    for route in node.http._main._runner.app.router.routes():
-        if route.resource is not None and route.resource.canonical == SUBSCRIBE:
-            return route.handler.args[0].sessions  # type: ignore[attr-defined]
-    raise AssertionError("there is no such route")
+def sessions_of(node: Node) -> EventSessions:
+    return node.db_sessions

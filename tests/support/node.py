@@ -27,6 +27,7 @@ from kwire.access.authorizer import AclAuthorizer, Authorizer, authorizer_of
 from kwire.access.keys.keys import Keys
 from kwire.access.login_limits import LoginLimits
 from kwire.access.principal import Principal
+from kwire.access.quotas.quotas import Quotas
 from kwire.access.sasl.authentication import Authentication
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
@@ -274,6 +275,7 @@ class QuietNode:
             validation=ValidationWorker(run_here),
             work_allowance=WorkAllowance(ANY_WEIGHT),
             authorizer=self._new_authorizer(),
+            quotas=Quotas(self.metastore, self.clock.monotonic),
             users=Users(self.metastore),
             login_limits=LoginLimits(self.clock),
             keys=self.keys,

@@ -42,6 +42,7 @@ TOPIC, GROUP, CLUSTER, TRANSACTIONAL_ID = (
     one.name for one in (ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER, ResourceType.TRANSACTIONAL_ID)
 )
 USER, ACL, KEY, WEBHOOK, BROKER, CLIENT_METRICS = "USER", "ACL", "KEY", "WEBHOOK", "BROKER", "CLIENT_METRICS"
+QUOTA = "QUOTA"
 
 # The principal of the server itself.
 SERVER_PRINCIPAL = Principal("Server", "kwire")

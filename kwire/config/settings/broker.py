@@ -23,6 +23,7 @@ from kwire.config.settings.events import EVENT_SETTINGS
 from kwire.config.settings.groups import GROUP_PROTOCOL_SETTINGS
 from kwire.config.settings.http_api import REST_GROUP_SETTINGS, ROOM_SETTINGS, STREAM_SETTINGS, WEB_SETTINGS
 from kwire.config.settings.network import NETWORK_SETTINGS
+from kwire.config.settings.quotas import QUOTA_SETTINGS
 from kwire.config.settings.sasl import SASL_SETTINGS
 from kwire.config.settings.start import START_SETTINGS
 from kwire.config.settings.tls import TLS_SETTINGS
@@ -531,6 +532,7 @@ _KWIRE = (
 SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Identity": _IDENTITY,
     "Network": NETWORK_SETTINGS,
+    "Quotas": QUOTA_SETTINGS,
     "Topics": _TOPICS,
     "Log": _LOG + START_SETTINGS,
     "Defaults of topic settings": _TOPIC_DEFAULTS,

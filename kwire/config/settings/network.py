@@ -56,7 +56,8 @@ NETWORK_SETTINGS = (
         "max.connections",
         Kind.INT,
         10000,
-        "Maximum number of connections. A further connection is closed immediately. Kafka has no limit by default.",
+        "Maximum number of connections. A further connection is closed immediately. Kafka has no limit by default. "
+        "listener.name.NAME.max.connections is the maximum of one listener.",
         at_least(0),
         is_dynamic=True,
     ),
@@ -66,6 +67,34 @@ NETWORK_SETTINGS = (
         INT_MAX,
         "Maximum number of connections from one IP address. The Kafka listeners and the HTTP port are counted "
         "separately.",
+        at_least(0),
+        is_dynamic=True,
+    ),
+    Setting(
+        "max.connections.per.ip.overrides",
+        Kind.STRING,
+        "",
+        "Exceptions from max.connections.per.ip, ADDRESS:COUNT, separated by commas. kwire accepts IP addresses only, "
+        "Kafka also host names.",
+        is_dynamic=True,
+    ),
+    Setting(
+        "kwire.max.connections.per.principal",
+        Kind.INT,
+        INT_MAX,
+        "Maximum number of connections to the Kafka listeners of one user, or of one subject of client certificates. A "
+        "further connection is closed when its client has authenticated. Clients that do not authenticate are not "
+        "counted.",
+        at_least(1),
+        is_dynamic=True,
+    ),
+    Setting(
+        "max.connection.creation.rate",
+        Kind.INT,
+        INT_MAX,
+        "Maximum number of new connections per second to the Kafka listeners, as an average over the window of "
+        "quota.window.num. Above it the server begins to read from a new connection only after a delay, of at most "
+        "quota.window.size.seconds. listener.name.NAME.max.connection.creation.rate is the rate of one listener.",
         at_least(0),
         is_dynamic=True,
     ),

@@ -9,7 +9,9 @@ from kwire.config.settings.tls import TLS_SETTINGS
 
 LISTENER_PREFIX = "listener.name."
 _TLS = (setting.name for setting in TLS_SETTINGS if setting.name.startswith("ssl."))
-PER_LISTENER = frozenset(("connections.max.reauth.ms", "sasl.enabled.mechanisms", *_TLS))
+PER_LISTENER = frozenset(
+    ("connections.max.reauth.ms", "max.connection.creation.rate", "max.connections", "sasl.enabled.mechanisms", *_TLS)
+)
 
 _PREFIXED = re.compile(re.escape(LISTENER_PREFIX) + r"[a-z0-9_-]+\.(?P<name>.+)")
 

@@ -1,6 +1,6 @@
-"""Settings of the threads, purgatories, plug-ins, metrics, quotas and tuning of Kafka's own implementation."""
+"""Settings of the threads, purgatories, plug-ins, metrics and tuning of Kafka's own implementation."""
 
-from kwire.config.setting import INT_MAX, Kind, at_least
+from kwire.config.setting import Kind, at_least
 from kwire.config.unused.row import CLUSTER_WIDE, PER_BROKER, unused
 
 SERVER_SETTINGS = (
@@ -8,14 +8,6 @@ SERVER_SETTINGS = (
     unused("background.threads", Kind.INT, 10, "Threads for background work.", at_least(1), CLUSTER_WIDE),
     unused("client.quota.callback.class", Kind.CLASS, None, "Class that computes client quotas."),
     unused("config.providers", Kind.LIST, (), "Names of plug-ins that resolve variables in values.", mode=CLUSTER_WIDE),
-    unused("controller.quota.window.num", Kind.INT, 11, "Samples kept for quotas of topic changes.", at_least(1)),
-    unused(
-        "controller.quota.window.size.seconds",
-        Kind.INT,
-        1,
-        "Length of a sample for quotas of topic changes.",
-        at_least(1),
-    ),
     unused("create.topic.policy.class.name", Kind.CLASS, None, "Class that validates CreateTopics requests."),
     unused(
         "delete.records.purgatory.purge.interval.requests",
@@ -75,21 +67,6 @@ SERVER_SETTINGS = (
         at_least(0),
     ),
     unused(
-        "max.connection.creation.rate",
-        Kind.INT,
-        INT_MAX,
-        "Maximum number of new connections per second.",
-        at_least(0),
-        CLUSTER_WIDE,
-    ),
-    unused(
-        "max.connections.per.ip.overrides",
-        Kind.STRING,
-        "",
-        "Exceptions from max.connections.per.ip, address:count.",
-        mode=CLUSTER_WIDE,
-    ),
-    unused(
         "metric.reporters",
         Kind.LIST,
         ("org.apache.kafka.common.metrics.JmxReporter",),
@@ -116,8 +93,6 @@ SERVER_SETTINGS = (
         "Requests after which the purgatory of Produce is purged.",
     ),
     unused("queued.max.requests", Kind.INT, 500, "Requests that may wait for a thread.", at_least(1)),
-    unused("quota.window.num", Kind.INT, 11, "Samples kept for client quotas.", at_least(1)),
-    unused("quota.window.size.seconds", Kind.INT, 1, "Length of a sample for client quotas.", at_least(1)),
     unused(
         "share.fetch.purgatory.purge.interval.requests",
         Kind.INT,

@@ -4,6 +4,9 @@ from enum import Enum
 
 from msgspec import Struct
 
+from kwire.broker.topics.topics import Topic
+from kwire.config.tree import GroupsConfig
+
 
 class GroupSettings(Struct, frozen=True, kw_only=True):
     initial_rebalance_delay_ms: int = 3_000
@@ -15,6 +18,22 @@ class GroupSettings(Struct, frozen=True, kw_only=True):
     # The time for which unused offsets are kept, and the time between two removals of expired offsets.
     offsets_retention_ms: int = 604_800_000
     offsets_retention_check_interval_ms: int = 600_000
+
+
+def settings_of(groups: GroupsConfig, offsets: Topic | None) -> GroupSettings:
+    """Return the settings for a configuration. `offsets` is the topic `__consumer_offsets`, if it exists."""
+    return GroupSettings(
+        initial_rebalance_delay_ms=groups.initial_rebalance_delay_ms,
+        min_session_timeout_ms=groups.session_timeout_ms_min,
+        max_session_timeout_ms=groups.session_timeout_ms_max,
+        max_size=groups.member_count_max,
+        offset_metadata_max_bytes=groups.offset_metadata_bytes_max,
+        offsets_retention_ms=groups.offsets_retention_ms,
+        offsets_retention_check_interval_ms=groups.offsets_retention_check_interval_ms,
+        # The partition of a group is its hash modulo the partition count. The existing topic's count applies, even if
+        # another count is configured.
+        offsets_topic_num_partitions=len(offsets.partitions) if offsets else groups.offsets_partition_count,
+    )
 
 
 class MigrationPolicy(Enum):

@@ -12,6 +12,8 @@
 - With isolation level read_committed, only records below the last stable offset are returned, and the request waits
   until that offset rises. The response lists the aborted transactions, whose records the client has to skip. The last
   stable offset is returned for both isolation levels.
+- A client that exceeds its quota (`consumer_byte_rate`) gets an empty response with a throttle time. A response has at
+  most as many bytes as the quota allows in one window.
 - Version 4 adds the isolation level. Version 5 adds the log start offset. Version 6 reports a failed disk as
   KAFKA_STORAGE_ERROR, earlier versions as NOT_LEADER_OR_FOLLOWER.
 - Version 7 adds fetch sessions. Epoch 0 requests a session. Epoch -1 requests none and closes the session that the
@@ -124,7 +126,7 @@ async def _handle_in_chunks(context: Context, request: FetchRequest, by_id: bool
         request.topics = await without_repeats(request.topics, by_id)
         attempt = _FetchAttempt(context, request, None, is_chunked=True)
         response = await resolved_answer(_answer(attempt))
-        if request.session_epoch == INITIAL_EPOCH:
+        if request.session_epoch == INITIAL_EPOCH and not response.throttle_time_ms:
             response.session_id = await attempt.new_session_in_chunks()
         return response
     try:
@@ -316,6 +318,8 @@ class _FetchAttempt:
         self.partitions: list[Partition] = []
         self.warm_ups: list[Callable[[], None]] = []
         self._left_bytes = min(self.request.max_bytes, self.context.services.config.network.fetch_bytes_max)
+        if self.context.quota is not None:
+            self._left_bytes = self.context.quota.fetch_bytes_max(self._left_bytes)
         self._left_weight = _CHUNK_WEIGHT
         self._responses: list[FetchableTopicResponse] = []
         # The address of the leader, which is returned with some errors of partitions.
@@ -332,7 +336,16 @@ class _FetchAttempt:
         return self._fetch_session(session)
 
     def answer(self) -> FetchResponse:
-        """Build the response. Call it only once, after the last attempt: a session records what was returned."""
+        """Build the response. Call it only once, after the last attempt: a session records what was returned.
+
+        Records above the client's quota are not returned. The client requests them again after the throttle time.
+        """
+        quota = self.context.quota
+        if quota is not None and not self._is_follower and (throttle_ms := quota.fetched(self.found_bytes)):
+            self._responses, self._changed, self._opens_session = [], [], False
+            response = self._response(NO_SESSION) if self._session is None else self._session_response(self._session)
+            response.throttle_time_ms = throttle_ms
+            return response
         if self._session is not None:
             return self._session_response(self._session)
         return self._response(self._new_session() if self._opens_session else NO_SESSION)

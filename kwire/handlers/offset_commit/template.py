@@ -32,12 +32,14 @@ PARTITIONS_MAX = 80
 FRAME_BYTES_MAX = 16 * 1024
 STRUCTS_MAX = 256
 
+FIRST_VERSION_OF_THROTTLE_TIMES = 3
 FIRST_VERSION_OF_LEADER_EPOCHS = 6
 
 # API key, version and correlation id of a frame.
 _HEAD_BYTES = 8
 _unpack_call = struct.Struct(">i").unpack_from
 _pack_answer_head = struct.Struct(">ii").pack
+_ANSWER_HEAD_BYTES = 8
 _CORRELATION_ID_BYTES = 4
 # Placeholders that mark the positions of the numbers in an encoded request.
 _OFFSET_PLACEHOLDER = 0x0102030405060708
@@ -185,9 +187,18 @@ class OffsetCommitTemplateCache:
 
     __slots__ = ("_form", "_template")
 
+    is_produce = False
+
     def __init__(self) -> None:
         self._template: Template | None = None
         self._form: object = None
+
+    def with_throttle_time(self, framed: bytes, version: int, throttle_ms: int) -> bytes:
+        if version < FIRST_VERSION_OF_THROTTLE_TIMES:
+            return framed
+        # The throttle time is the first field after the header.
+        at = _ANSWER_HEAD_BYTES + (version >= OFFSET_COMMIT.first_flexible)
+        return framed[:at] + throttle_ms.to_bytes(4) + framed[at + 4 :]
 
     def answer(self, frame: memoryview) -> bytes | DeferredFrame | None:
         """Commit the offsets of a request, or return None, without effect, if the request must be decoded.

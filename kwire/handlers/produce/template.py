@@ -250,9 +250,16 @@ class ProduceTemplateCache:
 
     __slots__ = ("_target", "_template")
 
+    is_produce = True
+
     def __init__(self) -> None:
         self._template: Template | None = None
         self._target: object = None
+
+    def with_throttle_time(self, framed: bytes, version: int, throttle_ms: int) -> bytes:
+        # The throttle time is the last field. Only the tagged fields of a flexible response are after it, one byte.
+        at = len(framed) - (5 if version >= PRODUCE.first_flexible else 4)
+        return framed[:at] + throttle_ms.to_bytes(4) + framed[at + 4 :]
 
     def answer(self, frame: memoryview) -> bytes | DeferredFrame | None:
         """Append the batches of a request, or return None, without effect, if the request must be decoded.

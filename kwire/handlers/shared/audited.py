@@ -14,10 +14,10 @@ from kwire.access.audit.entries import CLUSTER, GROUP, KAFKA, TOPIC, Actor, Audi
 from kwire.errors import ErrorCode
 from kwire.handlers.shared.context import Context, Handler
 
-# The APIs whose handlers change topics, settings, ACLs or users: Metadata (it creates topics), CreateTopics,
-# DeleteTopics, CreateAcls, DeleteAcls, AlterConfigs, CreatePartitions, IncrementalAlterConfigs,
+# The APIs whose handlers change topics, settings, ACLs, quotas or users: Metadata (it creates topics), CreateTopics,
+# DeleteTopics, CreateAcls, DeleteAcls, AlterConfigs, CreatePartitions, IncrementalAlterConfigs, AlterClientQuotas,
 # AlterUserScramCredentials.
-ACTING_APIS = frozenset({3, 19, 20, 30, 31, 33, 37, 44, 51})
+ACTING_APIS = frozenset({3, 19, 20, 30, 31, 33, 37, 44, 49, 51})
 OFFSET_COMMIT, DELETE_RECORDS, DELETE_GROUPS, OFFSET_DELETE, UPDATE_FEATURES = 8, 21, 42, 47, 57
 # An entry names at most this many topics.
 TOPICS_NAMED_MAX = 100

@@ -3,7 +3,7 @@
 The ordered phase of a request is the part that must end before the next request of the same connection begins.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -13,6 +13,8 @@ from kwire.access.audit.entries import NO_AUDIT, Audit
 from kwire.access.authorizer import Authorizer
 from kwire.access.keys.keys import Keys
 from kwire.access.login_limits import LoginLimits
+from kwire.access.quotas.client_quota import ClientQuota, MutationQuota, unlimited_mutations
+from kwire.access.quotas.quotas import Quotas
 from kwire.access.sasl.authentication import Authentication
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
@@ -26,7 +28,6 @@ from kwire.broker.fetch.sessions import FetchSessions
 from kwire.broker.maintenance.relocation import Relocations
 from kwire.broker.topics.topics import Topics
 from kwire.clock import Clock
-from kwire.concurrency.chunking import Suspended
 from kwire.concurrency.work_allowance import WorkAllowance
 from kwire.config import Config
 from kwire.coordinator.group.coordinator import GroupCoordinator
@@ -111,6 +112,7 @@ class Services(Struct, frozen=True):
     users: Users
     login_limits: LoginLimits
     keys: Keys
+    quotas: Quotas
     audit: Audit = NO_AUDIT
 
     @property
@@ -120,18 +122,32 @@ class Services(Struct, frozen=True):
 
 
 class Context:
-    """The context of one request: services, connection, API version, client id, and the views of the client."""
+    """The context of one request: services, connection, API version, client id, views and quotas of the client."""
 
-    __slots__ = ("api_version", "client_id", "peer", "services", "views")
+    __slots__ = ("api_version", "client_id", "peer", "quota", "services", "views")
 
     def __init__(
-        self, services: Services, peer: Peer, api_version: int, client_id: str | None, views: Views | None = None
+        self,
+        services: Services,
+        peer: Peer,
+        api_version: int,
+        client_id: str | None,
+        views: Views | None = None,
+        quota: ClientQuota | None = None,
     ) -> None:
         self.services = services
         self.peer = peer
         self.api_version = api_version
         self.client_id = client_id
         self.views = Views(services, Unrestricted()) if views is None else views
+        # None if the client has no quota.
+        self.quota = quota
+
+    def mutation_quota(self, first_strict_version: int) -> MutationQuota:
+        """Return the client's quota of changes. It is strict from this version of the API on (KIP-599)."""
+        if self.quota is None:
+            return unlimited_mutations()
+        return self.quota.mutations(is_strict=self.api_version >= first_strict_version)
 
     @property
     def client_host(self) -> str:
@@ -209,6 +225,16 @@ class DeferredFrame:
             call(self.frame)
 
 
+class OrderedRest(Protocol):
+    """The rest of an ordered phase: a coroutine, or one that has been started."""
+
+    def __await__(self) -> Generator[Any, Any, Any]: ...
+
+    def close(self) -> None:
+        """End it without awaiting it."""
+        ...
+
+
 class BlockingContinuation(NamedTuple):
     """The rest of the ordered phase of a request, which a handler returns if this phase takes long.
 
@@ -217,12 +243,21 @@ class BlockingContinuation(NamedTuple):
     a response as a handler does, or raises DropConnection.
     """
 
-    rest: Coroutine[Any, Any, Any] | Suspended[Any]
+    rest: OrderedRest
     keeps_frame: bool = True
 
 
 class TemplateCache(Protocol):
     """A connection's cached template for repeated requests: see `template.py` of Produce and of OffsetCommit."""
+
+    @property
+    def is_produce(self) -> bool:
+        """Whether the requests are Produce requests."""
+        ...
+
+    def with_throttle_time(self, framed: bytes, version: int, throttle_ms: int) -> bytes:
+        """Return a response frame that `answer` returned, with this throttle time."""
+        ...
 
     def answer(self, frame: memoryview) -> bytes | DeferredFrame | None:
         """Handle a request that fits the template and return the response frame, complete or deferred.

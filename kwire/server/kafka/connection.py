@@ -24,21 +24,22 @@ from typing import TYPE_CHECKING, Any
 
 from kwire.access.principal import Principal
 from kwire.access.sasl.authentication import Authentication
-from kwire.concurrency.chunking import run_chunks, schedule_chunk
+from kwire.concurrency.chunking import schedule_chunk
 from kwire.descriptors import descriptor_of
 from kwire.handlers.api_versions import refuse_version
 from kwire.handlers.shared.context import BlockingContinuation, Context, DeferredFrame, DropConnection, TemplateCache
 from kwire.handlers.shared.views import Views
 from kwire.metrics import Latency
-from kwire.server.kafka.large_requests import SLOT_SECONDS_MAX
+from kwire.server.kafka.large_request_handling import LargeRequestHandling
 from kwire.server.kafka.login import Login
 from kwire.server.kafka.routes import Route, routes_of
 from kwire.server.kafka.shared import Shared
+from kwire.server.kafka.throttling import MUTE_STEP_SECONDS, ConnectionQuota
 from kwire.server.loop_budget import BUDGET_SECONDS
-from kwire.wire.chunked_release import release
 from kwire.wire.connection import PendingResponse, Request, ServerConnection
 from kwire.wire.errors import TooManyElements, WireError
 from kwire.wire.frame import POOLED_STEP_BYTES, SHORT_READ_BYTES, SMALL_STEP_BYTES
+from kwire.wire.schema import Api
 from kwire.wire.types import Buffer
 
 if TYPE_CHECKING:
@@ -51,20 +52,19 @@ UNSENT_BYTES_MAX = 1024 * 1024
 # request, the second for a read into the buffer that all connections share.
 OVER_BUDGET_READ_BYTES = SHORT_READ_BYTES
 OVER_BUDGET_SHARED_READ_BYTES = SMALL_STEP_BYTES
-# A connection whose user was changed is closed when its requests are answered, at the latest after this time.
-REVOKED_SECONDS_MAX = 2.0
 
 # The value of `_template_latency` until the connection uses a template cache.
 _NO_LATENCY = Latency()
 
 
-class KafkaConnection(asyncio.BufferedProtocol):
+class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
     """The connection of one Kafka client. Use it only in the event loop's thread."""
 
     __slots__ = ("_context", "_is_deferred", "_is_held", "_is_read_deferred", "_is_reading", "_is_writable",
-                 "_large_request", "_listener", "_machine", "_outgoing", "_routes", "_shared", "_template_cache",
+                 "_large_request", "_listener", "_machine", "_muted_until", "_outgoing", "_routes", "_shared",
+                 "_template_cache",
                  "_template_latency", "_transport", "_unanswered", "_unsent_bytes", "active_at", "client_host",
-                 "gate", "is_draining", "login", "reader", "stuck_since", "views")  # fmt: skip
+                 "gate", "is_draining", "login", "quota", "reader", "stuck_since", "views")  # fmt: skip
 
     def __init__(self, shared: Shared, listener: "KafkaListener") -> None:
         self._shared = shared
@@ -77,8 +77,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self._context: Context | None = None
         self._is_reading = True
         self._is_writable = True
-        # Whether received requests wait for a scheduled chunk of this connection.
+        # Whether received requests wait for a scheduled chunk of this connection, or for the end of a throttle time.
         self._is_deferred = False
+        self._muted_until = 0.0
         # Whether the rest of an incomplete request is read in a scheduled chunk of this connection.
         self._is_read_deferred = False
         # The task that handles a large request, or a request whose ordered phase has not ended.
@@ -102,6 +103,8 @@ class KafkaConnection(asyncio.BufferedProtocol):
         self.gate: Login | None = None
         # What the client may use. It is replaced when the client authenticates.
         self.views: Views | None = None
+        # The quotas of the client, as long as `_context` is set. None if it has none, which is the usual case.
+        self.quota: ConnectionQuota | None = None
 
     @property
     def endpoint(self) -> tuple[str, int]:
@@ -139,13 +142,17 @@ class KafkaConnection(asyncio.BufferedProtocol):
         """Whether no request waits for its response and no response is unsent."""
         return not self._machine.waiting and not self._outgoing and not self._transport.get_write_buffer_size()
 
+    @property
+    def _is_muted(self) -> bool:
+        """Whether the next request waits: for a scheduled chunk, a throttle time, or the answer of a large request."""
+        return self._is_deferred or self._large_request is not None
+
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         peer = transport.get_extra_info("peername")
         self.client_host = peer[0] if peer else ""
         self.active_at = perf_counter()
         if not self._listener.admit(self):
-            transport.abort()
             return
         transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
         self.set_principal(self._listener.first_principal(transport, self.client_host))
@@ -154,19 +161,30 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._is_deferred = self._shared.defer_suspect(self)
             self._update_reading()
 
-    def revoke(self) -> None:
-        """Close the connection soon, because its user was changed or deleted, or its key is no longer valid."""
-        if not self._transport.is_closing():
-            self.drain()
-            asyncio.get_running_loop().call_later(REVOKED_SECONDS_MAX, self.abort)
+    @property
+    def is_closing(self) -> bool:
+        return bool(self._transport.is_closing())
+
+    def waits_only_for(self, api: Api) -> bool:
+        return self._machine.waits_only_for(api)
 
     def set_principal(self, principal: Principal) -> None:
-        """Handle later requests with the rights of this principal."""
+        """Handle later requests with the rights and the quotas of this principal."""
         services = self._shared.services
+        self._listener.count_principal(self, principal)
         self.views = Views(services, services.authorizer.access(principal, self.client_host))
         self._routes = routes_of(self._shared.routes, self.views.names)
         # Contexts and templates have the rights of the earlier principal.
-        self._context = self._template_cache = None
+        self.forget_client()
+
+    @property
+    def principal(self) -> Principal | None:
+        """The principal; None until the connection is admitted."""
+        return None if self.views is None else self.views.access.principal
+
+    def forget_client(self) -> None:
+        """Decide about the client's rights and quotas again with its next request."""
+        self._context = self._template_cache = self.quota = None
 
     def connection_lost(self, error: Exception | None) -> None:
         for future in self._unanswered:
@@ -182,7 +200,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         # This breaks reference cycles, so that the connection is freed without the garbage collector.
         if self.login is not None:
             self.login.authentication.close()
-        self._context = self.gate = self.login = None
+        self._context = self.gate = self.login = self.quota = None
         self._listener.leave(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -233,6 +251,11 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def abort(self) -> None:
         self._transport.abort()
 
+    def pause(self) -> None:
+        """Read nothing more from a connection that was not admitted."""
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
     def drain(self) -> None:
         """Accept no more requests. Close the connection when all accepted requests have been answered."""
         self.is_draining = True
@@ -256,8 +279,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def is_receiving(self) -> bool:
         """Whether a request was received in part, and its rest is expected from the client or waits for memory."""
         is_awaited = self._is_reading or self._is_read_deferred or self.reader.is_starved
-        is_muted = self._is_deferred or self._large_request is not None
-        return self.reader.held_bytes > 0 and is_awaited and not is_muted and not self.is_draining
+        return self.reader.held_bytes > 0 and is_awaited and not self._is_muted and not self.is_draining
 
     def give_up(self) -> None:
         """Abort the connection, and release the memory of its incomplete request immediately."""
@@ -275,7 +297,7 @@ class KafkaConnection(asyncio.BufferedProtocol):
         large = self._large_request
         if self._is_deferred or large is not None or self._transport.is_closing():
             return
-        is_first = not self.is_logging_in
+        is_first = self.gate is None or not self.is_logging_in
         if deadline is None:
             deadline = self._shared.loop_budget.start() if is_first else self._shared.login_deadline(self.client_host)
         machine, reader, bound = self._machine, self.reader, self._shared.network.inflight_max
@@ -297,11 +319,19 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 if self.gate is not None and self.gate.check_frame(frame):
                     self._hold_raw_token(self.gate.answer_raw(frame))
                     break
-                answer = None if self._template_cache is None else self._template_cache.answer(frame)
+                cache = self._template_cache
+                if self.quota is None:
+                    answer = None if cache is None else cache.answer(frame)
+                else:
+                    answer = None if cache is None else self.quota.answer(cache, frame)
+                    if self._is_muted:  # no further request is handled
+                        bound = 0
                 if answer is None:
                     chunks = self._handle(machine.open(frame), frame)
                     if self._large_request is not None:
                         break
+                    if self._is_muted:
+                        bound = 0
                     for chunk in chunks:
                         ready.append(chunk)
                         ready_bytes += len(chunk)
@@ -333,9 +363,22 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._write(ready, ready_bytes)
         self._update_reading()
 
+    def mute(self, seconds: float) -> None:
+        """Read and handle no request for this time, because of a quota or a limit of new connections."""
+        self._muted_until = max(self._muted_until, perf_counter() + seconds)
+        if not self._is_deferred:
+            self._is_deferred = True
+            self.serve_deferred()
+            self._update_reading()
+
     def serve_deferred(self) -> None:
+        now = perf_counter()
+        if self._muted_until > now and not self._transport.is_closing():
+            step = min(self._muted_until - now, MUTE_STEP_SECONDS)
+            asyncio.get_running_loop().call_later(step, self.serve_deferred)
+            return
         self._is_deferred = False
-        self._serve(perf_counter() + BUDGET_SECONDS)
+        self._serve(now + BUDGET_SECONDS)
 
     def _hold_raw_token(self, answer: Coroutine[None, None, bytes]) -> None:
         """Handle no later frame until a token without a request header is answered."""
@@ -386,7 +429,10 @@ class KafkaConnection(asyncio.BufferedProtocol):
             self._large_request = asyncio.ensure_future(self._handle_large(route, request, began))
             return []
         context = self._context_of(request)
-        answer = route.handle(context, decoded)
+        if self.quota is None:
+            answer = route.handle(context, decoded)
+        else:
+            answer = self.quota.handle(route, context, decoded, len(frame), began)
         if type(answer) is BlockingContinuation:
             self._hold(route, request, answer, began)
             return []
@@ -405,66 +451,17 @@ class KafkaConnection(asyncio.BufferedProtocol):
     def _context_of(self, request: Request) -> Context:
         context = self._context
         if context is None or context.api_version != request.version or context.client_id is not request.client_id:
+            if context is None or context.client_id is not request.client_id:
+                self.quota = self._shared.quota_of(self, request.client_id)
             context = self._context = Context(
-                self._shared.services, self, request.version, request.client_id, self.views
+                self._shared.services,
+                self,
+                request.version,
+                request.client_id,
+                self.views,
+                None if self.quota is None else self.quota.client,
             )
         return context
-
-    async def _handle_large(self, route: Route, request: Request, began: float) -> None:
-        """Decode, handle and answer a large request in chunks. Its frame is the next frame of the reader."""
-        slots = self._shared.large_requests
-        try:
-            async with slots:
-                decoded, answer = await self._begin_large(route, request)
-                await asyncio.wait((answer,), timeout=SLOT_SECONDS_MAX)
-                if answer.done():
-                    await self._finish_large(route, request, decoded, answer.result(), began)
-                    return
-            # The response probably waits for requests of other clients, and those requests may need the slot.
-            await answer
-            async with slots:
-                await self._finish_large(route, request, decoded, answer.result(), began)
-        except (WireError, DropConnection) as problem:
-            self._fail(str(problem))
-        except Exception:
-            self._fail_handler(request)
-
-    async def _finish_large(self, route: Route, request: Request, decoded: Any, answer: Any, began: float) -> None:
-        chunks = None if answer is None else await run_chunks(route.chunked_encode(request.version, answer))
-        self._large_request = None
-        if not self._transport.is_closing():
-            self._send_ready(self._machine.answer_later(request, chunks), route.latency, began)
-        del chunks
-        for message in (decoded, answer):
-            await run_chunks(release(message))
-
-    async def _begin_large(self, route: Route, request: Request) -> "tuple[Any, asyncio.Future[Any]]":
-        """Decode a large request and call its handler. Returns the decoded request and a future of its response."""
-        frame = self.reader.next_frame()
-        assert frame is not None, "the frame was put back, and nothing reads while it is handled"
-        body = self._machine.open(frame).body
-        assert body is not None
-        decoded = await run_chunks(route.chunked_decode(request.version, body))
-        answer = route.handle(self._context_of(request), decoded)
-        if type(answer) is BlockingContinuation:
-            answer = self._answer_of_held(answer)
-        else:
-            self.reader.settle()
-        if isinstance(answer, Awaitable):
-            future: asyncio.Future[Any] = asyncio.ensure_future(answer)
-        else:
-            future = asyncio.get_running_loop().create_future()
-            future.set_result(answer)
-        # Futures in this set are cancelled when the connection is lost.
-        self._unanswered.add(future)
-        future.add_done_callback(self._unanswered.discard)
-        return decoded, future
-
-    async def _answer_of_held(self, held: BlockingContinuation) -> Any:
-        """Wait for the end of a large request's ordered phase, release its frame, and return its response."""
-        answer = await held.rest
-        self.reader.settle()
-        return await answer if isinstance(answer, Awaitable) else answer
 
     def _hold(self, route: Route, request: Request, held: BlockingContinuation, began: float) -> None:
         """Handle no later request until the ordered phase of this request has ended."""
@@ -587,6 +584,9 @@ class KafkaConnection(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
             else:
                 self._transport.pause_reading()
+
+    def _end_large_request(self) -> None:
+        self._large_request = None
 
     def _fail_handler(self, request: Request) -> None:
         """Log the current exception and close the connection. Called in an `except` clause."""

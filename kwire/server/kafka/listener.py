@@ -9,11 +9,15 @@ from kwire.access.audit.entries import CERTIFICATE
 from kwire.access.audit.entries import KAFKA as KAFKA_PORT
 from kwire.access.principal import ANONYMOUS, Principal
 from kwire.access.principal_rules import certificate_principal
+from kwire.access.quotas.connection_rates import Arrival
 from kwire.access.sasl.authentication import SaslPolicy
 from kwire.config import Listener
+from kwire.config.connections import UNLIMITED, ListenerLimits
+from kwire.config.setting import INT_MAX
 from kwire.descriptors import KAFKA
 from kwire.server.kafka.connection import KafkaConnection
 from kwire.server.kafka.receive_pressure import ReceivePressure
+from kwire.server.kafka.revocation import revoke
 from kwire.server.kafka.shared import Shared
 from kwire.wire.frame import Account
 
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
     from kwire.server.tls.acceptor import TlsAcceptor
 
 SWEEP_SECONDS = 1.0
+# The maximum number of refused connections that are closed after a delay. Further ones are closed immediately.
+DELAYED_CLOSES_MAX = 1_000
 
 
 class KafkaListener:
@@ -36,6 +42,9 @@ class KafkaListener:
         self._tls = tls
         self._acceptor: TlsAcceptor | None = None
         self._server: asyncio.Server | None = None
+        # The connections of this listener, and those whose TLS handshake has not ended.
+        self._count = 0
+        self._handshake_count = 0
 
     @property
     def port(self) -> int:
@@ -86,13 +95,24 @@ class KafkaListener:
         return KafkaConnection(self._shared, self)
 
     def admit(self, connection: KafkaConnection) -> bool:
-        """Register a new connection. Returns False if a limit is reached.
+        """Register a new connection, or close it and return False if a limit is reached.
 
-        The limits are the number of connections, the number per client host, and the number of file descriptors.
+        The limits are the number of connections, of this listener and per client host, the rate of new connections,
+        and the number of file descriptors.
         """
         host = connection.client_host
         if not self._is_within_limits(host, connection.descriptor):
+            connection.abort()
             return False
+        if self._tls is None:
+            arrival = self._arrival(host)
+            if arrival.is_refused:
+                self._refuse_later(connection, arrival.delay_s)
+                return False
+            if arrival.delay_s:
+                # The event loop begins to read after this callback.
+                asyncio.get_running_loop().call_soon(connection.mute, arrival.delay_s)
+        self._count += 1
         self._shared.connections.add(connection)
         self._shared.connections_by_host[host] += 1
         connection.reader.account = self._shared.accounts.setdefault(host, Account())
@@ -113,13 +133,21 @@ class KafkaListener:
         return principal
 
     def admit_handshake(self, host: str, descriptor: int) -> bool:
-        """Count a connection whose TLS handshake begins. Returns False if a limit is reached."""
+        """Count a connection whose TLS handshake begins. Returns False if a limit is reached.
+
+        The rates of new connections count handshakes. One above the rate of the broker or listener is not delayed.
+        """
         if not self._is_within_limits(host, descriptor):
             return False
+        if self._arrival(host).is_refused:
+            self._note_refusal(host, "its quota connection_creation_rate")
+            return False
         self._shared.handshakes_by_host[host] += 1
+        self._handshake_count += 1
         return True
 
     def end_handshake(self, host: str) -> None:
+        self._handshake_count -= 1
         by_host = self._shared.handshakes_by_host
         by_host[host] -= 1
         if not by_host[host]:
@@ -132,23 +160,79 @@ class KafkaListener:
         """Return whether one more connection is allowed. Otherwise count and log the refusal."""
         network, shared = self._shared.network, self._shared
         handshakes = shared.handshakes_by_host
-        if len(shared.connections) + handshakes.total() >= network.connections_max > 0:
+        own_max = self._limits.connections_max
+        per_ip_max = shared.limits.per_ip_overrides.get(host, network.connections_per_ip_max)
+        if self._count + self._handshake_count >= own_max > 0:
+            reason = f"max.connections={own_max} of listener {self.listener.name}"
+        elif len(shared.connections) + handshakes.total() >= network.connections_max > 0:
             reason = f"max.connections={network.connections_max}"
-        elif shared.connections_by_host[host] + handshakes[host] >= network.connections_per_ip_max > 0:
-            reason = f"max.connections.per.ip={network.connections_per_ip_max}"
+        elif shared.connections_by_host[host] + handshakes[host] >= per_ip_max > 0:
+            reason = f"max.connections.per.ip={per_ip_max}"
         elif not shared.descriptors.admit(KAFKA, descriptor):
             shared.metrics.connections_refused += 1
             return False
         else:
             return True
-        shared.metrics.connections_refused += 1
-        shared.rate_limited_log.warning("a connection from %s is refused: %s", host, reason)
+        self._note_refusal(host, reason)
         return False
+
+    def _note_refusal(self, host: str, reason: str) -> None:
+        self._shared.metrics.connections_refused += 1
+        self._shared.rate_limited_log.warning("a connection from %s is refused: %s", host, reason)
+
+    @property
+    def _limits(self) -> ListenerLimits:
+        return self._shared.limits.listeners.get(self.listener.name, UNLIMITED)
+
+    def _arrival(self, host: str) -> Arrival:
+        """Count a new connection against the rates of new connections."""
+        shared = self._shared
+        return shared.connection_rates.arrive(
+            self.listener.name, host, shared.limits.creation_rate_max, self._limits.creation_rate_max, INT_MAX
+        )
+
+    def _refuse_later(self, connection: KafkaConnection, delay_s: float) -> None:
+        """Close a connection after a delay, as Kafka does, so that its client does not try again immediately."""
+        shared = self._shared
+        self._note_refusal(connection.client_host, "its quota connection_creation_rate")
+        if shared.delayed_closes < DELAYED_CLOSES_MAX:
+            shared.delayed_closes += 1
+            loop = asyncio.get_running_loop()
+            loop.call_soon(connection.pause)
+            loop.call_later(delay_s, self._close_refused, connection)
+        else:
+            connection.abort()
+
+    def _close_refused(self, connection: KafkaConnection) -> None:
+        self._shared.delayed_closes -= 1
+        connection.abort()
+
+    def count_principal(self, connection: KafkaConnection, principal: Principal) -> None:
+        """Count a connection for the principal that it gets. It is closed soon if the principal has too many."""
+        self._discount_principal(connection)
+        if principal == ANONYMOUS:
+            return
+        counts, shared = self._shared.connections_by_principal, self._shared
+        counts[principal] += 1
+        if counts[principal] > shared.limits.per_principal_max:
+            reason = f"kwire.max.connections.per.principal={shared.limits.per_principal_max} of {principal}"
+            self._note_refusal(connection.client_host, reason)
+            # The login that led here is still answered.
+            asyncio.get_running_loop().call_soon(revoke, connection)
+
+    def _discount_principal(self, connection: KafkaConnection) -> None:
+        principal, counts = connection.principal, self._shared.connections_by_principal
+        if principal is not None and principal != ANONYMOUS:
+            counts[principal] -= 1
+            if not counts[principal]:
+                del counts[principal]
 
     def leave(self, connection: KafkaConnection) -> None:
         self._shared.starved.pop(connection, None)
         if connection in self._shared.connections:
             self._shared.connections.discard(connection)
+            self._count -= 1
+            self._discount_principal(connection)
             host, by_host = connection.client_host, self._shared.connections_by_host
             by_host[host] -= 1
             if not by_host[host]:

@@ -8,6 +8,8 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from kwire.access.principal import Principal
+from kwire.access.quotas.connection_rates import ConnectionRates
 from kwire.access.sasl.login_queue import LoginQueue
 from kwire.concurrency.chunking import schedule_chunk
 from kwire.descriptors import Descriptors
@@ -17,7 +19,9 @@ from kwire.server.kafka.large_requests import LargeRequests
 from kwire.server.kafka.login_turns import SUSPECT_TURN_INTERVAL_SECONDS, TURN_SECONDS, LoginTurns
 from kwire.server.kafka.outbox import Outbox
 from kwire.server.kafka.rate_limited_log import RateLimitedLog
+from kwire.server.kafka.revocation import revoke
 from kwire.server.kafka.routes import Route
+from kwire.server.kafka.throttling import ConnectionQuota
 from kwire.server.loop_budget import BUDGET_SECONDS, LoopBudget
 from kwire.wire.frame import Account, ReceiveMemory
 from kwire.wire.schema import Api
@@ -64,8 +68,14 @@ class Shared:
         self.starved: dict[KafkaConnection, None] = {}
         self._is_resuming = False
         self.memory.on_release = self._resume_starved_soon
+        # The connections of each principal that has authenticated.
+        self.connections_by_principal: Counter[Principal] = Counter()
+        self.limits = services.config.connections
+        self.delayed_closes = 0
+        self.connection_rates = ConnectionRates(services.quotas, services.clock.monotonic)
         services.users.listen(self.revoke_users)
         services.keys.listen(self.revoke_keys)
+        services.quotas.listen(self._forget_quotas)
 
     def defer(self, connection: "KafkaConnection") -> None:
         """Handle further requests of a connection in a later loop iteration."""
@@ -92,17 +102,32 @@ class Shared:
             self._suspect_login_turns.add(connection)
         return is_suspect
 
+    def quota_of(self, connection: "KafkaConnection", client_id: str | None) -> ConnectionQuota | None:
+        """Return the quotas of a connection's client. A client that has not logged in yet has none."""
+        quotas = self.services.quotas
+        if not quotas.is_any_client or connection.views is None:
+            return None
+        if connection.login is not None and not connection.login.authentication.is_done:
+            return None
+        client = quotas.client(connection.views.access.principal.name, client_id or "")
+        return None if client is None else ConnectionQuota(connection, client)
+
+    def _forget_quotas(self) -> None:
+        """Let every connection look up its quotas again. Called when quotas were changed."""
+        for connection in self.connections:
+            connection.forget_client()
+
     def revoke_users(self, names: frozenset[str]) -> None:
         """Close the connections of users that were changed or deleted."""
         for connection in tuple(self.connections):
             if connection.login is not None and connection.login.user in names:
-                connection.revoke()
+                revoke(connection)
 
     def revoke_keys(self, ids: frozenset[str]) -> None:
         """Close the connections whose key is no longer valid."""
         for connection in tuple(self.connections):
             if connection.login is not None and connection.login.has_ended:
-                connection.revoke()
+                revoke(connection)
 
     def _resume_starved_soon(self) -> None:
         """Let starved connections try again in the next loop iteration. Called when memory was released."""

@@ -14,7 +14,7 @@ The statuses:
 - 413: the request is too large
 - 415: the media type of the body is not supported
 - 422: valid JSON with invalid content, only in the REST Proxy routes
-- 429: a maximum number is reached, for example of rooms, subscribers or webhooks
+- 429: a maximum number is reached, for example of rooms, subscribers or webhooks, or a quota is exceeded
 - 503: the storage failed, the memory is exhausted, or the node is not ready
 
 docs/http.md has a table for users.
@@ -241,7 +241,7 @@ def error_answer(exception: Exception) -> web.Response:
         log.error("a request failed", exc_info=exception)
     headers = dict(exception.headers) if isinstance(exception, Refusal) else {}
     if status in (429, 503):
-        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+        headers.setdefault("Retry-After", str(RETRY_AFTER_SECONDS))
     if isinstance(exception, web.HTTPMethodNotAllowed):
         headers["Allow"] = ", ".join(sorted(exception.allowed_methods))
     return web.Response(

@@ -13,10 +13,12 @@ from aiohttp import hdrs, web
 
 from kwire.access.keys.key import Key
 from kwire.access.principal import KEY
+from kwire.access.quotas.client_quota import Exceeded
 from kwire.errors import KafkaError, TooManySubscribers
 from kwire.metastore import Conflict
 from kwire.web.answers.errors import BadRequest, Refusal, Unauthorized, status_of
 from kwire.web.requests.access import access_of
+from kwire.web.requests.quotas import quota_refusal
 from kwire.web.services import DbEventServices
 from storage.errors import StorageError
 
@@ -79,6 +81,13 @@ def check_rate(services: DbEventServices, key: Key) -> None:
             headers={hdrs.RETRY_AFTER: str(ceil(wait_seconds))},
             details={"publish_rate": rate, "retry_after_ms": ceil(wait_seconds * 1000)},
         )
+
+
+def refuse_quota(exceeded: Exceeded) -> Refusal:
+    """Return the refusal of a request that exceeds a quota: that of other routes, with the status of this API."""
+    refusal = quota_refusal(exceeded)
+    refusal.status = LimitReached.status
+    return refusal
 
 
 def full_name(key: Key, topic: str) -> str:

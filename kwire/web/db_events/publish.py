@@ -14,10 +14,11 @@ from aiohttp import web
 
 from kwire.access.acl import Operation
 from kwire.access.keys.key import Key
+from kwire.access.quotas.kinds import QuotaKind
 from kwire.access.usage.event_allowances import EventLimitReached, EventsUsed
 from kwire.streams.events.event import EMPTY, NewEvent, checked_json, time_text
 from kwire.web.answers.event_json import source_of
-from kwire.web.db_events.key_clients import LimitReached, check_rate, db_statuses, full_name, key_of
+from kwire.web.db_events.key_clients import LimitReached, check_rate, db_statuses, full_name, key_of, refuse_quota
 from kwire.web.needs import CREATE_TOPICS, WRITE_TOPICS
 from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import check_is_json, checked_and_decoded_events, raw_body_of
@@ -124,5 +125,7 @@ ROUTES: tuple[Route[DbEventServices], ...] = (
         request=DbEvent,
         answers={200: Answer("Stored.", {JSON: PublishedDbEvent})},
         needs=(WRITE_TOPICS, CREATE_TOPICS),
+        charges=QuotaKind.PRODUCE,
+        refuse_quota=refuse_quota,
     ),
 )

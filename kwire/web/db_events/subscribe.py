@@ -11,12 +11,13 @@ from aiohttp import web
 
 from kwire.access.acl import Operation, ResourceType
 from kwire.access.keys.key import Key
+from kwire.access.quotas.kinds import QuotaKind
 from kwire.access.usage.subscription_slots import Slot, SlotDenied, SlotsUnavailable
 from kwire.streams.rooms.names import topic_of_room
 from kwire.streams.subscriptions import FROM_NEWEST
 from kwire.web.answers.errors import BadRequest
 from kwire.web.db_events.event_session import OPTIONS, EventSession
-from kwire.web.db_events.key_clients import Unavailable, check_rate, db_statuses, full_name, key_of
+from kwire.web.db_events.key_clients import Unavailable, check_rate, db_statuses, full_name, key_of, refuse_quota
 from kwire.web.db_events.publish import TOPIC
 from kwire.web.needs import CREATE_TOPICS, READ_TOPICS
 from kwire.web.requests.access import access_of
@@ -119,5 +120,7 @@ ROUTES: tuple[Route[DbEventServices], ...] = (
         answers={101: None},
         is_streaming=True,
         needs=(READ_TOPICS, CREATE_TOPICS),
+        charges=QuotaKind.CONSUME,
+        refuse_quota=refuse_quota,
     ),
 )

@@ -15,6 +15,7 @@ import msgspec
 from aiohttp import web
 
 from kwire.access.acl import Operation
+from kwire.access.quotas.kinds import QuotaKind
 from kwire.access.scope import prefix_of
 from kwire.errors import StreamError
 from kwire.streams.event_store.event_store import EVENTS_MAX, EventDraft
@@ -198,5 +199,6 @@ ROUTES: tuple[Route[EventStoreServices], ...] = (
             200: Answer("The same request was stored before.", {JSON: PublishedEventIds}),
         },
         needs=(WRITE_TOPICS,),
+        charges=QuotaKind.PRODUCE,
     ),
 )

@@ -16,6 +16,7 @@ import msgspec
 from aiohttp import web
 
 from kwire.access.acl import Operation
+from kwire.access.quotas.kinds import QuotaKind
 from kwire.broker.topics.topics import Topic
 from kwire.errors import KafkaError, OffsetOutOfRange
 from kwire.streams.event_store.event_ids import EventId
@@ -270,6 +271,7 @@ ROUTES: tuple[Route[EventStoreServices], ...] = (
         parameters={"topic": TOPIC},
         answers={200: EventPage},
         needs=(READ_TOPIC,),
+        charges=QuotaKind.CONSUME,
     ),
     Route(
         "GET",
@@ -280,5 +282,6 @@ ROUTES: tuple[Route[EventStoreServices], ...] = (
         parameters={"event": EVENT_ID},
         answers={200: StoredEvent},
         needs=(READ_TOPICS,),
+        charges=QuotaKind.CONSUME,
     ),
 )

@@ -19,6 +19,7 @@ import msgspec
 from aiohttp import web
 
 from kwire.access.acl import Operation, ResourceType
+from kwire.access.quotas.kinds import QuotaKind
 from kwire.broker.topics.topics import EVENTS_TOPIC
 from kwire.errors import SubscriptionFailed, TopicNotFound
 from kwire.streams.events.reading import EventReader
@@ -129,6 +130,7 @@ ROUTES: tuple[Route[EventStoreServices], ...] = (
         answers=_ANSWERS,
         is_streaming=True,
         needs=(READ_TOPICS,),
+        charges=QuotaKind.CONSUME,
     ),
     Route(
         "GET",
@@ -143,5 +145,6 @@ ROUTES: tuple[Route[EventStoreServices], ...] = (
         answers=_ANSWERS,
         is_streaming=True,
         needs=(READ_TOPIC,),
+        charges=QuotaKind.CONSUME,
     ),
 )

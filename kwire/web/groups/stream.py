@@ -28,6 +28,7 @@ import msgspec
 from aiohttp import web
 
 from kwire.access.acl import Operation, ResourceType
+from kwire.access.quotas.kinds import QuotaKind
 from kwire.coordinator.web_groups import MemberStatus, WebGroups
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange, StreamError
 from kwire.streams.subscriptions.control_messages import (
@@ -528,5 +529,6 @@ ROUTES: tuple[Route[GroupServices], ...] = (
         answers={200: Answer("Events and control messages.", {NDJSON: TopicEvent | GroupControl, EVENT_STREAM: None})},
         is_streaming=True,
         needs=(READ_GROUP, READ_TOPICS),
+        charges=QuotaKind.CONSUME,
     ),
 )

@@ -24,6 +24,7 @@ from kwire.web.groups.metrics import group_text
 from kwire.web.monitoring.audit_metrics import audit_families
 from kwire.web.monitoring.former_names import with_former_names
 from kwire.web.monitoring.http_metrics import http_families
+from kwire.web.monitoring.quota_metrics import quota_families
 from kwire.web.monitoring.storage_metrics import storage_families
 from kwire.web.monitoring.tls_metrics import tls_families
 from kwire.web.monitoring.transaction_metrics import transaction_families
@@ -65,6 +66,8 @@ class NodeCollector(Collector):
         yield from self._connections()
         yield from http_families(self._services.port)
         yield from tls_families(self._services.tls)
+        if self._services.quotas is not None:
+            yield from quota_families(self._services.quotas, self._services.port.clock.monotonic())
         yield from self._fetch_sessions()
         yield from storage_families(self._services.storage, self._sizes, self._other_bytes)
         yield from room_families(self._services.rooms)

@@ -65,7 +65,7 @@ def proxy_error_answer(exception: Exception) -> web.Response:
     body = msgspec.json.encode(ProxyError(error_code=code, message=message))
     headers = dict(exception.headers) if isinstance(exception, Refusal) else {}
     if status == 503:
-        headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
+        headers.setdefault("Retry-After", str(RETRY_AFTER_SECONDS))
     if isinstance(exception, web.HTTPMethodNotAllowed):
         headers["Allow"] = ", ".join(sorted(exception.allowed_methods))
     return web.Response(body=body, status=status, headers=headers, content_type=PROXY)

@@ -21,6 +21,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from aiohttp import web
 
+from kwire.access.quotas.kinds import QuotaKind
 from kwire.broker.topics.topics import Topic, protected_topic
 from kwire.errors import InvalidEvent, KafkaError
 from kwire.streams.events.event import checked_json
@@ -307,5 +308,6 @@ ROUTES: tuple[Route[TopicServices], ...] = (
         answers={200: Answer("The result of each record.", {PROXY: Produced})},
         more_refusals={PROXY: ProxyError},
         needs=(WRITE_TOPIC, CREATE_TOPICS),
+        charges=QuotaKind.PRODUCE,
     ),
 )

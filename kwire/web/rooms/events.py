@@ -13,6 +13,7 @@ from typing import Annotated
 import msgspec
 from aiohttp import web
 
+from kwire.access.quotas.kinds import QuotaKind
 from kwire.errors import EventNotFound, InvalidEvent, KafkaError, OffsetOutOfRange
 from kwire.streams.events.event import NewEvent
 from kwire.streams.events.last_events import offset_of_last
@@ -289,6 +290,7 @@ ROUTES: tuple[Route[RoomServices], ...] = (
             200: Answer("One line for each line of the request.", {NDJSON: LineAnswer}),
         },
         needs=(WRITE_ROOM, CREATE_TOPICS),
+        charges=QuotaKind.PRODUCE,
     ),
     Route(
         "GET",
@@ -301,6 +303,7 @@ ROUTES: tuple[Route[RoomServices], ...] = (
         parameters={"room": ROOM},
         answers={200: Answer("Events, oldest first.", {JSON: HistoryPage, NDJSON: ShownEvent})},
         needs=(READ_ROOM,),
+        charges=QuotaKind.CONSUME,
     ),
     Route(
         "GET",
@@ -311,5 +314,6 @@ ROUTES: tuple[Route[RoomServices], ...] = (
         parameters={"room": ROOM, "offset": Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]},
         answers={200: ShownEvent},
         needs=(READ_ROOM,),
+        charges=QuotaKind.CONSUME,
     ),
 )

@@ -7,6 +7,7 @@ WebSocket sends as `result`.
 import msgspec
 from aiohttp import web
 
+from kwire.access.quotas.kinds import QuotaKind
 from kwire.web.answers.errors import BodyTooLarge
 from kwire.web.answers.large_answers import stream_answer
 from kwire.web.needs import CREATE_TOPICS, DESCRIBE_TOPICS, READ_TOPICS, WRITE_TOPICS
@@ -49,5 +50,6 @@ ROUTES: tuple[Route[RoomServices], ...] = (
         request=Publish | Unsubscribe | History,
         answers={200: Answer("The command's result.", {JSON: AnyOf((Stored, HistoryPage, Unsubscribed))})},
         needs=(READ_TOPICS, WRITE_TOPICS, DESCRIBE_TOPICS, CREATE_TOPICS),
+        charges=QuotaKind.PRODUCE,
     ),
 )

@@ -12,6 +12,7 @@ from functools import partial
 
 from aiohttp import web
 
+from kwire.access.quotas.kinds import QuotaKind
 from kwire.errors import RoomNotFound
 from kwire.streams.events.reading import EventReader
 from kwire.streams.subscriptions import Start
@@ -105,5 +106,6 @@ ROUTES: tuple[Route[RoomServices], ...] = (
         answers={200: Answer("Events and control messages.", {EVENT_STREAM: None, NDJSON: ShownEvent})},
         is_streaming=True,
         needs=(READ_ROOM, CREATE_TOPICS),
+        charges=QuotaKind.CONSUME,
     ),
 )

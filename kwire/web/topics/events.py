@@ -21,6 +21,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 from aiohttp import web
 
+from kwire.access.quotas.kinds import QuotaKind
 from kwire.access.scope import plain_part
 from kwire.broker.topics.topics import Topic
 from kwire.errors import InvalidEvent, KafkaError, OffsetOutOfRange
@@ -348,6 +349,7 @@ ROUTES: tuple[Route[TopicServices], ...] = (
             207: Answer("Some events of an array were not stored.", {JSON: TopicPublishedArray}),
         },
         needs=(WRITE_TOPIC,),
+        charges=QuotaKind.PRODUCE,
     ),
     Route(
         "POST",
@@ -361,5 +363,6 @@ ROUTES: tuple[Route[TopicServices], ...] = (
         request=Consume,
         answers={200: Consumed},
         needs=(READ_TOPIC,),
+        charges=QuotaKind.CONSUME,
     ),
 )

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from kwire.access.quotas.entities import entity_of
+from kwire.access.quotas.quotas import Alteration
 from kwire.metastore import Change
 from kwire.streams.events.publishing import Publisher
 from storage.errors import DiskFailure
@@ -149,3 +151,16 @@ async def test_without_keys_the_api_answers_401(tmp_path: Path) -> None:
     async with db_node(tmp_path, "kwire.http.authentication=") as db:
         assert (await db.post(EVENTS, EVENT)).status == 401
         assert not db.usage.slots.is_leading
+
+
+@in_uvloop
+@pytest.mark.proves("C-16")
+async def test_a_quota_that_is_exceeded_has_the_status_400(tmp_path: Path) -> None:
+    async with db_node(tmp_path) as db:
+        key = await db.key()
+        quotas = db.node._shared.services.quotas
+        await quotas.alter([Alteration(entity_of([("user", key.key.id)]), {"producer_byte_rate": 10})])
+        assert (await db.publish(key, "t", "x" * 1000)).status == 200
+        answer = await db.publish(key, "t", "x")
+        assert (answer.status, answer.code) == (400, "THROTTLING_QUOTA_EXCEEDED")
+        assert int(answer.headers["Retry-After"]) >= 1

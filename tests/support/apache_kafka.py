@@ -1,0 +1,57 @@
+"""A broker of Apache Kafka on loopback, for tests that compare kwire with it."""
+
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+from tests.support.ports import unused_port
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "compat" / "apache_kafka"
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 30.0
+FORMAT_TIMEOUT_S = 600.0  # The first call fetches Kafka.
+POLL_S = 0.05
+
+
+class ApacheKafkaProcess:
+    """Started by `start`, ended by `stop`."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self.port, controller_port = unused_port(), unused_port()
+        command = [str(SCRIPTS / "format"), str(directory), str(self.port), str(controller_port)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, check=False)
+        assert done.returncode == 0, f"{command} failed:\n{done.stdout}\n{done.stderr}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        with (self._directory / "server.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [str(SCRIPTS / "serve"), str(self._directory)], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._accepts():
+            assert self._process.poll() is None, (self._directory / "server.log").read_text()[-2000:]
+            assert time.monotonic() < deadline, "Apache Kafka does not open its port"
+            time.sleep(POLL_S)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait(STOP_TIMEOUT_S)
+
+    def _accepts(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1).close()
+        except OSError:
+            return False
+        return True

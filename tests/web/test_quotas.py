@@ -1,0 +1,120 @@
+"""Quotas over HTTP: 429 with Retry-After and rate limit headers for publishing and reading; streams wait."""
+
+import asyncio
+from pathlib import Path
+from time import perf_counter
+
+from kwire.access.quotas.client_quota import Allowance, Exceeded
+from kwire.access.quotas.entities import entity_of
+from kwire.access.quotas.kinds import QuotaKind
+from kwire.access.quotas.quotas import Alteration
+from kwire.web.answers.errors import Refusal
+from kwire.web.requests.quotas import quota_refusal, rate_limit_headers
+from tests.support.http import Http, http_node
+from tests.support.node import in_uvloop
+
+
+def event(text: str) -> dict[str, object]:
+    return {"event_type": "t", "data": text}
+
+
+EVENT = event("x")
+
+
+async def limit(http: Http, value: float | None, kind: str = "producer_byte_rate") -> None:
+    quotas = http.node._shared.services.quotas
+    await quotas.alter([Alteration(entity_of([("user", "ANONYMOUS")]), {kind: value})])
+
+
+@in_uvloop
+async def test_publishing_above_the_quota_is_refused(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as http:
+        answer = await http.ask("POST", "/rooms/r/events", EVENT)
+        assert answer.status == 201
+        assert "RateLimit" not in answer.headers
+        await limit(http, 100)
+        body = event("x" * 600)
+        answer = await http.ask("POST", "/rooms/r/events", body)
+        assert answer.status == 201
+        assert answer.headers["RateLimit-Policy"] == '"producer_byte_rate";q=1000;w=10;qu="content-bytes"'
+        assert answer.headers["RateLimit"] == '"producer_byte_rate";r=372;t=10'
+        assert (await http.ask("POST", "/rooms/r/events", body)).status == 201
+        answer = await http.ask("POST", "/rooms/r/events", body)
+        assert (answer.status, answer.code) == (429, "THROTTLING_QUOTA_EXCEEDED")
+        assert 1 <= int(answer.headers["Retry-After"]) <= 3
+        assert answer.headers["RateLimit"].startswith('"producer_byte_rate";r=0;t=')
+        assert answer.json["error"]["quota"] == "producer_byte_rate"
+        # What is not publishing is not refused, and a refused request is not charged.
+        assert (await http.get("/rooms/r/events?from_offset=0")).status == 200
+        await limit(http, None)
+        assert (await http.ask("POST", "/rooms/r/events", body)).status == 201
+
+
+@in_uvloop
+async def test_reading_above_the_quota_is_refused(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as http:
+        for _ in range(5):
+            await http.ask("POST", "/rooms/r/events", event("x" * 1000))
+        await limit(http, 100, "consumer_byte_rate")
+        path = "/rooms/r/events?from_offset=0"
+        assert (await http.get(path)).status == 200
+        answer = await http.get(path)
+        assert answer.status == 429
+        assert int(answer.headers["Retry-After"]) > 10
+        assert (await http.ask("POST", "/rooms/r/events", EVENT)).status == 201
+
+
+@in_uvloop
+async def test_a_stream_above_the_quota_waits_and_loses_nothing(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as http:
+        await limit(http, 10_000, "consumer_byte_rate")
+        url = f"{http.url}/rooms/r/subscribe".replace("http", "ws")
+        async with http.session.ws_connect(url) as socket:
+            began = perf_counter()
+            for number in range(13):
+                await http.ask("POST", "/rooms/r/events", event(f"{number:03}" + "x" * 10_000))
+            found: list[str] = []
+            async with asyncio.timeout(20):
+                while len(found) < 13:
+                    text = await socket.receive_str()
+                    found += [part[:3] for part in text.split('"data":"')[1:]]
+            assert found == [f"{number:03}" for number in range(13)]
+            # 130 kB at 10 kB/s, of which 100 kB are free.
+            assert 0.1 < perf_counter() - began < 10
+
+
+@in_uvloop
+async def test_metrics_show_the_clients_that_used_a_quota_last(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as http:
+        quotas = http.node._shared.services.quotas
+        await quotas.alter([Alteration(entity_of([("client-id", None)]), {"producer_byte_rate": 10.0})])
+        for number in range(150):
+            client = quotas.client("alice", f"app-{number}")
+            assert client is not None
+            assert client.produced(110) == 1000
+        text = (await http.get("/metrics")).body.decode()
+        assert "kwire_quota_meters 150.0" in text
+        assert "kwire_quota_entities 1.0" in text
+        labels = '{client_id="app-149",ip="",quota="producer_byte_rate",user=""}'
+        assert f"kwire_quota_limit{labels} 10.0" in text
+        assert f"kwire_quota_throttle_seconds_total{labels} 1.0" in text
+        assert f"kwire_quota_throttled_total{labels} 1.0" in text
+        assert text.count("kwire_quota_rate{") == 100
+
+
+def test_a_route_may_map_the_refusal() -> None:
+    exceeded = Exceeded(QuotaKind.PRODUCE, 100.0, 10.0, 2_100)
+    refusal = quota_refusal(exceeded)
+    assert (refusal.status, refusal.headers["Retry-After"]) == (429, "3")
+
+    def as_bad_request(exceeded: Exceeded) -> Refusal:
+        return Refusal(f"too much, wait {exceeded.retry_after_s} s")
+
+    assert as_bad_request(exceeded).status == 400
+
+
+def test_header_fields() -> None:
+    assert rate_limit_headers(Allowance(QuotaKind.CONSUME, 1000, 10, 0, 3)) == {
+        "RateLimit-Policy": '"consumer_byte_rate";q=1000;w=10;qu="content-bytes"',
+        "RateLimit": '"consumer_byte_rate";r=0;t=3',
+    }
