@@ -18,6 +18,7 @@ from kwire.access.quotas.meters import QuotaWindow
 from kwire.access.quotas.quotas import Quotas
 from kwire.access.sasl.salt_secret import salt_secret
 from kwire.access.secrets.node_keys import NodeKeys
+from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import TRANSACTION_VERSION, Features
@@ -162,6 +163,7 @@ class Node:
         markers = MarkerAppender(topics, groups, asyncio.get_running_loop().call_soon)
         transactions = self._build_transactions(topics, markers, features, clock)
         keys = Keys(self._metastore, clock, self._audit)
+        self._key_usage = KeyUsage(self._metastore, clock, keys, self.config.node_id)
         services = Services(
             apis=apis,
             node=NodeFacts(self.config.node_id, cluster_id, self.config.rack),
@@ -218,6 +220,7 @@ class Node:
         self._subscriptions, rooms = self._build_rooms(topics, groups, definitions, clock)
         if self.config.webhooks.is_enabled:
             await self._open_webhooks(topics, clock, services.authorizer)
+        await self._key_usage.start(self.config.web)
         if self.config.http is not None:
             await self._open_http(self.config.http, services, definitions, rooms, loop_metrics)
         keys.start(asyncio.get_running_loop().call_later)
@@ -241,21 +244,12 @@ class Node:
     def _build_transactions(
         self, topics: Topics, markers: MarkerAppender, features: Features, clock: Clock
     ) -> TransactionCoordinator:
-        config = self.config.transactions
-        # The partition of a transactional id is its hash modulo the partition count. The existing topic's count
-        # applies, even if another count is configured.
         known = topics.get(TRANSACTIONS_TOPIC)
         return TransactionCoordinator(
             log=InternalTopicLog(topics, TRANSACTIONS_TOPIC, self._cold_reads),
             clock=clock,
             call_later=asyncio.get_running_loop().call_later,
-            settings=TransactionSettings(
-                transactional_id_expiration_ms=config.id_expiration_ms,
-                remove_expired_interval_ms=config.expire_interval_ms,
-                max_timeout_ms=config.timeout_ms_max,
-                abort_timed_out_interval_ms=config.abort_interval_ms,
-                state_log_num_partitions=len(known.partitions) if known else config.partition_count,
-            ),
+            settings=TransactionSettings.of(self.config.transactions, len(known.partitions) if known else None),
             write_markers=markers.write_all,
             transaction_version=lambda: features.level(TRANSACTION_VERSION),
             coordinator_epoch=topics.leader_epoch,
@@ -320,12 +314,14 @@ class Node:
         from kwire.streams.events.publishing import Publisher
         from kwire.streams.local_commands import local_commands
         from kwire.web.answers.page_scheduler import PageScheduler
+        from kwire.web.db_events.event_sessions import EventSessions
         from kwire.web.groups.reports import GroupReports
         from kwire.web.requests.authentication import authenticator_of
         from kwire.web.requests.body_checks import BodyChecks
         from kwire.web.requests.memory import HttpMemory
         from kwire.web.services import (
             AccessServices,
+            DbEventServices,
             EventStoreServices,
             GroupServices,
             MonitoringServices,
@@ -361,6 +357,8 @@ class Node:
         room_services = RoomServices(
             port=port, rooms=rooms, commands=commands.rooms, publisher=publisher, subscriptions=self._subscriptions
         )
+        self.db_sessions = EventSessions(self.config.web.sessions_max)
+        db_events = DbEventServices(port, room_services, self._key_usage, self._key_usage.slots, self.db_sessions)
         authenticator = authenticator_of(
             self.config.web.authentication,
             clock,
@@ -410,6 +408,7 @@ class Node:
                     offline_directories=lambda: len(self._store.offline_dirs),
                 ),
                 rooms=room_services,
+                db_events=db_events,
                 reports=reports,
                 is_ready=lambda: self._is_ready,
                 server_metrics=self._shared.metrics,
@@ -425,6 +424,7 @@ class Node:
             ),
             access=AccessServices(clock, services.authorizer, authenticator, services.audit, services.keys),
             quotas=services.quotas,
+            db_events=db_events,
         )
         self._free_memory.watch(lambda: port.memory.freed_bytes)
         self.http = HttpServer(address, web, self._descriptors, self._tls.get(HTTP_LISTENER))
@@ -496,6 +496,7 @@ class Node:
         if self._webhooks is not None:
             await self._webhooks.close()
         self._shared.services.users.close()
+        await self._key_usage.close()
         await self._shared.services.keys.close()
         await self._audit_writer.close()
         await self._validation.close()

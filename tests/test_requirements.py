@@ -18,7 +18,9 @@ from tests.support.needs import NEEDS
 
 ROOT = Path(__file__).resolve().parents[1]
 # The other parts get their tests with the work that meets their requirements.
-BUILT_PARTS = ("S0", "S2", "S3")
+BUILT_PARTS = ("S0", "S1", "S2", "S3")
+# These need several nodes. tests/requirements.txt says so, and names what they will use.
+OPEN = frozenset(f"S1-{number}" for number in (13, 24, 30, 38, 39, 40, 61))
 # Tests of the benchmarks look for figures, not for how good they are.
 BENCH_TESTS = "test_bench_"
 
@@ -50,8 +52,9 @@ def test_every_line_of_what_is_built_is_proved_or_measured(page: ModuleType, cla
     bare = [
         number
         for number, line in page.requirements().items()
-        if line.part in BUILT_PARTS and line.status(proven) == page.Status.NOT_YET
+        if line.part in BUILT_PARTS and number not in OPEN and line.status(proven) == page.Status.NOT_YET
     ]
+    assert all(page.requirements()[number].note.startswith("open: ") for number in OPEN)
     assert bare == [], "no test of the default run is marked with proves() for these lines of tests/requirements.txt"
 
 

@@ -70,6 +70,7 @@ class WebConfig(NamedTuple):
     authentication: frozenset[str]
     body_bytes_max: int
     connections_max: int
+    sessions_max: int
     socket_message_bytes_max: int
     ping_interval_ms: int
     socket_idle_timeout_ms: int
@@ -171,6 +172,7 @@ def web_config(values: Values) -> WebConfig:
         authentication=authentication,
         body_bytes_max=body_bytes_max,
         connections_max=values.number("kwire.http.max.connections"),
+        sessions_max=values.number("kwire.sessions.max.connections"),
         socket_message_bytes_max=values.number("kwire.websocket.max.message.bytes"),
         ping_interval_ms=ping_ms,
         socket_idle_timeout_ms=idle_ms,

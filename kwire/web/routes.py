@@ -7,6 +7,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from aiohttp import web
 
 from kwire.web.access import keys, tickets
+from kwire.web.db_events import publish as db_publish
+from kwire.web.db_events import slots as db_slots
+from kwire.web.db_events import subscribe as db_subscribe
 from kwire.web.documentation import openapi, pages
 from kwire.web.events import publish as event_publish
 from kwire.web.events import read as event_read
@@ -23,6 +26,7 @@ from kwire.web.rooms import subscribe as room_subscribe
 from kwire.web.route import Route
 from kwire.web.services import (
     AccessServices,
+    DbEventServices,
     EventStoreServices,
     GroupServices,
     MonitoringServices,
@@ -65,6 +69,9 @@ _GROUPS: tuple[RouteGroup[Any], ...] = (
     # The routes for events and subscriptions of rooms come first, because they are used most often.
     RouteGroup[RoomServices](
         lambda web: web.rooms, (*room_events.ROUTES, *room_subscribe.ROUTES, *rooms.ROUTES, *post_command.ROUTES)
+    ),
+    RouteGroup[DbEventServices](
+        lambda web: web.db_events, (*db_publish.ROUTES, *db_subscribe.ROUTES, *db_slots.ROUTES)
     ),
     RouteGroup[GroupServices](lambda web: web.groups, (*consumer_groups.ROUTES, *group_stream.ROUTES)),
     RouteGroup[EventStoreServices](

@@ -10,6 +10,8 @@ from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer
 from kwire.access.keys.keys import Keys
 from kwire.access.quotas.quotas import Quotas
+from kwire.access.usage.key_usage import KeyUsage
+from kwire.access.usage.subscription_slots import SubscriptionSlots
 from kwire.broker.fetch.sessions import FetchSessions
 from kwire.broker.maintenance.retention import Retention
 from kwire.broker.maintenance.services import MaintenanceServices
@@ -38,6 +40,7 @@ from kwire.web.requests.memory import HttpMemory
 
 if TYPE_CHECKING:
     from kwire.access.tls import TlsListener
+    from kwire.web.db_events.event_sessions import EventSessions
     from kwire.web.streaming.streaming import ServeStream
 
 
@@ -104,6 +107,17 @@ class WebhookServices:
 
 
 @dataclass(frozen=True, slots=True)
+class DbEventServices:
+    """The services of the event API of tenants. `slots` are the slots of the sessions on this node."""
+
+    port: PortServices
+    rooms: RoomServices
+    usage: KeyUsage
+    slots: SubscriptionSlots
+    sessions: "EventSessions"
+
+
+@dataclass(frozen=True, slots=True)
 class StorageServices:
     """The services for the metrics of logs and their maintenance."""
 
@@ -121,6 +135,7 @@ class MonitoringServices:
     port: PortServices
     storage: StorageServices
     rooms: RoomServices
+    db_events: DbEventServices
     reports: GroupReports
     is_ready: Callable[[], bool]
     server_metrics: ServerMetrics
@@ -162,3 +177,4 @@ class WebServices:
     monitoring: MonitoringServices
     access: AccessServices
     quotas: Quotas
+    db_events: DbEventServices

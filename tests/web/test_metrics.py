@@ -11,6 +11,7 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from kwire.access.audit.queue import AuditQueue
+from kwire.access.usage.key_usage import KeyUsage
 from kwire.broker.admin.lag import Lags
 from kwire.broker.fetch.sessions import EVICTION_MS_MIN
 from kwire.broker.maintenance.compaction import LogCleaner
@@ -33,6 +34,7 @@ from kwire.streams.local_commands import LocalRooms
 from kwire.streams.rooms.rooms import Rooms
 from kwire.streams.subscriptions import Subscriptions
 from kwire.web.answers.page_scheduler import PageScheduler
+from kwire.web.db_events.event_sessions import EventSessions
 from kwire.web.groups.reports import GroupReports
 from kwire.web.monitoring import metrics as page
 from kwire.web.monitoring.former_names import FORMER_NAMES
@@ -40,7 +42,7 @@ from kwire.web.monitoring.metrics import NodeCollector
 from kwire.web.monitoring.storage_metrics import OTHER_TOPICS
 from kwire.web.requests.body_checks import BodyChecks
 from kwire.web.requests.memory import HttpMemory
-from kwire.web.services import MonitoringServices, PortServices, RoomServices, StorageServices
+from kwire.web.services import DbEventServices, MonitoringServices, PortServices, RoomServices, StorageServices
 from kwire.wire.messages.api_versions import ApiVersionsRequest
 from kwire.wire.messages.delete_topics import DeleteTopicsRequest
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -242,12 +244,15 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
         stream_metrics=stream_metrics,
         http_metrics=HttpMetrics(),
     )
+    room_services = RoomServices(
+        port, rooms, LocalRooms(rooms), Publisher(node.clock, loop.call_soon), subscriptions=subscriptions
+    )
+    usage = KeyUsage(node.metastore, node.clock, node.services.keys, 1)
     services = MonitoringServices(
         port=port,
         storage=StorageServices(node.topics, stored, maintenance, cold_reads=lambda: 0, offline_directories=lambda: 0),
-        rooms=RoomServices(
-            port, rooms, LocalRooms(rooms), Publisher(node.clock, loop.call_soon), subscriptions=subscriptions
-        ),
+        rooms=room_services,
+        db_events=DbEventServices(port, room_services, usage, usage.slots, EventSessions(1)),
         reports=groups,
         is_ready=lambda: True,
         server_metrics=server_metrics,

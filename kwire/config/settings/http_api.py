@@ -335,6 +335,13 @@ WEB_SETTINGS = (
         at_least(1),
     ),
     Setting(
+        "kwire.sessions.max.connections",
+        Kind.INT,
+        10_000,
+        "Maximum number of WebSockets of /db/api/v1/events/subscribe on this node. Further ones are refused with 503.",
+        at_least(0),
+    ),
+    Setting(
         "kwire.websocket.max.message.bytes",
         Kind.INT,
         1_048_576,

@@ -159,7 +159,7 @@ class Subscriptions:
             raise SubscriptionFailed(f"types must have 1 to {TYPES_MAX} entries, not {len(options.types)}")
         return DeliveryLimits(
             queue_events_max=_chosen("queue", options.queue_events_max, 1, settings.queue_events_max),
-            unwritable_ms_max=settings.broadcast_timeout_ms,
+            unwritable_ms_max=options.unwritable_ms_max or settings.broadcast_timeout_ms,
             checkpoint_events=_chosen("checkpoint_events", options.checkpoint_events, 1) or settings.checkpoint_events,
             checkpoint_ms=_chosen("checkpoint_ms", options.checkpoint_ms, CHECKPOINT_MS_MIN) or settings.checkpoint_ms,
         )

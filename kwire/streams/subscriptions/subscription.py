@@ -78,6 +78,8 @@ class SubscribeOptions(NamedTuple):
     checkpoint_ms: int | None = None
     types: frozenset[str] | None = None
     epoch: str | None = None
+    # How long the sink may be unwritable. Clients cannot set it.
+    unwritable_ms_max: int | None = None
 
 
 class SubscriptionFacts(NamedTuple):

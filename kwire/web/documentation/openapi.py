@@ -18,6 +18,7 @@ from kwire.web.route import JSON, NDJSON, Answer, AnyOf, Route
 
 TAGS = {
     "rooms": "Rooms: publish events, read the history, subscribe to new events.",
+    "db events": "Events of tenants with API keys: publish and subscribe within the scope and the limits of a key.",
     "commands": "The commands of the WebSocket, as single requests.",
     "events": "The event store: events with schemas, published atomically, read and subscribed to in order.",
     "topics": "Topics with partitions.",

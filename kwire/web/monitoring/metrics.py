@@ -18,6 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from kwire.metrics import LATENCY_BOUNDS
+from kwire.web.db_events.metrics import db_event_families
 from kwire.web.events.file_metrics import event_file_families
 from kwire.web.groups.metrics import group_text
 from kwire.web.monitoring.audit_metrics import audit_families
@@ -70,6 +71,7 @@ class NodeCollector(Collector):
         yield from self._fetch_sessions()
         yield from storage_families(self._services.storage, self._sizes, self._other_bytes)
         yield from room_families(self._services.rooms)
+        yield from db_event_families(self._services.db_events)
         if self._services.webhook_statistics is not None:
             yield from webhook_families(self._services.webhook_statistics())
         if self._services.event_files is not None:

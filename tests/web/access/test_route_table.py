@@ -290,6 +290,13 @@ TABLE: tuple[Row, ...] = (
     Row("POST", "/keys/{key}/rotate", ALTER_CLUSTER, KEY),
     Row("POST", "/keys/{key}/aliases", ALTER_CLUSTER, KEY, status=201),
     Row("DELETE", "/keys/{key}", ALTER_CLUSTER, KEY),
+    # These need a key. Users with passwords are refused.
+    Row("POST", "/db/api/v1/events", body={"topic": "{name}", "data": 1}, status=401),
+    Row("GET", "/db/api/v1/events/subscribe", path="/db/api/v1/events/subscribe?topic={name}", status=401),
+    *(
+        Row("POST", f"/db/internal/v1/subscriptions/{name}", ALTER_CLUSTER, body={"key_uuid": "{name}"}, status=401)
+        for name in ("request_slot", "release_slot")
+    ),
     Row("GET", "/openapi.json"),
     Row("GET", "/", status=302),
     *(Row("GET", path) for path in ("/docs", "/docs.css", "/docs.js", "/kwire.js", "/kwire.d.ts")),

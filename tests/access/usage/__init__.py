@@ -1,0 +1,1 @@
+"""The use of limits of keys: counts of events and subscription slots."""

@@ -1,0 +1,1 @@
+"""The event API of tenants, /db, over HTTP."""
