@@ -451,6 +451,9 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
     def _context_of(self, request: Request) -> Context:
         context = self._context
         if context is None or context.api_version != request.version or context.client_id is not request.client_id:
+            if self.views is None:
+                # A context without views has all rights.
+                raise DropConnection("the connection was not admitted")
             if context is None or context.client_id is not request.client_id:
                 self.quota = self._shared.quota_of(self, request.client_id)
             context = self._context = Context(
