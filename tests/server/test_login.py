@@ -14,7 +14,7 @@ from kwire.access.login_limits import FAILURES_MAX
 from kwire.access.principal import Principal
 from kwire.access.quotas.entities import entity_of
 from kwire.access.quotas.quotas import Alteration
-from kwire.access.sasl.authentication import LOGIN_SECONDS_MAX
+from kwire.access.sasl.authentication import LOGIN_SECONDS_MAX, REAUTHENTICATION_SECONDS_MIN
 from kwire.access.users import passwords as password_checks
 from kwire.config import Listener
 from kwire.errors import ErrorCode
@@ -32,7 +32,7 @@ from kwire.wire.messages.metadata import MetadataRequest
 from kwire.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kwire.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.server.fakes import FakeClient, shared_of
-from tests.server.frames import frame, split
+from tests.server.frames import CLIENT_ID, frame, split
 from tests.support.node import QuietNode, in_loop
 from tests.support.users import plain_token
 
@@ -423,3 +423,24 @@ async def test_quotas_of_a_user_apply_after_its_login(node: QuietNode) -> None:
     assert await answers(client, 5) == [1, 2, 3, 4, 5]
     assert quota_of(client) is None
     client.lose()
+
+
+@in_loop
+async def test_quotas_apply_after_a_client_has_authenticated_again_with_another_client_id(tmp_path: Path) -> None:
+    settings = ("listeners=SASL_PLAINTEXT://127.0.0.1:9092", "connections.max.reauth.ms=60000")
+    with QuietNode(tmp_path, *settings) as node:
+        await node.services.users.create("alice", "secret")
+        alice = entity_of([("user", "alice")])
+        await node.services.quotas.alter([Alteration(alice, {"producer_byte_rate": 1000.0})])
+        client = await World(node).logged_in()
+        authentication = client.connection.authentication
+        assert authentication is not None
+        authentication._started_at -= REAUTHENTICATION_SECONDS_MIN
+        client.send(handshake(3))
+        await answers(client, 3)
+        client.send(token(4, "secret").replace(CLIENT_ID, b"more", 1))
+        await answers(client, 4)
+        client.send(metadata(5).replace(CLIENT_ID, b"more", 1))
+        assert await answers(client, 5) == [1, 2, 3, 4, 5]
+        assert quota_of(client) is not None
+        client.lose()
