@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import struct
 from collections.abc import Iterator
 from functools import partial
@@ -19,8 +20,9 @@ from kwire.access.users import passwords as password_checks
 from kwire.config import Listener
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
+from kwire.server.kafka import connection
 from kwire.server.kafka import listener as listeners
-from kwire.server.kafka import login_turns
+from kwire.server.kafka import login_turns, throttling
 from kwire.server.kafka.connection import KafkaConnection
 from kwire.server.kafka.listener import KafkaListener, Sweep
 from kwire.server.kafka.revocation import REVOKED_SECONDS_MAX
@@ -444,3 +446,20 @@ async def test_quotas_apply_after_a_client_has_authenticated_again_with_another_
         assert await answers(client, 5) == [1, 2, 3, 4, 5]
         assert quota_of(client) is not None
         client.lose()
+
+
+@in_loop
+async def test_responses_keep_their_order_when_a_throttle_time_ends_at_once(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process may be suspended for longer than the throttle time while a request is handled."""
+    await node.services.users.create("alice", "secret")
+    client = await World(node).logged_in()
+    alice = entity_of([("user", "alice")])
+    await node.services.quotas.alter([Alteration(alice, {"request_percentage": 1e-6})])
+    clock = itertools.count(perf_counter(), 2.0)
+    for module in (connection, throttling):
+        monkeypatch.setattr(module, "perf_counter", lambda: next(clock))
+    client.send(versions(3) + versions(4))
+    assert await answers(client, 4) == [1, 2, 3, 4]
+    client.lose()

@@ -364,11 +364,16 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
         self._update_reading()
 
     def mute(self, seconds: float) -> None:
-        """Read and handle no request for this time, because of a quota or a limit of new connections."""
+        """Read and handle no request for this time, because of a quota or a limit of new connections.
+
+        A handler may be running, so the next request is always handled in a later loop iteration.
+        """
+        if self._transport.is_closing():
+            return
         self._muted_until = max(self._muted_until, perf_counter() + seconds)
         if not self._is_deferred:
             self._is_deferred = True
-            self.serve_deferred()
+            asyncio.get_running_loop().call_later(min(seconds, MUTE_STEP_SECONDS), self.serve_deferred)
             self._update_reading()
 
     def serve_deferred(self) -> None:
