@@ -20,9 +20,8 @@ from kwire.access.users import passwords as password_checks
 from kwire.config import Listener
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
-from kwire.server.kafka import connection
+from kwire.server.kafka import connection, login_turns, throttling
 from kwire.server.kafka import listener as listeners
-from kwire.server.kafka import login_turns, throttling
 from kwire.server.kafka.connection import KafkaConnection
 from kwire.server.kafka.listener import KafkaListener, Sweep
 from kwire.server.kafka.revocation import REVOKED_SECONDS_MAX
