@@ -352,6 +352,19 @@ async def test_when_the_loop_budget_is_spent_clients_that_log_in_take_turns_by_n
 
 
 @in_loop
+async def test_connections_that_are_closed_while_they_wait_for_their_turn_are_forgotten(node: QuietNode) -> None:
+    world = World(node)
+    for _ in range(FAILURES_MAX):
+        node.services.login_limits.fail(GUESSER)
+    guessers = [FakeClient(world.shared, world.listener, host=GUESSER) for _ in range(20)]
+    for guesser in guessers[1:]:
+        guesser.lose()
+    assert list(world.shared._suspect_login_turns._waiting.values()) == [{guessers[0].connection: None}]
+    guessers[0].lose()
+    assert not world.shared._suspect_login_turns._waiting
+
+
+@in_loop
 async def test_every_failure_counts_for_the_address(node: QuietNode) -> None:
     """Wrong passwords, requests that are not allowed, and logins that are begun and abandoned."""
     limits = node.services.login_limits

@@ -197,6 +197,8 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
         else:
             # Unmapping a large request takes time, and many connections may be closed in one loop iteration.
             schedule_chunk(self.reader.close)
+        if self._is_deferred and self.login is not None:
+            self._shared.forget_deferred(self)
         # This breaks reference cycles, so that the connection is freed without the garbage collector.
         if self.login is not None:
             self.login.authentication.close()
