@@ -197,8 +197,6 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
         else:
             # Unmapping a large request takes time, and many connections may be closed in one loop iteration.
             schedule_chunk(self.reader.close)
-        if self._is_deferred and self.login is not None:
-            self._shared.forget_deferred(self)
         # This breaks reference cycles, so that the connection is freed without the garbage collector.
         if self.login is not None:
             self.login.authentication.close()
@@ -366,10 +364,7 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
         self._update_reading()
 
     def mute(self, seconds: float) -> None:
-        """Read and handle no request for this time, because of a quota or a limit of new connections.
-
-        A handler may be running, so the next request is always handled in a later loop iteration.
-        """
+        """Read and handle no request for this time, because of a quota or a limit. A handler may call this."""
         if self._transport.is_closing():
             return
         self._muted_until = max(self._muted_until, perf_counter() + seconds)
@@ -458,18 +453,13 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
     def _context_of(self, request: Request) -> Context:
         context = self._context
         if context is None or context.api_version != request.version or context.client_id is not request.client_id:
-            if self.views is None:
-                # A context without views has all rights.
+            if self.views is None:  # a context without views has all rights
                 raise DropConnection("the connection was not admitted")
             if context is None or context.client_id is not request.client_id:
                 self.quota = self._shared.quota_of(self, request.client_id)
+            quota = None if self.quota is None else self.quota.client
             context = self._context = Context(
-                self._shared.services,
-                self,
-                request.version,
-                request.client_id,
-                self.views,
-                None if self.quota is None else self.quota.client,
+                self._shared.services, self, request.version, request.client_id, self.views, quota
             )
         return context
 

@@ -231,6 +231,8 @@ class KafkaListener:
 
     def leave(self, connection: KafkaConnection) -> None:
         self._shared.starved.pop(connection, None)
+        if self.listener.has_sasl:
+            self._shared.forget_deferred(connection)
         if connection in self._shared.connections:
             self._shared.connections.discard(connection)
             self._count -= 1

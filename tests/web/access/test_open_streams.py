@@ -13,6 +13,7 @@ import pytest
 
 from kwire.access.acl import Operation, ResourceType
 from kwire.server import http, stream_connections
+from kwire.web.rooms import rooms
 from kwire.web.rooms import subscribe as room_subscribe
 from tests.support.http_access import ADMIN, BASIC_SETTING, BOB, AccessHttp, access_node
 from tests.support.node import in_uvloop
@@ -324,10 +325,9 @@ async def test_a_subscription_that_begins_during_the_change_ends(
     async with access_node(tmp_path) as http:
         await stored(http, "lobby")
         await http.allow(READ)
-        real = room_subscribe.room_to_use
 
         async def room_to_use(*args: Any) -> Any:
-            found = await real(*args)
+            found = await rooms.room_to_use(*args)
             await delete_user(http)
             return found
 
