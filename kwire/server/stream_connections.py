@@ -93,7 +93,8 @@ class StreamConnection(asyncio.Protocol):
         # Whether the client reads more slowly than the session writes.
         self._is_full = False
         self._access = access
-        self._access_revision = access.revision
+        # None: the rights may have changed since the request was admitted, so the first tick checks them.
+        self._access_revision: int | None = None
         self._owner = owner
         self._transport = transport
         self._aiohttp_protocol = aiohttp_protocol

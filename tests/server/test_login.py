@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import struct
 from collections.abc import Iterator
 from functools import partial
@@ -14,13 +15,13 @@ from kwire.access.login_limits import FAILURES_MAX
 from kwire.access.principal import Principal
 from kwire.access.quotas.entities import entity_of
 from kwire.access.quotas.quotas import Alteration
-from kwire.access.sasl.authentication import LOGIN_SECONDS_MAX
+from kwire.access.sasl.authentication import LOGIN_SECONDS_MAX, REAUTHENTICATION_SECONDS_MIN
 from kwire.access.users import passwords as password_checks
 from kwire.config import Listener
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
+from kwire.server.kafka import connection, login_turns, throttling
 from kwire.server.kafka import listener as listeners
-from kwire.server.kafka import login_turns
 from kwire.server.kafka.connection import KafkaConnection
 from kwire.server.kafka.listener import KafkaListener, Sweep
 from kwire.server.kafka.revocation import REVOKED_SECONDS_MAX
@@ -32,7 +33,7 @@ from kwire.wire.messages.metadata import MetadataRequest
 from kwire.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kwire.wire.messages.sasl_handshake import SaslHandshakeRequest
 from tests.server.fakes import FakeClient, shared_of
-from tests.server.frames import frame, split
+from tests.server.frames import CLIENT_ID, frame, split
 from tests.support.node import QuietNode, in_loop
 from tests.support.users import plain_token
 
@@ -351,6 +352,19 @@ async def test_when_the_loop_budget_is_spent_clients_that_log_in_take_turns_by_n
 
 
 @in_loop
+async def test_connections_that_are_closed_while_they_wait_for_their_turn_are_forgotten(node: QuietNode) -> None:
+    world = World(node)
+    for _ in range(FAILURES_MAX):
+        node.services.login_limits.fail(GUESSER)
+    guessers = [FakeClient(world.shared, world.listener, host=GUESSER) for _ in range(20)]
+    for guesser in guessers[1:]:
+        guesser.lose()
+    assert list(world.shared._suspect_login_turns._waiting.values()) == [{guessers[0].connection: None}]
+    guessers[0].lose()
+    assert not world.shared._suspect_login_turns._waiting
+
+
+@in_loop
 async def test_every_failure_counts_for_the_address(node: QuietNode) -> None:
     """Wrong passwords, requests that are not allowed, and logins that are begun and abandoned."""
     limits = node.services.login_limits
@@ -422,4 +436,42 @@ async def test_quotas_of_a_user_apply_after_its_login(node: QuietNode) -> None:
     client.send(metadata(5))
     assert await answers(client, 5) == [1, 2, 3, 4, 5]
     assert quota_of(client) is None
+    client.lose()
+
+
+@in_loop
+async def test_quotas_apply_after_a_client_has_authenticated_again_with_another_client_id(tmp_path: Path) -> None:
+    settings = ("listeners=SASL_PLAINTEXT://127.0.0.1:9092", "connections.max.reauth.ms=60000")
+    with QuietNode(tmp_path, *settings) as node:
+        await node.services.users.create("alice", "secret")
+        alice = entity_of([("user", "alice")])
+        await node.services.quotas.alter([Alteration(alice, {"producer_byte_rate": 1000.0})])
+        client = await World(node).logged_in()
+        authentication = client.connection.authentication
+        assert authentication is not None
+        authentication._started_at -= REAUTHENTICATION_SECONDS_MIN
+        client.send(handshake(3))
+        await answers(client, 3)
+        client.send(token(4, "secret").replace(CLIENT_ID, b"more", 1))
+        await answers(client, 4)
+        client.send(metadata(5).replace(CLIENT_ID, b"more", 1))
+        assert await answers(client, 5) == [1, 2, 3, 4, 5]
+        assert quota_of(client) is not None
+        client.lose()
+
+
+@in_loop
+async def test_responses_keep_their_order_when_a_throttle_time_ends_at_once(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process may be suspended for longer than the throttle time while a request is handled."""
+    await node.services.users.create("alice", "secret")
+    client = await World(node).logged_in()
+    alice = entity_of([("user", "alice")])
+    await node.services.quotas.alter([Alteration(alice, {"request_percentage": 1e-6})])
+    clock = itertools.count(perf_counter(), 2.0)
+    for module in (connection, throttling):
+        monkeypatch.setattr(module, "perf_counter", lambda: next(clock))
+    client.send(versions(3) + versions(4))
+    assert await answers(client, 4) == [1, 2, 3, 4]
     client.lose()

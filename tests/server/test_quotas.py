@@ -1,6 +1,8 @@
 """Quotas on the Kafka port, with real sockets: throttle times, muted connections, limits of connections."""
 
 import asyncio
+import socket
+from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
 
@@ -20,7 +22,7 @@ from kwire.wire.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from tests.server.frames import Client
+from tests.server.frames import Client, frame
 from tests.server.test_node import create_topic, port
 from tests.support.batches import make_batch
 from tests.support.node import in_uvloop, running_node
@@ -211,6 +213,22 @@ async def test_connections_above_the_quota_of_their_address_are_closed_after_a_d
         await limit(node, None, "connection_creation_rate", ip="127.0.0.1")
         async with await Client.connect(port(node)) as client:
             await client.ask(request, 0)
+
+
+@in_uvloop
+async def test_a_refused_connection_is_not_served_before_it_is_closed(tmp_path: Path) -> None:
+    """Its request arrives together with the connection, so uvloop reads it before any scheduled callback runs."""
+    async with running_node(tmp_path, "listeners=SASL_PLAINTEXT://127.0.0.1:0", kafka=None) as node:
+        await limit(node, 1, "connection_creation_rate", ip="127.0.0.1")
+        topic = CreatableTopic(name="t", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+        for _ in range(12):
+            with socket.create_connection(("127.0.0.1", port(node))) as client:
+                client.sendall(frame(request, 4))
+                client.setblocking(False)
+                with suppress(ConnectionError):
+                    assert await asyncio.get_running_loop().sock_recv(client, 1) == b""
+        assert node._shared.services.topics.get("t") is None
 
 
 @in_uvloop

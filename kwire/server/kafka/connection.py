@@ -364,11 +364,13 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
         self._update_reading()
 
     def mute(self, seconds: float) -> None:
-        """Read and handle no request for this time, because of a quota or a limit of new connections."""
+        """Read and handle no request for this time, because of a quota or a limit. A handler may call this."""
+        if self._transport.is_closing():
+            return
         self._muted_until = max(self._muted_until, perf_counter() + seconds)
         if not self._is_deferred:
             self._is_deferred = True
-            self.serve_deferred()
+            asyncio.get_running_loop().call_later(min(seconds, MUTE_STEP_SECONDS), self.serve_deferred)
             self._update_reading()
 
     def serve_deferred(self) -> None:
@@ -451,15 +453,13 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
     def _context_of(self, request: Request) -> Context:
         context = self._context
         if context is None or context.api_version != request.version or context.client_id is not request.client_id:
+            if self.views is None:  # a context without views has all rights
+                raise DropConnection("the connection was not admitted")
             if context is None or context.client_id is not request.client_id:
                 self.quota = self._shared.quota_of(self, request.client_id)
+            quota = None if self.quota is None else self.quota.client
             context = self._context = Context(
-                self._shared.services,
-                self,
-                request.version,
-                request.client_id,
-                self.views,
-                None if self.quota is None else self.quota.client,
+                self._shared.services, self, request.version, request.client_id, self.views, quota
             )
         return context
 

@@ -197,6 +197,8 @@ class KafkaListener:
         self._note_refusal(connection.client_host, "its quota connection_creation_rate")
         if shared.delayed_closes < DELAYED_CLOSES_MAX:
             shared.delayed_closes += 1
+            # uvloop may read once before it pauses. The connection has no login and no principal, so it serves nothing.
+            connection.is_draining = True
             loop = asyncio.get_running_loop()
             loop.call_soon(connection.pause)
             loop.call_later(delay_s, self._close_refused, connection)
@@ -229,6 +231,8 @@ class KafkaListener:
 
     def leave(self, connection: KafkaConnection) -> None:
         self._shared.starved.pop(connection, None)
+        if self.listener.has_sasl:
+            self._shared.forget_deferred(connection)
         if connection in self._shared.connections:
             self._shared.connections.discard(connection)
             self._count -= 1

@@ -84,6 +84,9 @@ class Login:
         self._shared.services.audit.login(principal, connection.client_host, KAFKA, mechanism)
         if connection.views is None or connection.views.access.principal != principal:
             connection.set_principal(principal)
+        else:
+            # A request of this authentication may have had another client id, and no quota.
+            connection.forget_client()
         connection.gate = None if self.authentication.expires_at is None else self
         connection.reader.frame_bytes_max = self._shared.network.request_bytes_max
         connection.reader.step_bytes = SMALL_STEP_BYTES

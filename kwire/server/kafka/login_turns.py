@@ -40,6 +40,15 @@ class LoginTurns:
         self._waiting.setdefault(network_of(connection.client_host), {})[connection] = None
         self._schedule_turn()
 
+    def discard(self, connection: "KafkaConnection") -> None:
+        """Forget a connection that was closed. The newest are next, so its turn may not come for a long time."""
+        network = network_of(connection.client_host)
+        connections = self._waiting.get(network)
+        if connections is not None and connection in connections:
+            del connections[connection]
+            if not connections:
+                del self._waiting[network]
+
     def _schedule_turn(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True

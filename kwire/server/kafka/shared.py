@@ -102,6 +102,11 @@ class Shared:
             self._suspect_login_turns.add(connection)
         return is_suspect
 
+    def forget_deferred(self, connection: "KafkaConnection") -> None:
+        """Forget a connection that was closed while its requests waited."""
+        self._login_turns.discard(connection)
+        self._suspect_login_turns.discard(connection)
+
     def quota_of(self, connection: "KafkaConnection", client_id: str | None) -> ConnectionQuota | None:
         """Return the quotas of a connection's client. A client that has not logged in yet has none."""
         quotas = self.services.quotas

@@ -16,6 +16,7 @@ from aiohttp import StreamReader, hdrs, web
 from kwire.concurrency.chunking import yield_to_loop
 from kwire.config import WebConfig
 from kwire.web.answers.errors import BadRequest, BodyTooLarge, Refusal
+from kwire.web.requests.access import ACCESS
 from kwire.web.requests.decompression import check_expansion, is_compressed
 from kwire.web.requests.memory import UNCOUNTED_BYTES, HttpMemory, Lease
 
@@ -165,8 +166,17 @@ async def _body(request: web.Request) -> bytes:
             check_expansion(content, size_bytes)
             # Yield to the event loop here, because the next step of the decompression would start without a yield.
             await asyncio.sleep(0)
+    check_rights_again(request)
     # `getvalue` does not copy the bytes. Joining a list of pieces would copy megabytes and block the event loop.
     return body.getvalue()
+
+
+def check_rights_again(request: web.Request) -> None:
+    """Raise a Refusal if the client has lost its login or a right while the body arrived, which it can delay."""
+    access = request.get(ACCESS)
+    loss = None if access is None else access.loss()
+    if loss is not None:
+        raise loss
 
 
 def declared_length(request: web.Request) -> int | None:

@@ -89,11 +89,8 @@ class Guard:
                 if parameter in match:
                     match[parameter] = access.full_name(match[parameter])
         for need in rule.needs:
-            # A stream needs its rights for as long as it is open.
-            if rule.is_streaming:
-                access.hold(need.operation, need.resource_type, need.name_in(match))
-            else:
-                access.authorize(need.operation, need.resource_type, need.name_in(match))
+            # A stream needs its rights for as long as it is open, and another request until its body has arrived.
+            access.hold(need.operation, need.resource_type, need.name_in(match))
 
 
 def guard_of(authorizer: Authorizer, authenticator: Authenticator | None, audit: Audit = NO_AUDIT) -> Guard | None:

@@ -16,7 +16,8 @@ class LineStream:
 
     def __init__(self, access: RequestAccess, until_stop: asyncio.Timeout) -> None:
         self._access = access
-        self._revision = access.revision
+        # None: the rights may have changed since the request was admitted, so the first check compares them.
+        self._revision: int | None = None
         self._until_stop = until_stop
         self.loss: Refusal | None = None
 

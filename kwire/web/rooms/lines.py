@@ -238,7 +238,8 @@ class _LinePublisher:
     ) -> None:
         self._services = services
         self._access = access
-        self._revision = access.revision
+        # None: the rights may have changed since the request was admitted, so they are checked with the first line.
+        self._revision: int | None = None
         self._content = request.content
         self._receiver = receiver
         self._room = room

@@ -13,6 +13,8 @@ import pytest
 
 from kwire.access.acl import Operation, ResourceType
 from kwire.server import http, stream_connections
+from kwire.web.rooms import rooms
+from kwire.web.rooms import subscribe as room_subscribe
 from tests.support.http_access import ADMIN, BASIC_SETTING, BOB, AccessHttp, access_node
 from tests.support.node import in_uvloop
 from tests.support.room_sockets import http_stream
@@ -290,3 +292,47 @@ async def test_without_acls_the_streams_of_a_deleted_user_end_too(tmp_path: Path
             while (message := await stream.message())["control"] != "closed":
                 pass
         assert (message["code"], message["reason"]) == ("Forbidden", "the user was deleted or changed")
+
+
+@EVERY_WAY
+@in_uvloop
+async def test_a_request_whose_body_arrives_after_the_change_is_refused(tmp_path: Path, take_away: TakeAway) -> None:
+    """A client can delay the end of a body, and so keep a request that was admitted before."""
+    async with access_node(tmp_path) as http:
+        event = {"event_type": "made", "data": {}}
+        assert (await http.post("/rooms/lobby/events", event, Authorization=ADMIN)).status == 201
+        await http.allow(WRITE)
+        body = json.dumps(event).encode()
+        reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+        writer.write(
+            b"POST /rooms/lobby/events HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            + f"Authorization: {BOB}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+            + body[:-1]
+        )
+        await asyncio.sleep(0.3)
+        await take_away(http)
+        writer.write(body[-1:])
+        async with asyncio.timeout(SECONDS_MAX):
+            status = await reader.readline()
+        writer.close()
+        assert int(status.split()[1]) in (401, 403)
+
+
+@in_uvloop
+async def test_a_subscription_that_begins_during_the_change_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with access_node(tmp_path) as http:
+        await stored(http, "lobby")
+        await http.allow(READ)
+
+        async def room_to_use(*args: Any) -> Any:
+            found = await rooms.room_to_use(*args)
+            await delete_user(http)
+            return found
+
+        monkeypatch.setattr(room_subscribe, "room_to_use", room_to_use)
+        async with http_stream(http.port, PATHS[0], Accept=ACCEPTS[0], Authorization=BOB) as stream:
+            async with asyncio.timeout(SECONDS_MAX):
+                while await stream.line() is not None:
+                    pass
