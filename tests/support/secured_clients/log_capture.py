@@ -19,8 +19,12 @@ def captured_log(name: str) -> Iterator[list[str]]:
     """Collect the warnings and errors of a logger, those of all threads."""
     handler = _Lines()
     logger = logging.getLogger(name)
+    # Commands of kwire that ran in this process have silenced the logger.
+    level = logger.level
+    logger.setLevel(logging.WARNING)
     logger.addHandler(handler)
     try:
         yield handler.lines
     finally:
         logger.removeHandler(handler)
+        logger.setLevel(level)
