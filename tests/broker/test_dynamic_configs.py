@@ -190,7 +190,10 @@ async def test_running_node_hands_changes_to_those_who_act_on_them(tmp_path: Pat
 def test_every_setting_that_can_be_changed_is_one_of_kafka_or_of_ours() -> None:
     """Settings of Kafka are compared with its own in tests/test_unused_settings.py."""
     dynamic = {name for name, setting in SETTINGS.items() if setting.is_dynamic}
-    assert {name for name in dynamic if name.startswith("kwire.")} == {"kwire.log.sync"}
+    assert {name for name in dynamic if name.startswith("kwire.")} == {
+        "kwire.log.sync",
+        "kwire.max.connections.per.principal",
+    }
     for name in ("listeners", "node.id", "num.partitions", "log.dirs", "log.retention.hours"):
         assert name not in dynamic
     behind_topics = {setting.synonyms[0].name for setting in TOPIC_SETTINGS.values() if setting.synonyms}

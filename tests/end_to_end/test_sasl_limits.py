@@ -5,6 +5,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,7 @@ DELAY_S = DELAY_MS / 1000
 TOLERANCE_S = 0.05
 CLOSED_S = 5.0
 GUESS_COUNT = 40
+GUESS_SECONDS_MAX = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +203,8 @@ def test_guessing_of_passwords_is_slow_and_delays_nobody_else(server: SaslServer
     def guess() -> None:
         nonlocal guesses
         while not is_over.is_set():
-            with server.connect() as client:
+            # If the address has failed too often, a connection that waits may be closed without an answer.
+            with server.connect() as client, suppress(ConnectionError):
                 client.log_in("alice", "wrong")
                 guesses += 1
 
@@ -212,7 +215,7 @@ def test_guessing_of_passwords_is_slow_and_delays_nobody_else(server: SaslServer
         for thread in threads:
             thread.start()
         slowest = 0.0
-        while guesses < GUESS_COUNT:
+        while guesses < GUESS_COUNT and time.monotonic() - began < GUESS_SECONDS_MAX:
             asked = time.monotonic()
             other.metadata()
             slowest = max(slowest, time.monotonic() - asked)

@@ -210,7 +210,8 @@ class SimulatedDisk:
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
         del folder.names[name]
         self.journal.add(folder, lambda: void(folder.durable.pop(name, None)))
-        if isinstance(node, SimulatedFile):
+        # Links are made within a folder only, so another name of the file would be here.
+        if isinstance(node, SimulatedFile) and all(other is not node for other in folder.names.values()):
             self.give_space(len(node.blocks))
 
     def rename(self, source: str, target: str) -> None:
@@ -278,6 +279,12 @@ class SimulatedFiles(Files):
         if isinstance(node, SimulatedFile):
             self._cut(node, 0)
             return self._descriptor(node)
+        return self._new(path)
+
+    def create_private(self, path: str) -> int:
+        self.disk.enter("create_private", path)
+        if self.disk.find(path) is not None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
         return self._new(path)
 
     def open_write(self, path: str) -> int:
@@ -491,6 +498,16 @@ class SimulatedFiles(Files):
     def rename(self, source: str, target: str) -> None:
         self.disk.enter("rename", f"{source} {target}")
         self.disk.rename(source, target)
+
+    def link(self, source: str, target: str) -> None:
+        self.disk.enter("link", f"{source} {target}")
+        node = self.disk.find(source)
+        if node is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
+        if self.disk.find(target) is not None:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target)
+        assert os.path.dirname(source) == os.path.dirname(target), "links are made within a folder only"
+        self.disk.link(target, node)
 
     def unlink(self, path: str) -> None:
         self.disk.enter("unlink", path)

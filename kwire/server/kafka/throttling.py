@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from kwire.access.quotas.client_quota import MS, ClientQuota
 from kwire.handlers.shared.context import BlockingContinuation, Context, DeferredFrame, OrderedRest, TemplateCache
 from kwire.server.kafka.routes import Route
-from kwire.wire.messages.produce import PRODUCE
+from kwire.wire.apis import PRODUCE
 from kwire.wire.messages.write_txn_markers import WRITE_TXN_MARKERS
 
 if TYPE_CHECKING:
