@@ -8,8 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from kwire.config.access import AccessConfig, access_config
-from kwire.config.audit import AuditConfig, audit_config
+from kwire.config.access import AccessConfig, AuditConfig, access_config, audit_config
 from kwire.config.connections import ConnectionLimits, QuotasConfig, connection_limits, quotas_config
 from kwire.config.http_api import (
     BASIC,

@@ -15,7 +15,7 @@ from kwire.access.audit.entries import HTTP, KAFKA, TOPIC, Actor, AuditEntry, ac
 from kwire.access.audit.queue import ENTRY_BYTES_MAX, NAME_LENGTH_MAX, WAITING_MAX, AuditQueue
 from kwire.access.audit.repeats import INTERVAL_SECONDS, KEYS_MAX, RepeatCounter
 from kwire.access.principal import Principal
-from kwire.config.audit import AuditConfig
+from kwire.config.access import AuditConfig
 from tests.support.clock import ManualClock
 
 ALICE = Principal("User", "alice")

@@ -11,7 +11,7 @@ from kwire.access.audit.entries import USER
 from kwire.access.audit.pending import KEY_PREFIX, PendingAudit, record_pending
 from kwire.access.audit.queue import AuditQueue
 from kwire.concurrency.disk_lanes import DiskLanes
-from kwire.config.audit import AuditConfig
+from kwire.config.access import AuditConfig
 from kwire.metastore import EmbeddedMetaStore
 from storage.disk.journal import Journal
 from tests.support.batches import UnsyncedFiles

@@ -12,7 +12,7 @@ from kwire.access.users import passwords as password_checks
 from kwire.access.users import users as users_module
 from kwire.access.users.scram_credential import ScramCredential, ScramMechanism, credential_of_salted, salted_password
 from kwire.access.users.users import CredentialChange, UserExists, UserNotFound
-from kwire.config.audit import AuditConfig
+from kwire.config.access import AuditConfig
 from tests.support.clock import ManualClock
 from tests.support.node import in_loop
 from tests.support.users import UserStore

@@ -11,7 +11,7 @@ from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import AclAuthorizer
 from kwire.access.principal import Principal
-from kwire.config.audit import AuditConfig
+from kwire.config.access import AuditConfig
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.views import Views
 from kwire.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest

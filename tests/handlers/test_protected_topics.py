@@ -8,7 +8,7 @@ from kwire.access.audit.entries import TOPIC
 from kwire.access.audit.queue import AuditQueue
 from kwire.broker.topics.catalogue import AUDIT_TOPIC
 from kwire.broker.topics.topics import Topic
-from kwire.config.audit import AuditConfig
+from kwire.config.access import AuditConfig
 from kwire.errors import ErrorCode
 from kwire.streams.audit.writer import AuditWriter
 from kwire.wire.messages.add_partitions_to_txn import (

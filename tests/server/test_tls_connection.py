@@ -14,7 +14,7 @@ import pytest
 
 from kwire.access.audit.queue import AuditQueue
 from kwire.config import Listener
-from kwire.config.audit import AuditConfig
+from kwire.config.access import AuditConfig
 from kwire.server.kafka.listener import KafkaListener
 from kwire.server.tls import acceptor as acceptor_module
 from kwire.server.tls import connection as connection_module

@@ -30,7 +30,7 @@ from kwire.access.audit.repeats import INTERVAL_SECONDS, RepeatCounter
 from kwire.access.keys.key_format import is_key_id
 from kwire.access.principal import KEY, USER, Principal
 from kwire.clock import Clock
-from kwire.config.audit import AuditConfig
+from kwire.config.access import AuditConfig
 
 log = logging.getLogger("kwire.audit")
 

@@ -13,7 +13,7 @@ from kwire.access.audit.entries import TOPIC
 from kwire.access.audit.queue import AuditQueue
 from kwire.broker.topics.catalogue import AUDIT_TOPIC
 from kwire.broker.topics.topics import NewTopic
-from kwire.config.audit import AuditConfig
+from kwire.config.access import AuditConfig
 from kwire.errors import ErrorCode, KafkaError
 from kwire.streams.audit import writer as writer_module
 from kwire.streams.audit.chain import NO_RECORD, previous_hash, record_hash
