@@ -60,7 +60,7 @@ class ScopedNames:
         self.prefix = scope.prefix
 
     def plain(self, full: str) -> str:
-        """Return the name as clients of the scope see it. Raises OutsideScope. An empty string is no name."""
+        """Return the name as clients of the scope see it. Raises OutsideScope. An empty string is not a name."""
         if full.startswith(self.prefix) or not full:
             return full[PREFIX_LENGTH:]
         raise OutsideScope(f'name "{full}" does not belong to scope "{self._scope.name}"')

@@ -12,7 +12,7 @@ OVERRIDES_MAX = 10_000
 
 
 class ListenerLimits(NamedTuple):
-    """Limits of one Kafka listener. A number of connections of 0 is no limit."""
+    """Limits of one Kafka listener. A number of connections of 0 means no limit."""
 
     connections_max: int
     creation_rate_max: int

@@ -19,7 +19,7 @@ class Names(Protocol):
         ...
 
     def plain(self, full: str) -> str:
-        """Return the name as clients of the scope see it. Raises OutsideScope. An empty string is no name."""
+        """Return the name as clients of the scope see it. Raises OutsideScope. An empty string is not a name."""
         ...
 
     def text(self, message: str) -> str:

@@ -1,1 +1,1 @@
-"""Client quotas: who may use how much. Without sockets and clocks: callers pass the time or a function for it."""
+"""Client quotas of users, client ids and addresses, without sockets and clocks."""
