@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from kwire.clock import Clock
+from kwire.coordinator.coordinator_log import CoordinatorLog
 from kwire.coordinator.decisions import StateMachine
-from kwire.coordinator.runtime import CallLater, CallSoon, CoordinatorLog, CoordinatorRuntime, OnEffect, Timer
+from kwire.coordinator.runtime import CallLater, CallSoon, CoordinatorRuntime, OnEffect, Timer
 from kwire.coordinator.sharding import keys_of_shards
 
 # The pause before the load of the next shard is started. Clients are served during the pause.

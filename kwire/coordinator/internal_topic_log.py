@@ -52,6 +52,14 @@ class InternalTopicLog:
         # This class built the batch, so it needs neither the checks nor the sequence number of a client's batch.
         return self._partition(shard).append(batch, header, now_ms, recompress_only).last_offset + 1
 
+    def append_batch(self, shard: int, batch: memoryview, header: BatchHeader, now_ms: int) -> tuple[int, int]:
+        """Append a batch that the coordinator has built. Returns the offset after its last record, and the high
+        watermark.
+        """
+        partition = self._partition(shard)
+        end_offset = partition.append(batch, header, now_ms, recompress_only).last_offset + 1
+        return end_offset, partition.high_watermark
+
     def append_pending(
         self, shard: int, transaction: ProducerIdAndEpoch, records: Sequence[KeyValue], now_ms: int
     ) -> int:

@@ -27,6 +27,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from kwire.broker.partition import code_of
 from kwire.clock import Clock
+from kwire.coordinator.coordinator_log import CoordinatorLog
 from kwire.coordinator.decisions import (
     Command,
     Moment,
@@ -36,9 +37,10 @@ from kwire.coordinator.decisions import (
     apply_result,
     apply_transactional,
 )
-from kwire.coordinator.log_records import KeyValue, Paused, ProducerIdAndEpoch, Replayed, TransactionEnd
+from kwire.coordinator.log_records import Paused, ProducerIdAndEpoch, Replayed, TransactionEnd
 from kwire.coordinator.sharding import Sharding
 from kwire.errors import ErrorCode, KafkaError
+from storage.batch.record_batch import BatchHeader
 from storage.errors import InvalidProducerEpoch, StorageError
 
 logger = logging.getLogger(__name__)
@@ -57,50 +59,6 @@ DEFERRED_RECORDS_MAX = 1_000
 A = TypeVar("A")
 # A callback that is called once: with None on success, else with the error.
 Done = Callable[[KafkaError | None], None]
-
-
-class CoordinatorLog(Protocol):
-    """The operations on an internal topic that the runtime needs. `InternalTopicLog` implements them."""
-
-    def append(self, shard: int, records: Sequence[KeyValue], now_ms: int) -> int:
-        """Append the records as one batch. Returns the offset after the last record.
-
-        Raises StorageError, KafkaError, or LookupError if the topic does not exist. After an exception, no record was
-        appended.
-        """
-        ...
-
-    def append_pending(
-        self, shard: int, transaction: ProducerIdAndEpoch, records: Sequence[KeyValue], now_ms: int
-    ) -> int:
-        """Append the records as `append` does, but as part of a producer's transaction.
-
-        Also raises InvalidProducerEpoch, if the producer has been fenced.
-        """
-        ...
-
-    def append_marker(
-        self, shard: int, transaction: ProducerIdAndEpoch, coordinator_epoch: int, is_commit: bool
-    ) -> int:
-        """Append the marker that ends a producer's transaction. Returns and raises as `append_pending` does."""
-        ...
-
-    def committed_offset(self, shard: int) -> int:
-        """Return the offset below which all records are committed."""
-        ...
-
-    def on_committed(self, shard: int, offset: int, call: Callable[[KafkaError | None], None]) -> None:
-        """Call `call(None)` when all records below `offset` are committed, or `call(error)` on failure.
-
-        If the records are already committed, `call` is called before this returns.
-        """
-        ...
-
-    def on_synced(self, shard: int, offset: int, call: Callable[[KafkaError | None], None]) -> None:
-        """Call `call` as `on_committed` does, but wait until the records are on disk, whatever the topic's settings."""
-        ...
-
-    def replay(self, shard: int) -> Iterator[Replayed | Paused]: ...
 
 
 class Timer(Protocol):
@@ -135,7 +93,7 @@ class _Decision(NamedTuple):
 _Answer = tuple[Callable[[Any], None], Command[Any], Any]
 
 
-class _Shard(Generic[M]):
+class Shard(Generic[M]):
     """One partition of the internal topic: its state machine, the commands that wait for an answer, and one timer."""
 
     __slots__ = (
@@ -195,9 +153,9 @@ class CoordinatorRuntime(Generic[M]):
         self._clock = clock
         self._call_later = call_later
         self._on_effect = on_effect
-        self._shards: dict[int, _Shard[M]] = {}
+        self._shards: dict[int, Shard[M]] = {}
         # Shards that are being loaded. Each replay turn replays the first one, and then moves it to the end.
-        self._loading: deque[_Shard[M]] = deque()
+        self._loading: deque[Shard[M]] = deque()
         self._replay_timer: Timer | None = None
         self._is_closed = False
         self._call_soon = call_soon
@@ -205,7 +163,7 @@ class CoordinatorRuntime(Generic[M]):
         # decisions.
         self._turn = 1
         self._is_turn_open = False
-        self._deferring: list[_Shard[M]] = []
+        self._deferring: list[Shard[M]] = []
         self.shard_of = Sharding(shard_count).shard_of
 
     def submit(self, key: str, command: Command[A], reply: Callable[[A], None]) -> None:
@@ -227,6 +185,29 @@ class CoordinatorRuntime(Generic[M]):
         except BaseException:
             shard.waiting.pop(command, None)
             raise
+
+    def loaded_shard(self, key: str) -> "Shard[M] | None":
+        """Return the shard of `key`, or None if it is not loaded. A loaded shard stays loaded."""
+        shard = self._shards.get(self.shard_of(key))
+        return shard if shard is not None and shard.is_loaded else None
+
+    def is_free(self, shard: "Shard[M]") -> bool:
+        """Return whether a batch may be appended to the shard now, without waiting for the end of the turn."""
+        if self._is_closed or shard.deferred:
+            return False
+        return self._call_soon is None or not self._may_defer(shard)
+
+    def append_batch(self, shard: "Shard[M]", batch: memoryview, header: BatchHeader, now_ms: int) -> bool:
+        """Append a batch to a free shard. Returns False if it cannot be appended. The caller applies its records."""
+        try:
+            shard.end_offset, shard.committed_offset = self._log.append_batch(shard.index, batch, header, now_ms)
+        except (StorageError, KafkaError, LookupError):
+            return False
+        return True
+
+    def on_committed(self, shard: "Shard[M]", done: Done) -> None:
+        """Call `done` when all records that are appended to the shard now are committed, or with the error."""
+        self._log.on_committed(shard.index, shard.end_offset, done)
 
     def end_transaction(
         self,
@@ -288,12 +269,12 @@ class CoordinatorRuntime(Generic[M]):
         """Start to load a shard, unless it is already loading or loaded."""
         self._loaded_shard(index)
 
-    def _loaded_shard(self, index: int) -> _Shard[M] | ErrorCode:
+    def _loaded_shard(self, index: int) -> Shard[M] | ErrorCode:
         if self._is_closed:
             return ErrorCode.NOT_COORDINATOR
         shard = self._shards.get(index)
         if shard is None:
-            shard = self._shards[index] = _Shard(index, self._new_machine())
+            shard = self._shards[index] = Shard(index, self._new_machine())
             self._loading.append(shard)
             if self._replay_timer is None:
                 self._replay_turn()
@@ -313,7 +294,7 @@ class CoordinatorRuntime(Generic[M]):
             else:
                 self._replay_timer = None
 
-    def _replay(self, shard: _Shard[M]) -> bool:
+    def _replay(self, shard: Shard[M]) -> bool:
         """Apply records of a shard for one turn. Return True if its replay has ended, by success or failure."""
         try:
             if shard.replay is None:
@@ -351,7 +332,7 @@ class CoordinatorRuntime(Generic[M]):
     def _moment(self) -> Moment:
         return Moment(int(self._clock.monotonic() * 1000), self._clock.now_ms())
 
-    def _run(self, shard: _Shard[M], command: Command[Any]) -> None:
+    def _run(self, shard: Shard[M], command: Command[Any]) -> None:
         machine = shard.machine
         can_share_append = self._call_soon is not None and machine.can_share_append(command)
         if shard.deferred and not can_share_append:
@@ -367,7 +348,7 @@ class CoordinatorRuntime(Generic[M]):
         finally:
             self._arm(shard)
 
-    def _carry_out(self, shard: _Shard[M], command: Command[Any], result: Result, moment: Moment) -> None:
+    def _carry_out(self, shard: Shard[M], command: Command[Any], result: Result, moment: Moment) -> None:
         replies, effects, reruns = result.replies, result.effects, result.reruns
         if result.records:
             try:
@@ -392,7 +373,7 @@ class CoordinatorRuntime(Generic[M]):
             if one in shard.waiting:
                 self._run_in_background(shard, one)
 
-    def _answer(self, shard: _Shard[M], replies: Sequence[Reply], effects: Sequence[Any]) -> None:
+    def _answer(self, shard: Shard[M], replies: Sequence[Reply], effects: Sequence[Any]) -> None:
         """Send replies and carry out effects when all records that are appended now are committed."""
         end_offset = shard.end_offset
         if end_offset > shard.committed_offset:
@@ -414,7 +395,7 @@ class CoordinatorRuntime(Generic[M]):
 
     def _release(
         self,
-        shard: _Shard[M],
+        shard: Shard[M],
         end_offset: int,
         answers: list[_Answer],
         effects: Sequence[Any],
@@ -431,7 +412,7 @@ class CoordinatorRuntime(Generic[M]):
 
     # Decisions of one event-loop turn that share an append
 
-    def _may_defer(self, shard: _Shard[M]) -> bool:
+    def _may_defer(self, shard: Shard[M]) -> bool:
         """Return True if a command that can share an append was already appended to the shard in this turn.
 
         Otherwise the caller must append its records immediately. The first such call of a turn schedules `_end_turn`.
@@ -444,7 +425,7 @@ class CoordinatorRuntime(Generic[M]):
             self._call_soon(self._end_turn)
         return False
 
-    def _defer(self, shard: _Shard[M], decision: _Decision) -> None:
+    def _defer(self, shard: Shard[M], decision: _Decision) -> None:
         if not shard.deferred:
             self._deferring.append(shard)
         shard.deferred.append(decision)
@@ -459,7 +440,7 @@ class CoordinatorRuntime(Generic[M]):
         for shard in deferring:
             self._append_deferred(shard)
 
-    def _append_deferred(self, shard: _Shard[M]) -> None:
+    def _append_deferred(self, shard: Shard[M]) -> None:
         """Append the records of the deferred decisions as one batch, or separately if the batch cannot be appended."""
         decisions, shard.deferred, shard.deferred_records = shard.deferred, [], 0
         if not decisions or self._is_closed:
@@ -475,7 +456,7 @@ class CoordinatorRuntime(Generic[M]):
             for command, _ in decisions:
                 self._answer_failed(shard, command)
 
-    def _append_together(self, shard: _Shard[M], decisions: Sequence[_Decision], moment: Moment) -> bool:
+    def _append_together(self, shard: Shard[M], decisions: Sequence[_Decision], moment: Moment) -> bool:
         if len(decisions) == 1:
             return False
         records = [record for _, result in decisions for record in result.records]
@@ -492,12 +473,12 @@ class CoordinatorRuntime(Generic[M]):
         self._answer(shard, replies, ())
         return True
 
-    def _answer_failed(self, shard: _Shard[M], command: Command[Any]) -> None:
+    def _answer_failed(self, shard: Shard[M], command: Command[Any]) -> None:
         reply = shard.waiting.pop(command, None)
         if reply is not None:
             reply(command.refused(ErrorCode.UNKNOWN_SERVER_ERROR))
 
-    def _run_in_background(self, shard: _Shard[M], command: Command[Any]) -> None:
+    def _run_in_background(self, shard: Shard[M], command: Command[Any]) -> None:
         """Run a command outside a client's request. Log an exception and answer the waiting client with an error."""
         try:
             self._run(shard, command)
@@ -506,7 +487,7 @@ class CoordinatorRuntime(Generic[M]):
             logger.exception("coordinator shard %d: a command failed", shard.index)
             self._answer_failed(shard, command)
 
-    def _append_marker(self, shard: _Shard[M], marker: _PendingMarker) -> None:
+    def _append_marker(self, shard: Shard[M], marker: _PendingMarker) -> None:
         self._append_deferred(shard)
         transaction, coordinator_epoch, is_commit, done = marker
         try:
@@ -533,7 +514,7 @@ class CoordinatorRuntime(Generic[M]):
 
     # Time
 
-    def _arm(self, shard: _Shard[M]) -> None:
+    def _arm(self, shard: Shard[M]) -> None:
         """Set the shard's timer to the shard's next deadline or an earlier time. An early timer is harmless."""
         wake_ms = shard.machine.wake_ms()
         if self._is_closed or wake_ms is None or (shard.armed_ms is not None and shard.armed_ms <= wake_ms):
@@ -544,7 +525,7 @@ class CoordinatorRuntime(Generic[M]):
         delay_ms = max(0, wake_ms - self._moment().steady_ms)
         shard.timer = self._call_later(delay_ms / 1000, lambda: self._on_timer(shard))
 
-    def _on_timer(self, shard: _Shard[M]) -> None:
+    def _on_timer(self, shard: Shard[M]) -> None:
         shard.timer = None
         shard.armed_ms = None
         for command in shard.machine.due(self._moment().steady_ms):
@@ -552,7 +533,7 @@ class CoordinatorRuntime(Generic[M]):
         self._arm(shard)
 
 
-def _waiting_answers(shard: _Shard[Any], replies: Sequence[Reply]) -> list[_Answer]:
+def _waiting_answers(shard: Shard[Any], replies: Sequence[Reply]) -> list[_Answer]:
     """Return the answers of those commands that still wait, and remove the commands from the waiting ones.
 
     A command no longer waits if it was answered with an error because its decision raised an exception.
@@ -565,7 +546,7 @@ def _waiting_answers(shard: _Shard[Any], replies: Sequence[Reply]) -> list[_Answ
     return answers
 
 
-def _append_error(shard: _Shard[Any], error: Exception) -> ErrorCode:
+def _append_error(shard: Shard[Any], error: Exception) -> ErrorCode:
     """Return the error code for clients whose records could not be appended."""
     if isinstance(error, InvalidProducerEpoch):
         # This is not a failure of the log: a newer producer has fenced this client.
@@ -580,7 +561,7 @@ def _append_error(shard: _Shard[Any], error: Exception) -> ErrorCode:
     return ErrorCode.UNKNOWN_SERVER_ERROR if is_too_large else ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def _refuse_pending_markers(shard: _Shard[Any], code: ErrorCode) -> None:
+def _refuse_pending_markers(shard: Shard[Any], code: ErrorCode) -> None:
     pending_markers, shard.pending_markers = shard.pending_markers, []
     for marker in pending_markers:
         marker.done(KafkaError(code))

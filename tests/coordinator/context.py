@@ -6,8 +6,10 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
+from kwire.access.access import Unrestricted
 from kwire.coordinator.group.commands import JoinAnswer, JoinGroup, SyncGroup
 from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.views import Views
 from kwire.wire.codec import decode_message, encode_message
 from tests.coordinator.world import World
 
@@ -46,7 +48,8 @@ def context_of(world: World, version: int, topics: FakeTopics | None = None) -> 
         node=SimpleNamespace(node_id=7),
     )
     peer = SimpleNamespace(client_host="10.0.0.9", endpoint=("broker", 9092))
-    return Context(cast(Any, services), cast(Any, peer), version, "client")
+    views = Views(cast(Any, services), Unrestricted())
+    return Context(cast(Any, services), cast(Any, peer), version, "client", views)
 
 
 def call(handle: Callable[[Context, Any], R | Awaitable[R]], context: Context, request: Any) -> R:

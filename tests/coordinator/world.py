@@ -14,6 +14,7 @@ from kwire.coordinator.group.shard import GroupShard
 from kwire.coordinator.group.topics_view import TopicShape
 from kwire.coordinator.log_records import KeyValue, PendingRecord, ProducerIdAndEpoch, Replayed, TransactionEnd
 from kwire.errors import ErrorCode, KafkaError
+from storage.batch.record_batch import BatchHeader, check_batch, read_records
 from storage.errors import DiskFailure, InvalidProducerEpoch
 from tests.support.clock import ManualClock
 
@@ -65,6 +66,11 @@ class MemoryLog:
 
     def append(self, shard: int, records: Sequence[KeyValue], now_ms: int) -> int:
         return self._append(shard, records)
+
+    def append_batch(self, shard: int, batch: memoryview, header: BatchHeader, now_ms: int) -> tuple[int, int]:
+        assert check_batch(batch) == header
+        records = [(record.key or b"", record.value) for record in read_records(batch, len(batch))]
+        return self._append(shard, records), self.committed_offset(shard)
 
     def append_pending(
         self, shard: int, transaction: ProducerIdAndEpoch, records: Sequence[KeyValue], now_ms: int

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kwire.access.access import Unrestricted
 from kwire.errors import ErrorCode
 from kwire.handlers.offset_commit import OffsetCommitTemplateCache, handle
 from kwire.handlers.offset_commit.template import FRAME_BYTES_MAX, PARTITIONS_MAX
 from kwire.handlers.shared.context import Context, DeferredFrame
+from kwire.handlers.shared.views import Views
 from kwire.wire.apis import APIS, HEARTBEAT, OFFSET_COMMIT
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.connection import ServerConnection
@@ -33,6 +35,7 @@ from tests.support.effort import examples
 VERSIONS = list(OFFSET_COMMIT.versions)
 TOPICS = ("t", "orders")
 TOPIC_PARTITIONS = 3
+SESSION_MS = 10_000  # of the member that `joined` returns
 
 
 class Topics:
@@ -61,8 +64,17 @@ class Topics:
 class Committer:
     """One connection to a world of its own: requests that fit the template use it, as in the server."""
 
-    def __init__(self, version: int, *, has_shortcut: bool = True, partition_count: int = TOPIC_PARTITIONS) -> None:
+    def __init__(
+        self,
+        version: int,
+        *,
+        has_shortcut: bool = True,
+        partition_count: int = TOPIC_PARTITIONS,
+        has_turns: bool = False,
+    ) -> None:
         self.world = World(initial_rebalance_delay_ms=0, offset_metadata_max_bytes=10)
+        if has_turns:
+            self.world.with_turns()
         self.member_id = joined(self.world)
         self.topics = Topics(partition_count)
         self.taken = 0
@@ -72,7 +84,8 @@ class Committer:
         self._machine = ServerConnection(APIS, ReceiveMemory(1 << 30), 1 << 30)
         services = SimpleNamespace(groups=self.world.groups, topics=self.topics)
         self.version = version
-        self.context = Context(cast(Any, services), cast(Any, None), version, "test")
+        views = Views(cast(Any, services), Unrestricted())
+        self.context = Context(cast(Any, services), cast(Any, None), version, "test", views)
 
     def frame(self, body: bytes) -> memoryview:
         head = struct.pack(">hhih4s", OFFSET_COMMIT.key, self.version, next(self._numbers), 4, b"test")
@@ -226,6 +239,60 @@ def test_an_answer_that_has_to_wait_comes_when_the_log_has_committed() -> None:
     assert len(frames) == 1
     response = decode_message(OffsetCommitResponse, 9, memoryview(frames[0])[9:])
     assert [one.error_code for one in response.topics[0].partitions] == [0, 0]
+
+
+def refuse_to_submit(*args: object) -> None:
+    raise AssertionError("the command was submitted in the usual way")
+
+
+def test_a_repeated_commit_needs_no_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    committer = Committer(9)
+    for number in range(3):
+        committer.send(of_offset(committer, number))
+    monkeypatch.setattr(committer.template_cache._template, "_ask", refuse_to_submit)
+    committer.send(of_offset(committer, 77))
+    assert [one.offset for *_, one in committer.stored()] == [77, 78]
+
+
+def test_a_repeated_commit_renews_the_session() -> None:
+    committer = Committer(9)
+    for number in range(4):
+        committer.send(of_offset(committer, number))
+        committer.world.timers.advance(SESSION_MS * 8 // 10)
+    answer = committer.send(of_offset(committer, 9))
+    response = decode_message(OffsetCommitResponse, 9, memoryview(answer)[9:])
+    assert [one.error_code for one in response.topics[0].partitions] == [0, 0]
+    committer.world.timers.advance(SESSION_MS * 12 // 10)
+    answer = committer.send(of_offset(committer, 10))
+    response = decode_message(OffsetCommitResponse, 9, memoryview(answer)[9:])
+    assert response.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_repeated_commit_that_cannot_be_stored_is_answered_as_in_the_general_way() -> None:
+    committer, twin = Committer(9), Committer(9, has_shortcut=False)
+    for number in range(6):
+        for one in (committer, twin):
+            one.world.log.is_failing = number in (3, 4)
+        assert committer.send(of_offset(committer, number)) == twin.send(of_offset(twin, number))
+    assert committer.taken == 4
+    assert committer.stored() == twin.stored()
+    assert committer.world.log.shards == twin.world.log.shards
+
+
+def test_later_repeated_commits_of_a_turn_share_an_append() -> None:
+    committer = Committer(9, has_turns=True)
+    for number in range(3):
+        committer.send(of_offset(committer, number))
+        committer.world.end_turn()
+    appends = len(committer.world.log.append_sizes)
+    first, *others = [committer.send_body(encode_message(of_offset(committer, number), 9)) for number in (10, 20, 30)]
+    assert isinstance(first, bytes)
+    assert all(isinstance(one, DeferredFrame) and one.frame is None for one in others)
+    committer.world.end_turn()
+    assert len(committer.world.log.append_sizes) == appends + 2
+    assert all(isinstance(one, DeferredFrame) and one.frame is not None for one in others)
+    assert [one.offset for *_, one in committer.stored()] == [30, 31]
+    assert committer.world.durable() == committer.world.replayed()
 
 
 def test_an_unusual_encoding_gets_no_template() -> None:

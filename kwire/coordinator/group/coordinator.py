@@ -6,16 +6,19 @@ from typing import Protocol, TypeVar
 
 from kwire.clock import Clock
 from kwire.coordinator.coordinator import Coordinator
+from kwire.coordinator.coordinator_log import CoordinatorLog
 from kwire.coordinator.decisions import Command
 from kwire.coordinator.group.classic.group import ClassicGroup
 from kwire.coordinator.group.classic.metadata_budget import MetadataBudget
+from kwire.coordinator.group.commands import CommitOffsets
 from kwire.coordinator.group.consumer.group import ConsumerGroup
 from kwire.coordinator.group.consumer.routing import ConsumerGroups, SettingsOf
+from kwire.coordinator.group.offsets.repeated_commit import RepeatedCommit
 from kwire.coordinator.group.replacement import AnyGroup
 from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.shard import GroupShard
 from kwire.coordinator.group.topics_view import TopicsView
-from kwire.coordinator.runtime import CallLater, CallSoon, CoordinatorLog, Done
+from kwire.coordinator.runtime import CallLater, CallSoon, Done
 from kwire.errors import ErrorCode, KafkaError
 
 A = TypeVar("A")
@@ -45,6 +48,7 @@ class GroupCoordinator(Coordinator[GroupShard]):
         fresh_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self.settings = settings or GroupSettings()
+        self._clock = clock
         # Returns a new random id. It is the suffix of a classic member's id, or the whole id of another member.
         self.fresh_id = fresh_id
         self.metadata = MetadataBudget()
@@ -64,6 +68,10 @@ class GroupCoordinator(Coordinator[GroupShard]):
     def submit(self, command: HasGroupId[A], reply: Callable[[A], None]) -> None:
         """Run a command on its group. Calls `reply` exactly once, before this returns or later."""
         self._runtime.submit(command.group_id, command, reply)
+
+    def repeated_commit(self, command: CommitOffsets) -> RepeatedCommit:
+        """Prepare for commits that differ from `command` only in offsets. Raises ValueError if that is not possible."""
+        return RepeatedCommit(self._runtime, self._clock, command, self.settings.offset_metadata_max_bytes)
 
     def end_transaction(
         self,

@@ -122,6 +122,23 @@ class GroupShard:
         """Return True for offset commits outside transactions. Their decision does not depend on committed offsets."""
         return type(command) is CommitOffsets and command.transaction is None
 
+    def may_commit_again(self, command: CommitOffsets, moment: Moment) -> bool:
+        """Return whether `step` would store all offsets of this command, and do nothing else but renew the session.
+
+        The command is not part of a transaction, and its metadata is not too large.
+        """
+        self._replacement.staged = None
+        group = self.groups.get(command.group_id)
+        if type(group) is ClassicGroup:
+            if group.check_commit(command, moment):
+                return False
+            # If the session ends before the next wake-up of the group, `step` has to schedule an earlier one.
+            return group.wake_ms is None or (group.armed_ms is not None and group.armed_ms <= group.wake_ms)
+        if group is None:
+            return not _commit_error_without_group(command)
+        assert isinstance(group, ConsumerGroup)
+        return not any(group.check_commit(command))
+
     def apply(self, key: bytes, value: bytes | None) -> None:
         record = decode_record(key, value)
         if isinstance(record, OffsetCommitRecord):

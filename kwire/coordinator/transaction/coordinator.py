@@ -6,8 +6,9 @@ from typing import Protocol, TypeVar
 
 from kwire.clock import Clock
 from kwire.coordinator.coordinator import Coordinator
+from kwire.coordinator.coordinator_log import CoordinatorLog
 from kwire.coordinator.decisions import Command
-from kwire.coordinator.runtime import CallLater, CoordinatorLog, CoordinatorRuntime
+from kwire.coordinator.runtime import CallLater, CoordinatorRuntime
 from kwire.coordinator.transaction.commands import MarkersWritten
 from kwire.coordinator.transaction.marker_effect import MarkerWriter, WriteMarkers
 from kwire.coordinator.transaction.settings import TransactionSettings
