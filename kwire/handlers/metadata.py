@@ -53,6 +53,8 @@ NO_LEADER = -1
 NO_REFUSALS: Mapping[str, ErrorCode] = MappingProxyType({})
 # Topics that are looked up between two yields to the event loop. A lookup takes some microseconds.
 LOOKUPS_PER_CHUNK = 1000
+# A version that no request has. As in Kafka, topics that are created on first use are charged, and never refused.
+NEVER_STRICT = 2**15
 
 
 def handle(context: Context, request: MetadataRequest) -> MetadataResponse | Awaitable[MetadataResponse]:
@@ -88,10 +90,12 @@ async def _create_and_answer(
     context: Context, request: MetadataRequest, asked: list[MetadataRequestTopic]
 ) -> MetadataResponse:
     refusals: dict[str, ErrorCode] = {}
+    quota = context.mutation_quota(NEVER_STRICT)
     for number, one in enumerate(asked, start=1):
         if one.name is not None and _is_missing(context, one):
             try:
                 await context.topics.create_missing(one.name)
+                quota.take(context.services.config.topics.partition_count)
             except KafkaError as error:
                 refusals[one.name] = error.code
         if number % LOOKUPS_PER_CHUNK == 0:

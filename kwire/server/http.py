@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
+from kwire.access.quotas.kinds import QuotaKind
 from kwire.config import Address, Config
 from kwire.descriptors import Descriptors
+from kwire.server.accept_queue import AcceptQueue
+from kwire.server.bind_errors import naming_listener
 from kwire.server.http_connection import HttpConnection, HttpConnections
 from kwire.server.periodic import PeriodicCalls
+from kwire.web.needs import PUBLIC
 from kwire.web.requests.body_receiver import RECEIVE_SETTINGS, ReceiveSettings
 from kwire.web.requests.middleware import Guard, guard_of, request_middleware
 from kwire.web.requests.origin_policy import OriginPolicy, is_loopback
-from kwire.web.requests.quotas import charged, quota_refusal
+from kwire.web.requests.quotas import quota_refusal, with_quotas
 from kwire.web.rooms.line_streams import STREAMS, LineStream, LineStreams
 from kwire.web.routes import MONITORING_ROUTES, BoundHandle, Route, bound_routes
 from kwire.web.services import WebServices
@@ -32,12 +36,15 @@ SHUTDOWN_SECONDS = 2.0
 IDLE_SECONDS = 75.0
 # The maximum number of connections of the listener for health checks and metrics.
 MONITORING_CONNECTIONS_MAX = 100
+# The options that configure the addresses, for errors.
+HTTP_OPTION = "--http or kwire.http.listener"
+MONITORING_OPTION = "kwire.http.monitoring.listener"
 # The time after which a stream of lines notices that rights were taken away.
 ACCESS_CHECK_SECONDS = 1.0
 
 
 class HttpListener:
-    """An address on which some of the routes are served. With `tls` it serves https."""
+    """An address on which some of the routes are served. `option` configures it. With `tls` it serves https."""
 
     def __init__(
         self,
@@ -47,9 +54,11 @@ class HttpListener:
         routes: Iterable[tuple[Route[Any], BoundHandle]],
         guard: Guard | None,
         connections_max: int,
+        option: str,
         tls: "TlsListener | None" = None,
     ) -> None:
         port = services.port
+        self._option = option
         self._tls = tls
         self._acceptor: TlsAcceptor | None = None
         self._address = address
@@ -59,7 +68,7 @@ class HttpListener:
             port.http_metrics, descriptors, connections_max, network.connections_per_ip_max, network.send_timeout_ms
         )
         policy = OriginPolicy(config.origins, is_loopback(address.host), config.hosts)
-        middleware = request_middleware(policy, port.memory, guard)
+        middleware = request_middleware(policy, port.memory, port.http_metrics, guard)
         app = web.Application(client_max_size=config.body_bytes_max, middlewares=[middleware])
         line_streams = app[STREAMS] = LineStreams()
         self._line_checks = PeriodicCalls(line_streams.members, LineStream.check, ACCESS_CHECK_SECONDS)
@@ -67,36 +76,40 @@ class HttpListener:
         app[RECEIVE_SETTINGS] = ReceiveSettings.of(port.memory, config)
         app.on_shutdown.append(_end_streams)
         for route, handle in routes:
+            if route.needs != PUBLIC and route not in MONITORING_ROUTES:
+                # Health checks and metrics are never refused.
+                kinds = (QuotaKind.REQUEST,) if route.charges is None else (route.charges, QuotaKind.REQUEST)
+                handle = with_quotas(handle, kinds, services.quotas, route.refuse_quota or quota_refusal)
             # HEAD is not supported for streams, because a stream has no length.
-            if route.charges is not None:
-                handle = charged(handle, route.charges, services.quotas, route.refuse_quota or quota_refusal)
             methods = ("GET", "HEAD") if route.method == "GET" and not route.is_streaming else (route.method,)
             for method in methods:
                 added = app.router.add_route(method, route.path, handle)
+                port.http_metrics.add_route(added, method, route.path, is_streaming=route.is_streaming)
                 if guard is not None:
                     guard.add(added, route)
         self._runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=SHUTDOWN_SECONDS, keepalive_timeout=IDLE_SECONDS
         )
-        self._server: asyncio.Server | None = None
+        self._accept_queue: AcceptQueue | None = None
 
     @property
     def port(self) -> int:
-        assert self._server is not None
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        assert self._accept_queue is not None
+        return self._accept_queue.port
 
     async def open(self) -> None:
         await self._runner.setup()
-        loop = asyncio.get_running_loop()
         if self._tls is not None:
             from kwire.server.tls.acceptor import TlsAcceptor
 
             self._acceptor = TlsAcceptor(self._tls, self.connections, self._connection)
-        factory = self._connection if self._acceptor is None else self._acceptor
-        self._server = await loop.create_server(
-            factory, self._address.host or None, self._address.port, backlog=self._backlog
+        self._accept_queue = AcceptQueue(
+            self._connection if self._acceptor is None else self._acceptor,
+            self.connections.admit_descriptor,
+            self.connections.warn,
         )
+        with naming_listener(f"HTTP {self._address}", self._option):
+            await self._accept_queue.listen(self._address.host or None, self._address.port, self._backlog)
 
     def _connection(self) -> asyncio.Protocol:
         handler = self._runner.server
@@ -104,8 +117,8 @@ class HttpListener:
         return HttpConnection(self.connections, handler, loop=asyncio.get_running_loop(), **handler._kwargs)
 
     def stop_accepting(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        if self._accept_queue is not None:
+            self._accept_queue.close()
         if self._acceptor is not None:
             self._acceptor.close()
 
@@ -135,10 +148,12 @@ class HttpServer:
             separate = [one for one in routes if one[0] in MONITORING_ROUTES]
             routes = [one for one in routes if one[0] not in MONITORING_ROUTES]
             self._monitoring = HttpListener(
-                monitoring, services, descriptors, separate, None, MONITORING_CONNECTIONS_MAX
+                monitoring, services, descriptors, separate, None, MONITORING_CONNECTIONS_MAX, MONITORING_OPTION
             )
-        guard = guard_of(access.authorizer, access.authenticator, access.audit)
-        self._main = HttpListener(address, services, descriptors, routes, guard, port.config.web.connections_max, tls)
+        guard = guard_of(access.authorizer, access.authenticator, access.audit, services.db_events.usage)
+        self._main = HttpListener(
+            address, services, descriptors, routes, guard, port.config.web.connections_max, HTTP_OPTION, tls
+        )
 
     @property
     def port(self) -> int:
@@ -152,6 +167,10 @@ class HttpServer:
         await self._main.open()
         if self._monitoring is not None:
             await self._monitoring.open()
+
+    @property
+    def connection_count(self) -> int:
+        return sum(listener.connections.count for listener in self._listeners())
 
     def reconfigure(self, config: Config) -> None:
         for listener in self._listeners():

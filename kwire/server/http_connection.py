@@ -3,8 +3,10 @@
 - A connection is accepted only within `kwire.http.max.connections` and `max.connections.per.ip`.
 - A client that reads nothing of a response for `kwire.send.timeout.ms` is disconnected, even if its connection is being
   closed.
-- When the budget of a loop iteration is spent, a new request waits for a later iteration. New connections are read in
-  later iterations, one at a time.
+- A connection is established when one of its requests was let through (`request[ACCESS]`), until one is not. When the
+  budget of a loop iteration is spent, a new request of an established connection waits for a later iteration. The other
+  connections begin one request per iteration, and their networks take turns. So clients that guess passwords delay
+  neither established connections nor, for long, clients of other networks.
 - The amount of data that is received before it can be handled is limited. This applies to the headers of a request, to
   a body that is not read yet, and to pipelined requests.
 - Bytes that are not HTTP are answered with a JSON error, like every error. They are logged without a traceback, because
@@ -28,11 +30,13 @@ from aiohttp.web_protocol import RequestHandler, _ErrInfo
 
 from kwire.concurrency.chunking import schedule_chunk
 from kwire.descriptors import HTTP, Descriptors, descriptor_of
+from kwire.logs.rate_limited_log import RateLimitedLog
 from kwire.metrics import HttpMetrics
-from kwire.server.kafka.rate_limited_log import RateLimitedLog
 from kwire.server.loop_budget import LoopBudget
+from kwire.server.network_turns import NetworkTurns
 from kwire.server.periodic import PeriodicCalls
 from kwire.web.answers.errors import BadRequest, error_answer
+from kwire.web.requests.access import ACCESS
 from kwire.web.requests.decompression import is_compressed
 
 # The time that a connection stays open after the server has stopped reading its body.
@@ -50,7 +54,10 @@ PIPELINED_MAX = 8
 # The limit on the request line and all headers together.
 HEAD_BYTES_MAX = 64 * 1024
 SWEEP_SECONDS = 1.0
-# The maximum number of new connections that one call of `read_new_later` defers. Each takes a microsecond.
+# The maximum number of requests that begin in one loop iteration on connections that are not established. aiohttp
+# handles a request after the callback that received it, which takes 0.3 ms, so the loop budget does not include it.
+UNESTABLISHED_PER_ITERATION = 1
+# The maximum number of connections that one call of `_read_later` defers. Each takes two microseconds.
 POSTPONED_MAX = 500
 
 
@@ -78,10 +85,20 @@ class HttpConnections:
         self._handshakes_by_host: Counter[str] = Counter()
         self._rate_limited_log = RateLimitedLog(log)
         self.loop_budget = LoopBudget()
-        # Connections that have not received data yet.
-        self._new: dict[HttpConnection, None] = {}
+        # The connections that are not established and wait for a turn, and those that wait for data.
+        self._turns: NetworkTurns[HttpConnection] = NetworkTurns(
+            asyncio.get_running_loop().call_soon, self._give_turn, UNESTABLISHED_PER_ITERATION
+        )
+        self._idle: dict[HttpConnection, None] = {}
+        # The connection that had the last turn but no data yet. It may begin a request until the next turn.
+        self._has_turn: HttpConnection | None = None
         self._periodic_calls = PeriodicCalls(self._connections, HttpConnection.tick, SWEEP_SECONDS)
         self._log_round_end = 0.0
+
+    @property
+    def count(self) -> int:
+        """The number of open connections, including those of streams."""
+        return len(self._connections)
 
     def admit(self, connection: "HttpConnection", transport: asyncio.BaseTransport) -> bool:
         """Register a new connection. Returns False if a limit is reached.
@@ -92,7 +109,7 @@ class HttpConnections:
         if not self._is_within_limits(host, descriptor_of(transport)):
             return False
         self._connections.add(connection)
-        self._new[connection] = None
+        self._idle[connection] = None
         self._by_host[host] += 1
         self._periodic_calls.start()
         return True
@@ -118,24 +135,49 @@ class HttpConnections:
         elif self._by_host[host] + handshakes[host] >= per_ip_max > 0:
             reason = f"max.connections.per.ip={per_ip_max}"
         else:
-            # `Descriptors.admit` counts and logs a refusal.
-            return self._descriptors.admit(HTTP, descriptor)
+            return self.admit_descriptor(descriptor)
         self.metrics.connections_refused += 1
         self.warn("an HTTP connection from %s is refused: %s", host, reason)
         return False
 
-    def received(self, connection: "HttpConnection") -> None:
-        """Remove a connection from the new connections, because it has received data."""
-        self._new.pop(connection, None)
+    def admit_descriptor(self, descriptor: int) -> bool:
+        """Return whether a connection may keep its descriptor. `Descriptors.admit` counts and logs a refusal."""
+        return self._descriptors.admit(HTTP, descriptor)
 
-    def read_new_later(self) -> None:
-        """Read new connections in later loop iterations, because the first read of each takes 0.1 ms."""
-        for connection in tuple(islice(self._new, POSTPONED_MAX)):
-            del self._new[connection]
-            connection.read_later()
+    def take_turn(self, connection: "HttpConnection") -> bool:
+        """Return whether a connection that is not established may begin a request. Otherwise it gets a turn later."""
+        self._idle.pop(connection, None)
+        if self._has_turn is connection:
+            self._has_turn = None
+            return True
+        if self._turns.take():
+            return True
+        self._turns.add(connection.client_host, connection)
+        self._read_later()
+        return False
+
+    def _read_later(self) -> None:
+        """Let connections that wait for data wait for a turn first, because many may have received data by now."""
+        for connection in tuple(islice(self._idle, POSTPONED_MAX)):
+            del self._idle[connection]
+            connection.pause()
+            self._turns.add(connection.client_host, connection)
+
+    def _give_turn(self, connection: "HttpConnection") -> None:
+        if not connection.has_deferred_data:
+            self._has_turn = connection
+            self.await_data(connection)
+        connection.receive_deferred()
+
+    def await_data(self, connection: "HttpConnection") -> None:
+        """Note that a connection that is not established waits for the first data of a request, or for more of it."""
+        self._idle[connection] = None
 
     def leave(self, connection: "HttpConnection") -> None:
-        self._new.pop(connection, None)
+        self._idle.pop(connection, None)
+        self._turns.discard(connection.client_host, connection)
+        if self._has_turn is connection:
+            self._has_turn = None
         if connection in self._connections:
             self._connections.discard(connection)
             self._by_host[connection.client_host] -= 1
@@ -156,7 +198,16 @@ class HttpConnections:
 class HttpConnection(RequestHandler):
     """One connection of the HTTP port."""
 
-    __slots__ = ("_deferred_data", "_head_bytes", "_owner", "_socket", "_stuck_since", "_unsent_bytes", "client_host")
+    __slots__ = (
+        "_deferred_data",
+        "_head_bytes",
+        "_is_established",
+        "_owner",
+        "_socket",
+        "_stuck_since",
+        "_unsent_bytes",
+        "client_host",
+    )
 
     def __init__(self, others: HttpConnections, *args: Any, **kw: Any) -> None:
         super().__init__(*args, read_bufsize=READ_AHEAD_BYTES, **kw)
@@ -167,6 +218,7 @@ class HttpConnection(RequestHandler):
         self._socket: Any = None
         self.client_host = ""
         self._head_bytes = 0
+        self._is_established = False
         # The received data of a request that waits for a later loop iteration.
         self._deferred_data: list[bytes] = []
         self._unsent_bytes = 0
@@ -190,35 +242,41 @@ class HttpConnection(RequestHandler):
 
     def data_received(self, data: bytes) -> None:
         others = self._owner
-        others.received(self)
-        if others.loop_budget.is_spent:
-            others.read_new_later()
-            if data and self._current_request is None and not self._messages and not self._deferred_data:
-                self._deferred_data.append(data)
-                self._socket.pause_reading()
-                schedule_chunk(self._receive_deferred)
-                return
         if self._deferred_data:
             self._deferred_data.append(data)
-        else:
-            others.loop_budget.start()
-            self._receive(data)
+            return
+        if data and self._current_request is None and not self._messages and not self._may_begin():
+            self._deferred_data.append(data)
+            self._socket.pause_reading()
+            return
+        others.loop_budget.start()
+        self._receive(data)
 
-    def read_later(self) -> None:
-        """Stop reading until a later loop iteration."""
+    def _may_begin(self) -> bool:
+        """Return whether a request may begin now. Otherwise `receive_deferred` is called in a later loop iteration."""
+        if not self._is_established:
+            return self._owner.take_turn(self)
+        if self._owner.loop_budget.is_spent:
+            schedule_chunk(self.receive_deferred)
+            return False
+        return True
+
+    def pause(self) -> None:
+        """Read nothing until `receive_deferred` is called."""
         self._socket.pause_reading()
-        schedule_chunk(self._begin_to_read)
 
-    def _begin_to_read(self) -> None:
-        if self._socket is not None:
-            self._socket.resume_reading()
+    @property
+    def has_deferred_data(self) -> bool:
+        return bool(self._deferred_data)
 
-    def _receive_deferred(self) -> None:
+    def receive_deferred(self) -> None:
+        """Handle the data that was received before, and read again."""
         data = b"".join(self._deferred_data)
         self._deferred_data.clear()
         if self._socket is None:
             return
-        self._receive(data)
+        if data:
+            self._receive(data)
         if not self._reading_paused and not self._buffer_paused:
             self._socket.resume_reading()
 
@@ -227,6 +285,8 @@ class HttpConnection(RequestHandler):
         if not self._messages:
             if self._waiter is not None:
                 self._check_head(len(data))
+                if not self._is_established:
+                    self._owner.await_data(self)
             return
         self._head_bytes = 0
         if isinstance(self._messages[-1][0], _ErrInfo):
@@ -272,6 +332,9 @@ class HttpConnection(RequestHandler):
     async def finish_response(
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
+        self._is_established = ACCESS in request
+        if not self._is_established and self._socket is not None:
+            self._owner.await_data(self)
         if not request.content.is_eof() and (is_compressed(request.content) or resp.status >= 400):
             resp.force_close()
             # After this call, received data is ignored.

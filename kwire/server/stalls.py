@@ -6,16 +6,21 @@ processor time that the host has taken (steal). These times are counted as run q
 """
 
 import asyncio
+import logging
 import os
 import threading
 import time
 
 from kwire.metrics import LoopMetrics
 
+log = logging.getLogger("kwire.server")
+
 # Each tick wakes the process. This interval is short enough to detect stalls, and long enough to need little processor
 # time.
 INTERVAL_SECONDS = 0.02
 STALL_SECONDS = 0.05
+# Longer stalls are logged. Clients notice them.
+LOGGED_STALL_SECONDS = 1.0
 # The steal time is read only every STEAL_TICKS ticks, because its file (/proc/stat) is long. While the file shows no
 # steal time, it is not read periodically.
 STEAL_TICKS = 5
@@ -64,6 +69,8 @@ class StallProbe:
             metrics.stall_seconds_max = stall
         if stall > STALL_SECONDS:
             metrics.stalls += 1
+            if stall > LOGGED_STALL_SECONDS:
+                log.warning("the server was blocked for %.1f s: all clients waited meanwhile", stall)
         self._ticks += 1
         if not self._ticks % STEAL_TICKS and any(self._steal):
             self._read_steal(now)

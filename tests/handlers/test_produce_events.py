@@ -189,7 +189,7 @@ async def test_transactional_batches_are_refused(node: QuietNode) -> None:
 @in_loop
 async def test_the_shortcut_does_not_open_for_a_topic_of_the_event_store(node: QuietNode) -> None:
     orders = await node.create_event_topic("orders")
-    template_cache, context = ProduceTemplateCache(), Context(node.services, FakePeer(), 12, "test")
+    template_cache, context = ProduceTemplateCache(), Context(node.services, FakePeer(), 12, "test", node.views)
     for _ in range(3):
         template_cache.update(context, memoryview(bytearray(100)), asked((orders, batch(node))), None)
         assert template_cache.answer(memoryview(bytearray(100))) is None

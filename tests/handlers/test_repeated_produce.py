@@ -38,7 +38,7 @@ class Producer:
         self._uses_template = has_shortcut
         self._numbers = count()
         self._machine = ServerConnection(APIS, ReceiveMemory(1 << 30), 1 << 30)
-        self._context = Context(node.services, FakePeer(), version, "test")
+        self._context = Context(node.services, FakePeer(), version, "test", node.views)
 
     def frame(self, request: ProduceRequest) -> memoryview:
         version = self._context.api_version

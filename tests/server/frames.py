@@ -13,10 +13,10 @@ RECEIVE_TIMEOUT_S = 10.0
 HOST = "127.0.0.1"
 
 
-def frame(request: Any, version: int, correlation_id: int = 1) -> bytes:
+def frame(request: Any, version: int, correlation_id: int = 1, client_id: bytes = CLIENT_ID) -> bytes:
     """A request with its header and its size in front."""
     api = APIS[message_of(type(request)).key]
-    header = struct.pack(">hhih", api.key, version, correlation_id, len(CLIENT_ID)) + CLIENT_ID
+    header = struct.pack(">hhih", api.key, version, correlation_id, len(client_id)) + client_id
     tags = b"\x00" if version >= api.first_flexible else b""
     body = header + tags + encode_message(request, version)
     return struct.pack(">i", len(body)) + body
@@ -52,6 +52,7 @@ class Client:
         self.sent = 0
         self.received = 0
         self._expected: list[tuple[type[Any], int]] = []
+        self.client_id = CLIENT_ID
 
     @classmethod
     async def connect(cls, port: int, **more: Any) -> Self:
@@ -68,7 +69,7 @@ class Client:
         self.sent += 1
         if is_answered:
             self._expected.append((APIS[message_of(type(request)).key].response, version))
-        self.writer.write(frame(request, version, self.sent))
+        self.writer.write(frame(request, version, self.sent, self.client_id))
 
     async def receive(self) -> Any:
         async with asyncio.timeout(RECEIVE_TIMEOUT_S):

@@ -22,13 +22,13 @@ async def test_requests_beyond_the_turn_are_handled_in_later_iterations(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deferred: list[HttpConnection] = []
-    receive_late = HttpConnection._receive_deferred
+    receive_late = HttpConnection.receive_deferred
 
     def receive(self: HttpConnection) -> None:
         deferred.append(self)
         receive_late(self)
 
-    monkeypatch.setattr(HttpConnection, "_receive_deferred", receive)
+    monkeypatch.setattr(HttpConnection, "receive_deferred", receive)
     monkeypatch.setattr(loop_budget, "BUDGET_SECONDS", 0.0)
     async with running_node(tmp_path) as node, asyncio.timeout(TIMEOUT_S):
         assert node.http is not None
@@ -50,18 +50,17 @@ async def test_requests_beyond_the_turn_are_handled_in_later_iterations(
 
 
 @in_uvloop
-async def test_new_connections_are_read_in_turn_when_the_time_of_an_iteration_is_over(
+async def test_new_connections_are_read_in_turn_when_another_has_begun_a_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     postponed: list[HttpConnection] = []
-    read_later = HttpConnection.read_later
+    pause = HttpConnection.pause
 
     def postpone(self: HttpConnection) -> None:
         postponed.append(self)
-        read_later(self)
+        pause(self)
 
-    monkeypatch.setattr(HttpConnection, "read_later", postpone)
-    monkeypatch.setattr(loop_budget, "BUDGET_SECONDS", 0.0)
+    monkeypatch.setattr(HttpConnection, "pause", postpone)
     async with running_node(tmp_path) as node, asyncio.timeout(TIMEOUT_S):
         assert node.http is not None
         streams = [await asyncio.open_connection("127.0.0.1", node.http.port) for _ in range(CONNECTIONS)]
@@ -90,3 +89,38 @@ async def test_the_rest_of_a_large_body_is_read_in_turn(tmp_path: Path, monkeypa
         async with session.post(url, data=body, headers={"Content-Type": "application/json"}) as answer:
             assert answer.status in (200, 201), await answer.text()
     assert len(turns) >= (len(body) - READ_FREELY_BYTES) // READ_BYTES
+
+
+@in_uvloop
+async def test_clients_that_are_not_established_take_turns_by_network_and_established_ones_do_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All requests are received in one loop iteration, because this task does not wait between sending them."""
+    begun: list[str] = []
+    receive = HttpConnection._receive
+
+    def note(self: HttpConnection, data: bytes) -> None:
+        begun.append(f"{self.client_host}{' established' if self._is_established else ''}")
+        receive(self, data)
+
+    monkeypatch.setattr(HttpConnection, "_receive", note)
+    request = b"GET /rooms HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    async with running_node(tmp_path) as node, asyncio.timeout(TIMEOUT_S):
+        assert node.http is not None
+        port = node.http.port
+        hosts = [*(["127.0.0.1"] * CONNECTIONS), "127.0.0.2", "127.0.0.3"]
+        streams = [await asyncio.open_connection("127.0.0.1", port, local_addr=(host, 0)) for host in hosts]
+        known_reader, known_writer = streams[-1]
+        known_writer.write(request)
+        assert (await known_reader.readline()).startswith(b"HTTP/1.1 200")
+        await known_reader.readuntil(b"\r\n\r\n")
+        begun.clear()
+        for _, writer in streams:
+            writer.write(request)
+        for reader, writer in streams[:-1]:
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+            writer.close()
+        known_writer.close()
+    assert begun.index("127.0.0.3 established") <= 2, begun
+    assert begun.index("127.0.0.2") <= 4, begun
+    assert begun.count("127.0.0.1") == CONNECTIONS

@@ -74,6 +74,26 @@ class Rounds:
 
 
 @in_loop
+async def test_a_sweep_checks_many_connections_in_several_chunks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "SWEPT_PER_CHUNK", 2)
+    with QuietNode(tmp_path, "connections.max.idle.ms=5000") as node:
+        common = shared(node)
+        rounds = Rounds(monkeypatch, common)
+        clients = [FakeClient(common) for _ in range(5)]
+        rounds.now += 6
+        rounds._sweep._run()
+        assert sum(client.is_closed() for client in clients) == 2
+        async with asyncio.timeout(10):
+            while not all(client.is_closed() for client in clients):
+                await asyncio.sleep(0)
+        rounds.close()
+        for client in clients:
+            client.lose()
+
+
+@in_loop
 async def test_idle_connection_is_closed_and_a_busy_one_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with QuietNode(tmp_path, "connections.max.idle.ms=5000") as node:
         common = shared(node)

@@ -20,7 +20,8 @@ from kwire.access.users import passwords as password_checks
 from kwire.config import Listener
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
-from kwire.server.kafka import connection, login_turns, throttling
+from kwire.server import network_turns
+from kwire.server.kafka import connection, throttling
 from kwire.server.kafka import listener as listeners
 from kwire.server.kafka.connection import KafkaConnection
 from kwire.server.kafka.listener import KafkaListener, Sweep
@@ -332,7 +333,7 @@ async def test_when_the_loop_budget_is_spent_clients_that_log_in_take_turns_by_n
 ) -> None:
     world = World(node)
     monkeypatch.setattr(LoopBudget, "start", lambda _: 0.0)
-    monkeypatch.setattr(login_turns, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(network_turns, "TURN_SECONDS", 0.0)
     many = [FakeClient(world.shared, world.listener, host=GUESSER) for _ in range(10)]
     other = world.client()
     for client in (*many, other):
@@ -359,9 +360,9 @@ async def test_connections_that_are_closed_while_they_wait_for_their_turn_are_fo
     guessers = [FakeClient(world.shared, world.listener, host=GUESSER) for _ in range(20)]
     for guesser in guessers[1:]:
         guesser.lose()
-    assert list(world.shared._suspect_login_turns._waiting.values()) == [{guessers[0].connection: None}]
+    assert len(world.shared._suspect_login_turns) == 1
     guessers[0].lose()
-    assert not world.shared._suspect_login_turns._waiting
+    assert not world.shared._suspect_login_turns
 
 
 @in_loop

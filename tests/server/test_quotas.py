@@ -16,12 +16,14 @@ from kwire.wire.messages.api_versions import ApiVersionsRequest
 from kwire.wire.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from kwire.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from kwire.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
 from kwire.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from kwire.wire.types import ZERO_UUID
 from tests.server.frames import Client, frame
 from tests.server.test_node import create_topic, port
 from tests.support.batches import make_batch
@@ -77,6 +79,33 @@ async def test_a_producer_above_its_quota_is_throttled_and_muted(tmp_path: Path,
             assert (await other.ask(produce(KIB), version)).throttle_time_ms > 0
         await limit(node, None, "producer_byte_rate", client_id="test")
     assert len(node._shared.services.quotas) == 0
+
+
+@in_uvloop
+async def test_a_repeated_produce_is_charged_to_its_own_client_id(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node, await Client.connect(port(node)) as client:
+        await create_topic(client)
+        await limit(node, 10 * KIB, "producer_byte_rate", client_id="test")
+        for _ in range(3):  # the third one is answered from a template
+            assert (await client.ask(produce(KIB), 9)).throttle_time_ms == 0
+        client.client_id = b"another"
+        await client.ask(ApiVersionsRequest(client_software_name="", client_software_version=""), 0)
+        client.client_id = b"test"
+        assert (await client.ask(produce(120 * KIB), 9)).throttle_time_ms > 0
+
+
+@in_uvloop
+async def test_topics_that_are_created_on_first_use_are_charged_and_not_refused(tmp_path: Path) -> None:
+    settings = "controller.quota.window.num=1"
+    async with running_node(tmp_path, settings) as node, await Client.connect(port(node)) as client:
+        await limit(node, 1, "controller_mutation_rate", user="ANONYMOUS")
+        for name in ("a", "b", "c"):
+            topics = [MetadataRequestTopic(topic_id=ZERO_UUID, name=name)]
+            answer = await client.ask(MetadataRequest(topics=topics, allow_auto_topic_creation=True), 12)
+            assert [one.error_code for one in answer.topics] == [0]
+        asked = CreatableTopic(name="d", num_partitions=1, replication_factor=1, assignments=[], configs=[])
+        answer = await client.ask(CreateTopicsRequest(topics=[asked], timeout_ms=1000), 6)
+        assert [one.error_code for one in answer.topics] == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
 
 
 @in_uvloop

@@ -40,7 +40,9 @@ class World:
 
     def pass_seconds(self, seconds: float) -> None:
         self.now += seconds
-        self.pressure.check(self.now)
+        for connection in self.shared.connections:
+            self.pressure.observe(connection, self.now)
+        self.pressure.end_round(self.now)
 
     def fill(self, host: str = "192.0.2.1") -> list[FakeClient]:
         """Clients that send most of a request, as many as find memory for it."""

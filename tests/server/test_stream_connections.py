@@ -95,7 +95,7 @@ async def server(send_timeout_ms: int = 30_000) -> AsyncIterator[Server]:
         request[ACCESS] = OPEN_ACCESS
         await takeovers(request, HEAD, make)
         made.handled += 1
-        return StreamedResponse()
+        return StreamedResponse(200)
 
     async def plain(request: web.Request) -> web.Response:
         return web.Response(text="plain")

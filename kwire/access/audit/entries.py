@@ -125,7 +125,7 @@ class Audit(Protocol):
 
     @property
     def has_changes(self) -> bool:
-        """Whether changes are recorded. If not, callers need not name the client of a request (`acting`)."""
+        """Whether changes are recorded. The server's log has them in any case (`change_log.py`)."""
         ...
 
     def record(self, entry: AuditEntry) -> None:

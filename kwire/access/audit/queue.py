@@ -14,10 +14,13 @@ import msgspec
 
 from kwire.access.access import Access
 from kwire.access.acl import Operation, ResourceType
+from kwire.access.audit.change_log import log_change, log_failed_login
 from kwire.access.audit.entries import (
     DENIAL,
     DENIED,
     FAILURE,
+    HTTP,
+    KAFKA,
     LOGIN,
     NOTHING,
     SUCCESS,
@@ -70,6 +73,9 @@ class AuditQueue:
         self.on_waiting: Callable[[], None] | None = None
         self.recorded = 0
         self.dropped = 0
+        # For metrics: logins by port and outcome, refusals by port. They are counted even if they are not recorded.
+        self.logins = {(port, outcome): 0 for port in (KAFKA, HTTP) for outcome in (SUCCESS, FAILURE)}
+        self.denials = {KAFKA: 0, HTTP: 0}
         self.is_closed = False
 
     def __len__(self) -> int:
@@ -98,10 +104,13 @@ class AuditQueue:
             self.on_waiting()
 
     def login(self, principal: Principal, host: str, port: str, mechanism: str) -> None:
+        self.logins[port, SUCCESS] += 1
         if self.has_changes:
             self._record_once(AuditEntry(LOGIN, Actor(principal, host, port), SUCCESS, facts={"mechanism": mechanism}))
 
     def login_failed(self, name: str | None, host: str, port: str, mechanism: str, reason: str) -> None:
+        log_failed_login(name, host, port, mechanism, reason)
+        self.logins[port, FAILURE] += 1
         if self.has_changes:
             principal = UNKNOWN_USER
             if name is not None:
@@ -110,14 +119,17 @@ class AuditQueue:
             self._record_once(AuditEntry(LOGIN, actor, FAILURE, facts={"mechanism": mechanism, "reason": reason}))
 
     def refused(self, access: Access, port: str, operation: Operation, resource_type: ResourceType, name: str) -> None:
+        self.denials[port] += 1
         if self._has_refusals:
             actor = Actor(access.principal, access.host, port)
             facts = {"operation": operation.name}
             self._record_once(AuditEntry(DENIED, actor, DENIAL, resource_type.name, name[:NAME_LENGTH_MAX], facts))
 
     def changed(self, what: str, resource_type: str, name: str, facts: Mapping[str, object] = NOTHING) -> None:
+        entry = AuditEntry(what, current_actor(), SUCCESS, resource_type, name, facts)
+        log_change(_shortened(entry))
         if self.has_changes:
-            self.record(AuditEntry(what, current_actor(), SUCCESS, resource_type, name, facts))
+            self.record(entry)
 
     def changed_again(self, what: str, resource_type: str, name: str, facts: Mapping[str, object] = NOTHING) -> None:
         if self.has_changes:

@@ -5,7 +5,7 @@ scope is never removed, because topics that belong to it may still exist.
 """
 
 from kwire.access.keys.key import TooManyKeys, check_scope_name
-from kwire.access.scope import Scope, new_scope_id, prefix_of
+from kwire.access.scope import Scope, new_scope_id
 from kwire.metastore import Change, Conflict, MetaStore
 from kwire.metastore.interface import ABSENT
 
@@ -22,7 +22,6 @@ class Scopes:
         self._metastore = metastore
         self._by_name: dict[str, Scope] = {}
         self._by_id: dict[str, Scope] = {}
-        self._by_prefix: dict[str, Scope] = {}
         for key, entry in metastore.entries(NAME_PREFIX):
             self._add(Scope(key.removeprefix(NAME_PREFIX), entry.value["id"]))
 
@@ -34,10 +33,6 @@ class Scopes:
 
     def with_id(self, scope_id: str) -> Scope | None:
         return self._by_id.get(scope_id)
-
-    def of_name(self, full_name: str) -> Scope | None:
-        """Return the scope that a full name of a topic, group or transactional id belongs to; None if it has none."""
-        return self._by_prefix.get(prefix_of(full_name))
 
     async def ensure(self, name: str) -> Scope:
         """Return the scope of this name. It is created, and durable, if it does not exist. Raises ValueError."""
@@ -67,5 +62,5 @@ class Scopes:
 
     def _add(self, scope: Scope) -> Scope:
         known = self._by_name.setdefault(scope.name, scope)
-        self._by_id[known.id] = self._by_prefix[known.prefix] = known
+        self._by_id[known.id] = known
         return known

@@ -19,7 +19,6 @@ class Exceeded(NamedTuple):
 
     kind: QuotaKind
     limit: float
-    window_s: float
     retry_after_ms: int
 
     @property
@@ -29,7 +28,10 @@ class Exceeded(NamedTuple):
 
 
 class Allowance(NamedTuple):
-    """What a client may still use: the quota of a window, and how much of it is left."""
+    """What a client may still use: the quota of a window, and how much of it is left.
+
+    The unit is a byte, a millisecond of handling requests, or a partition that is created or deleted.
+    """
 
     kind: QuotaKind
     quota: int
@@ -143,17 +145,18 @@ class ClientQuota:
         meter = self._meter(kind)
         if meter is None:
             return None
-        throttle_ms = meter.excess_ms(self._now())
+        now = self._now()
+        throttle_ms = _wait_ms(meter, now)
         if not throttle_ms:
             return None
         meter.note_throttle(throttle_ms)
-        return Exceeded(kind, meter.limit, meter.window.window_s(self._now()), throttle_ms)
+        return Exceeded(kind, meter.limit, throttle_ms)
 
-    def add(self, kind: QuotaKind, size_bytes: int) -> None:
-        """Charge a request that was served."""
+    def add(self, kind: QuotaKind, value: float) -> None:
+        """Charge a request that was served: bytes, or the seconds of handling it."""
         meter = self._meter(kind)
         if meter is not None:
-            meter.add(size_bytes, self._now())
+            meter.add(value * PERCENT if kind is QuotaKind.REQUEST else value, self._now())
 
     def allowance(self, kind: QuotaKind) -> Allowance | None:
         """Return what the client may still use; None if it has no quota of this kind."""
@@ -161,14 +164,30 @@ class ClientQuota:
         if meter is None:
             return None
         now = self._now()
-        quota = int(meter.capacity)
-        throttle_ms = meter.excess_ms(now)
-        window_s = round((meter.window.sample_count - 1) * meter.window.sample_s) or 1
-        remaining = max(0, quota - int(meter.window.total(now)))
-        return Allowance(kind, quota, window_s, remaining, -(-throttle_ms // MS) if throttle_ms else window_s)
+        throttle_ms = _wait_ms(meter, now)
+        if kind is QuotaKind.MUTATION:
+            burst_s = meter.bucket.burst_s
+            quota, left, window_s = meter.limit * burst_s, meter.bucket.tokens(meter.limit, now), round(burst_s) or 1
+        else:
+            quota, left = meter.capacity, meter.capacity - meter.window.total(now)
+            window_s = round((meter.window.sample_count - 1) * meter.window.sample_s) or 1
+        if kind is QuotaKind.REQUEST:
+            # Milliseconds of handling, because a second of a small percentage would be 0.
+            quota, left = quota / PERCENT * MS, left / PERCENT * MS
+        reset_s = -(-throttle_ms // MS) if throttle_ms else window_s
+        return Allowance(kind, int(quota), window_s, max(0, int(left)), reset_s)
 
     def _meter(self, kind: QuotaKind) -> Meter | None:
-        return self.produce if kind is QuotaKind.PRODUCE else self.consume
+        match kind:
+            case QuotaKind.PRODUCE:
+                return self.produce
+            case QuotaKind.CONSUME:
+                return self.consume
+            case QuotaKind.REQUEST:
+                return self.request
+            case QuotaKind.MUTATION:
+                return self.mutation
+        raise ValueError(f"{kind} is not a quota of a client")
 
     def _noted(self, meter: Meter, throttle_ms: int) -> int:
         if not throttle_ms:
@@ -176,3 +195,12 @@ class ClientQuota:
         throttle_ms = min(throttle_ms, THROTTLE_MS_MAX)
         meter.note_throttle(throttle_ms)
         return throttle_ms
+
+
+def _wait_ms(meter: Meter, now: float) -> int:
+    """Return the milliseconds after which a client that is above its quota may send its next request."""
+    if meter.key.kind is QuotaKind.MUTATION:
+        return meter.bucket.throttle_ms(meter.limit, now)
+    throttle_ms = meter.excess_ms(now)
+    # As on the Kafka port, a client waits for at most one sample because of the time of its requests.
+    return min(throttle_ms, round(meter.window.sample_s * MS)) if meter.key.kind is QuotaKind.REQUEST else throttle_ms

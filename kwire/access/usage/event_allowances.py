@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from kwire.access.audit.queue import time_text
 from kwire.access.usage.event_count import CountNow, EventCount
 from kwire.clock import Clock
 from kwire.metastore import Conflict, MetaStore
@@ -20,13 +21,24 @@ STORED_AT_STOP = 10_000
 
 
 class EventLimitReached(Exception):
-    """The key has published as many events as it may. `reset_ms` is the wall time from which on it may again."""
+    """The key has published as many events as it may, or would with these events.
 
-    def __init__(self, used: int, limit: int, reset_ms: int) -> None:
-        super().__init__(f"the key has published {used} events, and may publish {limit}")
+    `reset_ms` is the wall time from which on it may publish again. It is None if it never may publish as many at once.
+    """
+
+    def __init__(self, used: int, limit: int, count: int, reset_ms: int | None, now_ms: int) -> None:
+        text = f"the key has published {used} events, and may publish {limit}"
+        if count > 1:
+            text += f"; this request has {count}"
+        if reset_ms is not None:
+            text += f"; it may publish again from {time_text(reset_ms)} on"
+        super().__init__(text)
         self.used = used
         self.limit = limit
         self.reset_ms = reset_ms
+        self.resets_at = None if reset_ms is None else time_text(reset_ms)
+        # The milliseconds until `reset_ms`.
+        self.wait_ms = None if reset_ms is None else max(reset_ms - now_ms, 0)
 
 
 class EventsUsed(NamedTuple):
@@ -47,6 +59,7 @@ class EventAllowances:
         self._clock = clock
         self._exists = exists
         self._is_closing = False
+        self.refused = 0
         self._counts = {
             key.removeprefix(PREFIX): EventCount.loaded(entry.value, self._now())
             for key, entry in metastore.entries(PREFIX)
@@ -64,34 +77,54 @@ class EventAllowances:
         """Remove the counts of keys that no longer exist."""
         self.forget(frozenset(self._counts))
 
-    async def take(self, usage_id: str, limit: int) -> EventsUsed:
-        """Count an event that is about to be published. Raises EventLimitReached, or StorageError if a count could not
-        be stored. If the event is not published, call `give_back`."""
-        count = self._counts.get(usage_id)
-        if count is None:
-            count = self._counts[usage_id] = EventCount()
+    def begin(self, usage_id: str, limit: int, count: int = 1) -> "asyncio.Future[None] | None":
+        """Count events that are about to be published together. Raises EventLimitReached.
+
+        Returns None if they may be published now. Otherwise they may be published when the future is done: the count is
+        stored first. If they are not published, or the future has an error, call `give_back`.
+        """
         now = self._now()
-        if not count.take(limit, now):
-            used, reset_ms = count.used, count.reset_ms(now)
-            if count.is_changed:
+        if count > limit:
+            self.refused += 1
+            raise EventLimitReached(self.used(usage_id), limit, count, None, now.wall_ms)
+        found = self._counts.get(usage_id)
+        if found is None:
+            found = self._counts[usage_id] = EventCount()
+        if not found.take(limit, now, count):
+            if found.is_changed:
+                self._writes.request(PREFIX + usage_id).add_done_callback(_log_failure)
+            self.refused += 1
+            raise EventLimitReached(found.used, limit, count, found.reset_ms(now), now.wall_ms)
+        if not found.is_stored:
+            return self._writes.request(PREFIX + usage_id)
+        if found.wants_block:
+            self._writes.request(PREFIX + usage_id).add_done_callback(_log_failure)
+        return None
+
+    async def take(self, usage_id: str, limit: int, count: int = 1) -> EventsUsed:
+        """Count events as `begin` does, and wait until they may be published. Raises EventLimitReached, or StorageError
+        if the count could not be stored."""
+        try:
+            storing = self.begin(usage_id, limit, count)
+        except EventLimitReached:
+            found = self._counts.get(usage_id)
+            if found is not None and found.is_changed:
                 await asyncio.shield(self._writes.request(PREFIX + usage_id))
-            raise EventLimitReached(used, limit, reset_ms)
-        used = count.used
-        if not count.is_stored:
+            raise
+        used = self._counts[usage_id].used
+        if storing is not None:
             try:
-                await asyncio.shield(self._writes.request(PREFIX + usage_id))
+                await asyncio.shield(storing)
             except BaseException:
-                count.give_back()
+                self.give_back(usage_id, count)
                 raise
-        elif count.wants_block:
-            self._writes.request(PREFIX + usage_id)
         return EventsUsed(used, limit)
 
-    def give_back(self, usage_id: str) -> None:
-        """Uncount an event that was not published."""
-        count = self._counts.get(usage_id)
-        if count is not None:
-            count.give_back()
+    def give_back(self, usage_id: str, count: int = 1) -> None:
+        """Uncount events that were not published."""
+        found = self._counts.get(usage_id)
+        if found is not None:
+            found.give_back(count)
 
     def forget(self, changed: frozenset[str]) -> None:
         """Remove the counts of those keys that no longer exist. A listener of `Keys`."""

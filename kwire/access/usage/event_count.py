@@ -4,6 +4,10 @@ When the count reaches the limit, that moment is recorded. The first event 24 ho
 recorded moment back, and is accepted. Until then events are refused. A key that stays below its limit is never set
 back: the limit is not a rolling window.
 
+Events that are published together are counted together, or refused together. If they do not fit, the limit counts as
+reached at that moment, as long as no smaller number of events is accepted. Otherwise a client that publishes ten events
+at a time could stay below its limit, and be refused, for ever.
+
 The stored count is at least the real one. It is raised in blocks, before the events of the block are accepted. So after
 a crash the count is too high by at most one block, and never too low.
 
@@ -15,6 +19,8 @@ the future, the 24 hours begin at the start.
 from typing import Any, NamedTuple
 
 DAY_SECONDS = 24 * 3600.0
+# Differences of monotonic times are rounded, and an event at the announced time must be accepted.
+ROUNDING_SECONDS = 1e-6
 # Events are counted in blocks of a hundredth of the limit, but not more than this.
 BLOCK_EVENTS_MAX = 1000
 BLOCKS_PER_LIMIT = 100
@@ -66,29 +72,31 @@ class EventCount:
         assert self._hit_at is not None
         return now.wall_ms + round(max(self._hit_at + DAY_SECONDS - now.monotonic, 0.0) * 1000)
 
-    def take(self, limit: int, now: CountNow) -> bool:
-        """Count one event, or return False if it is refused. It may be published when `is_stored`."""
+    def take(self, limit: int, now: CountNow, count: int = 1) -> bool:
+        """Count events, at most `limit`, or return False if they are refused. Publish them when `is_stored`."""
         self._limit = limit
-        if self.used >= limit and self._hit_at is not None and now.monotonic - self._hit_at >= DAY_SECONDS:
+        is_full = self.used + count > limit
+        if is_full and self._hit_at is not None and now.monotonic - self._hit_at >= DAY_SECONDS - ROUNDING_SECONDS:
             # The stored count belongs to the time before. Nothing is accepted before the new one is stored.
             self.used = self.stored = 0
             self._set_hit(None)
-        if self.used >= limit:
+            is_full = count > limit
+        if is_full:
             if self._hit_at is None:
                 self._set_hit(now)
             return False
-        self.used += 1
+        self.used += count
         if self.used == limit:
             self._set_hit(now)
         elif self._hit_at is not None:
-            # The limit was raised.
+            # The limit was raised, or more events than these were refused before.
             self._set_hit(None)
         return True
 
-    def give_back(self) -> None:
-        """Uncount an event that was not published."""
-        if self.used:
-            self.used -= 1
+    def give_back(self, count: int = 1) -> None:
+        """Uncount events that were not published."""
+        if self.used and count:
+            self.used = max(self.used - count, 0)
             if self.used < self._limit and self._hit_at is not None:
                 self._set_hit(None)
 

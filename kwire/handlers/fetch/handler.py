@@ -46,13 +46,13 @@ from kwire.broker.fetch.sessions import (
     FetchSession,
     RequestedPartition,
 )
-from kwire.broker.partition import UNKNOWN_EPOCH, Partition, code_of
+from kwire.broker.partition import Partition, code_of
 from kwire.concurrency.chunking import eager, schedule_chunk, spread, spread_nested, yield_to_loop
 from kwire.coordinator.client_requests import resolved_answer
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.fetch.epochs import diverging_epoch
 from kwire.handlers.fetch.errors import FIRST_TOPIC_ID_VERSION, failed, failed_response
-from kwire.handlers.fetch.lookup import TopicLookup, follower_lookup, lookup_state, missing_code
+from kwire.handlers.fetch.lookup import TopicLookup, check_restrictions, follower_lookup, lookup_state, missing_code
 from kwire.handlers.fetch.requests import find_session, has_overlong_names, has_repeats, is_large, without_repeats
 from kwire.handlers.fetch.responses import NO_ABORTED_TRANSACTIONS, aborted_in_response, has_changed
 from kwire.handlers.shared.context import Context
@@ -67,7 +67,6 @@ from kwire.wire.messages.fetch import (
     NodeEndpoint,
     PartitionData,
 )
-from storage.batch.format import ZSTD
 from storage.errors import StorageError
 from storage.segment.map_windows import EMPTY
 
@@ -258,6 +257,7 @@ class _FetchAttempt:
         "_endpoint",
         "_epoch",
         "_find_topic",
+        "_found",
         "_is_chunked",
         "_is_follower",
         "_is_restricted",
@@ -312,6 +312,8 @@ class _FetchAttempt:
 
     def _begin(self) -> Iterator[None]:
         self.found_bytes = 0
+        # For metrics: each partition with records, their bytes and their number of offsets.
+        self._found: list[tuple[Partition, int, int]] = []
         # True if the read of an existing partition failed, for example because the offset is out of range.
         self.has_failed = False
         self.has_more = False
@@ -342,7 +344,7 @@ class _FetchAttempt:
         """
         quota = self.context.quota
         if quota is not None and not self._is_follower and (throttle_ms := quota.fetched(self.found_bytes)):
-            self._responses, self._changed, self._opens_session = [], [], False
+            self._responses, self._changed, self._found, self._opens_session = [], [], [], False
             response = self._response(NO_SESSION) if self._session is None else self._session_response(self._session)
             response.throttle_time_ms = throttle_ms
             return response
@@ -382,7 +384,7 @@ class _FetchAttempt:
         if asked.current_leader_epoch not in partition.accepted_epochs:
             partition.check_leader(asked.current_leader_epoch)
         if self._is_restricted:
-            self._check_restrictions(partition, asked)
+            check_restrictions(partition, asked, self._is_follower)
         diverging = None if asked.last_fetched_epoch < 0 else diverging_epoch(partition, asked)
         records, aborted = EMPTY, NO_ABORTED_TRANSACTIONS if self.is_committed else None
         if diverging is not None:
@@ -404,14 +406,6 @@ class _FetchAttempt:
         if diverging is not None:
             data.diverging_epoch = diverging
         return data
-
-    def _check_restrictions(self, partition: Partition, asked: RequestedPartition) -> None:
-        if self._is_follower:
-            # Kafka's errors for a node that is not a replica of the partition. The node retries with newer metadata.
-            is_epoch_known = asked.current_leader_epoch != UNKNOWN_EPOCH
-            raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if is_epoch_known else ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        if partition.settings.compression == ZSTD:
-            raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
     def _cold_start(self, partition: Partition, offset: int) -> Callable[[], None] | None:
         cold_start = partition.cold_start(offset)
@@ -440,6 +434,7 @@ class _FetchAttempt:
             self.has_more = True
         if size:
             self.found_bytes = found_bytes + size
+            self._found.append((partition, size, read.next_offset - asked.fetch_offset))
             self._left_bytes = left_bytes - size if left_bytes > size else 0
             if not self._may_block and not read.is_warm():
                 self.warm_ups.append(read.warm_up)
@@ -458,6 +453,9 @@ class _FetchAttempt:
         self._endpoint = NodeEndpoint(node_id=node.node_id, host=host, port=port, rack=node.rack)
 
     def _response(self, session_id: int) -> FetchResponse:
+        for partition, size, offset_count in self._found:
+            partition.fetched_bytes += size
+            partition.fetched_records += offset_count
         response = FetchResponse(session_id=session_id, responses=self._responses)
         if self._endpoint is not None:
             response.node_endpoints.append(self._endpoint)

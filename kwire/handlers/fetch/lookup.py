@@ -7,9 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from kwire.access.acl import Operation
+from kwire.broker.fetch.sessions import RequestedPartition
+from kwire.broker.partition import UNKNOWN_EPOCH, Partition
 from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.handlers.shared.context import Context
+from storage.batch.format import ZSTD
 
 # Finds a topic by its name, or by its id if the request uses ids. Raises KafkaError if the reader may not read it.
 TopicLookup = Callable[[Any], Topic | None]
@@ -26,6 +29,16 @@ def follower_lookup(context: Context, by_id: bool) -> TopicLookup:
 def _refuse(topic: object) -> None:
     # Kafka has this error for followers, too.
     raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+
+def check_restrictions(partition: Partition, asked: RequestedPartition, is_follower: bool) -> None:
+    """Raise KafkaError if a follower, or a client whose version does not allow zstd, may not read the partition."""
+    if is_follower:
+        # Kafka's errors for a node that is not a replica of the partition. The node retries with newer metadata.
+        is_epoch_known = asked.current_leader_epoch != UNKNOWN_EPOCH
+        raise KafkaError(ErrorCode.UNKNOWN_LEADER_EPOCH if is_epoch_known else ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    if partition.settings.compression == ZSTD:
+        raise KafkaError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
 
 
 def lookup_state(context: Context, is_follower: bool) -> object:

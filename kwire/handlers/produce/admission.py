@@ -3,7 +3,8 @@
 Every Produce request passes these checks in this order, and no other code checks them. Each check raises KafkaError or
 StorageError:
 
-1. The request: `admit_request` checks its version, its acks, and the client's right to use its transactional id.
+1. The request: `admit_request` checks its version, its acks, and the client's right to use its transactional id. If the
+   client's key has limits, `limits.py` counts the records of the request.
 2. The partition: `find_topic` checks the client's right to write to the topic. `admit` checks that the partition
    exists, that clients may write to it and that this node leads it.
 3. The batch: `admit` checks that there is exactly one, that its header and CRC are valid, and that this version
@@ -65,7 +66,12 @@ def find_topic(topics: TopicsView, data: TopicProduceData, version: int) -> Topi
 
 
 def admitted(context: Context, data: TopicProduceData) -> Admitted | None:
-    """Return a topic of a request that was admitted, if the next requests can be admitted in the same way."""
+    """Return a topic of a request that was admitted, if the next requests can be admitted in the same way.
+
+    The records of a client with limits are counted for each request, so its requests are decoded.
+    """
+    if context.limits is not None:
+        return None
     access = context.access
     try:
         topic = find_topic(context.topics, data, context.api_version)

@@ -27,6 +27,7 @@
   AddPartitionsToTxn. Version 13 names topics by id.
 - The first batch of a transaction in a partition waits for the coordinator, at most for the request's timeout or 1
   second, whichever is longer.
+- If the client's key has limits, the records of the request are counted first (`limits.py`).
 - Copies of batches that wait for the coordinator or for the event store are limited by `queued.max.request.bytes`.
   Batches beyond this limit are refused with NOT_ENOUGH_REPLICAS, which producers retry.
 """
@@ -36,6 +37,7 @@ from collections.abc import Awaitable, Iterable, Iterator
 from itertools import chain
 from typing import Any
 
+from kwire.access.quotas.client_quota import MS
 from kwire.broker.batch_validation import (
     RECORDS_ON_LOOP_MAX,
     TooLongForLoop,
@@ -52,6 +54,7 @@ from kwire.config.resources.topic import TopicSettings
 from kwire.errors import ErrorCode, KafkaError, as_value
 from kwire.handlers.produce.admission import NONE, admit, admit_request, find_topic
 from kwire.handlers.produce.append import PartitionAppend, memory_exhausted, refused, unsettled, when_settled
+from kwire.handlers.produce.limits import Admission, CountedRecords
 from kwire.handlers.produce.transactions import TransactionAppends
 from kwire.handlers.shared.context import BlockingContinuation, Context, DropConnection
 from kwire.wire.messages.produce import (
@@ -96,6 +99,7 @@ class _ProduceOperation:
     __slots__ = (
         "_context",
         "_copied_bytes",
+        "_counted",
         "_refusal",
         "_request",
         "_topics",
@@ -120,20 +124,35 @@ class _ProduceOperation:
         self._waiting: list[PartitionAppend] = []
         self._transaction: TransactionAppends | None = None
         self._copied_bytes = 0
+        # The records of a client whose key has limits.
+        self._counted: CountedRecords | None = None
         # The weight of the work since the last yield to the event loop.
         self._weight = 0
 
     def begin(self) -> Response | BlockingContinuation:
+        limits = self._context.limits
+        if limits is not None and self._refusal is None:
+            self._counted = CountedRecords(limits, self._request, min(self._work_ms_max, WAIT_MS_MAX))
+            try:
+                admission = self._counted.admit()
+            except KafkaError as error:
+                self._refusal = as_value(error)
+            else:
+                if admission is not None:
+                    return self._continue_in_chunks(self._parts(), admission)
+        return self._append_all()
+
+    def _append_all(self) -> Response | BlockingContinuation:
         allowance, validate = self._context.services.work_allowance, self._validate_here
         weight_max = allowance.left
         parts = self._parts()
         for part in parts:
             if self._weight > weight_max:
-                return self._continue_in_chunks(part, parts)
+                return self._continue_in_chunks(chain((part,), parts))
             try:
                 self._append(part, validate)
             except TooLongForLoop:
-                return self._continue_in_chunks(part, parts)
+                return self._continue_in_chunks(chain((part,), parts))
         if self._weight >= LIGHT_WEIGHT_MAX:
             allowance.note(self._weight)
         return self._answer()
@@ -157,12 +176,12 @@ class _ProduceOperation:
 
     # --- the rest of a large request
 
-    def _continue_in_chunks(self, part: _Part, parts: Iterator[_Part]) -> BlockingContinuation:
+    def _continue_in_chunks(self, parts: Iterator[_Part], admission: Admission | None = None) -> BlockingContinuation:
+        """Append the other batches in chunks, after `admission` has ended. It raises KafkaError if it refuses them."""
         self._context.services.work_allowance.note(self._weight)
-        parts = chain((part,), parts)
         if self._context.peer.is_frame_shared:
             parts = iter([self._copied(one) for one in parts])
-        return BlockingContinuation(self._finish(parts))
+        return BlockingContinuation(self._finish(parts, admission))
 
     def _copied(self, part: _Part) -> _Part:
         _, _, data, _ = part
@@ -171,11 +190,16 @@ class _ProduceOperation:
             self._copied_bytes += len(data.records)
         return part
 
-    async def _finish(self, parts: Iterator[_Part]) -> Response:
+    async def _finish(self, parts: Iterator[_Part], admission: Admission | None) -> Response:
         peer, copied_bytes = self._context.peer, self._copied_bytes
         if copied_bytes and not peer.reserve(copied_bytes):
             self._refusal, copied_bytes = memory_exhausted(), 0
         try:
+            if admission is not None:
+                try:
+                    await admission()
+                except KafkaError as error:
+                    self._refusal = self._refusal or as_value(error)
             await self._append_in_chunks(parts)
         finally:
             if copied_bytes:
@@ -264,28 +288,37 @@ class _ProduceOperation:
         waiting = unsettled(self._waiting) if self._waiting else []
         if self._transaction is not None:
             waiting += self._transaction.append()
-        topics = self._topics
+        topics, throttle_ms = self._topics, 0
+        if self._counted is not None and (throttle_ms := self._counted.throttle_ms()):
+            self._context.peer.mute(throttle_ms / MS)
         if self._request.acks == NONE:
+            self._settle_count()
             _drop_on_failure(topics)
             return None
         if not waiting:
-            return _response(topics)
+            self._settle_count()
+            return _response(topics, throttle_ms)
         answered: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
 
         def answer() -> None:
+            self._settle_count()
             if not answered.done():  # it is done (cancelled) if the connection was closed
-                answered.set_result(_response(topics))
+                answered.set_result(_response(topics, throttle_ms))
 
         when_settled(waiting, self._request.timeout_ms, answer)
         return answered
 
+    def _settle_count(self) -> None:
+        if self._counted is not None:
+            self._counted.settle(chain.from_iterable(appends for _, _, appends in self._topics))
 
-def _response(topics: Iterable[_TopicAppends]) -> ProduceResponse:
+
+def _response(topics: Iterable[_TopicAppends], throttle_ms: int) -> ProduceResponse:
     responses = []
     for name, topic_id, appends in topics:
         answers = [one.response() for one in appends]
         responses.append(TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=answers))
-    return ProduceResponse(responses=responses)
+    return ProduceResponse(responses=responses, throttle_time_ms=throttle_ms)
 
 
 def _drop_on_failure(topics: Iterable[_TopicAppends]) -> None:

@@ -26,10 +26,16 @@ Handle = Callable[[Context, Any], Any]
 
 
 def audited(handlers: Mapping[int, Handler], audit: Audit) -> dict[int, Handler]:
-    """Return the handlers, those of administrative APIs wrapped. Nothing is wrapped if changes are not recorded."""
-    if not audit.has_changes:
-        return dict(handlers)
-    return {key: handler._replace(handle=_wrapped(key, handler.handle, audit)) for key, handler in handlers.items()}
+    """Return the handlers, those of administrative APIs wrapped.
+
+    OffsetCommit is wrapped only if the audit log records changes, because consumers use it all the time. The others are
+    always wrapped: the server's log has changes even if the audit log has none.
+    """
+    unwrapped = frozenset() if audit.has_changes else {OFFSET_COMMIT}
+    return {
+        key: handler if key in unwrapped else handler._replace(handle=_wrapped(key, handler.handle, audit))
+        for key, handler in handlers.items()
+    }
 
 
 def _wrapped(key: int, handle: Handle, audit: Audit) -> Handle:

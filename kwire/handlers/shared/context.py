@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
 
-from kwire.access.access import Access, Unrestricted
+from kwire.access.access import Access
 from kwire.access.audit.entries import NO_AUDIT, Audit
 from kwire.access.authorizer import Authorizer
 from kwire.access.keys.keys import Keys
@@ -16,6 +16,8 @@ from kwire.access.login_limits import LoginLimits
 from kwire.access.quotas.client_quota import ClientQuota, MutationQuota, unlimited_mutations
 from kwire.access.quotas.quotas import Quotas
 from kwire.access.sasl.authentication import Authentication
+from kwire.access.usage.client_limits import ClientLimits
+from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import Features
@@ -66,6 +68,10 @@ class Peer(Protocol):
         """Whether the request is in a buffer that the next read of any connection overwrites."""
         ...
 
+    def mute(self, seconds: float) -> None:
+        """Handle no later request of this connection for this time."""
+        ...
+
     def reserve(self, size_bytes: int) -> bool:
         """Reserve memory, limited by `queued.max.request.bytes`, for copies that outlive the request's ordered phase.
 
@@ -113,6 +119,7 @@ class Services(Struct, frozen=True):
     login_limits: LoginLimits
     keys: Keys
     quotas: Quotas
+    key_usage: KeyUsage
     audit: Audit = NO_AUDIT
 
     @property
@@ -124,7 +131,7 @@ class Services(Struct, frozen=True):
 class Context:
     """The context of one request: services, connection, API version, client id, views and quotas of the client."""
 
-    __slots__ = ("api_version", "client_id", "peer", "quota", "services", "views")
+    __slots__ = ("api_version", "client_id", "limits", "peer", "quota", "services", "views")
 
     def __init__(
         self,
@@ -132,16 +139,19 @@ class Context:
         peer: Peer,
         api_version: int,
         client_id: str | None,
-        views: Views | None = None,
+        views: Views,
         quota: ClientQuota | None = None,
+        limits: ClientLimits | None = None,
     ) -> None:
         self.services = services
         self.peer = peer
         self.api_version = api_version
         self.client_id = client_id
-        self.views = Views(services, Unrestricted()) if views is None else views
+        self.views = views
         # None if the client has no quota.
         self.quota = quota
+        # None if the client's key has no limit of published events, or if the client has not logged in with a key.
+        self.limits = limits
 
     def mutation_quota(self, first_strict_version: int) -> MutationQuota:
         """Return the client's quota of changes. It is strict from this version of the API on (KIP-599)."""

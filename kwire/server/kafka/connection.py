@@ -16,7 +16,6 @@ the session. Until the login, frames are small (`sasl.server.max.receive.size`).
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Coroutine, Mapping
 from functools import partial
 from time import perf_counter
@@ -30,6 +29,7 @@ from kwire.handlers.api_versions import refuse_version
 from kwire.handlers.shared.context import BlockingContinuation, Context, DeferredFrame, DropConnection, TemplateCache
 from kwire.handlers.shared.views import Views
 from kwire.metrics import Latency
+from kwire.server.kafka.failures import log_closed, log_failed_handler
 from kwire.server.kafka.large_request_handling import LargeRequestHandling
 from kwire.server.kafka.login import Login
 from kwire.server.kafka.routes import Route, routes_of
@@ -44,8 +44,6 @@ from kwire.wire.types import Buffer
 
 if TYPE_CHECKING:
     from kwire.server.kafka.listener import KafkaListener
-
-log = logging.getLogger("kwire.server")
 
 UNSENT_BYTES_MAX = 1024 * 1024
 # The sizes of a read after the budget of the loop iteration is spent. The first is for the rest of an incomplete
@@ -62,9 +60,9 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
 
     __slots__ = ("_context", "_is_deferred", "_is_held", "_is_read_deferred", "_is_reading", "_is_writable",
                  "_large_request", "_listener", "_machine", "_muted_until", "_outgoing", "_routes", "_shared",
-                 "_template_cache",
-                 "_template_latency", "_transport", "_unanswered", "_unsent_bytes", "active_at", "client_host",
-                 "gate", "is_draining", "login", "quota", "reader", "stuck_since", "views")  # fmt: skip
+                 "_template_cache", "_template_latency", "_transport", "_unanswered", "_unsent_bytes", "active_at",
+                 "client_host", "gate", "is_draining", "login", "number", "quota", "reader", "stuck_since",
+                 "views")  # fmt: skip
 
     def __init__(self, shared: Shared, listener: "KafkaListener") -> None:
         self._shared = shared
@@ -92,6 +90,7 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
         self._template_latency = _NO_LATENCY
         self._unanswered: set[asyncio.Future[Any]] = set()
         self.client_host = ""
+        self.number = next(shared.connection_numbers)
         self.active_at = 0.0
         # The time since which the client has not read its responses, or the connection has been starved.
         self.stuck_since: float | None = None
@@ -231,9 +230,6 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
         if not self._transport.is_closing():
             self._update_reading()
 
-    def eof_received(self) -> bool:
-        return False
-
     def pause_writing(self) -> None:
         self._is_writable = False
         self.stuck_since = perf_counter()
@@ -352,7 +348,7 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
             self._fail(str(problem))
             return
         except Exception:
-            log.exception("a handler failed; the connection from %s is closed", self.client_host)
+            log_failed_handler(self)
             self._fail("a handler failed")
             return
         finally:
@@ -453,14 +449,16 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
     def _context_of(self, request: Request) -> Context:
         context = self._context
         if context is None or context.api_version != request.version or context.client_id is not request.client_id:
-            if self.views is None:  # a context without views has all rights
+            if self.views is None:
                 raise DropConnection("the connection was not admitted")
             if context is None or context.client_id is not request.client_id:
                 self.quota = self._shared.quota_of(self, request.client_id)
-            quota = None if self.quota is None else self.quota.client
-            context = self._context = Context(
-                self._shared.services, self, request.version, request.client_id, self.views, quota
-            )
+                # Requests that fit a template have the client id of the request that it was created from.
+                self._template_cache = None
+            shared, quota = self._shared, None if self.quota is None else self.quota.client
+            limits, client_id = shared.limits_of(self.views.access.principal), request.client_id
+            context = Context(shared.services, self, request.version, client_id, self.views, quota, limits)
+            self._context = context
         return context
 
     def _hold(self, route: Route, request: Request, held: BlockingContinuation, began: float) -> None:
@@ -590,10 +588,10 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
 
     def _fail_handler(self, request: Request) -> None:
         """Log the current exception and close the connection. Called in an `except` clause."""
-        log.exception("%s failed; the connection from %s is closed", request.api.name, self.client_host)
+        log_failed_handler(self, request)
         self._fail(f"{request.api.name} failed")
 
     def _fail(self, reason: str) -> None:
         self._shared.metrics.connections_failed += 1
-        self._shared.rate_limited_log.warning("closing the connection from %s: %s", self.client_host, reason)
+        log_closed(self._shared.rate_limited_log, self, reason)
         self._transport.abort()

@@ -1,7 +1,8 @@
 """The listeners of the Kafka port accept connections. The sweep closes idle and stuck connections."""
 
 import asyncio
-import socket
+from collections.abc import Generator
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +12,13 @@ from kwire.access.principal import ANONYMOUS, Principal
 from kwire.access.principal_rules import certificate_principal
 from kwire.access.quotas.connection_rates import Arrival
 from kwire.access.sasl.authentication import SaslPolicy
+from kwire.concurrency.chunking import schedule_chunk
 from kwire.config import Listener
 from kwire.config.connections import UNLIMITED, ListenerLimits
 from kwire.config.setting import INT_MAX
 from kwire.descriptors import KAFKA
+from kwire.server.accept_queue import AcceptQueue
+from kwire.server.bind_errors import naming_listener
 from kwire.server.kafka.connection import KafkaConnection
 from kwire.server.kafka.receive_pressure import ReceivePressure
 from kwire.server.kafka.revocation import revoke
@@ -26,6 +30,10 @@ if TYPE_CHECKING:
     from kwire.server.tls.acceptor import TlsAcceptor
 
 SWEEP_SECONDS = 1.0
+# The options that configure listeners, for errors.
+LISTENER_OPTION = "--kafka or listeners"
+# The maximum number of connections that one loop iteration checks. Each takes one or two microseconds.
+SWEPT_PER_CHUNK = 200
 # The maximum number of refused connections that are closed after a delay. Further ones are closed immediately.
 DELAYED_CLOSES_MAX = 1_000
 
@@ -41,7 +49,7 @@ class KafkaListener:
         self._shared = shared
         self._tls = tls
         self._acceptor: TlsAcceptor | None = None
-        self._server: asyncio.Server | None = None
+        self._accept_queue: AcceptQueue | None = None
         # The connections of this listener, and those whose TLS handshake has not ended.
         self._count = 0
         self._handshake_count = 0
@@ -49,9 +57,14 @@ class KafkaListener:
     @property
     def port(self) -> int:
         """The port on which the listener accepts connections. It differs from the configured port if that is 0."""
-        assert self._server is not None
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        assert self._accept_queue is not None
+        return self._accept_queue.port
+
+    @property
+    def address(self) -> str:
+        """The host and port that clients connect to."""
+        shown = self.advertised or self.listener
+        return f"{shown.host or 'localhost'}:{shown.port or self.port}"
 
     @property
     def sasl_policy(self) -> SaslPolicy:
@@ -61,33 +74,27 @@ class KafkaListener:
         return SaslPolicy(listener.mechanisms, listener.session_ms_max, sasl.failure_delay_ms)
 
     async def open(self) -> None:
-        loop = asyncio.get_running_loop()
         network = self._shared.network
         if self._tls is not None:
             from kwire.server.tls.acceptor import TlsAcceptor
 
             self._acceptor = TlsAcceptor(self._tls, self, self._connection)
-        self._server = await loop.create_server(
-            self._connection if self._acceptor is None else self._acceptor,
-            self.listener.host or None,
-            self.listener.port,
-            backlog=network.backlog,
-            reuse_address=True,
-            start_serving=False,
+        self._accept_queue = AcceptQueue(
+            self._connection if self._acceptor is None else self._acceptor, self._admit_descriptor, self.warn
         )
-        for listening in self._server.sockets:
-            # Accepted sockets inherit these sizes. The receive buffer must be set before the TCP handshake, because the
-            # handshake determines the window scale.
-            if network.receive_buffer_bytes > 0:
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, network.receive_buffer_bytes)
-            if network.send_buffer_bytes > 0:
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, network.send_buffer_bytes)
-        await self._server.start_serving()
+        with naming_listener(str(self.listener), LISTENER_OPTION):
+            await self._accept_queue.listen(
+                self.listener.host or None,
+                self.listener.port,
+                network.backlog,
+                network.receive_buffer_bytes,
+                network.send_buffer_bytes,
+            )
 
     def close(self) -> None:
         """Accept no more connections. Open connections stay open."""
-        if self._server is not None:
-            self._server.close()
+        if self._accept_queue is not None:
+            self._accept_queue.close()
         if self._acceptor is not None:
             self._acceptor.close()
 
@@ -168,13 +175,16 @@ class KafkaListener:
             reason = f"max.connections={network.connections_max}"
         elif shared.connections_by_host[host] + handshakes[host] >= per_ip_max > 0:
             reason = f"max.connections.per.ip={per_ip_max}"
-        elif not shared.descriptors.admit(KAFKA, descriptor):
-            shared.metrics.connections_refused += 1
-            return False
         else:
-            return True
+            return self._admit_descriptor(descriptor)
         self._note_refusal(host, reason)
         return False
+
+    def _admit_descriptor(self, descriptor: int) -> bool:
+        """Return whether a connection may keep its descriptor. Otherwise count and log the refusal."""
+        is_admitted = self._shared.descriptors.admit(KAFKA, descriptor)
+        self._shared.metrics.connections_refused += not is_admitted
+        return is_admitted
 
     def _note_refusal(self, host: str, reason: str) -> None:
         self._shared.metrics.connections_refused += 1
@@ -246,7 +256,7 @@ class KafkaListener:
 
 
 class Sweep:
-    """Checks every connection once a second.
+    """Checks every connection about once a second, at most SWEPT_PER_CHUNK of them in one loop iteration.
 
     Closes idle, stuck and slow connections and those that do not log in, and lets starved ones try to read again.
     """
@@ -254,19 +264,43 @@ class Sweep:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._pressure = ReceivePressure(shared)
+        self._is_closed = False
         self._timer = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._run)
 
     def close(self) -> None:
+        self._is_closed = True
         self._timer.cancel()
 
     def _run(self) -> None:
-        network, metrics = self._shared.network, self._shared.metrics
         self._shared.rate_limited_log.end_round()
-        now = perf_counter()
-        self._pressure.check(now)
+        self._step(self._check_all(perf_counter()))
+
+    def _step(self, steps: Generator[None, None, None]) -> None:
+        """Check the connections of one chunk, and schedule the next chunk or the next sweep."""
+        try:
+            next(steps)
+        except StopIteration:
+            self._timer = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._run)
+        else:
+            schedule_chunk(partial(self._continue, steps))
+
+    def _continue(self, steps: Generator[None, None, None]) -> None:
+        if not self._is_closed:
+            self._step(steps)
+
+    def _check_all(self, now: float) -> Generator[None, None, None]:
+        network, metrics = self._shared.network, self._shared.metrics
         idle_since = now - network.idle_ms_max / 1000 if network.idle_ms_max > 0 else float("-inf")
         stuck_since = now - network.send_timeout_ms / 1000
+        left = SWEPT_PER_CHUNK
         for connection in tuple(self._shared.connections):
+            if not left:
+                left = SWEPT_PER_CHUNK
+                yield
+            left -= 1
+            if connection not in self._shared.connections:
+                continue  # it was closed since the sweep began
+            self._pressure.observe(connection, now)
             connection.note_progress(now)
             if connection.stuck_since is not None and connection.stuck_since < stuck_since:
                 # The responses of the connection keep file pages in use, or its request uses memory that others need.
@@ -286,4 +320,4 @@ class Sweep:
                 connection.close()
             else:
                 connection.try_reading()
-        self._timer = asyncio.get_running_loop().call_later(SWEEP_SECONDS, self._run)
+        self._pressure.end_round(now)

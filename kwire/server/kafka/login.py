@@ -95,5 +95,3 @@ class Login:
         self._shared.metrics.logins_failed += 1
         host = self._connection.client_host
         self._shared.services.audit.login_failed(user, host, KAFKA, self.authentication.mechanism or "", reason)
-        shown = "of an unknown user" if user is None else f"of user {user!r}"
-        self._shared.rate_limited_log.warning("login %s failed: client %s: %s", shown, host, reason)

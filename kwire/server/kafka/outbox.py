@@ -4,6 +4,8 @@ import asyncio
 import logging
 from typing import Protocol
 
+from kwire.logs.log_context import fields
+
 log = logging.getLogger("kwire.server")
 
 
@@ -11,6 +13,7 @@ class Sender(Protocol):
     """A connection with responses to send."""
 
     client_host: str
+    number: int
 
     def send(self) -> None: ...
 
@@ -41,5 +44,6 @@ class Outbox:
                 sender.send()
             except Exception:
                 # If sending fails for one connection, the responses of the others are still sent.
-                log.exception("sending failed; the connection from %s is closed", sender.client_host)
+                about = fields(connection=sender.number)
+                log.exception("sending failed; the connection from %s is closed", sender.client_host, extra=about)
                 sender.abort()

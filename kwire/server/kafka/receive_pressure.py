@@ -44,31 +44,34 @@ class _Progress(NamedTuple):
 class ReceivePressure:
     """Measures the receive rates of incomplete requests and closes slow connections.
 
-    `check` is called about once a second.
+    `observe` is called about once a second for every connection, and then `end_round`.
     """
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._progress: dict[KafkaConnection, _Progress] = {}
+        # That of the round that has not ended.
+        self._observed: dict[KafkaConnection, _Progress] = {}
         self._giving_up: Generator[None, None, None] | None = None
 
-    def check(self, now: float) -> None:
-        window_s = self._shared.network.receive_window_ms / 1000
-        progress: dict[KafkaConnection, _Progress] = {}
-        for connection in self._shared.connections:
-            if not connection.is_receiving:
-                continue
-            received_bytes = connection.reader.received_bytes
-            known = self._progress.get(connection)
-            if known is None or connection.reader.is_starved:
-                known = _Progress(now, received_bytes, None, None)
-            elif now - known.began >= window_s:
-                rate = (received_bytes - known.received_bytes) / (now - known.began)
-                is_slow = rate < SLOW_SHARE * self._shared.network.receive_rate_min
-                slow_since = (known.slow_since or known.began) if is_slow else None
-                known = _Progress(now, received_bytes, rate, slow_since)
-            progress[connection] = known
-        self._progress = progress
+    def observe(self, connection: KafkaConnection, now: float) -> None:
+        """Measure the receive rate of a connection, if a request was received in part."""
+        if not connection.is_receiving:
+            return
+        received_bytes = connection.reader.received_bytes
+        known = self._progress.get(connection)
+        if known is None or connection.reader.is_starved:
+            known = _Progress(now, received_bytes, None, None)
+        elif now - known.began >= self._shared.network.receive_window_ms / 1000:
+            rate = (received_bytes - known.received_bytes) / (now - known.began)
+            is_slow = rate < SLOW_SHARE * self._shared.network.receive_rate_min
+            slow_since = (known.slow_since or known.began) if is_slow else None
+            known = _Progress(now, received_bytes, rate, slow_since)
+        self._observed[connection] = known
+
+    def end_round(self, now: float) -> None:
+        """Close slow connections, when all connections were observed."""
+        self._progress, self._observed = self._observed, {}
         if self._giving_up is None:
             self._giving_up = self._steps(now)
             self._step()

@@ -5,19 +5,20 @@ The statuses of this API differ from those of rooms: refusals of limits have the
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from math import ceil
 
 from aiohttp import hdrs, web
 
 from kwire.access.keys.key import Key
 from kwire.access.principal import KEY
 from kwire.access.quotas.client_quota import Exceeded
+from kwire.access.usage.publish_rates import RateExceeded
 from kwire.errors import KafkaError, TooManySubscribers
 from kwire.metastore import Conflict
 from kwire.web.answers.errors import BadRequest, Refusal, Unauthorized, status_of
 from kwire.web.requests.access import access_of
+from kwire.web.requests.key_limits import rate_refusal
 from kwire.web.requests.quotas import quota_refusal
 from kwire.web.services import DbEventServices
 from storage.errors import StorageError
@@ -27,15 +28,8 @@ log = logging.getLogger("kwire.web")
 CHALLENGE = 'Bearer realm="kwire"'
 
 
-class LimitReached(Refusal):
-    """A limit of the key is reached."""
-
-    status = 400
-
-    def __init__(self, message: str, code: str, headers: Mapping[str, str], details: dict[str, object]) -> None:
-        super().__init__(message, code=code)
-        self.headers = headers
-        self.details = details
+# The status of a request that exceeds a limit of events or a quota.
+LIMIT_STATUS = 400
 
 
 class Unavailable(Refusal):
@@ -72,22 +66,22 @@ def check_rate(services: DbEventServices, key: Key) -> None:
     rate = key.limits.publish_rate
     if rate is None:
         return
-    wait_seconds = services.usage.rates.take(key.usage_id, rate, services.port.clock.monotonic())
-    if wait_seconds:
+    try:
+        services.usage.rates.take(key.usage_id, rate, services.port.clock.monotonic())
+    except RateExceeded as error:
         services.sessions.metrics.refused_rate += 1
-        raise LimitReached(
-            f"the key may send {rate} requests per second; try again in {wait_seconds:.3f} s",
-            code="RateLimited",
-            headers={hdrs.RETRY_AFTER: str(ceil(wait_seconds))},
-            details={"publish_rate": rate, "retry_after_ms": ceil(wait_seconds * 1000)},
-        )
+        raise with_limit_status(rate_refusal(error)) from None
+
+
+def with_limit_status(refusal: Refusal) -> Refusal:
+    """Return a refusal of other routes, with the status of this API."""
+    refusal.status = LIMIT_STATUS
+    return refusal
 
 
 def refuse_quota(exceeded: Exceeded) -> Refusal:
-    """Return the refusal of a request that exceeds a quota: that of other routes, with the status of this API."""
-    refusal = quota_refusal(exceeded)
-    refusal.status = LimitReached.status
-    return refusal
+    """Return the refusal of a request that exceeds a quota."""
+    return with_limit_status(quota_refusal(exceeded))
 
 
 def full_name(key: Key, topic: str) -> str:

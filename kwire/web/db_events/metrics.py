@@ -1,4 +1,4 @@
-"""Metrics of the event API of tenants; a part of GET /metrics. No metric has a label with a key or a topic."""
+"""Metrics of the limits of keys and of the event API of tenants, for GET /metrics. No label is a key or a topic."""
 
 from collections.abc import Iterator
 
@@ -26,6 +26,13 @@ def db_event_families(services: DbEventServices) -> Iterator[Metric]:
         "Events that this node has received for topics with WebSockets, each counted once.",
         value=metrics.received,
     )
+    limited = CounterMetricFamily(
+        "kwire_key_limited", "Requests refused or delayed by a limit of a key, on all ports.", labels=["limit"]
+    )
+    limited.add_metric(["max_events"], services.usage.events.refused)
+    limited.add_metric(["publish_rate"], services.usage.rates.refused)
+    limited.add_metric(["max_subscriptions"], slots.denied)
+    yield limited
     refused = CounterMetricFamily("kwire_db_refused", "Requests refused by a limit.", labels=["limit"])
     refused.add_metric(["max_events"], metrics.refused_events)
     refused.add_metric(["publish_rate"], metrics.refused_rate)

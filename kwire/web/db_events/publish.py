@@ -16,19 +16,27 @@ from kwire.access.acl import Operation
 from kwire.access.keys.key import Key
 from kwire.access.quotas.kinds import QuotaKind
 from kwire.access.usage.event_allowances import EventLimitReached, EventsUsed
-from kwire.streams.events.event import EMPTY, NewEvent, checked_json, time_text
+from kwire.streams.events.event import EMPTY, NewEvent, checked_json
+from kwire.streams.events.traceparent import traced
 from kwire.web.answers.event_json import source_of
-from kwire.web.db_events.key_clients import LimitReached, check_rate, db_statuses, full_name, key_of, refuse_quota
+from kwire.web.db_events.key_clients import (
+    check_rate,
+    db_statuses,
+    full_name,
+    key_of,
+    refuse_quota,
+    with_limit_status,
+)
 from kwire.web.needs import CREATE_TOPICS, WRITE_TOPICS
 from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import check_is_json, checked_and_decoded_events, raw_body_of
 from kwire.web.requests.body_limits import check_events
+from kwire.web.requests.key_limits import CURRENT_EVENTS, EVENTS_LIMIT, events_refusal, usage_headers
+from kwire.web.requests.request_ids import traceparent_of
 from kwire.web.rooms.rooms import check_length, room_to_use
 from kwire.web.route import JSON, Answer, Route
 from kwire.web.services import DbEventServices
 
-CURRENT_EVENTS = "X-Current-Events"
-EVENTS_LIMIT = "X-Events-Limit"
 # The type of these events for clients of rooms and for Kafka clients.
 EVENT_TYPE = "event"
 
@@ -70,7 +78,7 @@ async def publish(services: DbEventServices, request: web.Request) -> web.Respon
     access = access_of(request)
     access.authorize_room(Operation.WRITE, name)
     check_length(services.rooms, name, raw)
-    new = NewEvent(EVENT_TYPE, checked_json(bytes(event.data)), EMPTY)
+    new = traced(NewEvent(EVENT_TYPE, checked_json(bytes(event.data)), EMPTY), traceparent_of(request))
     with db_statuses():
         room = await room_to_use(services.rooms, access, name)
         used = await _count(services, key)
@@ -83,7 +91,7 @@ async def publish(services: DbEventServices, request: web.Request) -> web.Respon
             raise
     services.sessions.metrics.published += 1
     answer = PublishedDbEvent(topic=event.topic, event_id=stored.event_ids[0], offset=stored.offset)
-    headers = {} if used is None else _usage_headers(used.used, used.limit)
+    headers = {} if used is None else usage_headers(used.used, used.limit)
     return web.Response(body=_encode(answer), content_type=JSON, headers=headers)
 
 
@@ -96,18 +104,7 @@ async def _count(services: DbEventServices, key: Key) -> EventsUsed | None:
         return await services.usage.events.take(key.usage_id, limit)
     except EventLimitReached as error:
         services.sessions.metrics.refused_events += 1
-        resets_at = time_text(error.reset_ms)
-        raise LimitReached(
-            f"the key has published {error.used} events, and may publish {error.limit}; it may publish again from "
-            f"{resets_at} on",
-            code="EventLimitReached",
-            headers=_usage_headers(error.used, error.limit),
-            details={"current_events": error.used, "events_limit": error.limit, "resets_at": resets_at},
-        ) from None
-
-
-def _usage_headers(used: int, limit: int) -> dict[str, str]:
-    return {CURRENT_EVENTS: str(used), EVENTS_LIMIT: str(limit)}
+        raise with_limit_status(events_refusal(error, has_retry_after=False)) from None
 
 
 ROUTES: tuple[Route[DbEventServices], ...] = (

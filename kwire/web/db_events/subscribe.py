@@ -97,7 +97,7 @@ async def _slot(services: DbEventServices, key: Key) -> Slot:
 
 def denied(error: SlotDenied) -> Unavailable:
     return Unavailable(
-        f"the key has {error.used} subscriptions, and may have {error.limit}",
+        str(error),
         code="TooManySubscriptions",
         current_subscriptions=error.used,
         subscriptions_limit=error.limit,

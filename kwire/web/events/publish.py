@@ -21,16 +21,19 @@ from kwire.errors import StreamError
 from kwire.streams.event_store.event_store import EVENTS_MAX, EventDraft
 from kwire.streams.events.event import EMPTY, EVENT_ID_BYTES_MAX, TYPE_BYTES_MAX
 from kwire.streams.events.json_text import checked_json
+from kwire.streams.events.traceparent import traced_metadata
 from kwire.web.answers.errors import BadRequest
 from kwire.web.answers.event_json import MetadataName
 from kwire.web.needs import WRITE_TOPICS
 from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.requests.bodies import check_is_json, checked_and_decoded_events, json_answer, raw_body_of
 from kwire.web.requests.body_limits import check_stored_events
-from kwire.web.requests.chunk_budget import ChunkBudget
+from kwire.web.requests.key_limits import CountedEvents
 from kwire.web.requests.origin_policy import check_name
+from kwire.web.requests.request_ids import traceparent_of
 from kwire.web.route import JSON, Answer, Route
 from kwire.web.services import EventStoreServices
+from kwire.web.topics.chunk_budget import ChunkBudget
 
 IDEMPOTENCY_KEY = "Idempotency-Key"
 KEY: Any = Annotated[
@@ -99,17 +102,21 @@ async def publish(services: EventStoreServices, request: web.Request) -> web.Res
         services.port.body_checks, raw, ONE_OR_MANY, check_stored_events
     )
     access = access_of(request)
-    drafts = await _drafts(services, access, [asked] if isinstance(asked, EventToPublish) else asked)
+    events = [asked] if isinstance(asked, EventToPublish) else asked
+    drafts = await _drafts(services, access, events, traceparent_of(request))
     key = _given_key(request, access)
     if key is None:
         key = _key_of_ids(drafts)
-    committed = await services.commands.commit(drafts, idempotency_key=key)
+    async with CountedEvents(access, len(drafts)) as counted:
+        committed = await services.commands.commit(drafts, idempotency_key=key)
+        if committed.is_repeated:
+            counted.give_back(len(drafts))
     ids = [access.shown(one) for one in committed.event_ids]
     return json_answer(PublishedEventIds(event_ids=ids), status=200 if committed.is_repeated else 201)
 
 
 async def _drafts(
-    services: EventStoreServices, access: RequestAccess, asked: Sequence[EventToPublish]
+    services: EventStoreServices, access: RequestAccess, asked: Sequence[EventToPublish], traceparent: str | None
 ) -> list[EventDraft]:
     """Check all events before any of them is stored, and convert them to drafts."""
     if access.is_restricted:
@@ -127,7 +134,7 @@ async def _drafts(
             if one.topic not in bytes_max:
                 check_name(one.topic)
                 bytes_max[one.topic] = services.event_store.event_topic(one.topic).settings.max_message_bytes
-            drafts.append(_draft(one, bytes_max[one.topic]))
+            drafts.append(_draft(one, bytes_max[one.topic], traceparent))
         except StreamError as error:
             error.details["index"] = index
             raise
@@ -136,14 +143,14 @@ async def _drafts(
     return drafts
 
 
-def _draft(one: EventToPublish, bytes_max: int) -> EventDraft:
+def _draft(one: EventToPublish, bytes_max: int, traceparent: str | None) -> EventDraft:
     return _new_tuple(
         EventDraft,
         (
             one.topic,
             one.type,
             checked_json(bytes(one.payload), "payload", bytes_max),
-            one.metadata or EMPTY,
+            traced_metadata(one.metadata or EMPTY, traceparent),
             None if one.key is None else one.key.encode(),
             one.event_id,
             one.expected_version,

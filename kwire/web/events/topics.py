@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import web
 
+from kwire.access.quotas.kinds import QuotaKind
 from kwire.broker.topics.topics import Topic
 from kwire.streams.event_store.event_topics import config_value
 from kwire.streams.event_store.schemas.document import SCHEMAS_MAX
@@ -19,6 +20,7 @@ from kwire.web.needs import ALTER_TOPIC, CREATE_TOPICS, DESCRIBE_TOPIC
 from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.requests.bodies import body_of, json_answer
 from kwire.web.requests.origin_policy import INTERNAL_PREFIX
+from kwire.web.requests.quotas import charge_partitions
 from kwire.web.route import Route
 from kwire.web.services import EventStoreServices
 from kwire.web.topics.lookup import TOPIC, TOPIC_PATTERN
@@ -70,6 +72,7 @@ async def create(services: EventStoreServices, request: web.Request) -> web.Resp
     access = access_of(request)
     name = access.full_name(asked.name)
     access.authorize_creation(name)
+    charge_partitions(services.port.quotas, access, 1)
     await services.topic_commands.create_event_topic(name, asked.schemas, asked.configs)
     return json_answer(_description(services, access, services.event_topics.find(name)), status=201)
 
@@ -110,6 +113,7 @@ ROUTES: tuple[Route[EventStoreServices], ...] = (
         request=CreateEventTopic,
         answers={201: EventTopic},
         needs=(CREATE_TOPICS,),
+        charges=QuotaKind.MUTATION,
     ),
     Route(
         "GET",

@@ -49,6 +49,7 @@ from kwire.web.groups.encodings import ndjson_control, ndjson_events, sse_contro
 from kwire.web.needs import READ_GROUP, READ_TOPICS
 from kwire.web.requests.access import FORBIDDEN, RequestAccess, access_of
 from kwire.web.requests.bodies import query_of
+from kwire.web.requests.key_limits import SubscriptionSlot
 from kwire.web.rooms.encodings import NDJSON_HEARTBEAT, SSE_HEARTBEAT
 from kwire.web.route import EVENT_STREAM, NDJSON, Answer, Route
 from kwire.web.services import GroupServices
@@ -507,12 +508,13 @@ async def stream_group(services: GroupServices, request: web.Request) -> web.Str
     # If the member is unknown, this heartbeat fails before the stream begins, and the answer has an error status.
     await groups.heartbeat(group_id, member_id, None)
     is_sse = accepts(request, EVENT_STREAM)
-    return await take_over(
-        services.port,
-        request,
-        chunked_head(request, EVENT_STREAM if is_sse else NDJSON),
-        lambda outlet: GroupStream(services, access, group_id, member_id, query, is_sse, outlet),
-    )
+    async with SubscriptionSlot(access):
+        return await take_over(
+            services.port,
+            request,
+            chunked_head(request, EVENT_STREAM if is_sse else NDJSON),
+            lambda outlet: GroupStream(services, access, group_id, member_id, query, is_sse, outlet),
+        )
 
 
 ROUTES: tuple[Route[GroupServices], ...] = (

@@ -25,6 +25,7 @@ from kwire.access.quotas.kinds import QuotaKind
 from kwire.broker.topics.topics import Topic, protected_topic
 from kwire.errors import InvalidEvent, KafkaError
 from kwire.streams.events.event import checked_json
+from kwire.streams.events.traceparent import TRACEPARENT
 from kwire.streams.log import StreamLog
 from kwire.web.answers.errors import BadRequest
 from kwire.web.needs import CREATE_TOPICS, WRITE_TOPIC
@@ -33,9 +34,12 @@ from kwire.web.proxy.media import BINARY, JSON_RECORDS, PROXY, TEXT_RECORDS, for
 from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.requests.bodies import checked_and_decoded, raw_body_of
 from kwire.web.requests.body_limits import check_objects
-from kwire.web.requests.chunk_budget import ChunkBudget
+from kwire.web.requests.key_limits import CountedEvents
+from kwire.web.requests.quotas import charge_partitions
+from kwire.web.requests.request_ids import traceparent_of
 from kwire.web.route import Answer, Route
 from kwire.web.services import TopicServices
+from kwire.web.topics.chunk_budget import ChunkBudget
 from kwire.web.topics.lookup import (
     PARTITION,
     TOPIC,
@@ -194,6 +198,7 @@ async def _find_or_create(
     for index in (partition, *(one.partition for one in records if one.partition is not None)):
         if not 0 <= index < topics.partition_count:
             raise no_partition(name, topics.partition_count, index)
+    charge_partitions(services.port.quotas, access_of(request), topics.partition_count)
     await services.commands.create_if_missing(name)
     return find_topic(services.topics, request)
 
@@ -204,29 +209,40 @@ async def _produce(
     now_ms = services.port.clock.now_ms()
     pending: list[_PendingRecord] = []
     budget = ChunkBudget()
+    traceparent = traceparent_of(request)
+    trace = None if traceparent is None else header_bytes(TRACEPARENT.encode(), traceparent.encode())
     for index, record in enumerate(records):
-        pending.append(_prepare(services, topic, log, index, record, now_ms))
+        pending.append(_prepare(services, topic, log, index, record, now_ms, trace))
         if budget.is_spent(len(pending[-1].tail)):
             await asyncio.sleep(0)
     access = access_of(request)
     results: list[ProducedRecord] = [ProducedRecord(partition=None, offset=None)] * len(pending)
     waits = []
-    for first in range(0, len(pending), RECORDS_PER_CHUNK):
-        for batch in _batches(pending[first : first + RECORDS_PER_CHUNK]):
-            waits.append((batch, _append(batch)))
-            if len(waits) % BATCHES_PER_CHUNK == 0:
-                await asyncio.sleep(0)
-        await asyncio.sleep(0)
-    for batch, answered in waits:
-        outcome = await answered
-        for at, one in enumerate(batch):
-            results[one.number] = _produced_record(access, one.log.partition, outcome, at)
+    async with CountedEvents(access, len(pending)) as counted:
+        for first in range(0, len(pending), RECORDS_PER_CHUNK):
+            for batch in _batches(pending[first : first + RECORDS_PER_CHUNK]):
+                waits.append((batch, _append(batch)))
+                if len(waits) % BATCHES_PER_CHUNK == 0:
+                    await asyncio.sleep(0)
+            await asyncio.sleep(0)
+        for batch, answered in waits:
+            outcome = await answered
+            for at, one in enumerate(batch):
+                results[one.number] = _produced_record(access, one.log.partition, outcome, at)
+        counted.give_back(sum(one.offset is None for one in results))
     return proxy_answer(request, Produced(offsets=results))
 
 
 def _prepare(
-    services: TopicServices, topic: Topic, log: StreamLog | None, index: int, record: Any, now_ms: int
+    services: TopicServices,
+    topic: Topic,
+    log: StreamLog | None,
+    index: int,
+    record: Any,
+    now_ms: int,
+    trace: bytes | None,
 ) -> _PendingRecord:
+    """Encode a record. `trace` is the header of the trace context, for records that have none."""
     bytes_max = topic.settings.max_message_bytes
     key = _bytes_of(record.key, f"records[{index}].key", bytes_max)
     value = _bytes_of(record.value, f"records[{index}].value", bytes_max)
@@ -238,7 +254,10 @@ def _prepare(
         chosen = topic.stream(record.partition)
         if log not in (None, chosen):
             raise BadRequest(f"records[{index}] names partition {record.partition}, but the path names another one")
-    headers = [header_bytes(one.key.encode(), one.value) for one in record.headers or ()]
+    given = record.headers or ()
+    headers = [header_bytes(one.key.encode(), one.value) for one in given]
+    if trace is not None and len(given) < HEADERS_MAX and all(one.key != TRACEPARENT for one in given):
+        headers.append(trace)
     tail = encode_record_body(key, value, len(headers), b"".join(headers))
     return _PendingRecord(index, chosen, tail, now_ms if record.timestamp is None else record.timestamp)
 

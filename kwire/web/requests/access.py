@@ -22,6 +22,7 @@ from kwire.access.access import Access, Unrestricted
 from kwire.access.acl import CLUSTER_NAME, WILDCARD, Operation, ResourceType
 from kwire.access.audit.entries import HTTP, NO_AUDIT, Audit
 from kwire.access.principal import Principal
+from kwire.access.usage.client_limits import ClientLimits
 from kwire.errors import ErrorCode
 from kwire.streams.rooms.names import topic_of_room
 from kwire.web.answers.errors import NotAuthorized, Refusal, Unauthorized, error_body
@@ -70,11 +71,19 @@ PERMANENT = PermanentLogin()
 class RequestAccess:
     """The rights of one client, for one request or for as long as its stream is open."""
 
-    __slots__ = ("_audit", "_held", "_is_any_held", "_is_valid", "_login_revision", "access", "is_restricted", "login",
-                 "scope")  # fmt: skip
+    __slots__ = ("_audit", "_held", "_is_any_held", "_is_valid", "_login_revision", "access", "is_restricted", "limits",
+                 "login", "scope")  # fmt: skip
 
-    def __init__(self, access: Access, login: Login = PERMANENT, audit: Audit = NO_AUDIT) -> None:
+    def __init__(
+        self,
+        access: Access,
+        login: Login = PERMANENT,
+        audit: Audit = NO_AUDIT,
+        limits: ClientLimits | None = None,
+    ) -> None:
         self._audit = audit
+        # The limits of the client's key; None if it has not logged in with a key.
+        self.limits = limits
         self.access = access
         self.scope = access.scope
         self.login = login
@@ -183,10 +192,6 @@ class RequestAccess:
 
     def allows_group(self, operation: Operation, group_id: str) -> bool:
         return not self.is_restricted or self.allows(operation, ResourceType.GROUP, group_id)
-
-    def authorize_group(self, operation: Operation, group_id: str) -> None:
-        if self.is_restricted:
-            self.authorize(operation, ResourceType.GROUP, group_id)
 
     def allows_cluster(self, operation: Operation) -> bool:
         return not self.is_restricted or self.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME)

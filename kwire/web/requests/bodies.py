@@ -20,6 +20,7 @@ from kwire.web.requests.body_receiver import received_body
 from kwire.web.requests.integral_floats import decode_integral_floats, failed_on_float
 from kwire.web.requests.origin_policy import is_trusted
 from kwire.web.requests.tickets import TAKES_TICKET, TICKET_PARAMETER
+from kwire.web.vocabulary.unknown_fields import sentence_of
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -49,7 +50,7 @@ def checked_and_decoded(
     raw: bytes | memoryview, shape: type[T], check: Callable[[bytes | bytearray | memoryview], None]
 ) -> T:
     """Call `check` and decode a JSON text. The check limits how long decoding can take (`body_limits`)."""
-    with _bad_request_on_failure():
+    with _bad_request_on_failure(shape):
         check(raw)
         return _decoded(raw, shape)
 
@@ -58,7 +59,7 @@ async def checked_and_decoded_events(
     checks: BodyChecks, raw: bytes, shape: type[T], check: Callable[[bytes | bytearray | memoryview], None]
 ) -> T:
     """Run `check` and `check_objects`, then decode one or many events. A worker process checks large bodies."""
-    with _bad_request_on_failure():
+    with _bad_request_on_failure(shape):
         await checks.run(raw, check_objects, check)
         return _decoded(raw, shape)
 
@@ -79,11 +80,11 @@ def _decoded(raw: bytes | memoryview, shape: type[T]) -> T:
 
 
 @contextmanager
-def _bad_request_on_failure() -> Iterator[None]:
+def _bad_request_on_failure(shape: Any) -> Iterator[None]:
     try:
         yield
     except msgspec.ValidationError as error:
-        raise BadRequest(_sentence(error)) from None
+        raise BadRequest(sentence_of(error, shape)) from None
     except RecursionError:
         raise BadRequest(f"the body exceeds the nesting depth of {DEPTH_MAX} levels", code="InvalidJson") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -102,7 +103,7 @@ def query_of(request: web.Request, shape: type[S]) -> S:
     try:
         found = msgspec.convert(given, shape, strict=False)
     except msgspec.ValidationError as error:
-        raise BadRequest(f"query: {_sentence(error)}") from None
+        raise BadRequest(f"query: {sentence_of(error, shape)}") from None
     for field in msgspec.structs.fields(found):
         text = given.get(field.encode_name)
         if text is None:
@@ -141,9 +142,3 @@ def is_json(content_type: str) -> bool:
 
 def json_answer(value: object, status: int = 200) -> web.Response:
     return web.Response(body=msgspec.json.encode(value), status=status, content_type=JSON)
-
-
-def _sentence(error: msgspec.ValidationError) -> str:
-    """Return msgspec's message with a lower-case first letter. The message names the field as a path from `$`."""
-    text = str(error)
-    return text[:1].lower() + text[1:]

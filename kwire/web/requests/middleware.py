@@ -4,6 +4,7 @@ route, calls the handler and turns errors into JSON.
 For a client with a scope it replaces the plain names in the path by full names, before it checks the needs and calls
 the handler, and the full names in errors by plain ones."""
 
+import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -11,9 +12,11 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
-from kwire.access.audit.entries import HTTP, NO_AUDIT, Actor, Audit, set_actor
+from kwire.access.audit.entries import HTTP, Actor, Audit, set_actor
 from kwire.access.authorizer import Authorizer
 from kwire.access.principal import ANONYMOUS
+from kwire.access.usage.key_usage import KeyUsage
+from kwire.metrics import HttpMetrics
 from kwire.streams.rooms.names import topic_of_room
 from kwire.web.answers.errors import error_answer
 from kwire.web.answers.large_answers import send_in_pieces
@@ -25,6 +28,7 @@ from kwire.web.requests.authentication import Authenticator, Identity
 from kwire.web.requests.body_receiver import release_body
 from kwire.web.requests.memory import HttpMemory
 from kwire.web.requests.origin_policy import OriginPolicy, cors_headers, is_preflight, is_trusted, preflight_answer
+from kwire.web.requests.request_ids import REQUEST_ID, begin_request
 from kwire.web.route import Route
 
 
@@ -65,8 +69,11 @@ class Guard:
     `authenticator` is None if authentication is off. Then all clients are anonymous.
     """
 
-    def __init__(self, authorizer: Authorizer, authenticator: Authenticator | None, audit: Audit = NO_AUDIT) -> None:
+    def __init__(
+        self, authorizer: Authorizer, authenticator: Authenticator | None, audit: Audit, key_usage: KeyUsage
+    ) -> None:
         self._authorizer = authorizer
+        self._key_usage = key_usage
         self._audit = audit
         self._authenticator = authenticator
         self._rules: dict[web.AbstractRoute, RouteRule] = {}
@@ -83,7 +90,9 @@ class Guard:
         if self._authenticator is not None and not rule.is_public:
             identity = await self._authenticator.identify(request, is_streaming=rule.is_streaming)
         rights = self._authorizer.access(identity.principal, request.remote or "")
-        access = request[ACCESS] = RequestAccess(rights, identity.login, self._audit)
+        access = request[ACCESS] = RequestAccess(
+            rights, identity.login, self._audit, self._key_usage.limits_of(identity.principal)
+        )
         if access.scope is not None:
             for parameter in SCOPED_PARAMETERS:
                 if parameter in match:
@@ -93,9 +102,13 @@ class Guard:
             access.hold(need.operation, need.resource_type, need.name_in(match))
 
 
-def guard_of(authorizer: Authorizer, authenticator: Authenticator | None, audit: Audit = NO_AUDIT) -> Guard | None:
+def guard_of(
+    authorizer: Authorizer, authenticator: Authenticator | None, audit: Audit, key_usage: KeyUsage
+) -> Guard | None:
     """Return the guard of a port; None if every client may do everything."""
-    return Guard(authorizer, authenticator, audit) if authenticator is not None or authorizer.is_enabled else None
+    if authenticator is None and not authorizer.is_enabled:
+        return None
+    return Guard(authorizer, authenticator, audit, key_usage)
 
 
 def _rule_of(route: Route[Any]) -> RouteRule:
@@ -113,12 +126,21 @@ def _path_need(route: Route[Any], need: Need) -> PathNeed:
     return PathNeed(need.operation, need.resource_type, need.parameter)
 
 
-def request_middleware(policy: OriginPolicy, memory: HttpMemory, guard: Guard | None = None) -> Middleware:
+def request_middleware(
+    policy: OriginPolicy, memory: HttpMemory, metrics: HttpMetrics, guard: Guard | None = None
+) -> Middleware:
     """Return the middleware of the port. There is only one, because each middleware costs every request some
     microseconds. Without a guard every client may do everything."""
 
     @web.middleware
+    async def handle_and_count(request: web.Request, handler: Handler) -> web.StreamResponse:
+        began = time.perf_counter()
+        answer = await handle(request, handler)
+        metrics.of_route(request.match_info.route).observe(answer.status, time.perf_counter() - began)
+        return answer
+
     async def handle(request: web.Request, handler: Handler) -> web.StreamResponse:
+        request_id = begin_request(request)
         try:
             policy.check(request)
             if is_preflight(request):
@@ -140,6 +162,7 @@ def request_middleware(policy: OriginPolicy, memory: HttpMemory, guard: Guard | 
             release_body(request)
         if answer.prepared:
             return answer
+        answer.headers[REQUEST_ID] = request_id
         if is_trusted(request):
             answer.headers.update(cors_headers(request))
         if type(answer) is not web.Response:
@@ -151,4 +174,4 @@ def request_middleware(policy: OriginPolicy, memory: HttpMemory, guard: Guard | 
         except ConnectionError:
             return web.Response(status=400)
 
-    return handle
+    return handle_and_count

@@ -37,7 +37,9 @@ FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-dat
 WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS"})
 PREFLIGHT_SECONDS = 600
 # The headers of answers that pages of listed origins may read, besides those that every page may read.
-EXPOSED_HEADERS = "Allow, ETag, Location, Retry-After, WWW-Authenticate, X-Next-Offset"
+EXPOSED_HEADERS = "Allow, ETag, Location, Retry-After, WWW-Authenticate, X-Next-Offset, X-Request-ID"
+# The headers that pages of listed origins may send, besides those that every page may send.
+ALLOWED_HEADERS = "Accept, Authorization, Content-Type, Idempotency-Key, Last-Event-ID, traceparent, X-Request-ID"
 # The maximum number of accepted Host headers in the cache. Other Host headers are checked at each request.
 KNOWN_HOSTS_MAX = 64
 
@@ -148,7 +150,7 @@ def is_trusted(request: web.Request) -> bool:
 
 def cors_headers(request: web.Request) -> Mapping[str, str]:
     """Return the headers that allow a page of a listed origin to read the answer. The middleware adds these headers.
-    Code that writes the head of an answer itself (a stream) must add them too."""
+    Code that writes the head of an answer itself (a stream) adds `common_headers` (request_ids.py)."""
     origin = request.get(TRUSTED)
     if origin is None:
         return {}
@@ -167,7 +169,7 @@ def preflight_answer(request: web.Request) -> web.Response:
         headers={
             **cors_headers(request),
             "Access-Control-Allow-Methods": "GET, POST, PUT, PATCH, DELETE",
-            "Access-Control-Allow-Headers": "Accept, Authorization, Content-Type, Idempotency-Key, Last-Event-ID",
+            "Access-Control-Allow-Headers": ALLOWED_HEADERS,
             "Access-Control-Max-Age": str(PREFLIGHT_SECONDS),
         },
     )

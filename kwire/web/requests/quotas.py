@@ -1,25 +1,42 @@
-"""Quotas of HTTP requests. The quotas of a user apply to what it publishes and reads over HTTP, too.
+"""Quotas of HTTP requests. The quotas of a user apply to its requests over HTTP, too.
 
 A Kafka client that exceeds its quota has to wait. An HTTP client is refused instead: 429 with Retry-After. Every answer
 to a client with a quota has the header fields of draft-ietf-httpapi-ratelimit-headers-10. Streams are not refused while
 they are open: they wait (`server/stream_connections`).
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from time import perf_counter
+from typing import Any, NamedTuple
 
 from aiohttp import web
 
 from kwire.access.quotas.client_quota import Allowance, ClientQuota, Exceeded
 from kwire.access.quotas.kinds import QuotaKind
 from kwire.access.quotas.quotas import Quotas
-from kwire.errors import ErrorCode
+from kwire.errors import ErrorCode, KafkaError
 from kwire.web.answers.errors import Refusal
-from kwire.web.requests.access import access_of
+from kwire.web.requests.access import RequestAccess, access_of
 
 Handle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Refuse = Callable[[Exceeded], Refusal]
 
 RETRY_AFTER = "Retry-After"
+
+
+class _Unit(NamedTuple):
+    """The unit of a quota: in the message of a refusal, and in the header field RateLimit-Policy."""
+
+    text: str
+    header: str
+
+
+_UNITS = {
+    QuotaKind.PRODUCE: _Unit("bytes per second", "content-bytes"),
+    QuotaKind.CONSUME: _Unit("bytes per second", "content-bytes"),
+    QuotaKind.REQUEST: _Unit("percent of the time of one core", "milliseconds"),
+    QuotaKind.MUTATION: _Unit("partitions per second", "partitions"),
+}
 
 
 class QuotaExceeded(Refusal):
@@ -32,7 +49,7 @@ class QuotaExceeded(Refusal):
 def quota_refusal(exceeded: Exceeded) -> Refusal:
     """Return the refusal of all routes that do not declare another one."""
     refusal = QuotaExceeded(
-        f"the quota {exceeded.kind} of {exceeded.limit:g} bytes per second is exceeded; "
+        f"the quota {exceeded.kind} of {exceeded.limit:g} {_UNITS[exceeded.kind].text} is exceeded; "
         f"try again in {exceeded.retry_after_s} s",
         quota=exceeded.kind.value,
         limit=exceeded.limit,
@@ -42,37 +59,89 @@ def quota_refusal(exceeded: Exceeded) -> Refusal:
     return refusal
 
 
-def charged(handle: Handle, kind: QuotaKind, quotas: Quotas, refuse: Refuse = quota_refusal) -> Handle:
-    """Return a handler that charges its requests: the body of a request that publishes, the answer of one that reads.
+def with_quotas(handle: Handle, kinds: Sequence[QuotaKind], quotas: Quotas, refuse: Refuse = quota_refusal) -> Handle:
+    """Return a handler that refuses the requests of clients above one of these quotas, and charges the others.
 
+    A request that publishes is charged with the bytes of its body, one that reads with those of its answer, and each
+    with the time of handling it. Handlers that create or delete partitions charge these with `charge_partitions`.
     `refuse` turns a refusal into the error that the route answers.
     """
 
-    async def handle_charged(request: web.Request) -> web.StreamResponse:
+    async def handle_with_quotas(request: web.Request) -> web.StreamResponse:
         if not quotas.is_any_client:
             return await handle(request)
         client = quotas.client(access_of(request).principal.name, None)
         if client is None:
             return await handle(request)
-        exceeded = client.exceeded(kind)
-        if exceeded is not None:
-            refusal = refuse(exceeded)
-            refusal.headers = {**refusal.headers, **_rate_limit(client, kind)}
-            raise refusal
+        for kind in kinds:
+            exceeded = client.exceeded(kind)
+            if exceeded is not None:
+                raise _refusal(client, kinds, refuse(exceeded))
         answer: web.StreamResponse | None = None
+        handling = _Timed(handle(request))
         try:
-            answer = await handle(request)
+            answer = await handling
         finally:
-            client.add(kind, _published_bytes(request) if kind is QuotaKind.PRODUCE else _read_bytes(answer))
+            client.add(QuotaKind.REQUEST, handling.seconds)
+            if QuotaKind.PRODUCE in kinds:
+                client.add(QuotaKind.PRODUCE, request.content.total_bytes)
+            if QuotaKind.CONSUME in kinds:
+                client.add(QuotaKind.CONSUME, _read_bytes(answer))
         if not answer.prepared:
-            answer.headers.update(_rate_limit(client, kind))
+            answer.headers.update(_rate_limit(client, kinds))
         return answer
 
-    return handle_charged
+    return handle_with_quotas
 
 
-def _published_bytes(request: web.Request) -> int:
-    return request.content.total_bytes
+def charge_partitions(quotas: Quotas, access: RequestAccess, count: int) -> None:
+    """Charge partitions that are about to be created or deleted. Raises QuotaExceeded, and charges nothing then."""
+    client = quotas.client(access.principal.name, None)
+    if client is None:
+        return
+    try:
+        client.mutations(is_strict=True).take(count)
+    except KafkaError:
+        exceeded = client.exceeded(QuotaKind.MUTATION)
+        assert exceeded is not None, "the quota was exceeded at the same moment"
+        raise _refusal(client, (QuotaKind.MUTATION,), quota_refusal(exceeded)) from None
+
+
+class _Timed:
+    """Awaits a handler, and measures the time in which it runs. The time in which it waits does not count."""
+
+    __slots__ = ("_handling", "seconds")
+
+    def __init__(self, handling: Awaitable[web.StreamResponse]) -> None:
+        self._handling = handling
+        self.seconds = 0.0
+
+    def __await__(self) -> Generator[Any, Any, web.StreamResponse]:
+        steps = self._handling.__await__()
+        result: Any = None
+        error: BaseException | None = None
+        while True:
+            began = perf_counter()
+            try:
+                waited_for = steps.send(result) if error is None else steps.throw(error)
+            except StopIteration as end:
+                answer: web.StreamResponse = end.value
+                return answer
+            finally:
+                self.seconds += perf_counter() - began
+            result = error = None
+            try:
+                result = yield waited_for
+            except GeneratorExit:
+                steps.close()
+                raise
+            except BaseException as raised:
+                error = raised
+
+
+def _refusal(client: ClientQuota, kinds: Sequence[QuotaKind], refusal: Refusal) -> Refusal:
+    refusal.headers = {**refusal.headers, **_rate_limit(client, kinds)}
+    return refusal
 
 
 def _read_bytes(answer: web.StreamResponse | None) -> int:
@@ -80,15 +149,17 @@ def _read_bytes(answer: web.StreamResponse | None) -> int:
     return len(body) if isinstance(body, bytes | bytearray | memoryview) else 0
 
 
-def _rate_limit(client: ClientQuota, kind: QuotaKind) -> dict[str, str]:
-    allowance = client.allowance(kind)
-    return {} if allowance is None else rate_limit_headers(allowance)
+def _rate_limit(client: ClientQuota, kinds: Sequence[QuotaKind]) -> dict[str, str]:
+    return rate_limit_headers([found for kind in kinds if (found := client.allowance(kind)) is not None])
 
 
-def rate_limit_headers(allowance: Allowance) -> dict[str, str]:
-    """Return the policy (quota, window and unit) and what is left of it (remaining bytes, seconds until a reset)."""
-    name = f'"{allowance.kind.value}"'
+def rate_limit_headers(allowances: Sequence[Allowance]) -> dict[str, str]:
+    """Return the policies (quota, window, unit) and what is left of them (remaining units, seconds until a reset)."""
+    if not allowances:
+        return {}
     return {
-        "RateLimit-Policy": f'{name};q={allowance.quota};w={allowance.window_s};qu="content-bytes"',
-        "RateLimit": f"{name};r={allowance.remaining};t={allowance.reset_s}",
+        "RateLimit-Policy": ", ".join(
+            f'"{one.kind.value}";q={one.quota};w={one.window_s};qu="{_UNITS[one.kind].header}"' for one in allowances
+        ),
+        "RateLimit": ", ".join(f'"{one.kind.value}";r={one.remaining};t={one.reset_s}' for one in allowances),
     }

@@ -15,6 +15,7 @@ from msgspec import Raw, Struct, field
 
 from kwire.access.acl import Operation
 from kwire.errors import SubscriptionFailed
+from kwire.streams.events.traceparent import traced
 from kwire.streams.subscriptions import Start
 from kwire.web.answers.errors import BadRequest
 from kwire.web.answers.event_json import PublishedEvent, new_event, source_of
@@ -22,10 +23,12 @@ from kwire.web.answers.large_answers import Parts
 from kwire.web.requests.access import RequestAccess
 from kwire.web.requests.body_limits import check_command
 from kwire.web.requests.integral_floats import decode_integral_floats, failed_on_float
+from kwire.web.requests.key_limits import CountedEvents
 from kwire.web.rooms.events import HistoryQuery, history_of
 from kwire.web.rooms.rooms import ROOM, room_to_use
 from kwire.web.services import RoomServices
 from kwire.web.streaming.subscribe_requests import FromOffset, Replay, SubscribeCommand
+from kwire.web.vocabulary.unknown_fields import sentence_of
 
 NO_ID = Raw(b"")
 
@@ -107,8 +110,7 @@ def decode_command(message: bytes | bytearray) -> Command:
             return command
     except msgspec.ValidationError as error:
         _check_is_known(message)
-        text = str(error)
-        raise BadRequest(text[:1].lower() + text[1:], code="InvalidCommand") from None
+        raise BadRequest(sentence_of(error, Command), code="InvalidCommand") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadRequest(f"the message is not JSON: {error}", code="InvalidJson") from None
     except RecursionError:
@@ -158,16 +160,23 @@ def publish_result(event_id: str, offset: int, subscribers_notified: int) -> byt
     )
 
 
-async def result_of(services: RoomServices, access: RequestAccess, command: Publish | Subscribe | Unsubscribe) -> bytes:
+async def result_of(
+    services: RoomServices,
+    access: RequestAccess,
+    command: Publish | Subscribe | Unsubscribe,
+    traceparent: str | None = None,
+) -> bytes:
     """Run a command of a POST request, except stream.history. Return its result as JSON. Raises StreamError, KafkaError
     or Refusal."""
     match command:
         case Publish(payload=payload):
             name = access.full_name(payload.room)
             access.authorize_room(Operation.WRITE, name)
-            event = new_event(payload)
+            event = traced(new_event(payload), traceparent)
             room = await room_to_use(services, access, name)
-            offset, (event_id,) = await services.publisher.publish_and_wait(room.log, source_of(room.name), (event,))
+            async with CountedEvents(access, 1):
+                published = await services.publisher.publish_and_wait(room.log, source_of(room.name), (event,))
+            offset, (event_id,) = published
             return publish_result(event_id, offset, services.subscriptions.count_of(room.log))
         case Unsubscribe(payload=payload):
             # A POST request has no subscription that it could end, but the room must exist.

@@ -18,6 +18,7 @@ from kwire.errors import EventNotFound, InvalidEvent, KafkaError, OffsetOutOfRan
 from kwire.streams.events.event import NewEvent
 from kwire.streams.events.last_events import offset_of_last
 from kwire.streams.events.reading import EVENTS_PER_READ, read_events
+from kwire.streams.events.traceparent import traced
 from kwire.streams.rooms.rooms import Room
 from kwire.web.answers.event_json import PublishedEvent, ShownEvent, event_lines, new_event, source_of
 from kwire.web.answers.large_answers import PIECE_BYTES, Parts, PartSizes, stream_answer
@@ -25,7 +26,9 @@ from kwire.web.needs import CREATE_TOPICS, READ_ROOM, WRITE_ROOM
 from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import check_is_json, checked_and_decoded_events, number_in_path, query_of, raw_body_of
 from kwire.web.requests.body_limits import check_events
+from kwire.web.requests.key_limits import CountedEvents
 from kwire.web.requests.memory import MemoryExhausted
+from kwire.web.requests.request_ids import traceparent_of
 from kwire.web.rooms.lines import LINE_TYPES, LineAnswer, LinesQuery, publish_lines
 from kwire.web.rooms.rooms import ROOM, check_length, room_to_use
 from kwire.web.route import JSON, NDJSON, Answer, AnyOf, Route
@@ -103,8 +106,13 @@ async def publish(services: RoomServices, request: web.Request) -> web.StreamRes
         events = list(_new_events(await checked_and_decoded_events(checks, raw, EventArray, check_events)))
     else:
         events = [new_event(await checked_and_decoded_events(checks, raw, PublishedEvent, check_events))]
-    room = await room_to_use(services, access_of(request), request.match_info["room"])
-    offset, event_ids = await services.publisher.publish_and_wait(room.log, source_of(room.name), events)
+    traceparent = traceparent_of(request)
+    if traceparent is not None:
+        events = [traced(one, traceparent) for one in events]
+    access = access_of(request)
+    room = await room_to_use(services, access, request.match_info["room"])
+    async with CountedEvents(access, len(events)):
+        offset, event_ids = await services.publisher.publish_and_wait(room.log, source_of(room.name), events)
     notified = services.subscriptions.count_of(room.log)
     answer: Stored | StoredArray
     if is_array:

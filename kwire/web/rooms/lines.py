@@ -21,10 +21,16 @@ import msgspec
 from aiohttp import web
 
 from kwire.access.acl import Operation, ResourceType
+from kwire.access.usage.client_limits import ClientLimits
+from kwire.access.usage.event_allowances import EventLimitReached
+from kwire.access.usage.publish_rates import RateExceeded
 from kwire.concurrency.chunking import yield_to_loop
-from kwire.errors import EventTooLarge, KafkaError, StreamError, as_value
+from kwire.errors import ErrorCode, EventTooLarge, KafkaError, StreamError, as_value
+from kwire.metastore import Conflict
 from kwire.streams.events.event import NewEvent, record_of
 from kwire.streams.events.publishing import Outcome, Published
+from kwire.streams.events.traceparent import traced
+from kwire.streams.log import StreamLog
 from kwire.streams.rooms.rooms import Room
 from kwire.web.answers.errors import NotAuthorized, Refusal
 from kwire.web.answers.event_json import PublishedEvent, new_event, source_of
@@ -32,12 +38,14 @@ from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.requests.bodies import checked_and_decoded
 from kwire.web.requests.body_limits import COUNTED_BYTES_MIN, check_events
 from kwire.web.requests.decompression import LINES_BYTES_MAX, check_expansion
-from kwire.web.requests.origin_policy import cors_headers
+from kwire.web.requests.key_limits import events_refusal
+from kwire.web.requests.request_ids import common_headers, traceparent_of
 from kwire.web.rooms.line_receiver import LineReceiver
 from kwire.web.rooms.line_streams import STREAMS, LineStream
 from kwire.web.rooms.rooms import room_to_use
 from kwire.web.route import NDJSON
 from kwire.web.services import RoomServices
+from storage.errors import StorageError
 
 log = logging.getLogger("kwire.web")
 
@@ -172,9 +180,9 @@ class LineBatch:
         self.events = events
         self.has_events = bool(events)
         self.failures = failures
-        self.outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self.outcome: asyncio.Future[Outcome | Refusal] = asyncio.get_running_loop().create_future()
 
-    def settle(self, outcome: Outcome) -> None:
+    def settle(self, outcome: Outcome | Refusal) -> None:
         # Release the events now: if the client is slow, it may take long until the answer is sent.
         self.events = ()
         if not self.outcome.done():
@@ -185,7 +193,8 @@ async def publish_lines(services: RoomServices, request: web.Request, query: Lin
     access = access_of(request)
     room = await room_to_use(services, access, request.match_info["room"])
     access.hold(Operation.WRITE, ResourceType.TOPIC, room.topic.name)
-    headers = {"Content-Type": NDJSON, "Cache-Control": "no-store", "X-Accel-Buffering": "no", **cors_headers(request)}
+    own = {"Content-Type": NDJSON, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    headers = {**own, **common_headers(request)}
     response = web.StreamResponse(headers=headers)
     await response.prepare(request)
     waiting: asyncio.Queue[LineBatch | None] = asyncio.Queue(WAITING_BATCHES_MAX)
@@ -244,6 +253,7 @@ class _LinePublisher:
         self._receiver = receiver
         self._room = room
         self._source = source_of(room.name)
+        self._traceparent = traceparent_of(request)
         self._waiting = waiting
         self._lines = Lines(services.port.config.web.body_bytes_max)
         self._read_bytes = 0
@@ -286,15 +296,55 @@ class _LinePublisher:
             self._room = await _current_room(self._services, self._access, self._room)
         room_log = self._room.log
         for start in range(0, len(found), BATCH_EVENTS_MAX):
-            for batch in _line_batches(found[start : start + BATCH_EVENTS_MAX], room_log.max_batch_bytes):
+            some = found[start : start + BATCH_EVENTS_MAX]
+            for batch in _line_batches(some, room_log.max_batch_bytes, self._traceparent):
                 # Queue the batch before it is stored, so that it is answered even if this task is cancelled meanwhile.
                 await self._waiting.put(batch)
                 if batch.events:
-                    self._services.publisher.publish(room_log, self._source, batch.events, batch.settle)
+                    await self._publish(room_log, batch)
                 self._count_refused(batch)
             await yield_to_loop()
         if not found:
             await yield_to_loop()
+
+    async def _publish(self, room_log: StreamLog, batch: LineBatch) -> None:
+        """Publish the events of a batch when the client's key may publish them. At its daily limit they are refused."""
+        limits, count = self._access.limits, len(batch.events)
+        if limits is None:
+            self._services.publisher.publish(room_log, self._source, batch.events, batch.settle)
+            return
+        counted = 0
+        try:
+            storing_count = await self._admitted(limits, count)
+            counted = count
+            if storing_count is not None:
+                await asyncio.shield(storing_count)
+        except EventLimitReached as error:
+            batch.settle(events_refusal(error))
+            return
+        except (StorageError, Conflict) as error:
+            limits.give_back(counted)
+            batch.settle(KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the events could not be counted: {error}"))
+            return
+        except asyncio.CancelledError:
+            limits.give_back(counted)
+            batch.settle(Refusal("the stream ended before the event was stored", code="StreamEnded", status=503))
+            raise
+
+        def settle(outcome: Outcome) -> None:
+            if not isinstance(outcome, Published):
+                limits.give_back(count)
+            batch.settle(outcome)
+
+        self._services.publisher.publish(room_log, self._source, batch.events, settle)
+
+    async def _admitted(self, limits: ClientLimits, count: int) -> "asyncio.Future[None] | None":
+        """Count events. A stream waits while the key has published too many events per second."""
+        while True:
+            try:
+                return limits.admit(count)
+            except RateExceeded as error:
+                await asyncio.sleep(error.wait_s)
 
     def _count_refused(self, batch: LineBatch) -> None:
         self._consecutive_refusals = 0 if batch.has_events else self._consecutive_refusals + len(batch.failures)
@@ -326,7 +376,7 @@ async def _current_room(services: RoomServices, access: RequestAccess, room: Roo
         return room  # publishing to this room fails, so every line is answered with an error
 
 
-def _line_batches(lines: Sequence[Line], message_bytes_max: int) -> Iterator[LineBatch]:
+def _line_batches(lines: Sequence[Line], message_bytes_max: int, traceparent: str | None = None) -> Iterator[LineBatch]:
     """Generate batches of lines whose events are stored atomically. The events of a batch fit into one record batch. A
     single event that may be too large is a batch of its own."""
     bytes_max = min(BATCH_BYTES_MAX, message_bytes_max)
@@ -336,7 +386,7 @@ def _line_batches(lines: Sequence[Line], message_bytes_max: int) -> Iterator[Lin
     size_bytes = 0
     for line, found in zip(lines, _decoded(lines), strict=True):
         try:
-            event = _checked(found, message_bytes_max)
+            event = traced(_checked(found, message_bytes_max), traceparent)
         except (StreamError, Refusal) as error:
             failures[line.number] = as_value(error)
         else:
@@ -420,7 +470,7 @@ class _AnswerWriter:
         async with asyncio.timeout(self._timeout_s):
             await self._response.write(text)
 
-    def _answers(self, batch: LineBatch, outcome: Outcome | None) -> bytes:
+    def _answers(self, batch: LineBatch, outcome: Outcome | Refusal | None) -> bytes:
         lines: list[bytes] = []
         if isinstance(outcome, Published):
             offset, event_ids = outcome
@@ -434,12 +484,12 @@ class _AnswerWriter:
                     return b"".join(lines)
         return b"".join(self._mixed(batch, outcome, lines))
 
-    def _mixed(self, batch: LineBatch, outcome: Outcome | None, stored: Sequence[bytes]) -> Iterator[bytes]:
+    def _mixed(self, batch: LineBatch, outcome: Outcome | Refusal | None, stored: Sequence[bytes]) -> Iterator[bytes]:
         """Generate the answers to stored and refused lines, in the order of the lines."""
         left = iter(stored)
         for number in batch.numbers:
             failure: Exception | None = batch.failures.get(number)
-            if failure is None and isinstance(outcome, StreamError | KafkaError):
+            if failure is None and isinstance(outcome, StreamError | KafkaError | Refusal):
                 failure = outcome
             if failure is not None:
                 self._refused += 1

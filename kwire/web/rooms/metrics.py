@@ -11,7 +11,7 @@ from kwire.web.services import RoomServices
 
 
 def room_families(rooms: RoomServices) -> Iterator[Metric]:
-    yield GaugeMetricFamily("kwire_rooms", "Rooms.", value=rooms.rooms.count)
+    yield GaugeMetricFamily("kwire_rooms", "Number of rooms.", value=rooms.rooms.count)
     yield from _readers(rooms)
     yield from _streams(rooms)
 

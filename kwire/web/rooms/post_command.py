@@ -13,6 +13,7 @@ from kwire.web.answers.large_answers import stream_answer
 from kwire.web.needs import CREATE_TOPICS, DESCRIBE_TOPICS, READ_TOPICS, WRITE_TOPICS
 from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import check_is_json, raw_body_of
+from kwire.web.requests.request_ids import traceparent_of
 from kwire.web.rooms.commands import History, Publish, Unsubscribe, decode_command, history_parts, result_of
 from kwire.web.rooms.events import HistoryPage, Stored
 from kwire.web.route import JSON, Answer, AnyOf, Route
@@ -36,7 +37,7 @@ async def run_command(services: RoomServices, request: web.Request) -> web.Strea
     access = access_of(request)
     if isinstance(command, History):
         return await stream_answer(request, await history_parts(services, access, command.payload), JSON)
-    return web.Response(body=await result_of(services, access, command), content_type=JSON)
+    return web.Response(body=await result_of(services, access, command, traceparent_of(request)), content_type=JSON)
 
 
 ROUTES: tuple[Route[RoomServices], ...] = (

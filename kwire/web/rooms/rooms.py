@@ -12,6 +12,7 @@ import msgspec
 from aiohttp import web
 
 from kwire.access.acl import Operation
+from kwire.access.quotas.kinds import QuotaKind
 from kwire.errors import EventTooLarge, RoomNotFound
 from kwire.streams.events.event import time_text
 from kwire.streams.rooms.names import topic_of_room
@@ -20,6 +21,7 @@ from kwire.streams.rooms.settings import RoomOverrides
 from kwire.web.needs import ALTER_CONFIGS_OF_TOPICS, CREATE_TOPICS, DELETE_ROOM, DESCRIBE_ROOM, DESCRIBE_TOPICS
 from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.requests.bodies import check_is_json, decoded, json_answer, query_of, raw_body_of
+from kwire.web.requests.quotas import charge_partitions
 from kwire.web.route import Route
 from kwire.web.services import RoomServices
 
@@ -149,6 +151,8 @@ async def put_room(services: RoomServices, request: web.Request) -> web.Response
     name = request.match_info["room"]
     access = access_of(request)
     _authorize_put(services, access, name, overrides)
+    if not _exists(services, name):
+        charge_partitions(services.port.quotas, access, 1)
     is_new = await services.commands.create(name, overrides)
     return json_answer(_description(services, access, services.rooms.get(name)), 201 if is_new else 200)
 
@@ -160,14 +164,20 @@ def _authorize_put(services: RoomServices, access: RequestAccess, name: str, ove
         return
     topic = topic_of_room(name)
     wanted = Operation.DESCRIBE if overrides.is_empty else Operation.ALTER_CONFIGS
-    try:
-        services.rooms.get(name)
-    except RoomNotFound:
+    if not _exists(services, name):
         access.authorize_creation(topic)
         return
     if not access.allows_topic(wanted, topic):
         access.authorize_creation(topic)
         access.authorize_topic(wanted, topic)
+
+
+def _exists(services: RoomServices, name: str) -> bool:
+    try:
+        services.rooms.get(name)
+    except RoomNotFound:
+        return False
+    return True
 
 
 async def get_room(services: RoomServices, request: web.Request) -> web.Response:
@@ -176,8 +186,11 @@ async def get_room(services: RoomServices, request: web.Request) -> web.Response
 
 async def delete_room(services: RoomServices, request: web.Request) -> web.Response:
     name = request.match_info["room"]
+    access = access_of(request)
+    if _exists(services, name):
+        charge_partitions(services.port.quotas, access, 1)
     await services.commands.delete(name)
-    return json_answer(RoomDeleted(success=True, room=access_of(request).shown(name)))
+    return json_answer(RoomDeleted(success=True, room=access.shown(name)))
 
 
 async def room_to_use(services: RoomServices, access: RequestAccess, name: str) -> Room:
@@ -188,6 +201,7 @@ async def room_to_use(services: RoomServices, access: RequestAccess, name: str) 
     except RoomNotFound:
         if services.rooms.config.is_auto_create:
             access.authorize_room_creation(name)
+            charge_partitions(services.port.quotas, access, 1)
         return await services.rooms.get_or_create(name)
 
 
@@ -259,6 +273,7 @@ ROUTES: tuple[Route[RoomServices], ...] = (
         parameters={"room": ROOM},
         answers={200: RoomDescription, 201: RoomDescription},
         needs=(CREATE_TOPICS, ALTER_CONFIGS_OF_TOPICS, DESCRIBE_TOPICS),
+        charges=QuotaKind.MUTATION,
     ),
     Route(
         "GET",
@@ -279,5 +294,6 @@ ROUTES: tuple[Route[RoomServices], ...] = (
         parameters={"room": ROOM},
         answers={200: RoomDeleted},
         needs=(DELETE_ROOM,),
+        charges=QuotaKind.MUTATION,
     ),
 )

@@ -28,8 +28,10 @@ from msgspec.json import Encoder
 from kwire.access.acl import Operation
 from kwire.concurrency.chunking import schedule_chunk
 from kwire.errors import KafkaError, RoomNotFound, StreamError, SubscriptionFailed
+from kwire.streams.events.event import NewEvent
 from kwire.streams.events.publishing import Outcome, Published
 from kwire.streams.log import StreamLog
+from kwire.streams.rooms.rooms import Room
 from kwire.streams.subscriptions import Subscription
 from kwire.streams.subscriptions.control_messages import Closed, ControlMessage
 from kwire.streams.subscriptions.event_batches import EventBatch
@@ -37,6 +39,7 @@ from kwire.web.answers.errors import BadRequest, Refusal
 from kwire.web.answers.event_json import new_event, source_of
 from kwire.web.answers.large_answers import PIECE_BYTES
 from kwire.web.requests.access import FORBIDDEN, RequestAccess
+from kwire.web.requests.key_limits import SubscriptionSlot, admit_events
 from kwire.web.requests.memory import UNCOUNTED_BYTES
 from kwire.web.rooms.commands import (
     NO_ID,
@@ -90,8 +93,8 @@ class SocketSession:
 
     __slots__ = ("_access", "_call_soon", "_is_busy", "_is_closing", "_is_input_ended", "_is_lost", "_is_message_open",
                  "_is_open", "_is_resume_scheduled", "_is_single", "_keepalive", "_message_limits", "_outlet",
-                 "_pending_close", "_reader", "_ready", "_services", "_subscriptions", "_task", "_unanswered",
-                 "_until_writable", "_waiting")  # fmt: skip
+                 "_pending_close", "_reader", "_ready", "_services", "_slots", "_subscriptions", "_task",
+                 "_unanswered", "_until_writable", "_waiting")  # fmt: skip
 
     _outlet: Outlet
 
@@ -105,6 +108,8 @@ class SocketSession:
         self._call_soon = asyncio.get_running_loop().call_soon
         # By the names of the rooms that the client uses.
         self._subscriptions: dict[str, Subscription] = {}
+        # The slots of the client's key that these subscriptions hold.
+        self._slots: dict[Subscription, SubscriptionSlot] = {}
         # Frames that are sent together at the end of this loop iteration.
         self._ready: list[bytes] = []
         # Commands that wait until earlier commands are answered, or until the outlet is writable.
@@ -241,18 +246,42 @@ class SocketSession:
             self._access.authorize_room(Operation.WRITE, name)
             event = new_event(payload)
             room = services.rooms.get(name)
+            storing_count = admit_events(self._access, 1)
         except RoomNotFound:
             self._start(request_id, self._create_and_publish(request_id, payload))
             return
         except (StreamError, KafkaError, Refusal) as error:
             self._send_error(request_id, error)
             return
+        if storing_count is not None:
+            self._start(request_id, self._publish_counted(request_id, room, event, storing_count))
+            return
+        self._begin_publish(request_id, room, event)
+
+    async def _publish_counted(
+        self, request_id: Raw, room: Room, event: NewEvent, storing_count: "asyncio.Future[None]"
+    ) -> None:
+        """Publish an event when the count of the key's events is stored."""
+        try:
+            await asyncio.shield(storing_count)
+        except BaseException:
+            self._uncount()
+            raise
+        self._begin_publish(request_id, room, event)
+
+    def _begin_publish(self, request_id: Raw, room: Room, event: NewEvent) -> None:
         self._unanswered += 1
         done = partial(self._published, request_id, room.log)
-        services.publisher.publish(room.log, source_of(room.name), (event,), done)
+        self._services.publisher.publish(room.log, source_of(room.name), (event,), done)
+
+    def _uncount(self) -> None:
+        if self._access.limits is not None:
+            self._access.limits.give_back(1)
 
     def _published(self, request_id: Raw, published: StreamLog, outcome: Outcome) -> None:
         self._unanswered -= 1
+        if type(outcome) is not Published:
+            self._uncount()
         if self._is_lost:
             return
         if type(outcome) is Published:
@@ -295,10 +324,13 @@ class SocketSession:
     async def _create_and_publish(self, request_id: Raw, payload: PublishPayload) -> None:
         services = self._services
         room = await room_to_use(services, self._access, self._access.full_name(payload.room))
+        event = new_event(payload)
+        storing_count = admit_events(self._access, 1)
         # As for an existing room, `_published` sends the answer when the event is durable.
-        self._unanswered += 1
-        done = partial(self._published, request_id, room.log)
-        services.publisher.publish(room.log, source_of(room.name), (new_event(payload),), done)
+        if storing_count is not None:
+            await self._publish_counted(request_id, room, event, storing_count)
+        else:
+            self._begin_publish(request_id, room, event)
 
     async def _subscribe(self, request_id: Raw, payload: SubscribePayload) -> None:
         services, name = self._services, payload.room
@@ -310,11 +342,19 @@ class SocketSession:
         self._access.authorize_room(Operation.READ, full_name)
         start, options = payload.start(), payload.options()
         room = await room_to_use(services, self._access, full_name)
-        subscription = await services.subscriptions.subscribe(name, room.log, start, self, options)
+        slot = SubscriptionSlot(self._access)
+        await slot.take()
+        try:
+            subscription = await services.subscriptions.subscribe(name, room.log, start, self, options)
+        except BaseException:
+            slot.release()
+            raise
         if self._is_lost or self._is_closing:
             subscription.close()
+            slot.release()
             return
         self._subscriptions[name] = subscription
+        self._slots[subscription] = slot
         self._send_result(request_id, _encode(facts_json(name, subscription.facts)))
         subscription.begin()
 
@@ -322,6 +362,7 @@ class SocketSession:
         subscription = self._subscriptions.pop(payload.room, None)
         if subscription is not None:
             subscription.close()
+            self._release_slot(subscription)
         else:
             try:
                 name = self._access.full_name(payload.room)
@@ -418,6 +459,7 @@ class SocketSession:
         if type(message) is Closed:
             if self._subscriptions.get(subscription.name) is subscription:
                 del self._subscriptions[subscription.name]
+                self._release_slot(subscription)
             if self._is_single:
                 self._close(close_code_of(message), f"{message.code} offset={message.offset}")
 
@@ -499,4 +541,11 @@ class SocketSession:
         self._waiting.clear()
         for subscription in self._subscriptions.values():
             subscription.close()
+            self._release_slot(subscription)
         self._subscriptions.clear()
+
+    def _release_slot(self, subscription: Subscription) -> None:
+        # The slot of a subscription that was created before the handshake is released by its request.
+        slot = self._slots.pop(subscription, None)
+        if slot is not None:
+            slot.release()

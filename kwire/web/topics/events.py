@@ -29,6 +29,7 @@ from kwire.streams.events.event import EMPTY, TYPE_BYTES_MAX, Event, NewEvent, c
 from kwire.streams.events.last_events import offset_of_last
 from kwire.streams.events.publishing import Outcome
 from kwire.streams.events.reading import EventReader
+from kwire.streams.events.traceparent import traced
 from kwire.streams.log import NotReady, StreamLog
 from kwire.web.answers.errors import BadRequest, ErrorFacts
 from kwire.web.answers.event_json import Metadata
@@ -37,10 +38,12 @@ from kwire.web.needs import READ_TOPIC, WRITE_TOPIC
 from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.requests.bodies import check_is_json, checked_and_decoded_events, json_answer, raw_body_of
 from kwire.web.requests.body_limits import check_events
-from kwire.web.requests.chunk_budget import ChunkBudget
+from kwire.web.requests.key_limits import CountedEvents
 from kwire.web.requests.memory import MemoryExhausted
+from kwire.web.requests.request_ids import traceparent_of
 from kwire.web.route import JSON, Answer, AnyOf, Route
 from kwire.web.services import PortServices, TopicServices
+from kwire.web.topics.chunk_budget import ChunkBudget
 from kwire.web.topics.lookup import PARTITION, TOPIC, find_log, find_topic
 from kwire.web.topics.topics import check_enabled, optional_body_of
 from storage.batch.builder import batch_bytes_max
@@ -146,17 +149,24 @@ async def publish(services: TopicServices, request: web.Request) -> web.Response
     )
     access = access_of(request)
     source = f"/topics/{plain_part(topic.name)}".encode()
+    traceparent = traceparent_of(request)
     if isinstance(asked, TopicPublish):
-        pending = _prepare(services, topic, 0, asked)
-        published = await services.publisher.publish_and_wait(pending.log, source, (pending.event,))
+        pending = _prepare(services, topic, 0, asked, traceparent)
+        async with CountedEvents(access, 1):
+            published = await services.publisher.publish_and_wait(pending.log, source, (pending.event,))
         return json_answer(
             TopicPublished(partition_id=pending.log.partition, offset=published.offset, topic=access.shown(topic.name))
         )
-    return await _publish_many(services, access, topic, source, asked)
+    return await _publish_many(services, access, topic, source, asked, traceparent)
 
 
 async def _publish_many(
-    services: TopicServices, access: RequestAccess, topic: Topic, source: bytes, asked: Sequence[TopicPublish]
+    services: TopicServices,
+    access: RequestAccess,
+    topic: Topic,
+    source: bytes,
+    asked: Sequence[TopicPublish],
+    traceparent: str | None,
 ) -> web.Response:
     now_ms = services.port.clock.now_ms()
     pending: list[_PendingEvent] = []
@@ -164,7 +174,7 @@ async def _publish_many(
     budget = ChunkBudget()
     for index, one in enumerate(asked):
         try:
-            pending.append(_prepare(services, topic, index, one))
+            pending.append(_prepare(services, topic, index, one, traceparent))
             sizes.append(_size_bytes(record_of(pending[-1].event, source, PLACEHOLDER_ID, now_ms)))
         except InvalidEvent as error:
             raise BadRequest(f"events[{index}]: {error.message}", code=error.code) from None
@@ -174,21 +184,23 @@ async def _publish_many(
     errors: list[Exception] = []
     stored_count = 0
     waits = []
-    for first in range(0, len(pending), EVENTS_PER_CHUNK):
-        for call in _calls(pending[first : first + EVENTS_PER_CHUNK], sizes, topic.settings.max_message_bytes):
-            events = [one.event for one in call]
-            waits.append((call, _begin(services, call[0].log, source, events)))
-        await asyncio.sleep(0)
-    for call, answered in waits:
-        outcome = await answered
-        if isinstance(outcome, Exception):
-            errors.append(outcome)
-        else:
-            stored_count += len(call)
-        for at, event in enumerate(call):
-            outcomes[event.number] = _outcome(access, event.log.partition, outcome, at)
-    if not stored_count:
-        raise errors[0]
+    async with CountedEvents(access, len(pending)) as counted:
+        for first in range(0, len(pending), EVENTS_PER_CHUNK):
+            for call in _calls(pending[first : first + EVENTS_PER_CHUNK], sizes, topic.settings.max_message_bytes):
+                events = [one.event for one in call]
+                waits.append((call, _begin(services, call[0].log, source, events)))
+            await asyncio.sleep(0)
+        for call, answered in waits:
+            outcome = await answered
+            if isinstance(outcome, Exception):
+                errors.append(outcome)
+            else:
+                stored_count += len(call)
+            for at, event in enumerate(call):
+                outcomes[event.number] = _outcome(access, event.log.partition, outcome, at)
+        if not stored_count:
+            raise errors[0]
+        counted.give_back(len(pending) - stored_count)
     results = [one for one in outcomes if one is not None]
     answer = TopicPublishedArray(topic=access.shown(topic.name), count=stored_count, events=results)
     return json_answer(answer, status=207 if errors else 200)
@@ -207,11 +219,13 @@ def _begin(
     return answered
 
 
-def _prepare(services: TopicServices, topic: Topic, index: int, asked: TopicPublish) -> _PendingEvent:
+def _prepare(
+    services: TopicServices, topic: Topic, index: int, asked: TopicPublish, traceparent: str | None
+) -> _PendingEvent:
     key = asked.key.encode() if asked.key is not None else None
     log = topic.stream(services.partitioner.choose(topic.name, key, len(topic.partitions)))
     data = checked_json(bytes(asked.data), stored_bytes_max=topic.settings.max_message_bytes)
-    event = NewEvent(asked.event_type, data, asked.metadata or EMPTY, key)
+    event = traced(NewEvent(asked.event_type, data, asked.metadata or EMPTY, key), traceparent)
     return _PendingEvent(index, log, event)
 
 

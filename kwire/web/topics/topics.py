@@ -13,6 +13,7 @@ import msgspec
 from aiohttp import web
 
 from kwire.access.acl import Operation
+from kwire.access.quotas.kinds import QuotaKind
 from kwire.broker.topics.catalogue import ROOM_CONFIG
 from kwire.broker.topics.names import PARTITIONS_MAX
 from kwire.errors import ErrorCode, KafkaError
@@ -23,6 +24,7 @@ from kwire.web.proxy.errors import ProxyError
 from kwire.web.proxy.media import BINARY, JSON_RECORDS, PROXY, TEXT_RECORDS, sends_records
 from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import body_of, check_is_json, decoded, json_answer, raw_body_of
+from kwire.web.requests.quotas import charge_partitions
 from kwire.web.route import JSON, Answer, Route
 from kwire.web.services import PortServices, TopicServices
 from kwire.web.topics.lookup import TOPIC, find_topic
@@ -101,7 +103,9 @@ async def create_topic(services: TopicServices, request: web.Request) -> web.Res
     asked = await optional_body_of(request, CreateTopic)
     count = asked.num_partitions or services.port.config.streams.partition_count
     name = request.match_info["topic"]
-    await services.commands.create(name, count, _configs(services, asked))
+    configs = _configs(services, asked)
+    charge_partitions(services.port.quotas, access_of(request), count)
+    await services.commands.create(name, count, configs)
     return json_answer(_created(request, name, count), status=201)
 
 
@@ -140,6 +144,7 @@ async def increase_partitions(services: TopicServices, request: web.Request) -> 
             status=409,
         )
     if count > now:
+        charge_partitions(services.port.quotas, access_of(request), count - now)
         await services.commands.add_partitions(topic.name, count)
     return json_answer(_created(request, topic.name, count))
 
@@ -150,6 +155,7 @@ async def delete_topic(services: TopicServices, request: web.Request) -> web.Res
         check_enabled(services.port)
     if not services.port.config.topics.is_delete_allowed:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false.")
+    charge_partitions(services.port.quotas, access_of(request), len(topic.partitions))
     await services.commands.delete(topic.name)
     return json_answer(Deleted(success=True, topic=access_of(request).shown(topic.name)))
 
@@ -188,6 +194,7 @@ ROUTES: tuple[Route[TopicServices], ...] = (
         request=PartitionIncrease,
         answers={200: CreatedTopic},
         needs=(ALTER_TOPIC,),
+        charges=QuotaKind.MUTATION,
     ),
     Route(
         "DELETE",
@@ -198,5 +205,6 @@ ROUTES: tuple[Route[TopicServices], ...] = (
         parameters={"topic": TOPIC},
         answers={200: Deleted},
         needs=(DELETE_TOPIC,),
+        charges=QuotaKind.MUTATION,
     ),
 )
