@@ -15,7 +15,8 @@ _UNITS = ("kB", "MB", "GB", "TB", "PB")
 class Progress:
     """Shows how many of `total_bytes` are processed. Prints nothing if `is_shown` is False. `close` erases the bar.
 
-    To count in another unit than bytes, pass `amount_text`, which formats an amount as text.
+    To count in another unit than bytes, pass `amount_text`, which formats an amount as text. If the operation began
+    before this object was created, pass its beginning by the clock `monotonic`, so that the rate is right.
     """
 
     def __init__(
@@ -27,6 +28,7 @@ class Progress:
         is_shown: bool = True,
         monotonic: Callable[[], float] = time.monotonic,
         amount_text: Callable[[int], str] | None = None,
+        began: float | None = None,
     ) -> None:
         self._what = what
         self._total_bytes = total_bytes
@@ -35,10 +37,11 @@ class Progress:
         self._is_shown = is_shown
         self._monotonic = monotonic
         self._amount_text = amount_text or size_text
-        self._started = monotonic()
+        now = monotonic()
+        self._started = now if began is None else began
         # The bar is drawn immediately. The first line is printed after LINE_INTERVAL_SECONDS, so short operations print
         # no line.
-        self._due = self._started + (0.0 if self._is_bar else LINE_INTERVAL_SECONDS)
+        self._due = now if self._is_bar else self._started + LINE_INTERVAL_SECONDS
         self._is_drawn = False
 
     def show(self, done_bytes: int) -> None:

@@ -1,49 +1,69 @@
-"""The `kwire` program. Each command has its own module, whose function `add` declares arguments and subcommands.
+"""The `kwire` program: its table of commands.
 
 A command's module is imported only when the command is used, so that `kwire serve` starts fast.
 """
 
-import argparse
-import importlib
 import sys
 from collections.abc import Sequence
 
-from kwire.exit_codes import INTERRUPTED
+from kwire import __version__
+from kwire.cli.framework.parser import CommandParser, Entry
+from kwire.cli.framework.runner import run_command
 
 COMMANDS = {
-    "serve": "run the server",
-    "topic": "list, create, describe and delete topics",
-    "group": "list, describe, delete and reset consumer groups",
-    "tls": "make certificates for development",
-    "user": "create, list and delete users, change passwords",
-    "key": "create, list, rotate and revoke API keys",
-    "acl": "add, list and delete ACLs",
-    "room": "list, create, describe, delete, publish to and follow rooms",
-    "event": "export events to files and import them; verify and pack such files",
-    "webhook": "send events to HTTP receivers: create, describe, pause, resend and replay webhooks",
-    "pipeline": "run Spark jobs: lake tables, maintenance, analytics of rooms, replay, reconcile",
-    "log": "verify and print the files of a data directory, rebuild its catalogue",
-    "wire": "decode captured frames of the Kafka protocol",
+    "server": {
+        "serve": Entry("run the server", "kwire.cli.serve"),
+        "log": Entry("verify and print the files of a data directory, rebuild its catalogue", "kwire.cli.log"),
+        "backup": Entry("back up a running server, verify and restore backups", "kwire.cli.backup"),
+        "cluster": Entry("show the state of a running server, and whether it is healthy", "kwire.cli.cluster"),
+        "doctor": Entry("find out why a server or its clients do not work, and what to do", "kwire.cli.doctor"),
+    },
+    "Kafka": {
+        "topic": Entry("create, describe, alter and delete topics, write and read records", "kwire.cli.topic"),
+        "group": Entry("list, describe, reset, export and delete consumer groups", "kwire.cli.group"),
+        "txn": Entry("list, describe and abort transactions, find those that hang", "kwire.cli.txn"),
+        "config": Entry("list, describe, set and delete settings of brokers, topics and groups", "kwire.cli.config"),
+        "bench": Entry("measure a Kafka server with a short load", "kwire.cli.bench"),
+        "wire": Entry("decode captured frames of the Kafka protocol", "kwire.cli.wire"),
+    },
+    "rooms and events": {
+        "room": Entry("list, create, describe, delete, publish to, read and follow rooms", "kwire.cli.room"),
+        "event": Entry("publish, list and follow events, export them to files and import them", "kwire.cli.event"),
+        "schema": Entry("list, show, register, check and delete schemas of events", "kwire.cli.schema"),
+        "webhook": Entry(
+            "send events to HTTP receivers: create, describe, pause, resend and replay webhooks", "kwire.cli.webhook"
+        ),
+        "pipeline": Entry(
+            "run Spark jobs: lake tables, maintenance, analytics of rooms, replay, reconcile", "kwire.cli.pipeline"
+        ),
+    },
+    "access": {
+        "user": Entry("create, list and delete users, change passwords", "kwire.cli.access.user"),
+        "key": Entry("create, list, rotate and revoke API keys", "kwire.cli.access.key"),
+        "acl": Entry("add, list and delete ACLs", "kwire.cli.access.acl"),
+        "quota": Entry("list, set and delete quotas of users, client ids and addresses", "kwire.cli.access.quota"),
+        "tls": Entry("make certificates for development", "kwire.cli.tls"),
+    },
+    "this program": {
+        "profile": Entry("store the addresses and logins of servers under a name", "kwire.cli.profile"),
+        "completion": Entry("print the completion script of a shell", "kwire.cli.completion"),
+    },
 }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    arguments = sys.argv[1:] if arguments is None else arguments
-    try:
-        return _run(arguments)
-    except KeyboardInterrupt:
-        print("kwire: interrupted", file=sys.stderr)
-        return INTERRUPTED
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given[:1] == ["__complete"]:
+        from kwire.cli.framework.completion import completion_of
+
+        print(completion_of(program_parser(), given[1:]).text())
+        return 0
+    return run_command(program_parser(), given)
 
 
-def _run(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="kwire", description="A Kafka-compatible server that is pleasant to run.")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="command")
-    chosen = next((argument for argument in arguments if not argument.startswith("-")), None)
-    for command, purpose in COMMANDS.items():
-        command_parser = commands.add_parser(command, help=purpose, description=purpose[0].upper() + purpose[1:] + ".")
-        if command == chosen:
-            importlib.import_module(f"kwire.cli.{command}").add(command_parser)
-    options = parser.parse_args(arguments)
-    code: int = options.run(options)
-    return code
+def program_parser() -> CommandParser:
+    """Return the parser of all commands. The options of a command are declared when the command is used."""
+    parser = CommandParser(prog="kwire", description="A Kafka-compatible server that is pleasant to run.")
+    parser.add_argument("--version", action="version", version=f"kwire {__version__}")
+    parser.add_entries("command", COMMANDS)
+    return parser

@@ -22,6 +22,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 from kwire.clock import Clock, SystemClock
 from kwire.concurrency.disk_lanes import DiskLanes, Lane, LaneClosed
+from kwire.metastore.captured_entries import CapturedEntries, unpack_entry
 from kwire.metastore.commits import encode_changes, encode_text, size_of
 from kwire.metastore.handles import EmbeddedLease, EmbeddedWatch
 from kwire.metastore.history import History, PackedChange
@@ -53,9 +54,6 @@ log = logging.getLogger("kwire.metastore")
 # more than HISTORY_WRITES_MIN writes.
 HISTORY_FACTOR = 4
 HISTORY_WRITES_MIN = 4096
-# Encoding an entry with some settings takes ten microseconds or more. After this many entries, the event loop runs
-# other work.
-ENTRIES_PER_CHUNK = 100
 # Commits are parsed in groups of this size. Many commits have only a hundred bytes, and parsing them one by one would
 # take twice the time.
 PARSED_BYTES = 256 * 1024
@@ -117,7 +115,7 @@ class EmbeddedMetaStore:
 
     def get(self, key: str) -> Entry | None:
         packed = self._entries.get(key)
-        return _unpack(packed) if packed is not None else None
+        return unpack_entry(packed) if packed is not None else None
 
     def entries(self, prefix: str) -> Iterator[tuple[str, Entry]]:
         for key in [key for key in self._entries if key.startswith(prefix)]:
@@ -198,7 +196,7 @@ class EmbeddedMetaStore:
             log.exception("the journal of the metadata store could not be rewritten")
 
     async def _rewrite_journal(self) -> None:
-        await self._in_thread(self._journal.rewrite, await self._live_frames())
+        await self._in_thread(self._journal.rewrite, await self.capture().frames())
         self._writes = len(self._entries) + len(self._leases)
 
     def close(self) -> None:
@@ -227,25 +225,10 @@ class EmbeddedMetaStore:
         if leases:
             self._leases.change(leases, now)
 
-    async def _live_frames(self) -> list[bytes]:
-        """Return one frame for each lease and each live entry. The last frame has the store's revision.
-
-        The frame of a lease has the revision of its grant, and the frame of an entry that of the entry.
-        """
-        frames = [
-            _json({"revision": lease.lease_id, "set": {}, "leases": {str(lease.lease_id): lease.ttl_seconds}})
-            for lease in self._leases
-        ]
-        for number, (key, packed) in enumerate(
-            self._entries.items(), start=1
-        ):  # the entries do not change during the iteration, because the caller holds the commit lock
-            entry = _unpack(packed)
-            frame = {"revision": entry.revision, "set": {key: entry.value}}
-            lease_id = self._leases.lease_of(key)
-            frames.append(_json(frame if lease_id is None else {**frame, "attached": {key: lease_id}}))
-            if number % ENTRIES_PER_CHUNK == 0:
-                await asyncio.sleep(0)
-        return [*frames, _json({"revision": self._revision, "set": {}})]
+    def capture(self) -> CapturedEntries:
+        """Return the store as it is now. Later commits do not change the result."""
+        leases = {lease.lease_id: lease.ttl_seconds for lease in self._leases}
+        return CapturedEntries(self._revision, self._entries.copy(), leases, self._leases.attached_keys())
 
     # --- watches
 
@@ -254,7 +237,7 @@ class EmbeddedMetaStore:
             raise ValueError(f"a watch begins at revision 1 or later, got {from_revision}")
         if len(self._watches) >= WATCHES_MAX:
             raise TooManyWatches
-        watch = EmbeddedWatch(self._history, prefix, from_revision, _unpack, self._watches.pop)
+        watch = EmbeddedWatch(self._history, prefix, from_revision, unpack_entry, self._watches.pop)
         self._watches[watch] = None
         return watch
 
@@ -376,11 +359,3 @@ def revision_of(record: bytes) -> int:
     """Return the revision of the commit in a journal record."""
     revision: int = json.loads(record)["revision"]
     return revision
-
-
-def _json(frame: dict[str, Any]) -> bytes:
-    return encode_text(frame).encode()
-
-
-def _unpack(packed: bytes) -> Entry:
-    return Entry(*marshal.loads(packed))

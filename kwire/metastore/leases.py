@@ -52,9 +52,9 @@ class LeaseTable:
         """A time at which `expire` should be called, or None if there is no lease that can expire."""
         return self._deadlines[0][0] if self._deadlines else None
 
-    def lease_of(self, key: str) -> int | None:
-        """Return the id of the lease to which a key is attached."""
-        return self._of_keys.get(key)
+    def attached_keys(self) -> dict[str, int]:
+        """Return the lease id of each attached key."""
+        return self._of_keys.copy()
 
     def alive(self, lease_id: int) -> LeaseState:
         """Return a lease. Raises LeaseLost."""

@@ -1,7 +1,7 @@
 """`python -m benchmark`: checks the requirements, starts the servers, runs the schedule and prints the table.
 
-`python -m benchmark FAMILY` runs another family of works: `log`, `groups`, `rooms`, `events`, `pipeline`, `abuse`
-or `access`.
+`python -m benchmark FAMILY` runs another family of works: `log`, `groups`, `rooms`, `events`, `pipeline`, `abuse`,
+`access` or `cli`.
 Each work of these families starts its own servers.
 """
 
@@ -12,9 +12,10 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmark import abuse, access, events, groups, log, machine, options, pipeline, report, rooms
+from benchmark import abuse, access, cli, events, groups, log, machine, options, pipeline, report, rooms
 from benchmark.abuse.run import run_attacks
 from benchmark.access.run import run_access_works
+from benchmark.cli.run import run_cli_works
 from benchmark.events.run import run_event_works
 from benchmark.groups.run import run_group_works
 from benchmark.house import check_kwire, make_directory, publish, say
@@ -50,6 +51,7 @@ FAMILIES = {
     pipeline.FAMILY: run_pipeline_works,
     abuse.FAMILY: run_attacks,
     access.FAMILY: run_access_works,
+    cli.FAMILY: run_cli_works,
 }
 TERMINATED = 128 + signal.SIGTERM
 

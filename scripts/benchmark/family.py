@@ -2,7 +2,7 @@
 
 Every work starts its servers with its own settings, each in a new directory that is deleted afterwards. So the failure
 of a work does not affect later works. The families are `log/`, `groups/`, `rooms/`, `events/`, `pipeline/`,
-`abuse/` and `access/`.
+`abuse/`, `access/` and `cli/`.
 """
 
 import argparse
@@ -13,7 +13,7 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, TypedDict, TypeVar
 
 from benchmark import machine, report
 from benchmark.house import check_kwire, make_directory, publish, say
@@ -84,6 +84,17 @@ class FamilyOptions(ABC):
     @abstractmethod
     def estimate_share(self) -> float:
         """The estimated duration of a work of this run, as a share of the duration at the usual size."""
+
+
+class CommonOptions(TypedDict):
+    """The values of the fields of FamilyOptions."""
+
+    rounds: int
+    works: tuple[str, ...]
+    servers: tuple[str, ...]
+    json_path: Path
+    base_directory: Path | None
+    keep: bool
 
 
 F = TypeVar("F", bound=FamilyOptions)
@@ -214,3 +225,24 @@ def add_common_options(
     parser.add_argument("--json", type=Path, default=results, metavar="FILE", help=f"raw samples ({results.name})")
     parser.add_argument("--dir", type=Path, metavar="DIR", help="where the data directories are made (TMPDIR)")
     parser.add_argument("--keep", action="store_true", help="do not delete the data directories and logs")
+
+
+def parse_common(
+    parser: argparse.ArgumentParser, arguments: Sequence[str], work_names: Sequence[str]
+) -> tuple[argparse.Namespace, CommonOptions]:
+    """Parse the command line of a family. Returns all options as given, and the values of those that all families have.
+
+    The works are in the order of the family.
+    """
+    given = parser.parse_args(arguments)
+    works = given.only.split(",") if given.only else work_names
+    if unknown := set(works) - set(work_names):
+        parser.error(f"--only knows {', '.join(work_names)}; not {', '.join(sorted(unknown))}")
+    return given, CommonOptions(
+        rounds=given.rounds,
+        works=tuple(work for work in work_names if work in works),
+        servers=given.servers,
+        json_path=given.json,
+        base_directory=given.dir,
+        keep=given.keep,
+    )

@@ -248,6 +248,12 @@ class FolderList:
         self._file.close()
 
 
+def encode_folder_list(entries: Mapping[str, bytes]) -> bytes:
+    """The content of a list of durable folders. ``entries`` has the topic id of each."""
+    lines = (b"safe %s %s" % (topic_id.hex().encode(), folder.encode()) for folder, topic_id in entries.items())
+    return _HEAD + b"\n" + b"".join(map(_encode_line, lines))
+
+
 def _encode_line(text: bytes) -> bytes:
     return b"%08x %s\n" % (crc32c(text), text)
 

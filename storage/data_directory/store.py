@@ -47,6 +47,7 @@ from storage.log.settings import Background, LogSettings
 from storage.log.syncing import SYNC_FAILED_NAME, mark_sync_failed
 from storage.recovery.crash_recovery import open_log
 from storage.relocation.relocation import FUTURE_SUFFIX, MovedLog, check_is_current
+from storage.snapshot.links import SNAPSHOT_SUFFIX
 
 LOCK_NAME: Final = ".lock"
 CLEAN_NAME: Final = "clean_shutdown"
@@ -165,7 +166,8 @@ class LogStore:
         if self.was_clean:
             self._files.unlink(os.path.join(self.data_dir, CLEAN_NAME))
             self._files.fsync_dir(self.data_dir)
-        self.removal.add([os.path.join(self.data_dir, name) for name in names if name.endswith(DELETED_SUFFIX)])
+        removed = [name for name in names if name.endswith((DELETED_SUFFIX, SNAPSHOT_SUFFIX))]
+        self.removal.add([os.path.join(self.data_dir, name) for name in removed])
 
     def _read_unclean_list(self) -> frozenset[str] | None:
         try:

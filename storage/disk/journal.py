@@ -130,7 +130,7 @@ class Journal:
     def rewrite(self, records: Iterable[bytes]) -> None:
         """Replace the whole content by these records, atomically: a crash leaves the old or the new content."""
         self._check_usable()
-        content = b"".join([MAGIC, *(encode_frame(group) for group in _grouped(records))])
+        content = encode_journal(records)
         temporary, folder = self._path + ".new", os.path.dirname(self._path)
         with ExitStack() as opened:
             try:
@@ -187,6 +187,11 @@ def _grouped(records: Iterable[bytes]) -> Iterator[list[bytes]]:
             group, size = [], 0
     if group:
         yield group
+
+
+def encode_journal(records: Iterable[bytes]) -> bytes:
+    """The content of a journal with these records."""
+    return b"".join([MAGIC, *(encode_frame(group) for group in _grouped(records))])
 
 
 def encode_frame(records: Iterable[bytes]) -> bytes:

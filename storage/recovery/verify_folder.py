@@ -32,6 +32,7 @@ from storage.recovery.verify import Finding, Kind, SegmentJob
 from storage.relocation.relocation import FUTURE_NOTE, FUTURE_SUFFIX, MOVED_NOTE, MOVING_NOTE
 from storage.segment.index import decode_sealed
 from storage.segment.reading import index_name, segment_name, txn_index_name
+from storage.snapshot.links import SNAPSHOT_SUFFIX
 
 _DATA_DIR_FILES: Final = {
     LOCK_NAME,
@@ -93,6 +94,8 @@ def check_data_dir(data_dir: str, files: Files) -> list[Finding]:
             reason = "a folder of an earlier topic with that name; it is kept, but not served"
         elif name.endswith(FUTURE_SUFFIX):
             reason = "an unfinished copy of a partition that was moving here; the next start restarts the copy"
+        elif name.endswith(SNAPSHOT_SUFFIX):
+            reason = "the links of a backup; the next start removes them"
         elif name.startswith(SET_ASIDE_PREFIX):
             reason = "set aside by an operator; it is kept, but not served"
         elif name.endswith(DAMAGED_SUFFIX):

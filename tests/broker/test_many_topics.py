@@ -15,7 +15,7 @@ import pytest
 
 from kwire import node as node_module
 from kwire.broker.topics.topics import NewTopic, Topic
-from kwire.metastore import embedded
+from kwire.metastore import captured_entries
 from kwire.wire.messages.metadata import MetadataRequest
 from storage.batch.record_batch import check_batch
 from storage.disk.files import Files
@@ -181,11 +181,11 @@ async def test_topics_configured_alike_share_their_settings(tmp_path: Path) -> N
 
 @in_loop
 async def test_catalogue_is_rewritten_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded, "ENTRIES_PER_CHUNK", 10)
+    monkeypatch.setattr(captured_entries, "ENTRIES_PER_CHUNK", 10)
     with QuietNode(tmp_path) as node:
         await create(node, FEW)
         turns = 0
-        live = asyncio.ensure_future(node.metastore._live_frames())
+        live = asyncio.ensure_future(node.metastore.capture().frames())
         while not live.done():
             turns += 1
             await asyncio.sleep(0)

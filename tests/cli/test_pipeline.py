@@ -1,8 +1,10 @@
 """kwire pipeline: its jobs are named without Spark, and what cannot run says why in a line."""
 
+import argparse
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -100,7 +102,7 @@ def test_spans_of_time_are_checked_by_the_parser(text: str, capsys: pytest.Captu
         (["--interval", "soon"], "must be a number of seconds from 0 to 86,400, got 'soon'"),
         (["--top", "0"], "must be a whole number from 1 to 1,000,000,000, got '0'"),
         (["--pattern", ".*"], "not allowed with argument --topic"),
-        (["--result", "weather"], "invalid choice: 'weather'"),
+        (["--result", "weather"], "'weather' is not a known --result: choose from counts"),
     ],
 )
 def test_other_words_are_checked_by_the_parser(
@@ -134,3 +136,50 @@ def test_of_spark_s_words_the_first_are_told() -> None:
     error = ValueError("the table is gone\n\tat org.apache.spark.Foo(Foo.scala:1)\n\tat more")
     assert error_text(error) == "the table is gone"
     assert error_text(ValueError()) == "ValueError"
+
+
+@pytest.fixture
+def addresses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str]]:
+    """The addresses that jobs were started with. No job runs."""
+    started: list[tuple[str, str]] = []
+
+    def run(options: argparse.Namespace) -> int:
+        started.append((options.bootstrap, options.http))
+        return 0
+
+    monkeypatch.setattr(jobs, "run", run)
+    monkeypatch.setenv("KWIRE_CONFIG", str(tmp_path / "profiles.yaml"))
+    for name in ("KWIRE_BOOTSTRAP_SERVER", "KWIRE_HTTP", "KWIRE_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    return started
+
+
+def test_jobs_take_addresses_from_options_environment_and_profiles(
+    addresses: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = ["pipeline", "reconcile", "--topic", "t", "--warehouse", "w"]
+    assert main(job) == 0
+    assert main(["profile", "set", "here", "bootstrap.servers=h:1", "kwire.http=http://h:2"]) == 0
+    assert main([*job, "--profile", "here"]) == 0
+    monkeypatch.setenv("KWIRE_BOOTSTRAP_SERVER", "e:1")
+    assert main([*job, "--profile", "here"]) == 0
+    assert main([*job, "--bootstrap", "o:1", "--http", "http://o:2"]) == 0
+    assert main([*job, "--bootstrap-server", "o:3"]) == 0
+    assert addresses == [
+        ("127.0.0.1:9092", "http://127.0.0.1:8082"),
+        ("h:1", "http://h:2"),
+        ("e:1", "http://h:2"),
+        ("o:1", "http://o:2"),
+        ("o:3", "http://127.0.0.1:8082"),
+    ]
+
+
+def test_a_profile_with_a_login_is_refused(
+    addresses: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = ("bootstrap.servers=h:1", "security.protocol=SSL")
+    assert main(["profile", "set", "secure", *settings]) == 0
+    job = ["pipeline", "reconcile", "--topic", "t", "--warehouse", "w", "--profile", "secure"]
+    assert main(job) == CANNOT_RUN
+    assert "jobs connect without TLS and without a login" in capsys.readouterr().err
+    assert addresses == []

@@ -73,7 +73,7 @@ async def test_a_webhook_from_its_making_to_its_end(tmp_path: Path) -> None:
         assert (tested.code, tested.out[:12]) == (0, "answered 200")
         receiver.answer(500)
         assert (await webhook(hooks, "test", webhook_id)).code == 1
-        assert (await webhook(hooks, "delete", webhook_id)).out == f"deleted {webhook_id}\n"
+        assert (await webhook(hooks, "delete", "--yes", webhook_id)).out == f"deleted {webhook_id}\n"
         gone = await webhook(hooks, "describe", webhook_id)
         assert gone.code == 1
         assert "WebhookNotFound" in gone.errors
@@ -85,6 +85,6 @@ async def test_what_is_asked_for_wrongly_is_told_in_words(tmp_path: Path) -> Non
         await hooks.create_topic("orders")
         refused = await webhook(hooks, "create", "gopher://x", "orders")
         assert (refused.code, refused.errors.startswith("kwire: ")) == (1, True)
-        assert (await webhook(hooks, "create", "https://x.example", "orders", "--header", "x")).code == 1
+        assert (await webhook(hooks, "create", "https://x.example", "orders", "--header", "x")).code == 2
         assert "nothing to change" in (await webhook(hooks, "update", "x")).errors
         assert "give either event ids" in (await webhook(hooks, "resend", "x")).errors

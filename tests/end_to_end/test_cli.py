@@ -27,14 +27,16 @@ def test_topics_are_created_listed_described_and_deleted(kwire: KwireProcess) ->
         (1, 0, 2),
         (2, 0, 0),
     ]
-    topic(kwire, "delete", name)
+    topic(kwire, "delete", "--yes", name)
     assert name not in topic(kwire, "list").split()
 
 
 def test_what_cannot_be_done_is_said_without_a_traceback(kwire: KwireProcess) -> None:
     missing = unique_name("cli-missing")
     for verb in ("describe", "delete"):
-        refused = run_program("topic", verb, missing, "--bootstrap-server", kwire.bootstrap)
+        refused = run_program(
+            "topic", verb, missing, *(["--yes"] if verb == "delete" else []), "--bootstrap-server", kwire.bootstrap
+        )
         assert refused.code != 0
         assert missing in refused.errors
         assert "Traceback" not in refused.errors

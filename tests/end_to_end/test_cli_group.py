@@ -2,12 +2,15 @@
 
 import io
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Consumer
-from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.protocol.consumer import OffsetCommitRequest
 from kafka.structs import OffsetAndMetadata
 
@@ -87,30 +90,81 @@ def test_group_is_listed_described_reset_and_deleted(kwire: KwireProcess, topics
         assert {(one["partition"], one["offset"], one["end"], one["lag"]) for one in described["offsets"]} >= {
             (0, 3, 3, 0)
         }
-        assert "NonEmptyGroup" in refusal(kwire, "delete", name)
-        assert "without members" in refusal(kwire, "reset", name, "--to", "earliest")
+        assert "has members" in refusal(kwire, "delete", "--yes", name)
+        assert "is Stable: only a group without members" in refusal(kwire, "reset", name, "--to-earliest", "--execute")
     assert [row["state"] for row in group(kwire, "list") if row["group"] == name] == ["Empty"]
     _, described, _ = run(kwire, "describe", name)
     assert f"{name}  Empty, classic" in described
 
-    group(kwire, "reset", name, "--to", "earliest", "--topic", f"{topic}:0")
-    assert committed(kwire, name)[topic, 0] == 0
-    group(kwire, "reset", name, "--by", "2", "--topic", f"{topic}:0")
-    assert committed(kwire, name)[topic, 0] == 2
-    group(kwire, "reset", name, "--by", "-100", "--topic", f"{topic}:0")
-    assert committed(kwire, name)[topic, 0] == 0
-    dry = group(kwire, "reset", name, "--to", "latest", "--topic", topic, "--dry-run")
-    assert [(row["partition"], row["to"]) for row in dry] == [(0, 3), (1, 0)]
-    assert committed(kwire, name)[topic, 0] == 0
-    group(kwire, "reset", name, "--to", "2000-01-01T00:00:00Z")
-    assert committed(kwire, name)[topic, 0] == 0
-    group(kwire, "reset", name, "--to", "2100-01-01")
-    assert committed(kwire, name)[topic, 0] == 3
-    group(kwire, "reset", name, "--to", "1")
-    assert committed(kwire, name)[topic, 0] == 1
+    def reset(*arguments: str) -> int:
+        """Reset the first partition, and return its new offset."""
+        before = committed(kwire, name)
+        (shown, *_) = group(kwire, "reset", name, *arguments)
+        assert committed(kwire, name) == before, "without --execute nothing changes"
+        (done, *_) = group(kwire, "reset", name, *arguments, "--execute")
+        assert (done["offset"], done["to"]) == (shown["offset"], shown["to"])
+        assert committed(kwire, name)[topic, 0] == done["to"]
+        return int(done["to"])
 
-    assert group(kwire, "delete", name) == {"deleted": [name]}
+    only_first = ("--topic", f"{topic}:0")
+    assert reset("--to-earliest", *only_first) == 0
+    assert reset("--shift-by", "2", *only_first) == 2
+    assert reset("--to-current", *only_first) == 2
+    assert reset("--shift-by", "-100", *only_first) == 0
+    assert reset("--to-latest", "--all-topics") == 3
+    assert reset("--to-offset", "1") == 1
+    assert reset("--by-duration", "P1DT2H") == 0
+    assert reset("--to-datetime", "2100-01-01") == 3
+    assert reset("--to-datetime", "2000-01-01T00:00:00Z") == 0
+    assert reset("--to", "2100-01-01") == 3
+    assert reset("--to", "1") == 1
+
+    assert group(kwire, "delete", "--yes", name) == {"deleted": [name]}
     assert name not in [row["group"] for row in group(kwire, "list")]
+
+
+def test_offsets_are_exported_imported_and_deleted(kwire: KwireProcess, topics: Topics, tmp_path: Path) -> None:
+    first, second, topic = unique_name("cli-one"), unique_name("cli-two"), topics.create("cli-offsets", partitions=2)
+    produce_values(kwire.bootstrap, topic, [b"a", b"b", b"c"])
+    commit(kwire, first, {TopicPartition(topic, 0): 2, TopicPartition(topic, 1): 0})
+    commit(kwire, second, {TopicPartition(topic, 0): 1})
+    code, out, errors = run(kwire, "export", first)
+    assert (code, out, errors) == (0, f"{topic},0,2\n{topic},1,0\n", "")
+    file = tmp_path / "offsets.csv"
+    code, out, errors = run(kwire, "export", first, second, "--to", str(file))
+    assert (code, out, errors) == (0, f"exported {first}\nexported {second}\n", "")
+    assert file.read_text() == f"{first},{topic},0,2\n{first},{topic},1,0\n{second},{topic},0,1\n"
+
+    group(kwire, "reset", first, second, "--to-latest", "--execute")
+    assert [committed(kwire, name)[topic, 0] for name in (first, second)] == [3, 3]
+    code, out, errors = run(kwire, "reset", first, second, "--from-file", str(file), "--execute")
+    assert code == 0, errors
+    assert [committed(kwire, name)[topic, 0] for name in (first, second)] == [2, 1]
+    file.write_text(f"{topic},zero,1\n")
+    assert "line 1: expected topic,partition,offset" in refusal(kwire, "reset", first, "--from-file", str(file))
+
+    assert "has no committed offset for" in refusal(kwire, "delete-offsets", first, "--topic", f"{topic}:7", "--yes")
+    assert group(kwire, "delete-offsets", first, "--topic", f"{topic}:1", "--yes") == {"deleted": [f"{topic}-1"]}
+    assert committed(kwire, first) == {(topic, 0): 2}
+    assert refusal(kwire, "export", unique_name("none"), first).startswith("kwire: group ")
+
+
+@pytest.mark.parametrize("compression", [None, "gzip"])
+def test_lag_is_shown_in_offsets_and_in_seconds(kwire: KwireProcess, topics: Topics, compression: str | None) -> None:
+    name, topic = unique_name("cli-lag"), topics.create("cli-lag")
+    producer = KafkaProducer(bootstrap_servers=kwire.bootstrap, compression_type=compression, linger_ms=200)
+    now_ms = int(time.time() * 1000)
+    for age_s in (3600, 600, 60):
+        producer.send(topic, b"x" * 200, timestamp_ms=now_ms - age_s * 1000, partition=0)
+    producer.close()
+    for offset, age_s in ((0, 3600), (1, 600), (2, 60)):
+        commit(kwire, name, {TopicPartition(topic, 0): offset})
+        (row,) = group(kwire, "describe", name)["offsets"]
+        assert row["lag"] == 3 - offset
+        assert age_s <= row["lag_seconds"] < age_s + 60
+    commit(kwire, name, {TopicPartition(topic, 0): 3})
+    (row,) = group(kwire, "describe", name)["offsets"]
+    assert (row["lag"], row["lag_seconds"]) == (0, 0)
 
 
 def test_group_of_the_consumer_protocol_is_described_with_its_members(kwire: KwireProcess, topics: Topics) -> None:
@@ -136,24 +190,26 @@ def test_group_of_the_consumer_protocol_is_described_with_its_members(kwire: Kwi
         described = group(kwire, "describe", name)
         assert [(one["client"], one["assignment"]) for one in described["members"]] == [("modern", f"{topic}:0,1")]
         assert {(one["partition"], one["offset"]) for one in described["offsets"]} >= {(0, 1)}
-        assert "NonEmptyGroup" in refusal(kwire, "delete", name)
+        assert "has members" in refusal(kwire, "delete", "--yes", name)
     finally:
         consumer.close()
-    assert group(kwire, "delete", name) == {"deleted": [name]}
+    assert group(kwire, "delete", "--yes", name) == {"deleted": [name]}
 
 
 def test_what_cannot_be_done_is_said(kwire: KwireProcess, topics: Topics) -> None:
     missing, topic = unique_name("no-group"), topics.create("cli-group")
     assert missing in refusal(kwire, "describe", missing)
-    assert f"{missing}: GroupIdNotFoundError" in refusal(kwire, "delete", missing)
+    assert f"Group {missing} not found" in refusal(kwire, "delete", "--yes", missing)
     assert "has no committed offsets" in refusal(kwire, "reset", missing, "--to", "earliest")
+    assert "got 'soon'" in refusal(kwire, "reset", missing, "--by-duration", "soon", "--topic", topic)
+    assert "cannot be used together" in refusal(kwire, "reset", missing, "--to", "0", "--topic", topic, "--all-topics")
     assert "does not exist" in refusal(kwire, "reset", missing, "--to", "earliest", "--topic", unique_name("no-topic"))
     assert "no partition 7" in refusal(kwire, "reset", missing, "--to", "earliest", "--topic", f"{topic}:7")
     assert "not a partition number: 'x'" in refusal(
         kwire, "reset", missing, "--to", "earliest", "--topic", f"{topic}:x"
     )
     assert "got 'soon'" in refusal(kwire, "reset", missing, "--to", "soon", "--topic", topic)
-    assert "--by needs a committed offset" in refusal(kwire, "reset", missing, "--by", "1", "--topic", topic)
+    assert "--shift-by needs a committed offset" in refusal(kwire, "reset", missing, "--by", "1", "--topic", topic)
 
 
 def test_what_was_deleted_stays_deleted_after_a_kill_and_the_rest_stays(killable: KwireProcess) -> None:
@@ -165,7 +221,7 @@ def test_what_was_deleted_stays_deleted_after_a_kill_and_the_rest_stays(killable
     commit(process, stays, {TopicPartition(kept, 0): 5, TopicPartition(kept, 1): 6, TopicPartition(dropped, 0): 7})
     commit(process, goes, {TopicPartition(kept, 0): 8})
     commit(process, goes_with_its_topic, {TopicPartition(dropped, 0): 9})
-    group(process, "delete", goes)
+    group(process, "delete", "--yes", goes)
     admin = KafkaAdminClient(bootstrap_servers=process.bootstrap)
     try:
         admin.delete_group_offsets(stays, [TopicPartition(kept, 1)])

@@ -12,6 +12,7 @@ from storage.log.segment_replacement import NewSegment, SegmentReplacement
 from storage.log.start_offset import LogStartUpdate
 from storage.relocation.relocation import CopyRound, LogMove, MovedLog, can_switch
 from storage.segment.segment import LogSegment
+from storage.snapshot.log_snapshot import LogSnapshot
 
 if TYPE_CHECKING:
     from kwire.broker.partition.partition import Partition
@@ -157,6 +158,12 @@ class LogMaintenance:
     def truncate(self, offset: int) -> None:
         """Remove all records from `offset` on. This blocks until the disk has finished."""
         self._log.truncate(offset)
+
+    # --- backups
+
+    def snapshot(self, previous: LogSnapshot | None = None) -> LogSnapshot:
+        """Describe the files of the log as they are now. `previous` is an earlier snapshot of the same log."""
+        return LogSnapshot(self._log, previous)
 
     # --- relocation
 

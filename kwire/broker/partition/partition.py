@@ -13,6 +13,7 @@ from kwire.broker.partition.log_settings import log_settings
 from kwire.broker.partition.maintenance import LogMaintenance
 from kwire.broker.partition.reading import ReadablePartition
 from kwire.broker.partition.reserved_offsets import OnMarkDue
+from kwire.broker.partition.traffic import Traffic
 from kwire.broker.partition.waiting import WAIT_MS_MAX, Awaited, OnReached
 from kwire.clock import Clock
 from kwire.config.resources.topic import TopicSettings
@@ -24,6 +25,7 @@ from storage.errors import DiskFailure, LogClosed, StorageError, StorageFailed
 from storage.log.log import Appended, Log
 from storage.log.retention_rules import apply_message_limit
 from storage.log.syncing import LogSync
+from storage.snapshot.log_snapshot import LogSnapshot
 
 
 class Partition(ReadablePartition):
@@ -43,6 +45,8 @@ class Partition(ReadablePartition):
 
     __slots__ = (
         "_clock",
+        "_counted_bytes",
+        "_counted_end_offset",
         "_is_flush_due",
         "_is_immediate",
         "_is_ring",
@@ -51,6 +55,8 @@ class Partition(ReadablePartition):
         "_policy",
         "_syncs",
         "appended_bytes",
+        "fetched_bytes",
+        "fetched_records",
         "is_being_deleted",
         "is_fetched",
         "is_syncing",
@@ -75,6 +81,12 @@ class Partition(ReadablePartition):
         # committed.
         self.appended_bytes = 0
         self.readable_bytes = 0
+        # What was sent in Fetch responses since `take_traffic` was called last.
+        self.fetched_bytes = 0
+        self.fetched_records = 0
+        # `appended_bytes` and the log end offset when `take_traffic` was called last, or when the log was opened.
+        self._counted_bytes = 0
+        self._counted_end_offset = 0
         # Whether a sync round is syncing the log now.
         self.is_syncing = False
         # Whether the partition was read since `Topics.note_fetch` last cleared this flag.
@@ -99,6 +111,7 @@ class Partition(ReadablePartition):
         log = self._open_log(self.settings)
         recovered = self._policy.recovered_offset(log.log_end_offset, log.synced_offset)
         self._log = log
+        self._counted_end_offset = log.log_end_offset
         self.is_unstable = log.producers.first_unstable(recovered) is not None
         if recovered != self.high_watermark:  # an `advance` to the same value would only wake waiting readers
             self.advance(recovered)
@@ -112,6 +125,13 @@ class Partition(ReadablePartition):
     def maintenance(self) -> LogMaintenance:
         """Return the maintenance operations of the open log. Opens the log if necessary."""
         return LogMaintenance(self, self._log or self._open_now())
+
+    def fits(self, snapshot: LogSnapshot) -> bool:
+        """Whether the files of a snapshot are those of the log, except for batches that were appended since.
+
+        This does not open the log. A closed log is compared with the log as it was closed last.
+        """
+        return snapshot.fits(self._log)
 
     def configure(self, settings: TopicSettings) -> None:
         """Apply new settings of the topic, from the next append on."""
@@ -263,6 +283,25 @@ class Partition(ReadablePartition):
         """
         if self._is_ring:
             apply_message_limit(log, self.last_stable_offset, self.settings.retention_messages)
+
+    # --- metrics
+
+    def take_traffic(self) -> Traffic:
+        """Return what was appended and fetched since the last call, or since the log was opened.
+
+        Appended records are counted by the log end offset, so that appends have nothing to count.
+        """
+        end_offset = self._counted_end_offset if self._log is None else self._log.log_end_offset
+        traffic = Traffic(
+            appended_bytes=self.appended_bytes - self._counted_bytes,
+            # The log end offset is lower than before if a damaged end was truncated.
+            appended_records=max(0, end_offset - self._counted_end_offset),
+            fetched_bytes=self.fetched_bytes,
+            fetched_records=self.fetched_records,
+        )
+        self._counted_bytes, self._counted_end_offset = self.appended_bytes, end_offset
+        self.fetched_bytes = self.fetched_records = 0
+        return traffic
 
     # --- syncing, called by the sync rounds
 

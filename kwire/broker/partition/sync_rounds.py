@@ -22,6 +22,7 @@ from typing import Protocol
 from kwire.broker.partition.partition import Partition
 from kwire.concurrency.chunking import yield_processor_while
 from kwire.concurrency.disk_lanes import Lane
+from kwire.metrics import Latency
 from storage.disk.files import Files
 from storage.errors import DiskFailure, FileSystemFailed, StorageFailed
 from storage.log.syncing import FILES_ONE_BY_ONE_MAX, LogSync, Synced, sync_each
@@ -57,7 +58,7 @@ class SyncRounds:
     """Runs the sync rounds of a node. Use it only in the event loop's thread.
 
     `rounds` and `files` are the numbers of finished rounds and synced files. `failures` is the number of failed syncs.
-    `longest_seconds` is the duration of the longest round.
+    `durations` and `longest_seconds` are the durations of the rounds and of the longest one.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class SyncRounds:
         self.failures = 0
         # The number of times a sync was delayed, because there was no free file descriptor.
         self.delays = 0
+        self.durations = Latency()
         self.longest_seconds = 0.0
 
     def add(self, partition: Partition) -> None:
@@ -270,7 +272,9 @@ class SyncRounds:
         if self._running:
             return
         self.rounds += 1
-        self.longest_seconds = max(self.longest_seconds, self._loop.time() - self._began_at)
+        seconds = self._loop.time() - self._began_at
+        self.durations.observe(seconds)
+        self.longest_seconds = max(self.longest_seconds, seconds)
         if self._dirty:
             self._begin()
         else:

@@ -10,18 +10,21 @@ import base64
 import logging
 import os
 import shlex
+import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 
 from kwire.broker.partition.reserved_offsets import MARK_BLOCK
+from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.topics.full_disk import commit_with_reserve
 from kwire.broker.topics.offset_marks import first_mark
 from kwire.broker.topics.topics import Topics
 from kwire.clock import Clock
 from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.config import Config
+from kwire.logs.start_report import Recovery
 from kwire.metastore import Change, EmbeddedMetaStore, MetaStore
 from kwire.metastore.interface import ABSENT
 from storage.data_directory.directories import LogDirectories
@@ -125,6 +128,30 @@ async def check_folders(topics: Topics, store: LogDirectories, *, starts_empty: 
     ]
     await commit_with_reserve(store, topics.lanes.settle, lambda: topics.marks.commit(marks))
     topics.deletion_notes.mark_renamed([one.topic_id for one in deleted])
+
+
+async def recover_logs(topics: Topics, store: LogDirectories, syncs: SyncRounds) -> Recovery:
+    """After a crash, open and recover every log on the unclean list, so that later no client waits for a recovery.
+
+    Then wait until the records that a killed server left in the page cache are synced.
+    """
+    began = time.monotonic()
+    count = 0
+    recovered: set[str] = set()
+    for folder in store.unclean_folders:
+        name, _, index = folder.rpartition("-")
+        topic = topics.get(name)
+        partition = topic.partition(int(index)) if topic is not None else None
+        if partition is not None:
+            try:
+                partition.open()
+                count += 1
+                recovered.add(name)
+            except StorageError as error:
+                # The next request for the partition tries to open the log again, and its response has the error.
+                log.error("%s cannot be opened: %s", folder, error)
+    await syncs.idle()
+    return Recovery(not store.was_clean and topics.leader_epoch > 0, len(recovered), count, time.monotonic() - began)
 
 
 async def check_metadata(topics: Topics, store: LogDirectories) -> None:

@@ -38,6 +38,7 @@ from kwire.broker.topics.internal_topics import internal_topic
 from kwire.broker.topics.names import check_name, check_partition_count
 from kwire.broker.topics.offset_marks import OffsetMarks
 from kwire.broker.topics.streams import OpenStream, TopicStreams
+from kwire.broker.topics.topic_traffic import TopicTraffic
 from kwire.clock import Clock
 from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.config import Config, InvalidConfig
@@ -177,6 +178,9 @@ class Topics:
         self.deletion_count = 0
         # Called after a log was opened, and after `touch`, to enforce the limit on open logs.
         self.on_opened: Callable[[], None] | None = None
+        # The folder names of logs that were opened, while a snapshot is made; else None.
+        self.opened_folders: set[str] | None = None
+        self.is_parking_paused = False
         self.stored_bytes: dict[str, int] = {}
         # The folder names of the offline partitions that have been logged.
         self._reported_offline: set[str] = set()
@@ -184,6 +188,7 @@ class Topics:
         self.room_fetches: dict[str, int] = {}
         # By topic name: a function that returns the first offset that retention must keep for the event store.
         self.retained_from: dict[str, Callable[[], int]] = {}
+        self.traffic = TopicTraffic(config.metrics.topics_max)
         self.marks = OffsetMarks(metastore)
         self.deletion_notes = DeletionNotes(metastore, store)
         self.catalogue = Catalogue(metastore, self._check_stored, self.deletion_notes)
@@ -261,7 +266,8 @@ class Topics:
 
     def park(self, partition: Partition) -> bool:
         """Close an idle log until it is used again. Returns False if the log cannot be closed now."""
-        if partition.is_open and not partition.maintenance().park():
+        self.traffic.add_from((partition,))
+        if self.is_parking_paused or (partition.is_open and not partition.maintenance().park()):
             return False
         self._store.forget_log(partition.topic_name, partition.index)
         self.open_partitions.pop(partition, None)
@@ -291,6 +297,8 @@ class Topics:
         topic = self._live.get(partition.topic_name)
         if topic is not None:
             partition.take_mark(self.marks.mark_of(topic.topic_id, partition.index))
+        if self.opened_folders is not None:
+            self.opened_folders.add(_folder(partition))
         self._note_open(partition)
 
     def _reserve(self, partition: Partition) -> None:
@@ -429,6 +437,7 @@ class Topics:
     def _begin_deletion(self, partition: Partition) -> list[LogDeletion]:
         deletion = self._store.begin_deletion(partition.topic_name, partition.index)
         partition.forget()
+        self.traffic.forget(partition.topic_name)
         self.open_partitions.pop(partition, None)
         self.stored_bytes.pop(_folder(partition), None)
         # Wake waiting readers, so that they notice the deletion.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from benchmark.abuse.attack import Attack
 from benchmark.abuse.attacks import ATTACKS
-from benchmark.family import FamilyOptions, add_common_options
+from benchmark.family import FamilyOptions, add_common_options, parse_common
 from benchmark.options import GIGABYTE, ROUNDS_MAX
 from benchmark.servers import REPOSITORY
 
@@ -49,10 +49,7 @@ class Options(FamilyOptions):
 
 def parse(arguments: Sequence[str]) -> Options:
     parser = _parser()
-    given = parser.parse_args(arguments)
-    works = tuple(given.only.split(",")) if given.only else WORK_NAMES
-    if unknown := set(works) - set(WORK_NAMES):
-        parser.error(f"--only knows {', '.join(WORK_NAMES)}; not {', '.join(sorted(unknown))}")
+    given, common = parse_common(parser, arguments, WORK_NAMES)
     times = QUICK if given.quick else FULL
     seconds = times.attack_seconds if given.seconds is None else given.seconds
     if not 0 < given.rounds <= ROUNDS_MAX or not 0 < seconds <= SECONDS_MAX:
@@ -60,12 +57,7 @@ def parse(arguments: Sequence[str]) -> Options:
     return Options(
         times=Times(times.before_seconds, seconds, times.after_seconds),
         is_quick=given.quick,
-        rounds=given.rounds,
-        works=tuple(work for work in WORK_NAMES if work in works),
-        servers=given.servers,
-        json_path=given.json,
-        base_directory=given.dir,
-        keep=given.keep,
+        **common,
     )
 
 

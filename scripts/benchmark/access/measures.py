@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
-from benchmark.access.options import FEW_ACLS, MANY_ACLS
+from benchmark.access.options import FEW_ACLS, KEY_PUBLISH, KEYS, MANY_ACLS
 from benchmark.access.servers import OPEN
 from benchmark.measures import Bar, Measure
 
 PRODUCE, REQUESTS = "produce-acls", "small-requests-acls"
 MANY = "-many"  # The end of the name of a work on the server with many ACLs.
+ONE_KEY, ROOMS = "one-key", "rooms"  # Names in samples: kwire with one key, and publishing to rooms.
 PRODUCE_TLS, CONSUME_TLS = "produce-tls", "consume-tls"
 
 # What logins and ACLs may cost: 5 % of produce, 10 % of small requests.
@@ -16,7 +17,7 @@ REQUEST_RATE, REQUEST_CPU = Bar(0.9, at_least=True), Bar(1.1)
 
 
 def measures() -> list[Measure]:
-    return [*_acl_measures(), *_tls_measures()]
+    return [*_acl_measures(), *_tls_measures(), *_key_measures()]
 
 
 def _acl_measures() -> Iterator[Measure]:
@@ -54,3 +55,12 @@ def _tls_measures() -> Iterator[Measure]:
     yield Measure("consume over TLS beside Kafka's TLS", "MB/s", CONSUME_TLS, "mb_per_s")
     yield Measure("- without the group's join", "MB/s", CONSUME_TLS, "fetch_mb_per_s")
     yield Measure("- server CPU", "s/GB", CONSUME_TLS, "cpu_s_per_gb")
+
+
+def _key_measures() -> Iterator[Measure]:
+    yield Measure("start-up with many API keys beside one key", "ms", KEYS, "ready_ms", beside=ONE_KEY)
+    yield Measure("- memory when ready", "MB", KEYS, "memory_mb", beside=ONE_KEY)
+    yield Measure("- memory of a key", "bytes", KEYS, "key_bytes", is_compared=False)
+    yield Measure("- a login", "us", KEYS, "login_us", is_compared=False)
+    yield Measure("publish with a key, /db beside /rooms", "events/s", KEY_PUBLISH, "events_per_s", beside=ROOMS)
+    yield Measure("- server CPU", "us/event", KEY_PUBLISH, "cpu_us_per_request", beside=ROOMS)

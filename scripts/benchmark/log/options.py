@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmark.family import FamilyOptions, add_common_options
+from benchmark.family import FamilyOptions, add_common_options, parse_common
 from benchmark.options import GIGABYTE, ROUNDS_MAX, WARM_UP_SHARE
 from benchmark.servers import REPOSITORY
 
@@ -60,10 +60,7 @@ class Options(FamilyOptions):
 
 def parse(arguments: Sequence[str]) -> Options:
     parser = _parser()
-    given = parser.parse_args(arguments)
-    works = tuple(given.only.split(",")) if given.only else WORK_NAMES
-    if unknown := set(works) - set(WORK_NAMES):
-        parser.error(f"--only knows {', '.join(WORK_NAMES)}; not {', '.join(sorted(unknown))}")
+    given, common = parse_common(parser, arguments, WORK_NAMES)
     sizes = QUICK if given.quick else FULL
     chosen = Sizes(
         log_gb=_or(given.log_gb, sizes.log_gb),
@@ -83,13 +80,8 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error(f"1 to {TOPICS_MAX} keys and topics")
     return Options(
         sizes=chosen,
-        rounds=given.rounds,
-        works=tuple(work for work in WORK_NAMES if work in works),
-        servers=given.servers,
         generators=2 if (os.cpu_count() or 1) >= 4 else 1,
-        json_path=given.json,
-        base_directory=given.dir,
-        keep=given.keep,
+        **common,
     )
 
 

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from benchmark.family import FamilyOptions, add_common_options
+from benchmark.family import FamilyOptions, add_common_options, parse_common
 from benchmark.options import GIGABYTE, ROUNDS_MAX
 from benchmark.servers import REPOSITORY
 
@@ -51,10 +51,7 @@ class Options(FamilyOptions):
 
 def parse(arguments: Sequence[str]) -> Options:
     parser = _parser()
-    given = parser.parse_args(arguments)
-    works = tuple(given.only.split(",")) if given.only else WORK_NAMES
-    if unknown := set(works) - set(WORK_NAMES):
-        parser.error(f"--only knows {', '.join(WORK_NAMES)}; not {', '.join(sorted(unknown))}")
+    given, common = parse_common(parser, arguments, WORK_NAMES)
     sizes = QUICK if given.quick else FULL
     chosen = {"read_gb": given.gb, "lake_rows": given.rows, "event_rows": given.events, "lag_seconds": given.seconds}
     sizes = replace(sizes, **{name: value for name, value in chosen.items() if value is not None})
@@ -66,12 +63,7 @@ def parse(arguments: Sequence[str]) -> Options:
         parser.error(f"at most {SECONDS_MAX:.0f} seconds")
     return Options(
         sizes=sizes,
-        rounds=given.rounds,
-        works=tuple(work for work in WORK_NAMES if work in works),
-        servers=given.servers,
-        json_path=given.json,
-        base_directory=given.dir,
-        keep=given.keep,
+        **common,
     )
 
 

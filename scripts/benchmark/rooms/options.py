@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmark.family import FamilyOptions, add_common_options
+from benchmark.family import FamilyOptions, add_common_options, parse_common
 from benchmark.options import GIGABYTE, ROUNDS_MAX
 from benchmark.rooms.nats import NATS
 from benchmark.servers import REPOSITORY
@@ -53,10 +53,7 @@ class Options(FamilyOptions):
 
 def parse(arguments: Sequence[str]) -> Options:
     parser = _parser()
-    given = parser.parse_args(arguments)
-    works = tuple(given.only.split(",")) if given.only else WORK_NAMES
-    if unknown := set(works) - set(WORK_NAMES):
-        parser.error(f"--only knows {', '.join(WORK_NAMES)}; not {', '.join(sorted(unknown))}")
+    given, common = parse_common(parser, arguments, WORK_NAMES)
     sizes = QUICK if given.quick else FULL
     subscribers = sizes.subscribers if given.subscribers is None else tuple(given.subscribers)
     rooms = sizes.rooms if given.rooms is None else tuple(given.rooms)
@@ -77,12 +74,7 @@ def parse(arguments: Sequence[str]) -> Options:
             commits=sizes.commits,
             rebalances=sizes.rebalances,
         ),
-        rounds=given.rounds,
-        works=tuple(work for work in WORK_NAMES if work in works),
-        servers=given.servers,
-        json_path=given.json,
-        base_directory=given.dir,
-        keep=given.keep,
+        **common,
     )
 
 

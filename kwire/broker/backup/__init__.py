@@ -1,0 +1,1 @@
+"""Snapshots of all logs and of the metadata store at one moment, for backups."""

@@ -1,0 +1,46 @@
+"""The traffic of topics since the start of the node, for metrics.
+
+Partitions count their traffic themselves. Before each scrape, and whenever a log is parked, the counts are added here.
+Topics have a count of their own in the order of their first traffic, up to a maximum. All further topics share one
+count, and all rooms share another, because there may be a hundred thousand rooms.
+"""
+
+from collections.abc import Iterable
+
+from kwire.broker.partition import Partition
+from kwire.broker.partition.traffic import Traffic
+
+__all__ = ["TopicTraffic", "Traffic"]
+
+NOTHING = Traffic()
+
+
+class TopicTraffic:
+    """The traffic of topics. Every count only rises, until its topic is deleted."""
+
+    def __init__(self, topics_max: int) -> None:
+        self._topics_max = topics_max
+        self.by_topic: dict[str, Traffic] = {}
+        self.of_rooms = NOTHING
+        self.of_other_topics = NOTHING
+
+    def add_from(self, partitions: Iterable[Partition]) -> None:
+        """Add the traffic of these partitions since the last call."""
+        for partition in partitions:
+            traffic = partition.take_traffic()
+            if traffic != NOTHING:
+                self._add(partition, traffic)
+
+    def _add(self, partition: Partition, traffic: Traffic) -> None:
+        name = partition.topic_name
+        known = self.by_topic.get(name)
+        if partition.settings.is_room:
+            self.of_rooms = self.of_rooms.plus(traffic)
+        elif known is not None or len(self.by_topic) < self._topics_max:
+            self.by_topic[name] = traffic if known is None else known.plus(traffic)
+        else:
+            self.of_other_topics = self.of_other_topics.plus(traffic)
+
+    def forget(self, name: str) -> None:
+        """Remove the count of a deleted topic. Another topic can have its place."""
+        self.by_topic.pop(name, None)

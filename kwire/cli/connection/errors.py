@@ -1,0 +1,26 @@
+"""The errors of connections. All name the address of the server."""
+
+from kwire.cli.framework.errors import CannotRun
+
+
+class Unreachable(CannotRun, ConnectionError):
+    """The server does not answer, or not as a kwire or Kafka server does."""
+
+
+class LoginRefused(CannotRun, ValueError):
+    """The server did not accept the user, the password, or the mechanism."""
+
+
+class NotSupported(CannotRun, ValueError):
+    """The server does not have the API, or not the version of it that the command needs."""
+
+
+class Refused(ValueError):
+    """The server answered with an error."""
+
+
+def nothing_listens(address: str, option: str) -> str:
+    """Return the message for a refused connection. It names the remedy."""
+    return (
+        f"nothing listens on {address}; start a server with scripts/serve or kwire serve, or name another with {option}"
+    )

@@ -1,0 +1,97 @@
+"""The TLS contexts of commands: whom they trust, and the client certificate that they show."""
+
+import os
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+
+from kwire.access.certificates.stores import InvalidStore, KeyMaterial, read_key_store, read_trust_store
+from kwire.cli.framework.errors import UsageError
+from kwire.config.tls import PEM, StoreConfig
+
+
+def client_context(given: Mapping[str, str]) -> ssl.SSLContext:
+    """Return a context that verifies the server. Without a trust store, the system's certificates are trusted.
+
+    `given` has Kafka's client settings. Raises InvalidStore, a ValueError, if a store cannot be used.
+    """
+    trust_store, key_store = _trust_store(given), _key_store(given)
+    context = ssl.create_default_context() if trust_store is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = given.get("ssl.endpoint.identification.algorithm", "https").strip() != ""
+    if trust_store is not None:
+        # As in Java, every certificate of the trust store is trusted, not only self-signed ones.
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        certificates = read_trust_store(trust_store)
+        try:
+            context.load_verify_locations(cadata=b"".join(certificates))
+        except ssl.SSLError as error:
+            raise InvalidStore(f"{trust_store.setting}: a certificate is not valid: {error.reason or error}") from None
+    if key_store is not None:
+        _load_key(context, read_key_store(key_store), key_store.setting)
+    return context
+
+
+def context_of_ca_file(path: Path) -> ssl.SSLContext:
+    """Return a context that trusts the certificates of a PEM file. Raises UsageError."""
+    try:
+        context = ssl.create_default_context(cafile=path)
+    except OSError as error:
+        raise UsageError(f"--cacert {path}: {error.strerror or error}") from None
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _trust_store(given: Mapping[str, str]) -> StoreConfig | None:
+    inline = given.get("ssl.truststore.certificates")
+    location = given.get("ssl.truststore.location") or given.get("ssl.ca.location")
+    if inline is None and location is None:
+        return None
+    return StoreConfig(
+        setting="ssl.truststore.location",
+        type=_store_type(given.get("ssl.truststore.type"), location),
+        location=location,
+        password=given.get("ssl.truststore.password"),
+        key_password=None,
+        inline_key=None,
+        inline_certificates=inline,
+    )
+
+
+def _key_store(given: Mapping[str, str]) -> StoreConfig | None:
+    location = given.get("ssl.keystore.location")
+    if location is None and "ssl.keystore.key" not in given:
+        return None
+    return StoreConfig(
+        setting="ssl.keystore.location",
+        type=_store_type(given.get("ssl.keystore.type"), location),
+        location=location,
+        password=given.get("ssl.keystore.password"),
+        key_password=given.get("ssl.key.password"),
+        inline_key=given.get("ssl.keystore.key"),
+        inline_certificates=given.get("ssl.keystore.certificate.chain"),
+    )
+
+
+def _store_type(given: str | None, location: str | None) -> str:
+    """Return the type of a store. By default it follows from the name of the file, and is PEM if that says nothing."""
+    if given:
+        return given.strip().upper()
+    suffix = os.path.splitext(location or "")[1].lower()
+    return {".p12": "PKCS12", ".pfx": "PKCS12", ".jks": "JKS"}.get(suffix, PEM)
+
+
+def _load_key(context: ssl.SSLContext, material: KeyMaterial, setting: str) -> None:
+    # SSLContext loads keys from paths only. This path is that of a file in memory, which no other user can open.
+    text = material.key + b"".join(ssl.DER_cert_to_PEM_cert(one).encode() for one in material.certificates)
+    descriptor = os.memfd_create("kwire-tls", os.MFD_CLOEXEC)
+    try:
+        with open(descriptor, "wb", closefd=False) as file:
+            file.write(text)
+        # Without a password OpenSSL would ask for one at the terminal.
+        context.load_cert_chain(f"/proc/self/fd/{descriptor}", password=material.password or "")
+    except ssl.SSLError as error:
+        reason = "ssl.key.password may be wrong" if material.password is not None else error.reason or str(error)
+        raise InvalidStore(f"{setting}: the private key or its certificate cannot be used: {reason}") from None
+    finally:
+        os.close(descriptor)

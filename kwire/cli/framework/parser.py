@@ -1,0 +1,105 @@
+"""The parsers of commands and verbs. A command's module is imported when the command is used, not before.
+
+Importing all modules would take longer than most commands run.
+"""
+
+import argparse
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, NoReturn
+
+from kwire.cli.framework.help_text import HelpText
+from kwire.exit_codes import CANNOT_RUN
+
+Run = Callable[[argparse.Namespace], int | None]
+
+
+class Entry(NamedTuple):
+    """A line of a table of commands or verbs: the purpose, and the module and its function that declare the options.
+
+    `more` declares further options, if the module is not of this program.
+    """
+
+    purpose: str
+    module: str
+    function: str = "add"
+    more: "Callable[[CommandParser], None] | None" = None
+
+
+class CommandParser(argparse.ArgumentParser):
+    """A parser that imports its module when it is used. `load` does it earlier."""
+
+    def __init__(self, **arguments: Any) -> None:
+        arguments.setdefault("formatter_class", HelpText)
+        super().__init__(allow_abbrev=False, **arguments)
+        self._entry: Entry | None = None
+
+    def load(self) -> None:
+        """Declare the options, verbs and jobs of this command."""
+        entry, self._entry = self._entry, None
+        if entry is not None:
+            getattr(importlib.import_module(entry.module), entry.function)(self)
+            if entry.more is not None:
+                entry.more(self)
+
+    def parse_known_args(self, *given: Any, **named: Any) -> Any:
+        self.load()
+        return super().parse_known_args(*given, **named)
+
+    def add_entries(self, kind: str, sections: Mapping[str, Mapping[str, Entry]]) -> None:
+        """Declare commands or verbs (`kind` says which) with their modules, in sections of the help."""
+        subparsers = self._subparsers_of(kind)
+        for entries in sections.values():
+            for name, entry in entries.items():
+                parser = subparsers.add_parser(name, help=entry.purpose, description=sentence(entry.purpose))
+                parser._entry = entry
+        subparsers.sections = {name: section for section, entries in sections.items() for name in entries}
+
+    def add_verbs(self, verbs: Mapping[str, Entry]) -> None:
+        """Declare the verbs of a command, each with its module."""
+        self.add_entries("verb", {"verbs": verbs})
+
+    def verbs(self) -> Any:
+        """Return what `add_verb` needs to declare verbs whose functions are in the same module."""
+        subparsers = self._subparsers_of("verb")
+        subparsers.sections = {}
+        return subparsers
+
+    def error(self, message: str) -> NoReturn:
+        """End with exit code 2. The message is about the arguments."""
+        print(f"kwire: {_with_suggestion(message)}", file=sys.stderr)
+        print(f"{self.format_usage()}try: {self.prog} --help", file=sys.stderr)
+        sys.exit(CANNOT_RUN)
+
+    def _subparsers_of(self, kind: str) -> Any:
+        return self.add_subparsers(dest=kind, required=True, metavar=kind, title=f"{kind}s", parser_class=CommandParser)
+
+
+def add_verb(
+    verbs: Any, name: str, purpose: str, run: Run, *, description: str | None = None, epilog: str | None = None
+) -> CommandParser:
+    """Declare a verb. `run` is called with the options. The line breaks of `description` are kept in the help."""
+    parser: CommandParser = verbs.add_parser(
+        name, help=purpose, description=description or sentence(purpose), epilog=epilog
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def sentence(purpose: str) -> str:
+    return f"{purpose[0].upper()}{purpose[1:]}."
+
+
+def _with_suggestion(message: str) -> str:
+    """Add the most similar choice to the message about an unknown command or choice."""
+    _, invalid, rest = message.partition("invalid choice: ")
+    given, _, choices = rest.partition(" (choose from ")
+    if not invalid or not choices:
+        return message
+    from difflib import get_close_matches
+
+    known = [choice.strip("' ") for choice in choices.rstrip(")").split(",")]
+    similar = get_close_matches(given.strip("'"), known, n=1)
+    hint = f"did you mean {similar[0]}?" if similar else f"choose from {', '.join(known)}"
+    return f"{given} is not a known {message.partition(':')[0].removeprefix('argument ')}: {hint}"

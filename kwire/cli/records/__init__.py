@@ -1,0 +1,1 @@
+"""Records as text and files: format strings, lines, JSON lines, CSV and Parquet."""

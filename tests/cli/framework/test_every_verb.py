@@ -1,0 +1,65 @@
+"""Rules that hold for every verb of the program: spelling of options, output formats, confirmation, help."""
+
+import argparse
+
+import pytest
+
+from kwire.cli.framework.output import FORMATS
+from kwire.cli.framework.parser import CommandParser
+from tests.support.cli import run_here
+from tests.support.cli_verbs import verbs_of_program
+
+VERBS = verbs_of_program()
+# These print no data: they print a script or settings, follow events, or run until they are stopped.
+WITHOUT_OUTPUT = {
+    *{("serve",), ("completion",), ("tls", "init"), ("room", "tail"), ("log", "adopt"), ("topic", "export")},
+    ("event", "tail"),
+}
+DELETING = {"delete", "revoke", "trim", "delete-offsets", "abort", "terminate"}
+# Jobs of Spark have options of their own, because they also run without this program (spark-submit).
+COMMANDS = {name: parser for name, parser in VERBS.items() if name[0] != "pipeline"}
+EVERY_COMMAND = pytest.mark.parametrize("name", COMMANDS, ids=" ".join)
+
+
+def option(parser: CommandParser, name: str) -> argparse.Action | None:
+    return parser._option_string_actions.get(name)
+
+
+@EVERY_COMMAND
+def test_output_is_spelled_alike(name: tuple[str, ...]) -> None:
+    parser = COMMANDS[name]
+    output = option(parser, "-o")
+    assert (output is None) == (name in WITHOUT_OUTPUT)
+    if output is not None:
+        assert output is option(parser, "--output")
+        assert tuple(output.choices or ()) == FORMATS
+        json = option(parser, "--json")
+        assert json is not None
+        assert json.help == argparse.SUPPRESS
+
+
+@EVERY_COMMAND
+def test_servers_are_spelled_alike(name: tuple[str, ...]) -> None:
+    parser = COMMANDS[name]
+    if name == ("serve",):
+        return
+    kafka, http = option(parser, "--bootstrap-server"), option(parser, "--http")
+    assert option(parser, "--bootstrap") is kafka
+    for login in ("--user", "--profile", "--command-config"):
+        assert (option(parser, login) is not None) == (kafka is not None or http is not None)
+    assert all(one is None or one.default is None for one in (kafka, http)), "the environment decides after options"
+
+
+@EVERY_COMMAND
+def test_verbs_that_delete_ask(name: tuple[str, ...]) -> None:
+    assert (option(COMMANDS[name], "--yes") is not None) == (name[-1] in DELETING)
+
+
+@pytest.mark.parametrize("name", VERBS, ids=" ".join)
+def test_help_explains_every_option(name: tuple[str, ...]) -> None:
+    done = run_here(*name, "--help")
+    assert (done.code, done.errors) == (0, "")
+    assert done.out.startswith(f"usage: kwire {' '.join(name)} ")
+    for action in VERBS[name]._actions:
+        if action.help != argparse.SUPPRESS and action.option_strings:
+            assert action.option_strings[-1] in done.out

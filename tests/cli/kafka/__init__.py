@@ -1,0 +1,1 @@
+"""Tests of the Kafka client of the command line, without a server."""
