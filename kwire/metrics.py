@@ -10,6 +10,8 @@ from bisect import bisect_left
 LATENCY_BOUNDS = (
     0.000025, 0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0,
 )  # fmt: skip
+# Stands for the path of requests that match no route. Their own paths are not used, because clients choose them.
+UNKNOWN_ROUTE = "(unknown)"
 
 
 class Latency:
@@ -60,12 +62,43 @@ class LoopMetrics:
         self.run_queue_wait_seconds = 0.0
 
 
+class RouteMetrics:
+    """The requests of one route: their number by status, and their latency. Streams have no latency."""
+
+    __slots__ = ("latency", "method", "path", "statuses")
+
+    def __init__(self, method: str, path: str, *, is_streaming: bool = False) -> None:
+        self.method = method
+        self.path = path
+        self.statuses: dict[int, int] = {}
+        self.latency = None if is_streaming else Latency()
+
+    def observe(self, status: int, seconds: float) -> None:
+        self.statuses[status] = self.statuses.get(status, 0) + 1
+        if self.latency is not None:
+            self.latency.observe(seconds)
+
+
 class HttpMetrics:
-    """Numbers of connections of the HTTP port that this node refused or closed."""
+    """Metrics of the HTTP port: requests by route, connections that this node refused or closed."""
 
     def __init__(self) -> None:
+        self._routes: dict[object, RouteMetrics] = {}
+        # Requests for a path or a method that does not exist.
+        self._unknown = RouteMetrics("", UNKNOWN_ROUTE)
         self.connections_refused = 0
         self.closed_stuck = 0  # the client did not read its response for too long
+
+    def add_route(self, key: object, method: str, path: str, *, is_streaming: bool) -> None:
+        """Register a route. `key` is the object by which `of_route` finds it."""
+        self._routes[key] = RouteMetrics(method, path, is_streaming=is_streaming)
+
+    def of_route(self, key: object) -> RouteMetrics:
+        return self._routes.get(key, self._unknown)
+
+    def used_routes(self) -> list[RouteMetrics]:
+        """Return the routes with requests since the start."""
+        return [one for one in (*self._routes.values(), self._unknown) if one.statuses]
 
 
 class StreamMetrics:

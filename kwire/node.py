@@ -3,9 +3,8 @@
 import asyncio
 import gc
 import importlib
-import logging
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -20,6 +19,7 @@ from kwire.access.sasl.salt_secret import salt_secret
 from kwire.access.secrets.node_keys import NodeKeys
 from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.users.users import Users
+from kwire.broker.admin.disk_space import DiskSpace
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import TRANSACTION_VERSION, Features
 from kwire.broker.admin.lag import Lags
@@ -29,21 +29,16 @@ from kwire.broker.admin.producer_ids import ProducerIds
 from kwire.broker.batch_validation import Validated, ValidationWorker
 from kwire.broker.fetch.cold_reads import ColdReads
 from kwire.broker.fetch.sessions import FetchSessions
-from kwire.broker.maintenance.compaction import LogCleaner
-from kwire.broker.maintenance.idle_logs import IdleLogs
-from kwire.broker.maintenance.relocation import Relocations
-from kwire.broker.maintenance.retention import Retention
-from kwire.broker.maintenance.scrub import Scrub
+from kwire.broker.maintenance.disk_space import DiskSpaceWatch
 from kwire.broker.maintenance.services import MaintenanceServices
 from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.topics.full_disk import commit_with_reserve
-from kwire.broker.topics.startup import NODE_KEY, check_folders, check_metadata, open_metastore, register
+from kwire.broker.topics.startup import NODE_KEY, check_folders, check_metadata, open_metastore, recover_logs, register
 from kwire.broker.topics.stored_sizes import StoredSizes
 from kwire.broker.topics.topics import OFFSETS_TOPIC, TRANSACTIONS_TOPIC, Topics
 from kwire.clock import Clock, SystemClock
 from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.concurrency.work_allowance import WorkAllowance
-from kwire.concurrency.worker_process import WorkerProcess
 from kwire.config import Address, Config
 from kwire.config.resources.topic import TopicSettings
 from kwire.config.tls import HTTP_LISTENER
@@ -60,12 +55,15 @@ from kwire.coordinator.transaction.settings import TransactionSettings
 from kwire.descriptors import Descriptors, current_limit
 from kwire.handlers import HANDLERS
 from kwire.handlers.shared.audited import audited
-from kwire.handlers.shared.context import NodeFacts, Services
+from kwire.handlers.shared.context import Handler, NodeFacts, Services
+from kwire.logs.start_report import ConnectionCounts
 from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.server.free_memory import FreeMemory
+from kwire.server.kafka.draining import abort_connections, drain_connections
 from kwire.server.kafka.listener import KafkaListener, Sweep
 from kwire.server.kafka.shared import Shared
 from kwire.server.stalls import StallProbe
+from kwire.server.start_report import connection_counts, start_report
 from kwire.streams.audit.writer import AuditWriter
 from kwire.streams.event_store.event_store import EventStore
 from kwire.streams.event_store.event_topics import EventTopics
@@ -77,7 +75,6 @@ from kwire.streams.rooms.saved_activity import load_activity
 from storage.batch.record_batch import BatchHeader
 from storage.data_directory.directories import LogDirectories
 from storage.disk.files import Files
-from storage.errors import StorageError
 
 if TYPE_CHECKING:
     from kwire.access.tls import TlsListener
@@ -89,9 +86,6 @@ if TYPE_CHECKING:
     from kwire.web.requests.authentication import CertificatePrincipal
     from kwire.web.requests.authentication import Users as HttpUsers
 
-log = logging.getLogger("kwire.node")
-
-DRAIN_POLL_SECONDS = 0.02
 # Modules that are imported in a thread after the Kafka port is open. HTTP_MODULE imports ROOMS_MODULE.
 ROOMS_MODULE = "kwire.streams.rooms.cleanup"
 HTTP_MODULE = "kwire.server.http"
@@ -102,10 +96,12 @@ NATIVE_CALLS_MODULES = ("storage.segment.residency", "storage.disk.allocation")
 class Node:
     """A server process. It serves clients from `start` to `stop`."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, files: Files | None = None, handlers: Mapping[int, Handler] = HANDLERS) -> None:
+        """`files` and `handlers` are replaced by test servers, which inject faults."""
         self.config = config
         self._lanes = DiskLanes()
-        self._files = Files()
+        self._files = files or Files()
+        self._handlers = handlers
         self._descriptors = Descriptors(current_limit(), config.log.open_max)
         self._is_ready = False
         # TLS of the listeners that have it, by their names. HTTP_LISTENER is in lower case, unlike other names.
@@ -135,7 +131,7 @@ class Node:
         self._node_keys = NodeKeys.of_node(self.config, self._metastore, self._files, self._lanes.survey)
         cluster_id, directory_id = await self._register()
         leader_epoch = topics.leader_epoch
-        await self._recover(topics)
+        self._recovery = await recover_logs(topics, self._store, self._syncs)
         self._schema_worker = SchemaWorker()
         self._validation = ValidationWorker()
         self.event_topics = EventTopics(topics, self._metastore, self._schema_worker.run, self._audit)
@@ -144,7 +140,17 @@ class Node:
         checks = SchemaChecks(self.event_topics.schemas_and_revision, self._schema_worker.run)
         self.event_store = EventStore(topics, self._metastore, clock, self._syncs, checks)
         await self.event_store.open()
-        self._maintenance = self._build_maintenance(topics, clock)
+        self._maintenance = MaintenanceServices.build(
+            self._configs.config.log,
+            topics,
+            clock,
+            self._syncs,
+            self._descriptors,
+            self._lanes.delete,
+            self._store,
+            self._files,
+        )
+        self._disk_space = DiskSpaceWatch(self._store, self._lanes.survey)
         self.event_files = await self._open_event_files(topics, directory_id)
         definitions = GroupDefinitions(self._metastore)
         groups = GroupCoordinator(
@@ -156,7 +162,7 @@ class Node:
             topics=CatalogueView(topics.catalogue),
             consumer_settings=DefinedGroupSettings(definitions, ConfiguredGroupSettings(self._configs)),
         )
-        handlers = audited(HANDLERS, self._audit)
+        handlers = audited(self._handlers, self._audit)
         apis = {key: handler.api for key, handler in handlers.items()}
         features = Features(self._metastore, apis)
         await features.register()
@@ -189,6 +195,7 @@ class Node:
             login_limits=LoginLimits(clock),
             keys=keys,
             quotas=Quotas(self._metastore, clock.monotonic, QuotaWindow(*self.config.quotas), self._audit),
+            key_usage=self._key_usage,
             audit=self._audit,
         )
         server_metrics = ServerMetrics({key: api.name for key, api in apis.items()})
@@ -225,6 +232,14 @@ class Node:
             await self._open_http(self.config.http, services, definitions, rooms, loop_metrics)
         keys.start(asyncio.get_running_loop().call_later)
         self._is_ready = True
+        self.start_report = start_report(
+            self.config,
+            topics.catalogue.partition_counts(),
+            self._recovery,
+            self.kafka_listeners,
+            self.http,
+            is_first_start=leader_epoch == 0,
+        )
         groups.load()
         transactions.load()
         self._maintenance.relocations.resume_soon()
@@ -279,26 +294,6 @@ class Node:
             os.path.abspath(files_dir), directory_id.hex(), topics, self._metastore, self.event_topics
         )
 
-    def _build_maintenance(self, topics: Topics, clock: Clock) -> MaintenanceServices:
-        config, worker = self._configs.config.log, WorkerProcess()
-        return MaintenanceServices(
-            syncs=self._syncs,
-            idle_logs=IdleLogs(
-                topics,
-                clock,
-                config.producer_id_expiration_ms,
-                self._descriptors.open_logs_max,
-                is_short_of_descriptors=lambda: self._descriptors.is_log_short,
-            ),
-            retention=Retention(
-                topics, clock, self._lanes.delete, config.retention_check_interval_ms, self._store, self._files
-            ),
-            log_cleaner=LogCleaner(topics, clock, worker, config, self._files),
-            scrub=Scrub(topics, clock, worker, config),
-            relocations=Relocations(topics, self._store, config.move_bytes_per_second_max),
-            worker=worker,
-        )
-
     async def _open_http(
         self,
         address: Address,
@@ -308,6 +303,7 @@ class Node:
         loop_metrics: LoopMetrics,
     ) -> None:
         from kwire.coordinator.web_groups import WebGroups, defaults_of
+        from kwire.server.admin import admin_services
         from kwire.server.http import HttpServer
         from kwire.server.stream_connections import StreamConnections
         from kwire.streams.events.partitioning import Partitioner
@@ -320,6 +316,7 @@ class Node:
         from kwire.web.requests.body_checks import BodyChecks
         from kwire.web.requests.memory import HttpMemory
         from kwire.web.services import (
+            AccessCounts,
             AccessServices,
             DbEventServices,
             EventStoreServices,
@@ -338,10 +335,12 @@ class Node:
         stream_metrics = StreamMetrics()
         commands = local_commands(topics, self.event_store, self.event_topics, rooms, webhooks)
         publisher = Publisher(clock, asyncio.get_running_loop().call_soon)
-        reports = GroupReports(groups, Lags(topics, self._store, self._files, self._cold_reads, clock))
+        lags = Lags(topics, self._store, self._files, self._cold_reads, clock)
+        reports = GroupReports(groups, lags)
         port = PortServices(
             config=self.config,
             clock=clock,
+            quotas=services.quotas,
             memory=HttpMemory(self.config.web.memory_bytes_max, self.config.web.memory_wait_ms),
             page_scheduler=PageScheduler(),
             body_checks=BodyChecks(),
@@ -404,12 +403,15 @@ class Node:
                     topics=topics,
                     stored_sizes=StoredSizes(topics, self._store, self._files),
                     maintenance=self._maintenance,
+                    disk_space=DiskSpace(self._store, self._lanes.survey),
                     cold_reads=lambda: self._cold_reads.count,
                     offline_directories=lambda: len(self._store.offline_dirs),
                 ),
                 rooms=room_services,
                 db_events=db_events,
                 reports=reports,
+                lags=lags,
+                kafka_address=lambda: self.kafka_listeners[0].address,
                 is_ready=lambda: self._is_ready,
                 server_metrics=self._shared.metrics,
                 loop_metrics=loop_metrics,
@@ -417,6 +419,7 @@ class Node:
                 transactions=services.transactions,
                 descriptors=self._descriptors,
                 audit=self._audit,
+                access_counts=AccessCounts.of(services.users, services.keys, services.authorizer),
                 webhook_statistics=webhooks.statistics if webhooks is not None else None,
                 event_files=self.event_files.sink if self.event_files is not None else None,
                 tls=tuple(self._tls.values()),
@@ -425,7 +428,12 @@ class Node:
             access=AccessServices(clock, services.authorizer, authenticator, services.audit, services.keys),
             quotas=services.quotas,
             db_events=db_events,
+            admin=admin_services(
+                *(port, services, self._store, self._metastore, self._files, self._descriptors, self.kafka_listeners),
+                *(lambda: self._is_ready, tuple(self._tls.values())),
+            ),
         )
+        self._snapshots = web.admin.snapshots
         self._free_memory.watch(lambda: port.memory.freed_bytes)
         self.http = HttpServer(address, web, self._descriptors, self._tls.get(HTTP_LISTENER))
         self.http.reconfigure(self._configs.config)
@@ -463,13 +471,18 @@ class Node:
                 listener.reconfigure(tls)
         if self.http is not None:
             self.http.reconfigure(config)
-        self._maintenance.idle_logs.producer_id_expiration_ms = config.log.producer_id_expiration_ms
-        self._maintenance.log_cleaner.reconfigure(config.log)
-        self._maintenance.relocations.bytes_per_second_max = config.log.move_bytes_per_second_max
+        self._maintenance.reconfigure(config.log)
         self._store.cordoned_dirs = config.log.cordoned_dirs
 
-    async def stop(self) -> None:
-        """Answer the requests that were accepted, then close all objects cleanly. The next start needs no recovery."""
+    @property
+    def connection_counts(self) -> ConnectionCounts:
+        return connection_counts(self._shared, self.http)
+
+    async def stop(self) -> int:
+        """Answer the requests that were accepted, then close all objects cleanly. The next start needs no recovery.
+
+        Returns the number of Kafka connections that did not end in time.
+        """
         self._is_ready = False
         self._metadata_check.cancel()
         if self._tls_reload is not None:
@@ -487,12 +500,13 @@ class Node:
             await self.http.end_streams()
         self._shared.services.transactions.close()
         self._shared.services.groups.close()
-        await self._drain_connections()
+        aborted_count = await drain_connections(self._shared, self.config.network.drain_ms)
         self._free_memory.close()
         self._sweep.close()
         self._stalls.close()
         if self.http is not None:
             await self.http.close()
+            await self._snapshots.close()
         if self._webhooks is not None:
             await self._webhooks.close()
         self._shared.services.users.close()
@@ -508,36 +522,16 @@ class Node:
         self._cold_reads.close()
         await self._room_cleanup.save_activity(self._metastore)
         await self._shared.services.topics.marks.idle()
+        self._disk_space.close()
         await self._maintenance.close()
         self._lanes.close()
         self._store.close()
         self._metastore.close()
+        return aborted_count
 
-    async def _recover(self, topics: Topics) -> None:
-        """After a crash, open and recover every log on the unclean list, so that later no client waits for a recovery.
-
-        Then wait until the records that a killed server left in the page cache are synced.
-        """
-        for folder in self._store.unclean_folders:
-            name, _, index = folder.rpartition("-")
-            topic = topics.get(name)
-            partition = topic.partition(int(index)) if topic is not None else None
-            if partition is not None:
-                try:
-                    partition.open()
-                except StorageError as error:
-                    # The next request for the partition tries to open the log again, and its response has the error.
-                    log.error("%s cannot be opened: %s", folder, error)
-        await self._syncs.idle()
-
-    async def _drain_connections(self) -> None:
-        """Wait up to `kwire.shutdown.drain.ms` until all connections are closed. Then abort those that are open."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.config.network.drain_ms / 1000
-        while self._shared.connections and loop.time() < deadline:
-            await asyncio.sleep(DRAIN_POLL_SECONDS)
-        for connection in tuple(self._shared.connections):
-            connection.abort()
+    def drop_connections(self) -> int:
+        """Close all connections of Kafka clients without answers. Returns their number."""
+        return abort_connections(self._shared)
 
     async def _open_catalogue(self, clock: Clock) -> Topics:
         """Open the catalogue and compare the folders on disk with it.

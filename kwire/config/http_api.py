@@ -1,4 +1,5 @@
-"""The configuration sections of the HTTP API: rooms, topics and groups over REST, the event store, the HTTP port."""
+"""The configuration sections of the HTTP API: rooms, topics and groups over REST, the event store, the HTTP port and
+its metrics."""
 
 from typing import NamedTuple
 
@@ -84,11 +85,25 @@ class WebConfig(NamedTuple):
         return "*" in self.origins
 
 
+class MetricsConfig(NamedTuple):
+    """What GET /metrics contains. `topics_max` is the number of topics with series of their own."""
+
+    topics_max: int
+    has_kafka_exporter_names: bool
+
+
 class EventsConfig(NamedTuple):
     """Settings of the event store."""
 
     retention_ms: int
     files_dir: str | None
+
+
+def metrics_config(values: Values) -> MetricsConfig:
+    return MetricsConfig(
+        topics_max=values.number("kwire.metrics.topics.max"),
+        has_kafka_exporter_names=values.flag("kwire.metrics.kafka.exporter"),
+    )
 
 
 def events_config(values: Values) -> EventsConfig:

@@ -41,9 +41,9 @@ _NOT_SETTINGS = re.compile(
     r"KAFKA_(HOME|OPTS|VERSION|DEBUG|MODE|SCALA_VERSION|(HEAP|JVM|JMX|GC_LOG|LOG4J|TOOLS)(_.*)?"
     r"|SERVICE_(HOST|PORT).*|PORT(_[0-9].*)?)"
 )
-# Variables that have the prefix KWIRE_ but are not settings: those of kwire's tests and benchmarks, and the login of
-# its commands. A server that inherits them must not report a password as an unknown setting.
-_NOT_KWIRE_SETTINGS = re.compile(r"KWIRE_(TEST_.*|KAFKA_LIBS|USER|PASSWORD)")
+# Variables with the prefix KWIRE_ that are not settings: those of the tests, the benchmarks and the commands of kwire.
+# A server that inherits them must not report them, least of all a password, as unknown settings.
+_NOT_KWIRE_SETTINGS = re.compile(r"KWIRE_(TEST_.*|KAFKA_LIBS|USER|PASSWORD|BOOTSTRAP_SERVER|HTTP|CONFIG|PROFILE|DEBUG)")
 # Names of settings whose values are not shown in messages.
 _SECRET_NAMES = re.compile(r"password|secret|jaas|keystore\.key$")
 _UNDERSCORES = re.compile("___|__|_")

@@ -15,11 +15,13 @@ from kwire.config.http_api import (
     CERTIFICATE,
     KEY,
     EventsConfig,
+    MetricsConfig,
     RestGroupsConfig,
     RoomsConfig,
     StreamsConfig,
     WebConfig,
     events_config,
+    metrics_config,
     rest_groups_config,
     rooms_config,
     streams_config,
@@ -130,6 +132,7 @@ class Config(NamedTuple):
     transactions: TransactionsConfig
     webhooks: WebhooksConfig
     web: WebConfig
+    metrics: MetricsConfig
     access: AccessConfig
     sasl: SaslConfig
     # TLS of the Kafka listeners that have it, by their names, and of the HTTP port.
@@ -239,6 +242,7 @@ def _tree(values: Values, warnings: tuple[str, ...]) -> Config:
         transactions=transactions_config(values),
         webhooks=webhooks_config(values),
         web=web,
+        metrics=metrics_config(values),
         access=access,
         sasl=sasl,
         tls=tls,

@@ -71,7 +71,8 @@ class Route(NamedTuple, Generic[Services]):
     # The operations that callers must be allowed to do. Each route must declare them: the server does not start with a
     # route whose needs are None.
     needs: Needs | None = None
-    # The quota that requests are charged to: what they publish or read. None if they do neither.
+    # The quota that requests are charged to, besides that of their time: what they publish, read, or create and delete.
+    # None if they do none of these.
     charges: QuotaKind | None = None
     # Returns the error for a client that has exceeded the quota. None is the usual one, with the status 429.
     refuse_quota: Callable[[Exceeded], Refusal] | None = None

@@ -7,6 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from aiohttp import web
 
 from kwire.web.access import keys, tickets
+from kwire.web.admin import backups, node
 from kwire.web.db_events import publish as db_publish
 from kwire.web.db_events import slots as db_slots
 from kwire.web.db_events import subscribe as db_subscribe
@@ -26,6 +27,7 @@ from kwire.web.rooms import subscribe as room_subscribe
 from kwire.web.route import Route
 from kwire.web.services import (
     AccessServices,
+    AdminServices,
     DbEventServices,
     EventStoreServices,
     GroupServices,
@@ -86,6 +88,7 @@ _GROUPS: tuple[RouteGroup[Any], ...] = (
         (*topics.ROUTES, *topic_events.ROUTES, *topic_stats.ROUTES, *proxy_metadata.ROUTES, *proxy_produce.ROUTES),
     ),
     RouteGroup[AccessServices](lambda web: web.access, (*tickets.ROUTES, *keys.ROUTES)),
+    RouteGroup[AdminServices](lambda web: web.admin, (*node.ROUTES, *backups.ROUTES)),
     RouteGroup[object](lambda web: None, (*openapi.routes_of(_all), *pages.ROUTES)),
 )
 

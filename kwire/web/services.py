@@ -1,17 +1,20 @@
 """Containers with the services of the node that HTTP handlers use. Each group of resources has one container. node.py
 creates the containers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kwire.access.audit.entries import Audit
 from kwire.access.audit.queue import AuditQueue
-from kwire.access.authorizer import Authorizer
+from kwire.access.authorizer import AclAuthorizer, Authorizer
 from kwire.access.keys.keys import Keys
 from kwire.access.quotas.quotas import Quotas
 from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.usage.subscription_slots import SubscriptionSlots
+from kwire.broker.admin.disk_space import DiskSpace
+from kwire.broker.admin.lag import Lags
+from kwire.broker.backup.snapshots import Snapshots
 from kwire.broker.fetch.sessions import FetchSessions
 from kwire.broker.maintenance.retention import Retention
 from kwire.broker.maintenance.services import MaintenanceServices
@@ -37,6 +40,7 @@ from kwire.web.groups.reports import GroupReports
 from kwire.web.requests.authentication import Authenticator
 from kwire.web.requests.body_checks import BodyChecks
 from kwire.web.requests.memory import HttpMemory
+from storage.data_directory.directories import LogDirectories
 
 if TYPE_CHECKING:
     from kwire.access.tls import TlsListener
@@ -50,6 +54,7 @@ class PortServices:
 
     config: Config
     clock: Clock
+    quotas: Quotas
     memory: HttpMemory
     page_scheduler: PageScheduler
     body_checks: BodyChecks
@@ -124,8 +129,23 @@ class StorageServices:
     topics: Topics
     stored_sizes: StoredSizes
     maintenance: MaintenanceServices
+    disk_space: DiskSpace
     cold_reads: Callable[[], int]
     offline_directories: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class AccessCounts:
+    """Return the numbers of users, keys and ACLs. Without an authorizer there are no ACLs."""
+
+    users: Callable[[], int]
+    keys: Callable[[], int]
+    acls: Callable[[], int]
+
+    @classmethod
+    def of(cls, users: Sized, keys: Sized, authorizer: Authorizer) -> Self:
+        acls: Sized = authorizer.acls() if isinstance(authorizer, AclAuthorizer) else ()
+        return cls(users.__len__, keys.__len__, acls.__len__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +157,9 @@ class MonitoringServices:
     rooms: RoomServices
     db_events: DbEventServices
     reports: GroupReports
+    lags: Lags
+    # The host and port that Kafka clients connect to.
+    kafka_address: Callable[[], str]
     is_ready: Callable[[], bool]
     server_metrics: ServerMetrics
     loop_metrics: LoopMetrics
@@ -144,6 +167,7 @@ class MonitoringServices:
     transactions: TransactionCoordinator
     descriptors: Descriptors
     audit: AuditQueue
+    access_counts: AccessCounts
     # None if webhooks (for the first field) or event files (for the second) are disabled.
     webhook_statistics: Callable[[], WebhookStatistics] | None
     event_files: EventFiles | None
@@ -164,6 +188,35 @@ class AccessServices:
     keys: Keys
 
 
+class ServedListener(NamedTuple):
+    """A listener of the Kafka port, with the port that it is bound to."""
+
+    name: str
+    host: str
+    port: int
+    advertised_host: str | None
+    advertised_port: int | None
+    security_protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdminServices:
+    """The services for the state of the node and for backups."""
+
+    port: PortServices
+    cluster_id: str
+    topics: Topics
+    store: LogDirectories
+    snapshots: Snapshots
+    descriptors: Descriptors
+    audit: Audit
+    started_ms: int
+    is_ready: Callable[[], bool]
+    group_count: Callable[[], int]
+    listeners: Callable[[], Sequence[ServedListener]]
+    tls: Sequence["TlsListener"] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class WebServices:
     """All containers. `routes.py` binds each handler to the container that it takes."""
@@ -178,3 +231,4 @@ class WebServices:
     access: AccessServices
     quotas: Quotas
     db_events: DbEventServices
+    admin: AdminServices

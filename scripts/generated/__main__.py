@@ -3,11 +3,13 @@
 import sys
 from pathlib import Path
 
-from generated import configuration, on_disk, protocol, requirements
+from generated import configuration, dashboard, metrics, on_disk, protocol, requirements
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {
     "configuration.md": configuration.render,
+    "monitoring/dashboard.json": dashboard.render,
+    "monitoring/metrics.md": metrics.render,
     "on-disk.md": on_disk.render,
     "protocol.md": protocol.render,
     "requirements.md": requirements.render,
@@ -26,7 +28,7 @@ def main(arguments: list[str]) -> int:
         if arguments:
             stale.append(name)
         else:
-            DOCS.mkdir(exist_ok=True)
+            path.parent.mkdir(exist_ok=True)
             path.write_text(page, encoding="utf-8")
             print(f"wrote docs/{name}")
     for name in stale:

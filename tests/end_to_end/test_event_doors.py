@@ -130,7 +130,7 @@ def test_a_program_without_a_loop_publishes_reads_and_follows(server: KwireProce
         assert store.event("plain-2").payload == {"n": 1}
         with store.subscribe_stream("plain", from_version=1) as stream:
             assert [stream.next_event(WAIT_S).version for _ in range(2)] == [1, 2]
-            assert stream.next(WAIT_S) == CaughtUp("plain", 2)
+            assert stream.next_item(WAIT_S) == CaughtUp("plain", 2)
             place = stream.position
         store.publish("plain", "made", "new")
         with store.subscribe_stream("plain", resume=place) as stream:

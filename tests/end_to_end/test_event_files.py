@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
-from kwire.cli import event_transfer, main
-from kwire.cli.event_transfer import opened_export
-from kwire.cli.http_client import HttpClient
+from kwire.cli import main
+from kwire.cli.connection.http_client import HttpClient
+from kwire.cli.connection.settings import HttpSettings
+from kwire.cli.event import transfer as event_transfer
+from kwire.cli.event.transfer import opened_export
 from kwire.streams.event_store.files.writer import write_round
 from storage.disk.files import Files
 from tests.support.clients import unique_name
@@ -31,7 +33,7 @@ SCHEMA = {
 
 @pytest.fixture
 def client(kwire: KwireProcess) -> Iterator[HttpClient]:
-    made = HttpClient(kwire.http_url)
+    made = HttpClient(HttpSettings(kwire.http_url))
     yield made
     made.close()
 
@@ -265,7 +267,7 @@ def test_what_cannot_be_done_is_said(kwire: KwireProcess, client: HttpClient, to
     for arguments, sentence in (
         (("export", *there, "--to", str(tmp_path), "nowhere"), "there is no topic 'nowhere'"),
         (("export", *there, "--to", str(tmp_path), "../up"), "Topic name is invalid"),
-        (("export", "--http", "http://127.0.0.1:1", "--to", str(tmp_path), topic), "refused"),
+        (("export", "--http", "http://127.0.0.1:1", "--to", str(tmp_path), topic), "nothing listens on"),
         (("import", *there, "--from", str(tmp_path / "nothing")), "contains no events"),
         (("import", *there, "--from", str(tmp_path), "nowhere"), "config/nowhere.json is missing"),
         (("verify", "--dir", str(tmp_path / "nothing")), "contains no events"),
@@ -287,7 +289,7 @@ def test_a_server_keeps_its_files_in_step_through_restarts_and_deletions(
 ) -> None:
     out = tmp_path / "out"
     process = start_kwire(settings={"kwire.events.files.dir": str(out)})
-    client = HttpClient(process.http_url)
+    client = HttpClient(HttpSettings(process.http_url))
     name = new_topic(client)
     publish(client, name, 1, 30)
     wait_until(lambda: len(contents(out, name)) == 30, "30 files")
@@ -322,7 +324,7 @@ def test_a_server_keeps_its_files_in_step_through_restarts_and_deletions(
     process.restart()
     wait_until(lambda: len(contents(out, name)) == 60, "60 files")
     wait_until(lambda: config().get("sequence") == 60, "the counter")
-    client = HttpClient(process.http_url)
+    client = HttpClient(HttpSettings(process.http_url))
     publish(client, name, 61, 5)
     client.close()
     assert process.stop() == 0
@@ -332,7 +334,7 @@ def test_a_server_keeps_its_files_in_step_through_restarts_and_deletions(
     code, _, errors = run("export", "--http", process.http_url, "--to", str(out), name)
     assert code == 2
     assert "belongs to another server" in errors
-    client = HttpClient(process.http_url)
+    client = HttpClient(HttpSettings(process.http_url))
     client.request("DELETE", f"/topics/{name}")
     wait_until(lambda: not any((out / "data").iterdir()), "the files are gone")
     assert not any((out / "config").iterdir())

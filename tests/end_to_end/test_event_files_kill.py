@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire.cli.http_client import HttpClient
+from kwire.cli.connection.http_client import HttpClient
+from kwire.cli.connection.settings import HttpSettings
 from kwire.streams.event_store.files.layout import NotAnEventFile, parse_event
 from storage.disk.files import Files
 from tests.end_to_end.seeds import announced_seed
@@ -111,7 +112,7 @@ def test_each_event_has_its_file_after_kill_dash_nine(tmp_path: Path) -> None:
 @pytest.mark.timeout(240 + 10 * EXPORT_KILLS)
 @pytest.mark.proves("S2-7")
 def test_an_export_that_is_killed_goes_on(kwire: KwireProcess, tmp_path: Path) -> None:
-    client, name, out = HttpClient(kwire.http_url), unique_name("events"), tmp_path / "out"
+    client, name, out = HttpClient(HttpSettings(kwire.http_url)), unique_name("events"), tmp_path / "out"
     chance = random.Random(announced_seed())
     client.request("POST", "/topics", {"name": name, "schemas": [{"eventType": "made"}]})
     for first in range(0, EXPORTED, 1000):

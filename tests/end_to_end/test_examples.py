@@ -61,6 +61,15 @@ def test_two_members_chat_in_terminals(server: KwireProcess) -> None:
         assert bob.wait(WAIT_S) == 0
 
 
+@pytest.mark.parametrize("program", ["with_asyncio", "without_asyncio"])
+def test_first_steps_are_the_same_in_both_styles(server: KwireProcess, program: str) -> None:
+    said = run(server, f"first_steps/{program}.py", "--name", program).splitlines()
+    assert said[:3] == ["0 alice: Hello!", "1 bob: Hello, Alice!", "2 carol: Am I late?"]
+    assert said[3] == "not paid twice: the last version is 1"
+    assert said[4:6] == ["0 order.placed: {'total': 12.5}", "1 order.paid: {'total': 12.5}"]
+    assert re.fullmatch(r"another process continues with resume=Position\(epoch='.+', next_offset=2\)", said[6])
+
+
 def test_a_late_player_has_the_board_of_everybody(server: KwireProcess) -> None:
     run(server, "game_lobby/lobby.py", "player-1", "--moves", "4")
     board = run(server, "game_lobby/lobby.py", "player-2", "--moves", "2")

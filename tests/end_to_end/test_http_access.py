@@ -29,11 +29,11 @@ from confluent_kafka.admin import (
     UserScramCredentialDeletion,
 )
 
+from kwire.testing.ports import unused_port
 from tests.support.access_commands import run_with_password, succeeded
 from tests.support.certificates import Authority
 from tests.support.cli import run_here
 from tests.support.node import in_loop
-from tests.support.ports import unused_port
 from tests.support.sasl_server import SaslSocket
 from tests.support.server import HOST, KwireProcess
 

@@ -129,7 +129,7 @@ def test_commands_on_a_running_server(world: World) -> None:
     assert rotated.id == key.id
     assert world.ask("GET", "/rooms", authorization=key.bearer)[0] == 401
     assert world.ask("GET", "/rooms", authorization=rotated.bearer)[0] == 200
-    assert json.loads(succeeded(world.run("revoke", key.id)))["revoked"] == sorted((key.id, alias.id))
+    assert json.loads(succeeded(world.run("revoke", "--yes", key.id)))["revoked"] == sorted((key.id, alias.id))
     assert world.ask("GET", "/rooms", authorization=rotated.bearer)[0] == 401
     missing = world.run("rotate", key.id)
     assert (missing.code, missing.errors) == (1, f"kwire: the key {key.id} does not exist (KeyNotFound)\n")
@@ -162,7 +162,7 @@ def test_a_ticket_opens_a_stream_until_its_key_is_revoked(world: World) -> None:
     ticket, unused = (world.ask("POST", "/tickets", authorization=key.bearer)[2]["ticket"] for _ in range(2))
     with connect(f"{world.url.replace('http', 'ws')}/rooms/{ROOM}/subscribe?ticket={ticket}") as socket:
         socket.recv(WAIT_S)
-        succeeded(world.run("revoke", key.id))
+        succeeded(world.run("revoke", "--yes", key.id))
         assert seconds_until_closed(socket) < REVOKED_SECONDS_MAX
     assert world.ask("GET", f"/rooms/{ROOM}/subscribe?ticket={unused}")[0] == 401
 
@@ -191,6 +191,35 @@ def test_kafka_clients_log_in_with_id_and_secret(world: World) -> None:
     )
     assert "orders" not in client.list_topics(), "a tenant sees only its own names"
     client.close()
+
+
+def test_the_limits_of_a_key_act_on_kafka_producers_and_can_be_altered(world: World) -> None:
+    key = world.create("--scope", "limited", "--max-events", 5)
+    settings = world.client_settings(key)
+    admin = AdminClient(settings)
+    for future in admin.create_topics([NewTopic("orders", 1, 1)]).values():
+        future.result(WAIT_S)
+    producer = Producer({**settings, "linger.ms": 0})
+    errors: list[Any] = []
+
+    def send(count: int) -> list[Any]:
+        errors.clear()
+        for _ in range(count):
+            producer.produce("orders", b"x", on_delivery=lambda error, _: errors.append(error and error.name()))
+            assert producer.flush(WAIT_S) == 0
+        return errors
+
+    assert send(6) == [None] * 5 + ["POLICY_VIOLATION"]
+    room = {"event_type": "message", "data": 1}
+    status, headers, _ = world.ask("POST", f"/rooms/{ROOM}/events", room, key.bearer)
+    assert (status, headers["X-Current-Events"]) == (429, "5")
+    # The change acts on the open connection.
+    (altered,) = json.loads(succeeded(world.run("alter", key.id, "--max-events", "none", "--publish-rate", 2)))
+    assert (altered["max_events"], altered["publish_rate"]) == (None, 2)
+    began = time.monotonic()
+    assert send(5) == [None] * 5
+    # Two at once, and two per second afterwards.
+    assert 1.0 < time.monotonic() - began < WAIT_S
 
 
 def test_a_wrong_secret_and_scram_are_refused(own_world: World) -> None:
@@ -249,12 +278,12 @@ def test_open_connections_of_a_revoked_key_end_within_five_seconds(world: World)
         key = world.create("--root")
         alias = world.create("--alias-of", key.id)
         opened, of_alias = Opened(world, key, stack), Opened(world, alias, stack)
-        succeeded(world.run("revoke", alias.id))
+        succeeded(world.run("revoke", "--yes", alias.id))
         taken = of_alias.seconds_until_all_closed()
         print(f"connections of a revoked alias ended after {taken:.2f} s")
         assert taken < REVOKED_SECONDS_MAX
         opened.kafka.metadata()
-        succeeded(world.run("revoke", key.id))
+        succeeded(world.run("revoke", "--yes", key.id))
         assert opened.seconds_until_all_closed() < REVOKED_SECONDS_MAX
 
 
@@ -280,7 +309,7 @@ def test_logins_and_changes_are_in_the_audit_log_without_secrets(world: World) -
     with SaslSocket(world.server.address) as socket:
         # A client that sends the token in place of the user name.
         assert socket.log_in(key.token, key.secret).error_code == 58
-    succeeded(world.run("revoke", key.id))
+    succeeded(world.run("revoke", "--yes", key.id))
 
     def audit() -> str:
         found = read_topic(world.server.open, "kwire-audit")

@@ -27,11 +27,11 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from kwire.testing.ports import unused_port
 from tests.support.access_commands import run_with_password
 from tests.support.certificates import Authority
 from tests.support.cli import run_program
 from tests.support.clients import read_topic
-from tests.support.ports import unused_port
 from tests.support.sasl_server import SaslSocket
 from tests.support.server import HOST, KwireProcess, wait_until
 from tests.support.users import MECHANISMS, ScramClient

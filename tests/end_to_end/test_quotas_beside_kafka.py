@@ -11,11 +11,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kwire.wire.messages.alter_client_quotas import AlterClientQuotasResponse
+from kwire.wire.messages.describe_client_quotas import DescribeClientQuotasResponse
 from tests.server.frames import frame, parse
 from tests.support.apache_kafka import ApacheKafkaProcess
 from tests.support.clients import DEADLINE_S
-from tests.support.quotas import alteration, entry
-from tests.support.server import KwireProcess
+from tests.support.quotas import alteration, describe, described, entry
+from tests.support.server import KwireProcess, wait_until
 
 pytestmark = [
     pytest.mark.full("it takes a minute, and the times of kwire alone are tested in tests/server/test_quotas.py"),
@@ -29,6 +30,8 @@ RECORD = bytes(10_000)
 COUNT = (10 + SECONDS) * RATE // len(RECORD)
 TOPIC = "t"
 TOLERANCE = 0.2
+# The match type of DescribeClientQuotas for one name.
+MATCH_EXACT = 0
 
 
 RunningServer = ApacheKafkaProcess | KwireProcess
@@ -49,17 +52,26 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Runn
         kwire.kill()
 
 
-def set_quota(server: RunningServer, client_id: str, kind: str, value: float) -> None:
-    request = alteration(entry({"client-id": client_id}, {kind: value}))
+def ask(server: RunningServer, request: object, response: type[Any]) -> Any:
     port = int(server.bootstrap.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), DEADLINE_S) as connection:
         connection.sendall(frame(request, 1))
         stream = connection.makefile("rb")
         (size,) = struct.unpack(">i", stream.read(4))
-        answer: Any = parse(AlterClientQuotasResponse, 1, stream.read(size))
+        return parse(response, 1, stream.read(size))
+
+
+def set_quota(server: RunningServer, client_id: str, kind: str, value: float) -> None:
+    answer = ask(server, alteration(entry({"client-id": client_id}, {kind: value})), AlterClientQuotasResponse)
     assert [one.error_code for one in answer.entries] == [0]
-    # Kafka's broker applies a change when it has read it from its metadata log.
-    time.sleep(1)
+    # Kafka's broker applies a change when it has read it from its metadata log, and then describes it.
+    is_this_client = describe(("client-id", MATCH_EXACT, client_id))
+
+    def is_applied() -> bool:
+        (found,) = described(ask(server, is_this_client, DescribeClientQuotasResponse)) or [({}, {})]
+        return found[1].get(kind) == value
+
+    wait_until(is_applied, f"{server.bootstrap} applies the quota of {client_id}", DEADLINE_S)
 
 
 def create_topic(server: RunningServer, name: str) -> None:

@@ -64,7 +64,7 @@ def test_a_game_lobby_is_read_from_its_beginning_with_keyword_arguments(server: 
         client.stream.publish("game-lobby-42", "player_join", {"player": "player-1"})
         lobby = client.stream.subscribe("game-lobby-42", from_offset=0, replay=True)
         client.stream.publish("game-lobby-42", "player_move", move)
-        items = [lobby.next(WAIT_S) for _ in range(3)]
+        items = [lobby.next_item(WAIT_S) for _ in range(3)]
         events = [item for item in items if isinstance(item, Event)]
         assert [(event.offset, event.type) for event in events] == [(0, "player_join"), (1, "player_move")]
         assert events[1].data == move
@@ -210,7 +210,7 @@ async def test_events_lost_to_retention_are_told_as_a_gap(server: KwireProcess) 
             while (await client.rooms.get("ring")).oldest_offset < oldest:
                 await asyncio.sleep(0.05)
         resumed = await client.stream.subscribe("ring", resume=position)
-        gap = await resumed.next(WAIT_S)
+        gap = await resumed.next_item(WAIT_S)
         assert gap == Gap("ring", 1, oldest - 1, "retention")
         assert (await resumed.next_event(WAIT_S)).offset == oldest
 
@@ -219,10 +219,10 @@ async def test_events_lost_to_retention_are_told_as_a_gap(server: KwireProcess) 
 async def test_a_deleted_room_ends_its_subscriptions(server: KwireProcess) -> None:
     async with client_of(server.http_url) as client:
         subscription = await client.stream.subscribe("doomed")
-        assert isinstance(await subscription.next(WAIT_S), CaughtUp)
+        assert isinstance(await subscription.next_item(WAIT_S), CaughtUp)
         await client.rooms.delete("doomed")
         with pytest.raises(RoomNotFound):
-            await subscription.next(WAIT_S)
+            await subscription.next_item(WAIT_S)
 
 
 @in_loop
@@ -247,7 +247,7 @@ async def test_a_filtered_reader_resumes_behind_what_was_filtered(server: KwireP
     async with client_of(server.http_url) as client:
         await client.stream.publish_many("mixed", [NewEvent("noise", number) for number in range(100)])
         subscription = await client.stream.subscribe("mixed", from_offset=0, types={"signal"})
-        assert await subscription.next(WAIT_S) == CaughtUp("mixed", 99)
+        assert await subscription.next_item(WAIT_S) == CaughtUp("mixed", 99)
         assert subscription.position is not None
         assert subscription.position.next_offset == 100
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.support.ports import unused_port
+from kwire.testing.ports import unused_port
 from tests.support.server import kwire_command
 
 pytestmark = pytest.mark.needs_kcat
@@ -54,6 +54,7 @@ class Terminal:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._environment = {name: text for name, text in os.environ.items() if not name.startswith("KWIRE_")}
+        self._environment["NO_COLOR"] = "1"
         self._environment["PATH"] = f"{kwire_command().parent}:{os.environ['PATH']}"
         self._server: subprocess.Popen[str] | None = None
 

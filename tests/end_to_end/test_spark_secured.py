@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kwire.testing.ports import unused_port
 from tests.support.access_commands import run_with_password, succeeded
 from tests.support.cli import run_here
 from tests.support.clients import Topics, produce_values, read_values
-from tests.support.ports import unused_port
 from tests.support.server import KwireProcess
 from tests.support.spark_streams import PROMPT_FETCHES, STREAM_TIMEOUT_S, source, values
 

@@ -24,7 +24,7 @@ def test_the_python_client_gets_past_a_number_that_python_cannot_read(tmp_path: 
             subscription = client.stream.subscribe("long-numbers", from_offset=0, replay=True)
             events: list[Event] = []
             while len(events) < 4:
-                item = subscription.next(WAIT_S)
+                item = subscription.next_item(WAIT_S)
                 if isinstance(item, Event):
                     events.append(item)
             assert [event.data for event in events] == ["first", NUMBER, "1e400", "last"]

@@ -63,6 +63,20 @@ async def test_an_event_is_published_dispatched_called_back_and_an_error_removes
 
 
 @in_loop
+async def test_the_trace_of_a_publisher_reaches_the_receiver(tmp_path: Path) -> None:
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    event = {"topic": "orders", "type": "made", "payload": {}}
+    async with receiving() as receiver, hooks_node(tmp_path) as hooks:
+        await hooks.create_topic("orders")
+        await hooks.register(receiver, orders=None)
+        await hooks.http.post("/events", event, traceparent=trace)
+        await hooks.http.post("/events", event)
+        first, second = await receiver.received(2)
+        assert first.headers["traceparent"] == trace
+        assert "traceparent" not in second.headers
+
+
+@in_loop
 @pytest.mark.proves("S2-21", "S2-35", "S2-36", "S2-37", "S2-47")
 @pytest.mark.parametrize(
     "reply",

@@ -5,13 +5,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-import aiohttp
-import pytest
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.usage.key_usage import KeyUsage
+from kwire.broker.admin.disk_space import DiskSpace
 from kwire.broker.admin.lag import Lags
 from kwire.broker.fetch.sessions import EVICTION_MS_MIN
 from kwire.broker.maintenance.compaction import LogCleaner
@@ -36,59 +35,30 @@ from kwire.streams.subscriptions import Subscriptions
 from kwire.web.answers.page_scheduler import PageScheduler
 from kwire.web.db_events.event_sessions import EventSessions
 from kwire.web.groups.reports import GroupReports
-from kwire.web.monitoring import metrics as page
 from kwire.web.monitoring.former_names import FORMER_NAMES
 from kwire.web.monitoring.metrics import NodeCollector
-from kwire.web.monitoring.storage_metrics import OTHER_TOPICS
+from kwire.web.monitoring.topic_metrics import OTHER_TOPICS, topic_text
 from kwire.web.requests.body_checks import BodyChecks
 from kwire.web.requests.memory import HttpMemory
-from kwire.web.services import DbEventServices, MonitoringServices, PortServices, RoomServices, StorageServices
+from kwire.web.services import (
+    AccessCounts,
+    DbEventServices,
+    MonitoringServices,
+    PortServices,
+    RoomServices,
+    StorageServices,
+)
 from kwire.wire.messages.api_versions import ApiVersionsRequest
 from kwire.wire.messages.delete_topics import DeleteTopicsRequest
 from kwire.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from storage.batch.record_batch import check_batch
-from tests.server.frames import HOST, Client
+from tests.server.frames import Client
 from tests.support.batches import make_batch, run_now
 from tests.support.node import QuietNode, in_loop, in_uvloop, running_node
+from tests.support.scraping import scrape
 from tests.support.transactional_requests import sent, started
 
 API_VERSIONS = ApiVersionsRequest(client_software_name="test", client_software_version="1")
-
-
-class Scrape:
-    """One answer, by the names of its series."""
-
-    def __init__(self, text: str) -> None:
-        self.families: dict[str, Metric] = {}
-        for family in text_string_to_metric_families(text):
-            assert family.name not in self.families, f"{family.name} is declared twice"
-            self.families[family.name] = family
-
-    def value(self, series: str, **labels: str) -> float:
-        found = [
-            sample.value
-            for family in self.families.values()
-            for sample in family.samples
-            if sample.name == series and labels.items() <= sample.labels.items()
-        ]
-        assert len(found) == 1, f"{series} {labels}: {found}"
-        return found[0]
-
-    def labels(self, series: str, label: str) -> set[str]:
-        return {
-            sample.labels[label]
-            for family in self.families.values()
-            for sample in family.samples
-            if sample.name == series
-        }
-
-
-async def scrape(node: Node) -> Scrape:
-    assert node.http is not None
-    async with aiohttp.ClientSession() as session, session.get(f"http://{HOST}:{node.http.port}/metrics") as answer:
-        assert answer.status == 200
-        assert answer.headers["Content-Type"].startswith("text/plain; version=")
-        return Scrape(await answer.text())
 
 
 @asynccontextmanager
@@ -226,9 +196,9 @@ def sizes_of(node: QuietNode) -> StoredSizes:
 async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None) -> dict[str, Metric]:
     server_metrics = server_metrics or ServerMetrics({key: handler.api.name for key, handler in HANDLERS.items()})
     stored = sizes_of(node)
-    maintenance = maintenance_of(node)
+    maintenance, disk_space = maintenance_of(node), DiskSpace(node.store, node.lanes.survey)
     sessions = node.services.fetch_sessions
-    groups = GroupReports(node.groups, Lags(node.topics, node.store, node.files, node.cold_reads, node.clock))
+    lags = Lags(node.topics, node.store, node.files, node.cold_reads, node.clock)
     loop, stream_metrics = asyncio.get_running_loop(), StreamMetrics()
     subscriptions = Subscriptions(node.clock, loop.call_soon, loop.call_later, node.config.rooms)
     rooms = Rooms(node.topics, node.config.rooms, subscriptions)
@@ -237,6 +207,7 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
     port = PortServices(
         config=node.config,
         clock=node.clock,
+        quotas=node.services.quotas,
         memory=HttpMemory(web.memory_bytes_max, web.memory_wait_ms),
         page_scheduler=PageScheduler(),
         body_checks=BodyChecks(),
@@ -250,10 +221,19 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
     usage = KeyUsage(node.metastore, node.clock, node.services.keys, 1)
     services = MonitoringServices(
         port=port,
-        storage=StorageServices(node.topics, stored, maintenance, cold_reads=lambda: 0, offline_directories=lambda: 0),
+        storage=StorageServices(
+            topics=node.topics,
+            stored_sizes=stored,
+            maintenance=maintenance,
+            disk_space=disk_space,
+            cold_reads=lambda: 0,
+            offline_directories=lambda: 0,
+        ),
         rooms=room_services,
         db_events=DbEventServices(port, room_services, usage, usage.slots, EventSessions(1)),
-        reports=groups,
+        reports=GroupReports(node.groups, lags),
+        lags=lags,
+        kafka_address=lambda: "localhost:9092",
         is_ready=lambda: True,
         server_metrics=server_metrics,
         loop_metrics=LoopMetrics(),
@@ -261,12 +241,15 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
         transactions=node.transactions,
         descriptors=Descriptors(current_limit(), node.config.log.open_max),
         audit=AuditQueue(node.config.audit, node.clock),
+        access_counts=AccessCounts.of((), node.services.keys, node.services.authorizer),
         webhook_statistics=None,
         event_files=None,
     )
     try:
-        collector = NodeCollector(services, *await stored.by_topic(page.TOPIC_SERIES_MAX))
-        return {family.name: family for family in collector.collect()}
+        collector = NodeCollector(services, await disk_space.measure())
+        text = await topic_text(node.topics, *await stored.by_topic(node.config.metrics.topics_max))
+        families = (*collector.collect(), *text_string_to_metric_families(text.decode()))
+        return {family.name: family for family in families}
     finally:
         await maintenance.close()
 
@@ -325,9 +308,8 @@ async def test_disk_lanes_are_counted_each_by_its_name(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_topics_beyond_the_bound_are_summed_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(page, "TOPIC_SERIES_MAX", 2)
-    with QuietNode(tmp_path) as node:
+async def test_topics_beyond_the_bound_are_summed_up(tmp_path: Path) -> None:
+    with QuietNode(tmp_path, "kwire.metrics.topics.max=2") as node:
         sizes = []
         await node.create("idle")
         for number in range(5):

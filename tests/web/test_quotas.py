@@ -65,6 +65,78 @@ async def test_reading_above_the_quota_is_refused(tmp_path: Path) -> None:
 
 
 @in_uvloop
+async def test_the_time_of_requests_above_the_quota_is_refused_on_every_path(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as http:
+        await http.ask("POST", "/rooms/r/events", EVENT)
+        # A tenth of a millisecond per second.
+        await limit(http, 0.01, "request_percentage")
+        answer = await http.get("/rooms")
+        assert answer.status == 200
+        assert answer.headers["RateLimit-Policy"] == '"request_percentage";q=1;w=10;qu="milliseconds"'
+        for _ in range(100):
+            answer = await http.get("/rooms/r")
+            if answer.status != 200:
+                break
+        assert (answer.status, answer.code) == (429, "THROTTLING_QUOTA_EXCEEDED")
+        assert answer.headers["Retry-After"] == "1"
+        assert answer.headers["RateLimit"] == '"request_percentage";r=0;t=1'
+        assert answer.json["error"]["quota"] == "request_percentage"
+        for path in ("/topics", "/rooms/r/events?from_offset=0", "/rooms/r/subscribe", "/consumer-groups"):
+            assert (await http.get(path)).status == 429, path
+        assert (await http.ask("POST", "/rooms/r/events", EVENT)).status == 429
+        # Health checks and metrics are answered.
+        assert (await http.get("/healthz")).status == 200
+        assert (await http.get("/metrics")).status == 200
+        await limit(http, None, "request_percentage")
+        assert (await http.get("/rooms")).status == 200
+
+
+@in_uvloop
+async def test_a_request_that_waits_is_not_charged_for_the_wait(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as http:
+        await limit(http, 50, "request_percentage")
+        for _ in range(3):
+            # Each waits for a sync of the disk, and a stream waits for events until its client disconnects.
+            assert (await http.ask("POST", "/rooms/r/events", EVENT)).status == 201
+        async with http.session.ws_connect(f"{http.url}/rooms/r/subscribe".replace("http", "ws")) as socket:
+            await socket.receive_str()
+            await asyncio.sleep(0.3)
+        (meter,) = (one for one in http.node._shared.services.quotas.meters.recent(10))
+        used_s = meter.window.total(asyncio.get_running_loop().time()) / 100
+        assert 0 < used_s < 0.2
+
+
+@in_uvloop
+async def test_partitions_that_are_created_and_deleted_are_charged(tmp_path: Path) -> None:
+    async with http_node(tmp_path, "controller.quota.window.num=2") as http:
+        # A burst of two partitions, then one partition per second.
+        await limit(http, 1, "controller_mutation_rate")
+        answer = await http.ask("PUT", "/rooms/a")
+        assert answer.status == 201
+        assert answer.headers["RateLimit-Policy"] == '"controller_mutation_rate";q=2;w=2;qu="partitions"'
+        # As in Kafka a client that has tokens left may take any number of them.
+        assert (await http.ask("POST", "/topics/t", {"num_partitions": 6})).status == 201
+        for method, path in (
+            ("PUT", "/rooms/b"),
+            ("POST", "/rooms/c/events"),
+            ("GET", "/rooms/d/subscribe"),
+            ("POST", "/topics/u"),
+            ("PUT", "/topics/t/partitions"),
+            ("DELETE", "/rooms/a"),
+            ("DELETE", "/topics/t"),
+        ):
+            body: object = {"num_partitions": 7} if path.endswith("partitions") else None
+            answer = await http.ask(method, path, EVENT if path.endswith("events") else body)
+            assert (answer.status, answer.code) == (429, "THROTTLING_QUOTA_EXCEEDED"), path
+            assert 1 <= int(answer.headers["Retry-After"]) <= 6
+            assert answer.headers["RateLimit"].startswith('"controller_mutation_rate";r=0;t=')
+        # Existing ones are used as before.
+        assert (await http.ask("POST", "/rooms/a/events", EVENT)).status == 201
+        await limit(http, None, "controller_mutation_rate")
+        assert (await http.ask("PUT", "/rooms/b")).status == 201
+
+
+@in_uvloop
 async def test_a_stream_above_the_quota_waits_and_loses_nothing(tmp_path: Path) -> None:
     async with http_node(tmp_path) as http:
         await limit(http, 10_000, "consumer_byte_rate")
@@ -103,7 +175,7 @@ async def test_metrics_show_the_clients_that_used_a_quota_last(tmp_path: Path) -
 
 
 def test_a_route_may_map_the_refusal() -> None:
-    exceeded = Exceeded(QuotaKind.PRODUCE, 100.0, 10.0, 2_100)
+    exceeded = Exceeded(QuotaKind.PRODUCE, 100.0, 2_100)
     refusal = quota_refusal(exceeded)
     assert (refusal.status, refusal.headers["Retry-After"]) == (429, "3")
 
@@ -114,7 +186,7 @@ def test_a_route_may_map_the_refusal() -> None:
 
 
 def test_header_fields() -> None:
-    assert rate_limit_headers(Allowance(QuotaKind.CONSUME, 1000, 10, 0, 3)) == {
+    assert rate_limit_headers([Allowance(QuotaKind.CONSUME, 1000, 10, 0, 3)]) == {
         "RateLimit-Policy": '"consumer_byte_rate";q=1000;w=10;qu="content-bytes"',
         "RateLimit": '"consumer_byte_rate";r=0;t=3',
     }

@@ -21,7 +21,13 @@ from kwire.config.settings.access import ACCESS_SETTINGS, SECRETS_SETTINGS
 from kwire.config.settings.audit import AUDIT_SETTINGS
 from kwire.config.settings.events import EVENT_SETTINGS
 from kwire.config.settings.groups import GROUP_PROTOCOL_SETTINGS
-from kwire.config.settings.http_api import REST_GROUP_SETTINGS, ROOM_SETTINGS, STREAM_SETTINGS, WEB_SETTINGS
+from kwire.config.settings.http_api import (
+    METRICS_SETTINGS,
+    REST_GROUP_SETTINGS,
+    ROOM_SETTINGS,
+    STREAM_SETTINGS,
+    WEB_SETTINGS,
+)
 from kwire.config.settings.network import NETWORK_SETTINGS
 from kwire.config.settings.quotas import QUOTA_SETTINGS
 from kwire.config.settings.sasl import SASL_SETTINGS
@@ -545,6 +551,7 @@ SECTIONS: dict[str, tuple[Setting, ...]] = {
     "Event store": EVENT_SETTINGS,
     "Webhooks": WEBHOOK_SETTINGS,
     "HTTP and WebSocket": WEB_SETTINGS,
+    "Metrics": METRICS_SETTINGS,
     "Authorization": ACCESS_SETTINGS,
     "Stored secrets": SECRETS_SETTINGS,
     "Authentication with SASL": SASL_SETTINGS,

@@ -1,4 +1,4 @@
-"""Broker settings of rooms, of topics and consumer groups created over REST, and of the HTTP port.
+"""Broker settings of rooms, of topics and consumer groups created over REST, of the HTTP port, and of metrics.
 
 The defaults for rooms apply only to rooms, and the defaults for topics only to topics created by
 ``POST /topics/{name}``. All other topics have Kafka's defaults.
@@ -361,5 +361,23 @@ WEB_SETTINGS = (
         30_000,
         "A WebSocket is closed after this time without any data from the client, pongs included.",
         at_least(1),
+    ),
+)
+
+METRICS_SETTINGS = (
+    Setting(
+        "kwire.metrics.topics.max",
+        Kind.INT,
+        1000,
+        "Maximum number of topics with series of their own in /metrics. All further topics share the series with the "
+        'label topic="(others)". 0: no topic has series of its own.',
+        between(0, 10_000),
+    ),
+    Setting(
+        "kwire.metrics.kafka.exporter",
+        Kind.BOOLEAN,
+        False,
+        "Whether /metrics also contains topics and groups under the names of kafka_exporter, for dashboards and alerts "
+        "that use these names.",
     ),
 )

@@ -19,6 +19,7 @@ from kwire.streams.event_store.idempotency_keys import Digest, key_bytes
 from kwire.streams.event_store.journal import PARTS_MAX
 from kwire.streams.event_store.pending_commit import Commit, Done, Outcome, Part, StoredCommit, event_ids
 from kwire.streams.events.event import EMPTY, Envelope, NewEvent
+from kwire.streams.events.traceparent import TRACEPARENT
 from kwire.streams.log import StreamLog
 from storage.batch.builder import batch_bytes_max, build_batch_from_bodies
 from storage.batch.record_batch import BatchHeader
@@ -249,9 +250,12 @@ class _Encoding:
 def _identity(draft: EventDraft) -> bytes:
     """Return the bytes of an event, other than its payload, that are hashed into the digest of an idempotency key.
 
-    Generated ids and times are not included, because they differ when the same event is published again.
+    Generated ids and times and the trace context are not included, because they differ when the same event is published
+    again.
     """
-    metadata = sorted(draft.metadata.items()) if draft.metadata else ()
+    metadata: Sequence[tuple[str, str]] = ()
+    if draft.metadata:
+        metadata = sorted(item for item in draft.metadata.items() if item[0] != TRACEPARENT) or ()
     fields = draft.topic, draft.type, draft.event_id, draft.expected_version, metadata, draft.key
     # `ascii` returns different texts for different tuples, and the same text in every version of Python.
     return ascii(fields).encode()

@@ -7,12 +7,9 @@ Webhooks may deliver the events of the audit log. Dead letters and gaps of these
 two failing webhooks would trigger each other forever.
 """
 
-import logging
-
+from kwire.access.audit.change_log import log_change
 from kwire.access.audit.entries import SUCCESS, THE_SERVER, WEBHOOK, Audit, AuditEntry, current_actor
 from kwire.streams.webhooks.definition import Definition
-
-log = logging.getLogger("kwire.webhooks")
 
 
 class WebhookAudit:
@@ -23,13 +20,13 @@ class WebhookAudit:
 
     def changed(self, what: str, definition: Definition, **facts: object) -> None:
         """Record a change that the client of the current request has made."""
-        self._record(AuditEntry(what, current_actor(), SUCCESS), definition, facts)
+        log_change(self._record(AuditEntry(what, current_actor(), SUCCESS), definition, facts))
 
     def happened(self, what: str, definition: Definition, **facts: object) -> None:
-        """Record what the server has done by itself, for example because a delivery failed."""
+        """Record what the server has done by itself, for example because a delivery failed. The caller logs it."""
         self._record(AuditEntry(what, THE_SERVER, SUCCESS), definition, facts)
 
-    def _record(self, entry: AuditEntry, definition: Definition, facts: dict[str, object]) -> None:
+    def _record(self, entry: AuditEntry, definition: Definition, facts: dict[str, object]) -> AuditEntry:
         fields: dict[str, object] = {
             "webhook": definition.webhook_id,
             "url": definition.url_without_query,
@@ -38,5 +35,6 @@ class WebhookAudit:
             "creator": str(definition.creator),
             **facts,
         }
-        log.info("%s %s by %s", entry.type, fields, entry.actor.principal)
-        self._audit.record(entry._replace(resource_type=WEBHOOK, resource=definition.webhook_id, facts=fields))
+        entry = entry._replace(resource_type=WEBHOOK, resource=definition.webhook_id, facts=fields)
+        self._audit.record(entry)
+        return entry

@@ -131,7 +131,7 @@ class Webhooks:
         for webhook_id, records in stored.items():
             # The server crashed after it removed the definition and before it removed these records.
             self._state.remove(webhook_id, list(records))
-        self._rights.watch(self._disable_without_rights)
+        self._rights.watch(self._disable_all_without_rights)
 
     async def close(self) -> None:
         self._rights.close()
@@ -223,6 +223,8 @@ class Webhooks:
             consumer = Consumer(definition, self._rules)
             self._add(consumer)
         self._audit.changed("webhook.registered", definition)
+        # The creator may have lost its rights while the webhook was stored.
+        self._disable_without_rights(consumer)
         return consumer
 
     async def change(self, webhook_id: str, request: WebhookRequest) -> Consumer:
@@ -293,6 +295,7 @@ class Webhooks:
                 raise WebhookNotFound(webhook_id)
             self._redefine(consumer, definition)
         self._audit.changed(what, definition)
+        self._disable_without_rights(consumer)
         return consumer
 
     async def remove(self, webhook_id: str, reason: str = "on request") -> None:
@@ -451,6 +454,9 @@ class Webhooks:
         elif result.outcome is Outcome.DISABLE and consumer.is_active:
             self._disable(consumer, result.reason)
         elif result.outcome is Outcome.DEAD and lane.topic != AUDIT_TOPIC:
+            log.warning(
+                "webhook %s gives up event %s: %s", consumer.webhook_id, EventId(lane.topic, offset), result.reason
+            )
             self._audit.happened(
                 "webhook.failed", consumer.definition, reason=result.reason, eventId=str(EventId(lane.topic, offset))
             )
@@ -469,12 +475,15 @@ class Webhooks:
             definition = lane.consumer.definition
             self._audit.happened("webhook.gap", definition, reason=gap.reason, first=str(first), last=str(last))
 
-    def _disable_without_rights(self) -> None:
+    def _disable_all_without_rights(self) -> None:
         for consumer in tuple(self._consumers.values()):
-            definition = consumer.definition
-            reason = self._rights.missing(definition.creator, definition.topics) if consumer.is_active else None
-            if reason is not None:
-                self._disable(consumer, reason)
+            self._disable_without_rights(consumer)
+
+    def _disable_without_rights(self, consumer: Consumer) -> None:
+        definition = consumer.definition
+        reason = self._rights.missing(definition.creator, definition.topics) if consumer.is_active else None
+        if reason is not None:
+            self._disable(consumer, reason)
 
     def _disable(self, consumer: Consumer, reason: str) -> None:
         self._redefine(consumer, consumer.definition.changed(state="disabled", reason=reason))

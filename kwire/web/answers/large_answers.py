@@ -19,7 +19,7 @@ from aiohttp import hdrs, web
 from kwire.streams.events.event import Event
 from kwire.web.answers.errors import error_answer
 from kwire.web.requests.memory import SMALL_BYTES, HttpMemory, Lease
-from kwire.web.requests.origin_policy import cors_headers
+from kwire.web.requests.request_ids import common_headers
 from kwire.web.services import PortServices
 
 log = logging.getLogger("kwire.web")
@@ -111,7 +111,7 @@ async def stream_answer(
 
 
 async def _begun(request: web.Request, content_type: str, headers: Mapping[str, str] | None) -> web.StreamResponse:
-    response = web.StreamResponse(headers={**(headers or {}), **cors_headers(request)})
+    response = web.StreamResponse(headers={**(headers or {}), **common_headers(request)})
     response.content_type = content_type
     if request.version < (1, 1):
         # HTTP/1.0 has no chunked encoding. The end of the connection ends the answer.

@@ -22,9 +22,9 @@ def quota_families(quotas: Quotas, now: float) -> Iterator[Metric]:
     rates = GaugeMetricFamily(
         "kwire_quota_rate", f"Use of a quota per second, of the {SHOWN_MAX} used last.", labels=_LABELS
     )
-    limits = GaugeMetricFamily("kwire_quota_limit", "Quota per second.", labels=_LABELS)
+    limits = GaugeMetricFamily("kwire_quota_limit", "The quota: the use per second that is allowed.", labels=_LABELS)
     waits = CounterMetricFamily(
-        "kwire_quota_throttle_seconds", "Throttle times that clients were given.", labels=_LABELS
+        "kwire_quota_throttle_seconds", "Sum of the throttle times in responses.", labels=_LABELS
     )
     throttled = CounterMetricFamily("kwire_quota_throttled", "Requests with a throttle time.", labels=_LABELS)
     shown = list(quotas.meters.recent(SHOWN_MAX))

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterator, Mapping
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 
+from kwire.broker.admin.disk_space import VolumeSpace
+from kwire.web.monitoring.text_format import add_latency
 from kwire.web.services import StorageServices
 
-OTHER_TOPICS = "(others)"
 
-
-def storage_families(storage: StorageServices, sizes: Mapping[str, int], other_bytes: int) -> Iterator[Metric]:
-    """Generate all storage metrics. `sizes` has the size of each topic with its own series. `other_bytes` is the total
-    size of all other topics."""
-    yield from _logs(storage, sizes, other_bytes)
+def storage_families(storage: StorageServices, spaces: Mapping[str, VolumeSpace]) -> Iterator[Metric]:
+    """Generate all storage metrics without those of topics. `spaces` is the space of each data directory's volume."""
+    yield from _logs(storage)
+    yield from _directories(spaces)
     yield from _damage(storage)
     yield from _syncs(storage)
     yield from _lanes(storage)
@@ -22,15 +22,9 @@ def storage_families(storage: StorageServices, sizes: Mapping[str, int], other_b
     yield from _relocations(storage)
 
 
-def _logs(storage: StorageServices, sizes: Mapping[str, int], other_bytes: int) -> Iterator[Metric]:
+def _logs(storage: StorageServices) -> Iterator[Metric]:
     topics = storage.topics
     opened = [partition.maintenance() for partition in topics.open_partitions if partition.is_open]
-    size = GaugeMetricFamily("kwire_storage_log_size_bytes", "Bytes of records, by topic.", labels=["topic"])
-    for name, topic_bytes in sizes.items():
-        size.add_metric([name], topic_bytes)
-    if len(topics) > len(sizes):
-        size.add_metric([OTHER_TOPICS], other_bytes)
-    yield size
     yield GaugeMetricFamily("kwire_broker_topics", "Topics, internal ones included.", value=len(topics))
     yield GaugeMetricFamily(
         "kwire_broker_partitions", "Partitions of all topics.", value=topics.catalogue.partition_count
@@ -41,6 +35,21 @@ def _logs(storage: StorageServices, sizes: Mapping[str, int], other_bytes: int) 
     yield CounterMetricFamily(
         "kwire_storage_cold_reads", "Reads whose pages were read from the disk.", value=storage.cold_reads()
     )
+
+
+def _directories(spaces: Mapping[str, VolumeSpace]) -> Iterator[Metric]:
+    """Generate the metrics of the volumes. Directories on the same volume have the same values."""
+    labels = ["directory"]
+    size = GaugeMetricFamily("kwire_disk_size_bytes", "Size of the volume of a data directory.", labels=labels)
+    free = GaugeMetricFamily("kwire_disk_free_bytes", "Bytes of the volume that the server may use.", labels=labels)
+    used = GaugeMetricFamily(
+        "kwire_disk_used_bytes", "Bytes of the volume that are in use, or reserved for root.", labels=labels
+    )
+    for path, space in spaces.items():
+        size.add_metric([path], space.size_bytes)
+        free.add_metric([path], space.free_bytes)
+        used.add_metric([path], space.used_bytes)
+    yield from (size, free, used)
 
 
 def _damage(storage: StorageServices) -> Iterator[Metric]:
@@ -83,11 +92,16 @@ def _syncs(storage: StorageServices) -> Iterator[Metric]:
     yield CounterMetricFamily("kwire_storage_sync_rounds", "Sync rounds since the start.", value=syncs.rounds)
     yield CounterMetricFamily("kwire_storage_synced_files", "Files synced.", value=syncs.files)
     yield CounterMetricFamily(
-        "kwire_storage_sync_failures", "Logs that accept no records because a sync failed.", value=syncs.failures
+        "kwire_storage_sync_failures",
+        "Failed syncs. A log whose sync failed accepts no records until the next start.",
+        value=syncs.failures,
     )
     yield CounterMetricFamily(
         "kwire_storage_sync_delays", "Syncs delayed because no file descriptor was free.", value=syncs.delays
     )
+    durations = HistogramMetricFamily("kwire_storage_sync_round_seconds", "Duration of sync rounds.")
+    add_latency(durations, [], syncs.durations)
+    yield durations
     yield GaugeMetricFamily(
         "kwire_storage_sync_seconds_max", "The longest sync round since the start.", value=syncs.longest_seconds
     )
@@ -160,16 +174,20 @@ def _compaction(storage: StorageServices) -> Iterator[Metric]:
     )
     yield GaugeMetricFamily(
         "kwire_cleaner_dirtiest_ratio",
-        "The largest share of uncompacted bytes of any log.",
+        "The largest share of uncompacted bytes in a log.",
         value=log_cleaner.dirtiest_ratio,
     )
 
 
 def _scrub(storage: StorageServices) -> Iterator[Metric]:
     scrub = storage.maintenance.scrub
-    yield CounterMetricFamily("kwire_scrub_bytes", "Bytes whose checksums were verified.", value=scrub.scrubbed_bytes)
-    yield CounterMetricFamily("kwire_scrub_segments", "Segments that were verified.", value=scrub.scrubbed_segments)
-    yield CounterMetricFamily("kwire_scrub_findings", "Findings of damage.", value=scrub.findings)
+    yield CounterMetricFamily(
+        "kwire_scrub_bytes", "Bytes whose checksums the scrub has verified.", value=scrub.scrubbed_bytes
+    )
+    yield CounterMetricFamily(
+        "kwire_scrub_segments", "Segments that the scrub has verified.", value=scrub.scrubbed_segments
+    )
+    yield CounterMetricFamily("kwire_scrub_findings", "Damaged places that the scrub has found.", value=scrub.findings)
 
 
 def _relocations(storage: StorageServices) -> Iterator[Metric]:

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import hdrs, web
 
+from kwire.logs.log_context import current_request_id
 from kwire.web.answers.errors import BadRequest, Refusal, error_answer
+from kwire.web.requests.request_ids import REQUEST_ID
 from kwire.web.requests.tickets import selected_subprotocol
 from kwire.web.services import PortServices
 from kwire.web.streaming.streaming import Outlet, Session, check_streamable, stream
@@ -70,8 +72,9 @@ async def upgrade(
     accept = accept_of_request(request)
     subprotocol = selected_subprotocol(request)
     selected = "" if subprotocol is None else f"{hdrs.SEC_WEBSOCKET_PROTOCOL}: {subprotocol}\r\n"
+    identified = f"{REQUEST_ID}: {request_id}\r\n" if (request_id := current_request_id()) is not None else ""
     head = (
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        f"Sec-WebSocket-Accept: {accept}\r\n{selected}\r\n"
+        f"Sec-WebSocket-Accept: {accept}\r\n{selected}{identified}\r\n"
     )
     return await stream(port, request, head.encode(), make_session)

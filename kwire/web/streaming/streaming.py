@@ -14,9 +14,11 @@ from typing import Protocol
 from aiohttp import hdrs, web
 
 from kwire.web.answers.errors import BadRequest, Refusal
-from kwire.web.requests.origin_policy import cors_headers, is_trusted
+from kwire.web.requests.request_ids import common_headers
 from kwire.web.services import PortServices
 
+# The position of the status in the first line of an answer.
+STATUS_BYTES = slice(9, 12)
 LAST_CHUNK = b"0\r\n\r\n"
 # The interval between two calls of `Session.tick`.
 TICK_SECONDS = 1.0
@@ -99,8 +101,8 @@ class StreamedResponse(web.StreamResponse):
     """The response that a handler returns to aiohttp after a stream. aiohttp sends nothing for it and does not use the
     connection again."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, status: int) -> None:
+        super().__init__(status=status)
         self.force_close()
 
     @property
@@ -120,7 +122,7 @@ async def stream(
     """Send `head`, then give the connection to the session that `make_session` creates. Returns when the connection is
     closed."""
     await port.serve_stream(request, head, make_session)
-    return StreamedResponse()
+    return StreamedResponse(int(head[STATUS_BYTES]))
 
 
 def check_streamable(request: web.Request) -> None:
@@ -139,9 +141,8 @@ def chunked_head(request: web.Request, content_type: str) -> bytes:
         hdrs.TRANSFER_ENCODING: "chunked",
         hdrs.CONNECTION: "close",
         "X-Accel-Buffering": "no",
+        **common_headers(request),
     }
-    if is_trusted(request):
-        headers.update(cors_headers(request))
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
     return f"HTTP/1.1 200 OK\r\n{lines}\r\n".encode()
 

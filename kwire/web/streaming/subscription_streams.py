@@ -28,6 +28,7 @@ from kwire.streams.subscriptions.event_reader import OpenReader
 from kwire.streams.subscriptions.start import StartKind
 from kwire.web.requests.access import FORBIDDEN, RequestAccess, access_of
 from kwire.web.requests.bodies import query_of
+from kwire.web.requests.key_limits import SubscriptionSlot
 from kwire.web.route import EVENT_STREAM
 from kwire.web.services import PortServices
 from kwire.web.streaming.stream_requests import accept_of_request, accepts, is_upgrade, last_event_id, upgrade
@@ -172,7 +173,8 @@ async def answer_subscribe(
         socket = source.make_socket()
         subscription = await _subscribed(subscriptions, source, start, socket, options)
         try:
-            return await upgrade(port, request, partial(socket.open_subscribed, subscription=subscription))
+            async with SubscriptionSlot(access_of(request)):
+                return await upgrade(port, request, partial(socket.open_subscribed, subscription=subscription))
         finally:
             subscription.close()
     is_sse = accepts(request, EVENT_STREAM)
@@ -188,7 +190,8 @@ async def answer_subscribe(
         subscription, facts, gap = await _resumed(subscriptions, source, last_id, start, sink, options)
     try:
         head = chunked_head(request, stream_format.content_type)
-        return await stream(port, request, head, partial(sink.open, subscription, facts, gap))
+        async with SubscriptionSlot(access_of(request)):
+            return await stream(port, request, head, partial(sink.open, subscription, facts, gap))
     finally:
         subscription.close()
 

@@ -120,7 +120,8 @@ async def replay(services: WebhookServices, request: web.Request) -> web.Respons
 
 async def test(services: WebhookServices, request: web.Request) -> web.Response:
     webhooks, webhook_id = webhooks_of(services), request.match_info["webhook"]
-    await authorize_webhook(access_of(request), webhooks, webhook_id)
+    access = access_of(request)
+    await authorize_webhook(access, webhooks, webhook_id)
     if _tests.get(webhooks, 0) >= TESTS_MAX:
         raise Refusal(
             f"{TESTS_MAX} test deliveries are running: try again later",
@@ -137,7 +138,7 @@ async def test(services: WebhookServices, request: web.Request) -> web.Response:
         Tested(
             success=response.is_success,
             status=response.status,
-            problem=response.problem,
+            problem=None if response.problem is None else access.shown_text(response.problem),
             answer=response.excerpt,
             durationMs=response.duration_ms,
         )

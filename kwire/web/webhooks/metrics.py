@@ -16,7 +16,7 @@ def webhook_families(statistics: WebhookStatistics) -> Iterator[Metric]:
     yield family
     yield GaugeMetricFamily(
         "kwire_webhooks_pending_events",
-        "Events after the positions of webhooks, including those that filters exclude.",
+        "Events that webhooks have not reached yet, including those that filters exclude.",
         value=statistics.pending,
     )
     yield GaugeMetricFamily(

@@ -12,6 +12,7 @@ from kwire.streams.webhooks.delivery.bodies import (
     BODY_FORMS,
     CLOUD_EVENT_TYPE,
     METADATA_HEADER_BYTES_MAX,
+    BodyForm,
     body_of,
     header_text,
 )
@@ -93,3 +94,13 @@ def test_no_type_can_break_out_of_a_header_or_a_body(text: str, form: str) -> No
         assert value.isascii()
         assert value.isprintable()
     json.loads(body.content)
+
+
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@pytest.mark.parametrize("form", BODY_FORMS)
+def test_the_trace_context_of_the_event_is_a_header_of_the_delivery(form: BodyForm) -> None:
+    assert body_of(form, "orders", event(metadata={"traceparent": TRACE})).headers["traceparent"] == TRACE
+    for other in ({}, {"traceparent": "nonsense"}, {"traceparent": TRACE + "\r\nx: y"}):
+        assert "traceparent" not in body_of(form, "orders", event(metadata=other)).headers

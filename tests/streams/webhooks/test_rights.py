@@ -89,6 +89,36 @@ async def test_a_webhook_whose_creator_lost_the_right_stops_until_it_is_resumed(
     await node.event_store.close()
 
 
+@pytest.mark.parametrize("is_new", [True, False], ids=["registered", "resumed"])
+@in_loop
+async def test_a_right_that_is_lost_while_the_webhook_is_stored_stops_it(
+    node: QuietNode, monkeypatch: pytest.MonkeyPatch, is_new: bool
+) -> None:
+    authorizer = await authorizer_of(node, may_read(ALICE))
+    async with hooked(node, authorizer=authorizer) as one:
+        webhook_id = "" if is_new else await registered(one)
+        if not is_new:
+            await one.webhooks.pause(webhook_id)
+        definitions = one.webhooks._definitions
+        put = definitions.put
+
+        async def put_late(definition: Definition) -> None:
+            monkeypatch.undo()
+            await put(definition)
+            await authorizer.remove([AclFilter(principal=str(ALICE))])
+            one.webhooks._rights._revision = authorizer.revision  # the check of all webhooks ran now
+
+        monkeypatch.setattr(definitions, "put", put_late)
+        if is_new:
+            webhook_id = await registered(one)
+        else:
+            await one.webhooks.resume(webhook_id)
+        definition = one.webhooks.get(webhook_id).definition
+        assert definition.state == "disabled"
+        assert "may not read" in definition.reason
+    await node.event_store.close()
+
+
 @in_loop
 async def test_a_right_that_was_lost_while_the_server_was_down_stops_the_webhook_at_the_start(node: QuietNode) -> None:
     authorizer = await authorizer_of(node, may_read(ALICE))

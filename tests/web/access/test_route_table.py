@@ -290,6 +290,18 @@ TABLE: tuple[Row, ...] = (
     Row("POST", "/keys/{key}/rotate", ALTER_CLUSTER, KEY),
     Row("POST", "/keys/{key}/aliases", ALTER_CLUSTER, KEY, status=201),
     Row("DELETE", "/keys/{key}", ALTER_CLUSTER, KEY),
+    Row("GET", "/admin/node", ((Op.DESCRIBE, CLUSTER),)),
+    Row("POST", "/admin/backups", ALTER_CLUSTER, status=201),
+    Row("GET", "/admin/backups/{backup}", ALTER_CLUSTER, path="/admin/backups/nothing", status=404),
+    Row("GET", "/admin/backups/{backup}/files", ALTER_CLUSTER, path="/admin/backups/nothing/files", status=404),
+    Row(
+        "GET",
+        "/admin/backups/{backup}/files/{number}",
+        ALTER_CLUSTER,
+        path="/admin/backups/nothing/files/0",
+        status=404,
+    ),
+    Row("DELETE", "/admin/backups/{backup}", ALTER_CLUSTER, path="/admin/backups/nothing", status=404),
     # These need a key. Users with passwords are refused.
     Row("POST", "/db/api/v1/events", body={"topic": "{name}", "data": 1}, status=401),
     Row("GET", "/db/api/v1/events/subscribe", path="/db/api/v1/events/subscribe?topic={name}", status=401),

@@ -13,7 +13,7 @@ from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
 
 from kwire.coordinator.web_groups import WebGroups, defaults_of
-from kwire.metrics import StreamMetrics
+from kwire.metrics import HttpMetrics, StreamMetrics
 from kwire.server.stream_connections import StreamConnections
 from kwire.streams.events.event import NewEvent
 from kwire.streams.events.publishing import Publisher
@@ -162,7 +162,8 @@ async def groups_port(directory: Path, *settings: str) -> AsyncIterator[Port]:
         policy = OriginPolicy(node.config.web.origins, True)
         memory = HttpMemory(node.config.web.memory_bytes_max, node.config.web.memory_wait_ms)
         app = web.Application(
-            client_max_size=node.config.web.body_bytes_max, middlewares=[request_middleware(policy, memory)]
+            client_max_size=node.config.web.body_bytes_max,
+            middlewares=[request_middleware(policy, memory, HttpMetrics())],
         )
         app[RECEIVE_SETTINGS] = ReceiveSettings.of(memory, node.config.web)
         for route in ROUTES:

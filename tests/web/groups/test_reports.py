@@ -28,8 +28,9 @@ from kwire.node import Node
 from kwire.web.groups import groups
 from kwire.web.groups import metrics as group_metrics
 from kwire.web.groups import reports as group_reports
-from kwire.web.groups.metrics import group_text
+from kwire.web.groups.metrics import group_text, measure_groups
 from kwire.web.groups.reports import GroupReports
+from kwire.web.monitoring import text_format
 from kwire.web.requests.access import ACCESS, OPEN_ACCESS
 from kwire.wire.codec import encode_message
 from kwire.wire.consumer_protocol import ConsumerProtocolAssignment, TopicPartition
@@ -131,7 +132,7 @@ async def describe(node: QuietNode, group_id: str) -> tuple[int, Any]:
 
 async def series(reports: GroupReports) -> dict[str, Series]:
     """Values by the name of the series and the values of its labels."""
-    text = (await group_text(reports)).decode()
+    text = (await group_text(await measure_groups(reports))).decode()
     found: dict[str, Series] = {}
     for family in text_string_to_metric_families(text):
         assert family.type == "gauge"
@@ -439,7 +440,7 @@ async def test_groups_beyond_the_bound_are_counted_and_series_stay_with_those_th
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_metrics, "GROUP_SERIES_MAX", 2)
-    monkeypatch.setattr(group_metrics, "SAMPLES_PER_CHUNK", 1)
+    monkeypatch.setattr(text_format, "SAMPLES_PER_CHUNK", 1)
     with QuietNode(tmp_path) as node:
         await node.create("t", 2)
         await load(node)

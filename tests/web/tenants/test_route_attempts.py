@@ -43,6 +43,8 @@ SECRET = "secret-of-somebody-else"
 SECRET_PATH = "hook-of-somebody-else"
 HOOK_URL = "http://127.0.0.1:9/"
 # What differs between two equal answers.
+# Headers that differ between any two answers.
+DIFFERENT_HEADERS = ("Date", "Content-Length", "X-Request-ID")
 VOLATILE = re.compile(
     r"evt_[0-9a-zA-Z_-]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d{4}-\d\d-\d\dT[0-9:.]+Z|[0-9a-f]{32}|[0-9A-Za-z_-]{22,}|whsec_[^\"]+"
 )
@@ -184,7 +186,7 @@ class Attempts:
             skip_auto_headers=("Content-Type",),
         ) as answer:
             found = await self._read_stream(answer) if row.is_stream else await answer.read()
-            kept = {name: value for name, value in answer.headers.items() if name not in ("Date", "Content-Length")}
+            kept = {name: value for name, value in answer.headers.items() if name not in DIFFERENT_HEADERS}
             return answer.status, json.dumps(kept) + found.decode()
 
     async def _read_stream(self, answer: aiohttp.ClientResponse) -> bytes:

@@ -14,6 +14,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from kwire.broker.maintenance.retention import Retention
+from kwire.metrics import HttpMetrics
 from kwire.streams.events.partitioning import Partitioner
 from kwire.streams.events.publishing import Publisher
 from kwire.streams.local_commands import LocalTopics
@@ -94,6 +95,7 @@ async def topics_port(directory: Path, *settings: str) -> AsyncIterator[Port]:
         retention = Retention(node.topics, node.clock, run_now, 300_000, node.store, node.files)
         memory = HttpMemory(node.config.web.memory_bytes_max, node.config.web.memory_wait_ms)
         web_port = SimpleNamespace(
+            quotas=node.services.quotas,
             memory=memory,
             page_scheduler=PageScheduler(),
             body_checks=BodyChecks(),
@@ -110,7 +112,8 @@ async def topics_port(directory: Path, *settings: str) -> AsyncIterator[Port]:
         )
         policy = OriginPolicy(node.config.web.origins, True)
         app = web.Application(
-            client_max_size=node.config.web.body_bytes_max, middlewares=[request_middleware(policy, memory)]
+            client_max_size=node.config.web.body_bytes_max,
+            middlewares=[request_middleware(policy, memory, HttpMetrics())],
         )
         app[RECEIVE_SETTINGS] = ReceiveSettings.of(memory, node.config.web)
         for route in ROUTES:

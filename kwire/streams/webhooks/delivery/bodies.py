@@ -3,6 +3,8 @@
 - `event`: `{"id", "topic", "timestamp", "type", "payload"}`, and `metadata` if the event has any.
 - `binary`: the body is the payload; the CloudEvents attributes are headers `ce-…`.
 - `structured`: one JSON object with attributes and payload, of the type `application/cloudevents+json`.
+
+A delivery of an event with a trace context has it as the header `traceparent`.
 """
 
 from collections.abc import Mapping
@@ -13,6 +15,7 @@ import msgspec
 
 from kwire.streams.event_store.event_ids import EventId
 from kwire.streams.events.event import Event, time_text
+from kwire.streams.events.traceparent import TRACEPARENT, is_valid_traceparent
 
 BodyForm = Literal["event", "binary", "structured"]
 BODY_FORMS: tuple[str, ...] = get_args(BodyForm)
@@ -62,10 +65,11 @@ class _CloudEvent(msgspec.Struct, omit_defaults=True):
 def body_of(form: BodyForm, topic: str, event: Event) -> Body:
     """Build the body of a delivery. The id is derived from topic and offset. Ids chosen by publishers are not sent."""
     event_id = str(EventId(topic, event.offset))
+    trace = _trace_headers(event)
     if form == "binary":
-        return Body(event.data, {"content-type": JSON_TYPE, **_attributes(topic, event_id, event)})
+        return Body(event.data, {"content-type": JSON_TYPE, **_attributes(topic, event_id, event), **trace})
     if form == "structured":
-        return Body(_structured(topic, event_id, event), {"content-type": CLOUD_EVENT_TYPE})
+        return Body(_structured(topic, event_id, event), {"content-type": CLOUD_EVENT_TYPE, **trace})
     plain = _PlainEvent(
         event_id,
         topic,
@@ -74,7 +78,13 @@ def body_of(form: BodyForm, topic: str, event: Event) -> Body:
         msgspec.Raw(event.data),
         dict(event.metadata) or None,
     )
-    return Body(_encode(plain), {"content-type": JSON_TYPE})
+    return Body(_encode(plain), {"content-type": JSON_TYPE, **trace})
+
+
+def _trace_headers(event: Event) -> dict[str, str]:
+    """Return the trace context of the event as a header of the delivery, if the event has a valid one."""
+    traceparent = event.metadata.get(TRACEPARENT)
+    return {TRACEPARENT: traceparent} if traceparent is not None and is_valid_traceparent(traceparent) else {}
 
 
 def source_of(topic: str) -> str:

@@ -1,0 +1,1 @@
+"""/admin: the state of the node, and backups."""
