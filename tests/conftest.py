@@ -1,9 +1,10 @@
 """Hooks and fixtures of every test run: tests that are left out, that share a worker process or Spark, and the report.
 
 The parts are in tests/support: `needs` (programs and effort), `distribution` (work for pytest-xdist), `durations`
-(the slowest tests).
+(the slowest tests), `kafka_python_sockets` (sockets that kafka-python leaves open).
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,15 @@ if TYPE_CHECKING:
 hypothesis.settings.register_profile("kwire", deadline=None, max_examples=examples(100))
 hypothesis.settings.load_profile("kwire")
 
-pytest_plugins = ["tests.support.needs", "tests.support.distribution", "tests.support.durations"]
+# The profiles of whoever runs the tests would change where commands connect to.
+os.environ["KWIRE_CONFIG"] = os.path.join(os.path.dirname(__file__), "no-profiles.yaml")
+
+pytest_plugins = [
+    "tests.support.needs",
+    "tests.support.distribution",
+    "tests.support.durations",
+    "tests.support.kafka_python_sockets",
+]
 
 
 @pytest.fixture(scope="session")

@@ -106,6 +106,11 @@ def test_environment_names_follow_the_official_image(variable: str, name: str) -
         "KWIRE_TEST_BOOTSTRAP",
         "KWIRE_USER",
         "KWIRE_PASSWORD",
+        "KWIRE_BOOTSTRAP_SERVER",
+        "KWIRE_HTTP",
+        "KWIRE_CONFIG",
+        "KWIRE_PROFILE",
+        "KWIRE_DEBUG",
         "PATH",
     ],
 )

@@ -1,10 +1,10 @@
-"""Ports for test servers (tests/support/ports.py): which there are, whose they are, and that used ones are skipped."""
+"""Ports for test servers (kwire/testing/ports.py): which there are, whose they are, and that used ones are skipped."""
 
 import socket
 
 import pytest
 
-from tests.support.ports import PORT_MAX, PORT_MIN, Ports, share_of, unused_port, usable_ports
+from kwire.testing.ports import PORT_MAX, PORT_MIN, Ports, share_of, unused_port, usable_ports
 from tests.support.server import HOST
 
 

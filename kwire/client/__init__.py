@@ -1,18 +1,19 @@
 """A small Python client for rooms and the event store. It needs only aiohttp and imports no modules of the server.
 
-    from kwire.client import Client, Event, Gap
+    from kwire.client import AsyncClient
 
-    with Client("http://127.0.0.1:8082") as client:
-        client.stream.publish("game-lobby-42", "player_move", {"player": "player-1", "action": "attack"})
-        for item in client.stream.subscribe("game-lobby-42", from_offset=0, replay=True):
+    async with AsyncClient("http://127.0.0.1:8082") as client:
+        await client.stream.publish("game-lobby-42", "player_move", {"player": "player-1", "action": "attack"})
+        async for event in client.stream.subscribe("game-lobby-42", from_offset=0):
             ...
 
-`AsyncClient` has the same calls for `await` and `async for`.
+`Client` has the same calls for programs without an event loop.
 
-A subscription yields `Event`s in order, and other items between them. `CaughtUp` reports that all stored events were
-delivered. `Lagging` is a warning from the server that the subscription reads too slowly. `Gap` names events that can no
-longer be delivered. After a lost connection or a restart of the server, a subscription resumes after the last event
-that it yielded.
+A loop over a subscription yields events in order. If events can no longer be delivered, it raises `GapFound`; another
+loop continues after the gap. A loop over `subscription.items()` also yields what is between events. `CaughtUp` reports
+that all stored events were delivered. `Lagging` is a warning from the server that the subscription reads too slowly.
+`Gap` names events that can no longer be delivered. After a lost connection or a restart of the server, a subscription
+resumes after the last event that it yielded.
 
 `client.events` has the calls of the event store. `publish` and `publish_many` are atomic and idempotent. `read`, `last`
 and `event` return stored events. `subscribe_all` yields the events of all topics, in the order of their global

@@ -5,6 +5,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 from urllib.parse import quote
+from weakref import WeakSet
 
 import aiohttp
 
@@ -40,12 +41,28 @@ class EventStore:
         self._http = http
         self._new_backoff = new_backoff
         self._timeout_s = timeout_s
-        self._streams: set[EventStream] = set()
+        # A subscription that its user has dropped leaves the set, and closes itself.
+        self._streams: WeakSet[EventStream] = WeakSet()
 
     async def close(self) -> None:
-        streams, self._streams = self._streams, set()
-        for stream in streams:
+        for stream in list(self._streams):
             await stream.close()
+
+    async def create_topic(
+        self, topic: str, schemas: Mapping[str, Mapping[str, Any]], *, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic of the event store. `schemas` has a JSON Schema for each event type: `{}` allows any payload.
+
+        `configs` are topic settings, by Kafka's names. If the topic exists, `Refused` is raised, with the code
+        TOPIC_ALREADY_EXISTS.
+        """
+        body: dict[str, Any] = {
+            "name": topic,
+            "schemas": [{"eventType": event_type, **schema} for event_type, schema in schemas.items()],
+        }
+        if configs:
+            body["configs"] = dict(configs)
+        await self._http.call("POST", "/topics", body)
 
     # --- publishing
 
@@ -159,7 +176,7 @@ class EventStore:
 
     # --- subscriptions
 
-    async def subscribe_all(
+    def subscribe_all(
         self,
         *,
         from_position: int | Literal["oldest"] | None = None,
@@ -167,15 +184,17 @@ class EventStore:
         on_lag: OnLag = "catchup",
         types: Collection[str] | None = None,
     ) -> EventStream:
-        """Subscribe to all topics, in global order.
+        """Subscribe to all topics, in global order: `async for event in client.events.subscribe_all()`.
+
+        The subscription begins with the first use of the result: `async for`, `async with` or `await`.
 
         `from_position`: None for new events only, "oldest" for all stored events, N for events from position N, -N for
         the last N events. `resume` is the `position` of an earlier subscription. After a lost connection, the
-        subscription reconnects. Events that can no longer be delivered are reported as a `Gap`.
+        subscription reconnects. Events that can no longer be delivered are reported as a gap.
         """
-        return await self._subscribe(ALL, "/subscribe/all", "position", from_position, resume, on_lag, types)
+        return self._subscribe(ALL, "/subscribe/all", "position", from_position, resume, on_lag, types)
 
-    async def subscribe_stream(
+    def subscribe_stream(
         self,
         topic: str,
         *,
@@ -186,9 +205,9 @@ class EventStore:
     ) -> EventStream:
         """Subscribe to one topic. The arguments are those of `subscribe_all`, with versions instead of positions."""
         path = f"/subscribe/streams/{quote(topic, safe='')}"
-        return await self._subscribe(topic, path, "version", from_version, resume, on_lag, types)
+        return self._subscribe(topic, path, "version", from_version, resume, on_lag, types)
 
-    async def _subscribe(
+    def _subscribe(
         self,
         name: str,
         path: str,
@@ -198,12 +217,11 @@ class EventStore:
         on_lag: OnLag,
         types: Collection[str] | None,
     ) -> EventStream:
-        self._streams = {stream for stream in self._streams if not stream.is_over}
-        if len(self._streams) >= STREAMS_MAX:
+        if sum(not stream.is_over for stream in self._streams) >= STREAMS_MAX:
             raise ValueError(f"the client has the maximum of {STREAMS_MAX} subscriptions: close unused ones")
         options = {"on_lag": on_lag, "types": None if types is None else ",".join(sorted(types))}
         cursor = Cursor(name, Start(resume=resume), options)
-        stream = EventStream(self._session, self._url + path, cursor, offset_name, begin, self._new_backoff())
-        await stream.open(self._timeout_s)
+        url = self._url + path
+        stream = EventStream(self._session, url, cursor, offset_name, begin, self._new_backoff(), self._timeout_s)
         self._streams.add(stream)
         return stream

@@ -12,13 +12,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
 
 from kwire.client.backoff import Backoff
 from kwire.client.cursor import Cursor
-from kwire.client.errors import ClientClosed, ConnectionLost, Refused, Unreachable, refusal_of
+from kwire.client.errors import ClientClosed, ClientError, ConnectionLost, Refused, Unreachable, refusal_of
 from kwire.client.events import Position, StoredEvent, StoredItem, stored_event
 from kwire.client.item_iterator import ItemIterator
 
@@ -48,7 +49,7 @@ logger = logging.getLogger("kwire.client")
 
 
 class EventStream(ItemIterator[StoredEvent, StoredItem]):
-    """A subscription to the event store: iterate over it (`async for item in stream`), or call `next` or `next_event`.
+    """A subscription to the event store: iterate over it (`async for event in stream`), or call `next_event`.
 
     Only one task may read from the stream at a time.
     """
@@ -61,18 +62,24 @@ class EventStream(ItemIterator[StoredEvent, StoredItem]):
         offset_name: str,
         begin: int | str | None,
         backoff: Backoff,
+        timeout_s: float,
     ) -> None:
         """`offset_name` is the name of the offset field in messages: "position" or "version".
 
-        `begin` is the start that the caller requested. It is used while `cursor` has no position.
+        `begin` is the start that the caller requested. It is used while `cursor` has no position. `timeout_s` limits
+        the time to open the stream for the first time.
         """
-        super().__init__(StoredEvent, cursor.position)
+        super().__init__(StoredEvent)
+        self._position = cursor.position
+        self._end: ClientError | None = None
         self._session = session
         self._url = url
         self._cursor = cursor
         self._offset_name = offset_name
         self._begin = begin
         self._backoff = backoff
+        self._timeout_s = timeout_s
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._answer: aiohttp.ClientResponse | None = None
         self._opened_at = 0.0
         # True after the stream was lost: the client must wait before it opens the stream again.
@@ -88,28 +95,13 @@ class EventStream(ItemIterator[StoredEvent, StoredItem]):
     def name(self) -> str:
         return self._cursor.room
 
-    # --- called by the user
+    @property
+    def position(self) -> Position | None:
+        return self._position
 
-    async def next(self, timeout_s: float | None = None) -> StoredItem:
-        async with asyncio.timeout(timeout_s):
-            while (item := self._take_item()) is None:
-                if self._end is not None:
-                    raise self._end
-                await self._pull()
-            return item
-
-    async def next_batch(self, count_max: int, timeout_s: float | None = None) -> list[tuple[StoredItem, Position]]:
-        """Wait for the next item, and return it with the items that have already arrived.
-
-        At most `count_max` items are returned, each with the position after it.
-        """
-        item: StoredItem | None = await self.next(timeout_s)
-        found: list[tuple[StoredItem, Position]] = []
-        while item is not None:
-            assert self._position is not None
-            found.append((item, self._position))
-            item = self._take_item() if len(found) < count_max else None
-        return found
+    @property
+    def is_over(self) -> bool:
+        return self._end is not None
 
     async def close(self) -> None:
         self._disconnect()
@@ -120,11 +112,16 @@ class EventStream(ItemIterator[StoredEvent, StoredItem]):
 
     # --- the connection
 
-    async def open(self, timeout_s: float) -> None:
+    async def _ensure_started(self) -> None:
+        self._check_end()
+        if not self._has_started:
+            await self._start()
+
+    async def _start(self) -> None:
         """Open the stream for the first time. Retry for at most `timeout_s`, then raise an error."""
         failure = "no answer yet"
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(self._timeout_s):
                 while not self._has_started:
                     try:
                         await self._ensure_open()
@@ -136,8 +133,7 @@ class EventStream(ItemIterator[StoredEvent, StoredItem]):
                         self._lost(failure)
                     except Refused as error:
                         self._refused(error)
-                        if self._end is not None:
-                            raise self._end from None
+                    self._check_end()
         except TimeoutError:
             self._disconnect()
             raise Unreachable(f"{self.name}: the server did not answer the subscription in time: {failure}") from None
@@ -146,8 +142,9 @@ class EventStream(ItemIterator[StoredEvent, StoredItem]):
             raise
         self._position = self._position or self._cursor.position
 
-    async def _pull(self) -> None:
+    async def _wait(self) -> None:
         """Open the stream if it is not open, and receive data from the server."""
+        self._check_end()
         try:
             await self._ensure_open()
             await self._receive()
@@ -156,12 +153,17 @@ class EventStream(ItemIterator[StoredEvent, StoredItem]):
         except Refused as error:
             self._refused(error)
 
+    def _check_end(self) -> None:
+        if self._end is not None:
+            raise self._end
+
     async def _ensure_open(self) -> None:
         if self._answer is not None:
             return
         if self._must_wait:
             self._must_wait = False
             await asyncio.sleep(self._backoff.next_delay_s())
+        self._loop = asyncio.get_running_loop()
         answer = await self._connect()
         if self._end is not None:
             answer.close()
@@ -226,9 +228,15 @@ class EventStream(ItemIterator[StoredEvent, StoredItem]):
             self._answer = None
         self._parts, self._parts_bytes = [], 0
 
+    def __del__(self) -> None:
+        answer, loop = getattr(self, "_answer", None), getattr(self, "_loop", None)
+        if answer is not None and loop is not None:
+            with suppress(RuntimeError):  # the event loop is closed, and the connection with it
+                loop.call_soon_threadsafe(answer.close)
+
     # --- received lines
 
-    def _take_item(self) -> StoredItem | None:
+    def _take(self) -> StoredItem | None:
         self._parse_lines()
         if not self._items:
             return None
@@ -248,12 +256,12 @@ class EventStream(ItemIterator[StoredEvent, StoredItem]):
 
     def _parse_line(self, line: bytes) -> None:
         try:
-            self._take(json.loads(line))
+            self._take_message(json.loads(line))
         except (ValueError, LookupError, TypeError) as error:
             self._lines.clear()
             self._lost(f"the server sent an invalid line: {type(error).__name__}: {error}")
 
-    def _take(self, message: Mapping[str, Any]) -> None:
+    def _take_message(self, message: Mapping[str, Any]) -> None:
         kind = message.get("control")
         if kind is None:
             if self._cursor.take(message[self._offset_name]):

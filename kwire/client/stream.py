@@ -8,7 +8,7 @@ from kwire.client.cursor import Cursor, Start
 from kwire.client.errors import TooLongForSocket, Unreachable
 from kwire.client.events import Event, History, NewEvent, Position, Published, body_of, event_of
 from kwire.client.http import Http, room_path
-from kwire.client.subscription import Subscription
+from kwire.client.subscription import ItemQueue, Subscription
 from kwire.client.websocket import ROOMS_MAX, WebSocketConnection
 
 # A WebSocket can have only one subscription per room. So several subscriptions to a room need several WebSockets.
@@ -67,7 +67,7 @@ class Stream:
             for offset, event_id in enumerate(result["event_ids"], start=result["offset"])
         ]
 
-    async def subscribe(
+    def subscribe(
         self,
         room: str,
         *,
@@ -78,32 +78,34 @@ class Stream:
         on_lag: OnLag | None = None,
         types: Collection[str] | None = None,
     ) -> Subscription:
-        """Subscribe to a room.
+        """Subscribe to a room: `async for event in client.stream.subscribe(room)`.
+
+        The subscription begins with the first use of the result: `async for`, `async with` or `await`.
 
         `from_offset`: None for new events only, 0 for all stored events, N for events from offset N, -N for the last N
         events. `resume` is the `position` of an earlier subscription. After a lost connection, the subscription
-        reconnects. Events that can no longer be delivered are reported as a `Gap`.
+        reconnects. Events that can no longer be delivered are reported as a gap.
         """
-        cursor = Cursor(
-            room,
-            Start(from_offset, replay, from_time, resume),
-            {"on_lag": on_lag, "types": sorted(types) if types is not None else None},
-        )
-        connection = self._connection_for(room)
-        subscription = Subscription(cursor, connection)
-        await connection.add(subscription)
+        start = Start(from_offset, replay, from_time, resume)
+        options = {"on_lag": on_lag, "types": sorted(types) if types is not None else None}
+        return Subscription(room, resume, lambda: self._start(Cursor(room, start, options)))
+
+    async def _start(self, cursor: Cursor) -> ItemQueue:
+        connection = self._connection_for(cursor.room)
+        queue = ItemQueue(cursor, connection)
+        await connection.add(queue)
         try:
             async with asyncio.timeout(self._timeout_s):
-                await asyncio.shield(subscription.started)
+                await asyncio.shield(queue.started)
         except TimeoutError:
-            await subscription.close()
+            await queue.close()
             raise Unreachable(
-                f"room {room}: the server did not answer the subscription in time: {connection.failure_text}"
+                f"room {queue.room}: the server did not answer the subscription in time: {connection.failure_text}"
             ) from None
         except BaseException:
-            await subscription.close()
+            await queue.close()
             raise
-        return subscription
+        return queue
 
     async def history(
         self, room: str, *, from_offset: int | None = None, to_offset: int | None = None, limit: int | None = None

@@ -4,11 +4,14 @@ The WebSocket connection puts items into a bounded queue, and the caller takes t
 connection unsubscribes from the room: the subscription is paused. When the caller has emptied the queue, the connection
 subscribes again, after the last queued item. So memory is bounded, and the other rooms of the connection do not wait.
 Events that arrive during the pause stay in the server's log.
+
+The connection refers to the queue only. So a `Subscription` that its user has dropped is freed, and closes its queue.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from kwire.client.cursor import Cursor
@@ -22,11 +25,13 @@ CONTROL_BYTES = 100
 
 
 class Feed(Protocol):
-    """The methods of a WebSocket connection that a subscription calls."""
+    """The methods of a WebSocket connection that a queue calls."""
 
-    async def reattach(self, subscription: "Subscription") -> None: ...
+    async def reattach(self, queue: "ItemQueue") -> None: ...
 
-    async def leave(self, subscription: "Subscription") -> None: ...
+    async def leave(self, queue: "ItemQueue") -> None: ...
+
+    def leave_soon(self, queue: "ItemQueue") -> None: ...
 
 
 class _Queued(NamedTuple):
@@ -36,70 +41,67 @@ class _Queued(NamedTuple):
     size_bytes: int
 
 
-class Subscription(ItemIterator[Event, Item]):
-    """A subscription to a room: iterate over it (`async for item in subscription`), or call `next` or `next_event`."""
+class ItemQueue:
+    """The items of one subscription that have arrived and were not taken. Create it in a running event loop."""
 
     def __init__(self, cursor: Cursor, feed: Feed) -> None:
-        super().__init__(Event, cursor.position)
         self._cursor = cursor
         self._feed = feed
         self._queue: deque[_Queued] = deque()
         self._queue_bytes = 0
         self._changed = asyncio.Event()
         self._drained = asyncio.Event()
+        self._end: ClientError | None = None
+        self.position = cursor.position
         # Whether arriving events belong to the current subscribe request. While False, events are ignored, because they
         # belong to an earlier request.
         self.is_attached = False
         # Whether the connection unsubscribed from the room because the queue was full.
         self.is_paused = False
-        self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    # Called by the user
+        self._loop = asyncio.get_running_loop()
+        self.started: asyncio.Future[None] = self._loop.create_future()
 
     @property
     def room(self) -> str:
         return self._cursor.room
 
-    async def next(self, timeout_s: float | None = None) -> Item:
-        for item, _ in self._take_queued(1):
-            return item
-        async with asyncio.timeout(timeout_s):
-            while True:
-                for item, _ in self._take_queued(1):
-                    return item
-                if self.is_paused:
-                    await self._feed.reattach(self)
-                elif self._end is not None:
-                    raise self._end
-                else:
-                    self._changed.clear()
-                    await self._changed.wait()
+    @property
+    def is_over(self) -> bool:
+        return self._end is not None
 
-    async def next_batch(self, count_max: int, timeout_s: float | None = None) -> list[tuple[Item, Position]]:
-        """Wait for the next item, and return it with the items that are already queued.
+    def __len__(self) -> int:
+        return len(self._queue)
 
-        At most `count_max` items are returned, each with the position after it.
-        """
-        first = await self.next(timeout_s)
-        assert self._position is not None
-        return [(first, self._position), *self._take_queued(count_max - 1)]
+    # Called by the subscription
+
+    def take(self) -> Item | None:
+        """Return the next item, or None if none is queued."""
+        item = None
+        while self._queue and item is None:
+            item, self.position, size_bytes = self._queue.popleft()
+            self._queue_bytes -= size_bytes
+        if self.has_space:
+            self._drained.set()
+        return item
+
+    async def wait(self) -> None:
+        """Wait until something changes. Subscribe again if the queue was full. Raises the error that ended it."""
+        if self.is_paused:
+            await self._feed.reattach(self)
+        elif self._end is not None:
+            raise self._end
+        else:
+            self._changed.clear()
+            await self._changed.wait()
 
     async def close(self) -> None:
-        """Unsubscribe from the room. `next` still returns the items that are already queued."""
         self.end(ClientClosed(f"the subscription to {self.room} was closed"))
         await self._feed.leave(self)
 
-    def _take_queued(self, count_max: int) -> list[tuple[Item, Position]]:
-        taken: list[tuple[Item, Position]] = []
-        while self._queue and len(taken) < count_max:
-            queued = self._queue.popleft()
-            self._queue_bytes -= queued.size_bytes
-            self._position = queued.position
-            if queued.item is not None:
-                taken.append((queued.item, queued.position))
-        if self.has_space:
-            self._drained.set()
-        return taken
+    def close_soon(self) -> None:
+        """Close without waiting. Any thread may call this."""
+        with suppress(RuntimeError):  # the event loop is closed, and the connection with it
+            self._loop.call_soon_threadsafe(self._feed.leave_soon, self)
 
     # Called by the connection
 
@@ -126,7 +128,7 @@ class Subscription(ItemIterator[Event, Item]):
         self.is_attached, self.is_paused = not outcome.must_resubscribe, False
         self._put_gaps(outcome.gaps)
         if not self.started.done():
-            self._position = self._position or self._cursor.position
+            self.position = self.position or self._cursor.position
             self.started.set_result(None)
         return outcome.must_resubscribe
 
@@ -171,3 +173,53 @@ class Subscription(ItemIterator[Event, Item]):
         self._queue.append(_Queued(item, position, size_bytes))
         self._queue_bytes += size_bytes
         self._changed.set()
+
+
+class Subscription(ItemIterator[Event, Item]):
+    """A subscription to a room: iterate over it (`async for event in subscription`), or call `next_event`.
+
+    After `close`, items that have already arrived are still returned.
+    """
+
+    def __init__(self, room: str, resume: Position | None, start: Callable[[], Awaitable[ItemQueue]]) -> None:
+        """`start` subscribes to the room and returns the queue of the subscription."""
+        super().__init__(Event)
+        self.room = room
+        self._resume = resume
+        self._start = start
+        self._queue: ItemQueue | None = None
+        self._is_closed = False
+
+    @property
+    def position(self) -> Position | None:
+        return self._resume if self._queue is None else self._queue.position
+
+    @property
+    def is_over(self) -> bool:
+        return self._is_closed or (self._queue is not None and self._queue.is_over)
+
+    async def close(self) -> None:
+        self._is_closed = True
+        if self._queue is not None:
+            await self._queue.close()
+
+    async def _ensure_started(self) -> None:
+        if self._queue is not None:
+            return
+        if self._is_closed:
+            raise ClientClosed(f"the subscription to {self.room} was closed")
+        self._queue = await self._start()
+        if self.is_over:  # closed meanwhile, by another task
+            await self._queue.close()
+
+    def _take(self) -> Item | None:
+        return None if self._queue is None else self._queue.take()
+
+    async def _wait(self) -> None:
+        assert self._queue is not None
+        await self._queue.wait()
+
+    def __del__(self) -> None:
+        queue = getattr(self, "_queue", None)
+        if queue is not None and not queue.is_over:
+            queue.close_soon()

@@ -28,7 +28,7 @@ from kwire.client.errors import (
     refusal_of,
 )
 from kwire.client.json_text import json_text
-from kwire.client.subscription import Subscription
+from kwire.client.subscription import ItemQueue
 
 ROOMS_MAX = 1_000
 UNANSWERED_MAX = 1_000
@@ -80,9 +80,9 @@ class WebSocketConnection:
         self._waiting_count = 0
         self._failure: Exception | None = None
         # Tasks that wait before they subscribe to a room again.
-        self._resubscribe_tasks: dict[Subscription, asyncio.Task[None]] = {}
+        self._resubscribe_tasks: dict[ItemQueue, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self.rooms: dict[str, Subscription] = {}
+        self.rooms: dict[str, ItemQueue] = {}
         self._task = asyncio.create_task(self._run(), name="kwire client websocket")
 
     @property
@@ -96,8 +96,8 @@ class WebSocketConnection:
             await self._task
         for task in self._tasks:
             task.cancel()
-        for subscription in list(self.rooms.values()):
-            subscription.end(ClientClosed("the client was closed"))
+        for queue in list(self.rooms.values()):
+            queue.end(ClientClosed("the client was closed"))
         self.rooms.clear()
 
     # Commands
@@ -183,68 +183,77 @@ class WebSocketConnection:
 
     # Rooms
 
-    async def add(self, subscription: Subscription) -> None:
-        assert subscription.room not in self.rooms
-        self.rooms[subscription.room] = subscription
+    async def add(self, queue: ItemQueue) -> None:
+        assert queue.room not in self.rooms
+        self.rooms[queue.room] = queue
         self._is_wanted.set()
         if self._is_open.is_set():
-            await self._subscribe(subscription)
+            await self._subscribe(queue)
 
-    async def reattach(self, subscription: Subscription) -> None:
-        subscription.is_paused = False
+    async def reattach(self, queue: ItemQueue) -> None:
+        queue.is_paused = False
         if self._is_open.is_set():
-            await self._subscribe(subscription)
+            await self._subscribe(queue)
 
-    async def leave(self, subscription: Subscription) -> None:
+    def leave_soon(self, queue: ItemQueue) -> None:
+        """Unsubscribe from the room in a task."""
+        queue.end(ClientClosed("the subscription was dropped"))
+        self._keep(asyncio.create_task(self.leave(queue)))
+
+    async def leave(self, queue: ItemQueue) -> None:
         """Unsubscribe from the room. The subscription may have ended already."""
-        if self.rooms.get(subscription.room) is not subscription:
+        if self.rooms.get(queue.room) is not queue:
             return
-        del self.rooms[subscription.room]
-        task = self._resubscribe_tasks.pop(subscription, None)
+        del self.rooms[queue.room]
+        task = self._resubscribe_tasks.pop(queue, None)
         if task is not None:
             task.cancel()
         if self._is_open.is_set():
-            await self._send("stream.unsubscribe", {"room": subscription.room}, lambda _: None)
+            await self._send("stream.unsubscribe", {"room": queue.room}, lambda _: None)
 
-    async def _subscribe(self, subscription: Subscription) -> None:
+    async def _subscribe(self, queue: ItemQueue) -> None:
         def answer(frame: Mapping[str, Any] | ClientError) -> None:
-            if subscription.is_over or isinstance(frame, ClientError):
+            if queue.is_over or isinstance(frame, ClientError):
                 # The subscription was closed, or the connection was lost. After a reconnect, `_serve` subscribes again.
                 return
             if "error" in frame:
-                self._refused(subscription, refusal_of(frame["error"]))
-            elif subscription.subscribed(frame["result"]):
-                self._resubscribe_later(subscription, 0.0, unsubscribe_first=True)
+                self._refused(queue, refusal_of(frame["error"]))
+            elif queue.subscribed(frame["result"]):
+                self._resubscribe_later(queue, 0.0, unsubscribe_first=True)
 
-        await self._send("stream.subscribe", subscription.request(), answer)
+        await self._send("stream.subscribe", queue.request(), answer)
 
-    def _refused(self, subscription: Subscription, error: Refused) -> None:
-        if subscription.refused(error):
-            self._resubscribe_later(subscription, 0.0)
-        elif subscription.has_started and error.code not in PERMANENT_CODES:
-            self._resubscribe_later(subscription, self._backoff.next_delay_s())
+    def _refused(self, queue: ItemQueue, error: Refused) -> None:
+        if queue.refused(error):
+            self._resubscribe_later(queue, 0.0)
+        elif queue.has_started and error.code not in PERMANENT_CODES:
+            self._resubscribe_later(queue, self._backoff.next_delay_s())
         else:
-            self._end(subscription, error)
+            self._end(queue, error)
 
-    def _end(self, subscription: Subscription, error: ClientError) -> None:
-        self.rooms.pop(subscription.room, None)
-        subscription.end(error)
+    def _end(self, queue: ItemQueue, error: ClientError) -> None:
+        self.rooms.pop(queue.room, None)
+        queue.end(error)
 
-    def _resubscribe_later(self, subscription: Subscription, delay_s: float, unsubscribe_first: bool = False) -> None:
+    def _resubscribe_later(self, queue: ItemQueue, delay_s: float, unsubscribe_first: bool = False) -> None:
         """Start a task that subscribes again after a delay. If the subscription already has such a task, do nothing."""
 
         async def resubscribe() -> None:
             await asyncio.sleep(delay_s)
-            del self._resubscribe_tasks[subscription]
-            if self._is_open.is_set() and not subscription.is_over:
+            del self._resubscribe_tasks[queue]
+            if self._is_open.is_set() and not queue.is_over:
                 if unsubscribe_first:
-                    await self._send("stream.unsubscribe", {"room": subscription.room}, lambda _: None)
-                await self._subscribe(subscription)
+                    await self._send("stream.unsubscribe", {"room": queue.room}, lambda _: None)
+                await self._subscribe(queue)
 
-        if subscription not in self._resubscribe_tasks:
-            task = self._resubscribe_tasks[subscription] = asyncio.create_task(resubscribe())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if queue not in self._resubscribe_tasks:
+            task = self._resubscribe_tasks[queue] = asyncio.create_task(resubscribe())
+            self._keep(task)
+
+    def _keep(self, task: "asyncio.Task[None]") -> None:
+        """Hold a task until it ends: the event loop refers to it only weakly."""
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     # The connection
 
@@ -285,9 +294,9 @@ class WebSocketConnection:
         self._socket = socket
         # From here on, `add` subscribes new subscriptions. The loop below subscribes the existing ones.
         self._is_open.set()
-        for subscription in [each for each in self.rooms.values() if not each.is_paused]:
-            if not subscription.is_over:
-                await self._subscribe(subscription)
+        for queue in [each for each in self.rooms.values() if not each.is_paused]:
+            if not queue.is_over:
+                await self._subscribe(queue)
         async for message in socket:
             if message.type is aiohttp.WSMsgType.TEXT:
                 await self._received(message.data)
@@ -299,8 +308,8 @@ class WebSocketConnection:
         for task in self._resubscribe_tasks.values():
             task.cancel()
         self._resubscribe_tasks.clear()
-        for subscription in self.rooms.values():
-            subscription.is_attached = False
+        for queue in self.rooms.values():
+            queue.is_attached = False
         unanswered, self._unanswered = self._unanswered, {}
         for answer in unanswered.values():
             answer(ConnectionLost(f"the connection was lost before the answer: {reason}"))
@@ -308,44 +317,44 @@ class WebSocketConnection:
     async def _received(self, text: str) -> None:
         frame = json.loads(text)
         if "control" in frame:
-            subscription = self.rooms.get(frame.get("room", ""))
-            if subscription is None:
+            queue = self.rooms.get(frame.get("room", ""))
+            if queue is None:
                 return
             if frame["control"] == "closed":
-                self._closed_by_server(subscription, frame)
+                self._closed_by_server(queue, frame)
             else:
-                subscription.control(frame)
+                queue.control(frame)
         elif "offset" in frame:
-            subscription = self.rooms.get(frame["room"])
-            if subscription is None:
+            queue = self.rooms.get(frame["room"])
+            if queue is None:
                 return
-            subscription.event(frame, len(text))
+            queue.event(frame, len(text))
         else:
             answer = self._unanswered.pop(frame.get("request_id"), None)
             if answer is not None:
                 answer(frame)
             return
-        if not subscription.has_space and subscription.is_attached:
-            await self._wait_for_space(subscription)
+        if not queue.has_space and queue.is_attached:
+            await self._wait_for_space(queue)
 
-    async def _wait_for_space(self, subscription: Subscription) -> None:
+    async def _wait_for_space(self, queue: ItemQueue) -> None:
         try:
             async with asyncio.timeout(STALL_S):
-                await subscription.wait_for_space()
+                await queue.wait_for_space()
         except TimeoutError:
-            subscription.is_attached, subscription.is_paused = False, True
-            await self._send("stream.unsubscribe", {"room": subscription.room}, lambda _: None)
+            queue.is_attached, queue.is_paused = False, True
+            await self._send("stream.unsubscribe", {"room": queue.room}, lambda _: None)
 
-    def _closed_by_server(self, subscription: Subscription, frame: Mapping[str, Any]) -> None:
-        if not subscription.is_attached:
+    def _closed_by_server(self, queue: ItemQueue, frame: Mapping[str, Any]) -> None:
+        if not queue.is_attached:
             return
-        subscription.is_attached = False
+        queue.is_attached = False
         code, reason = str(frame.get("code", "Unknown")), str(frame.get("reason", ""))
         if code in PERMANENT_CODES:
-            self._end(subscription, refusal_of({"code": code, "message": reason, "offset": frame.get("offset")}))
+            self._end(queue, refusal_of({"code": code, "message": reason, "offset": frame.get("offset")}))
         else:
-            logger.info("subscription to %s ended by the server (%s: %s), resuming", subscription.room, code, reason)
-            self._resubscribe_later(subscription, self._backoff.next_delay_s())
+            logger.info("subscription to %s ended by the server (%s: %s), resuming", queue.room, code, reason)
+            self._resubscribe_later(queue, self._backoff.next_delay_s())
 
 
 def _close_text(socket: aiohttp.ClientWebSocketResponse) -> str:

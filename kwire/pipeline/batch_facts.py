@@ -36,12 +36,16 @@ class BatchFacts:
         sources = progress.get("sources") or []
         operators = progress.get("stateOperators") or []
         lags = [_between(source.get("endOffset"), source.get("latestOffset")) for source in sources]
+        read_events = sum(_read(source) for source in sources)
+        # Spark's rates count each evaluation of a row.
+        counted = sum(int(source.get("numInputRows") or 0) for source in sources)
+        evaluations = counted / read_events if counted and read_events else 1.0
         return cls(
             query=progress.get("name") or UNNAMED,
             batch_id=int(progress["batchId"]),
-            read_events=sum(_read(source) for source in sources),
-            input_rows_per_second=float(progress.get("inputRowsPerSecond") or 0.0),
-            processed_rows_per_second=float(progress.get("processedRowsPerSecond") or 0.0),
+            read_events=read_events,
+            input_rows_per_second=float(progress.get("inputRowsPerSecond") or 0.0) / evaluations,
+            processed_rows_per_second=float(progress.get("processedRowsPerSecond") or 0.0) / evaluations,
             duration_ms=int((progress.get("durationMs") or {}).get("triggerExecution") or 0),
             lag_events=None if None in lags else sum(lag for lag in lags if lag is not None),
             watermark=_watermark(progress),

@@ -2,9 +2,12 @@
 
 import argparse
 import importlib
+import os
 import re
 import sys
 from typing import Any, NamedTuple
+
+from kwire.pipeline.java.installation import check_java
 
 DONE, CANNOT_RUN = 0, 2
 
@@ -64,6 +67,8 @@ def run(arguments: argparse.Namespace) -> int:
 
     job = importlib.import_module(JOBS[arguments.job].module)
     try:
+        if "PYSPARK_GATEWAY_PORT" not in os.environ:
+            check_java()
         code: int = job.run(arguments)
     except Py4JNetworkError:
         return _fail("the Java process of Spark has ended: run the same command again to continue")

@@ -56,13 +56,18 @@ def _address(text: str) -> str:
 
 
 @contextlib.contextmanager
-def query_runner(spark: "SparkSession", arguments: argparse.Namespace, job: str) -> Iterator["QueryRunner"]:
-    """Yield a QueryRunner for the queries of a job. SIGTERM and Ctrl-C stop the queries after their current batch."""
+def query_runner(
+    spark: "SparkSession", arguments: argparse.Namespace, job: str, *, shares_source: bool = False
+) -> Iterator["QueryRunner"]:
+    """Yield a QueryRunner for the queries of a job. SIGTERM and Ctrl-C stop the queries after their current batch.
+
+    `shares_source` says that all queries read the same events.
+    """
     from py4j.protocol import Py4JNetworkError
 
     stop, metrics = StopRequest(), Metrics(job)
     is_bounded = bool(getattr(arguments, "once", False))
-    console = Console(job, sys.stderr, is_bounded=is_bounded, is_shown=not arguments.quiet)
+    console = Console(job, sys.stderr, is_bounded=is_bounded, is_shown=not arguments.quiet, shares_source=shares_source)
     events = QueryEvents(metrics, console)
     listener = _listener(events)
     spark.conf.set("spark.sql.streaming.stopTimeout", f"{STOP_S_MAX}s")
@@ -90,6 +95,11 @@ class QueryRunner:
         self._events = events
         self._queries: list[RunningQuery] = []
 
+    @property
+    def read_events(self) -> int:
+        """The number of events that were read so far."""
+        return self._console.read_events
+
     def start(self, writer: "DataStreamWriter", write: WriteBatch) -> "StreamingQuery":
         batches = StoppableBatchWriter(write, self._stop)
         self._console.expect_query()
@@ -111,6 +121,8 @@ class QueryRunner:
                 break
         failure = failure or self._failure()
         self._events.wait_for_last({each.run_id for each in self._queries if not each.is_abandoned})
+        # What the job prints now must not follow the bar on its line.
+        self._console.close()
         if failure:
             raise failure
 

@@ -6,11 +6,13 @@ is the warehouse directory (Iceberg's Hadoop catalog). `--catalog-uri` selects a
 
 import argparse
 import os
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kwire.pipeline.jars import JARS, PACKAGES_KEY, jar_conf, save_jar_list
+from kwire.pipeline.java.output import JavaOutput
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +28,16 @@ _EMPTY_RELATION_RULE = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmpt
 _LISTS = (JARS, PACKAGES_KEY, _EXTENSIONS)
 
 
+# Set if spark-submit has started the Java process.
+_IS_SUBMITTED = "PYSPARK_GATEWAY_PORT"
+# The maximum wait for the last lines of a Java process that has ended.
+LAST_LINES_S_MAX = 5.0
+
+
+class SparkNotStarted(ValueError):
+    """Spark could not be started. The message has the last lines that it printed."""
+
+
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
     """Options of a session. `warehouse` is the directory, or a URI that Spark can access, of tables and checkpoints."""
@@ -36,10 +48,12 @@ class SessionOptions:
     application: str = "kwire"
     # Further Spark settings, as for `spark-submit --conf`.
     conf: dict[str, str] = field(default_factory=dict)
+    # Whether everything that Spark and Ivy print is shown, not only errors.
+    is_verbose: bool = False
 
 
 def add_session_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that every job has: --warehouse, --master, --catalog-uri, --conf."""
+    """Add the arguments that every job has: --warehouse, --master, --catalog-uri, --conf, --verbose."""
     parser.add_argument(
         "--warehouse", metavar="DIR", required=True, help="directory or URI of the tables and checkpoints"
     )
@@ -48,6 +62,7 @@ def add_session_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark; repeatable"
     )
+    parser.add_argument("--verbose", action="store_true", help="show what Spark and Ivy print, also warnings")
 
 
 def session_options(arguments: argparse.Namespace, application: str) -> SessionOptions:
@@ -58,20 +73,49 @@ def session_options(arguments: argparse.Namespace, application: str) -> SessionO
         if not equals or not key.startswith("spark."):
             raise ValueError(f"--conf: expected spark.KEY=VALUE, got {text!r}")
         conf[key] = value
-    return SessionOptions(arguments.warehouse, arguments.master, arguments.catalog_uri, application, conf)
+    return SessionOptions(
+        arguments.warehouse, arguments.master, arguments.catalog_uri, application, conf, arguments.verbose
+    )
 
 
 def spark_session(options: SessionOptions) -> "SparkSession":
-    """Create the session. Further calls in the same process return the same session."""
+    """Create the session. Further calls in the same process return the same session. Raises SparkNotStarted."""
     from pyspark.sql import SparkSession
 
+    conf = spark_conf(options)
+    if PACKAGES_KEY in conf:
+        print("kwire: downloading the jars of Spark's connectors; later starts use them again", file=sys.stderr)
+    if not options.is_verbose:
+        _start_quietly(options.application, conf)
     builder = SparkSession.builder.appName(options.application)
-    for key, value in spark_conf(options).items():
+    for key, value in conf.items():
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session.sparkContext.setLogLevel("WARN" if options.is_verbose else "ERROR")
     save_jar_list(session)
     return session
+
+
+def _start_quietly(application: str, settings: dict[str, str]) -> None:
+    """Start Spark's Java process without showing what it prints until it runs. Do nothing if there is one already."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._active_spark_context is not None or _IS_SUBMITTED in os.environ:
+        return
+    conf = SparkConf().setAppName(application).setAll(list(settings.items()))
+    output = JavaOutput()
+    try:
+        try:
+            gateway = launch_gateway(conf, {"stderr": output.descriptor})
+        finally:
+            output.started()
+        SparkContext(conf=conf, gateway=gateway)
+    except PySparkException:
+        output.wait(LAST_LINES_S_MAX)
+        raise SparkNotStarted("\n".join(["Spark could not be started:", *output.last_lines()])) from None
+    output.show()
 
 
 def warehouse_uri(warehouse: str) -> str:
@@ -107,7 +151,7 @@ def _own_conf(options: SessionOptions) -> dict[str, str]:
     }
     if options.catalog_uri:
         conf[f"{catalog}.uri"] = options.catalog_uri
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
+    if _IS_SUBMITTED in os.environ:
         # spark-submit has started the JVM and has set the cluster and the jars.
         return conf
     conf |= jar_conf()

@@ -45,7 +45,7 @@ async def connected(timeout_s: float = WAIT_S) -> AsyncIterator[tuple[FakeRooms,
 
 
 async def take(subscription: Subscription, count: int) -> list[Item]:
-    return [await subscription.next(WAIT_S) for _ in range(count)]
+    return [await subscription.next_item(WAIT_S) for _ in range(count)]
 
 
 async def numbers(subscription: Subscription, count: int) -> list[int]:
@@ -249,7 +249,7 @@ async def test_a_stored_position_resumes_in_another_client() -> None:
     async with connected() as (rooms, client):
         for number in range(6):
             rooms.publish("r", number)
-        async with await client.stream.subscribe("r", from_offset=0) as subscription:
+        async with client.stream.subscribe("r", from_offset=0) as subscription:
             assert await numbers(subscription, 3) == [0, 1, 2]
             position = subscription.position
         assert position == Position("epoch-1", 3)
@@ -327,6 +327,7 @@ async def test_a_slow_reader_neither_fills_memory_nor_holds_up_other_rooms_nor_m
             rooms.publish("slow", number)
         rooms.publish("quick", "hello")
         assert (await quick.next_event(WAIT_S)).data == "hello"
+        assert slow._queue is not None
         assert len(slow._queue) <= QUEUE_ITEMS_MAX
         await until(lambda: "slow" in rooms.unsubscribes)
         assert await numbers(slow, count) == list(range(count))
@@ -349,9 +350,9 @@ async def test_a_closed_subscription_ends_its_loop_and_its_room_can_be_read_anew
         subscription = await client.stream.subscribe("r", from_offset=0)
         assert await numbers(subscription, 1) == [1]
         await subscription.close()
-        assert [item async for item in subscription if isinstance(item, Event)] == []
+        assert [event async for event in subscription] == []
         with pytest.raises(ClientClosed):
-            await subscription.next()
+            await subscription.next_item()
         again = await client.stream.subscribe("r", from_offset=0)
         assert await numbers(again, 1) == [1]
         assert rooms.connects == 1

@@ -57,7 +57,7 @@ def made(topic: str, *payloads: object) -> list[EventToStore]:
 
 
 async def take(stream: EventStream, count: int) -> list[StoredItem]:
-    return [await stream.next(WAIT_S) for _ in range(count)]
+    return [await stream.next_item(WAIT_S) for _ in range(count)]
 
 
 async def events(stream: EventStream, count: int) -> list[StoredEvent]:
@@ -173,18 +173,18 @@ async def test_everything_is_followed_by_position_and_one_topic_by_version(tmp_p
         store = client.events
         await store.publish_many([*made("a", 0), *made("b", 1), *made("a", 2)])
         async with (
-            await store.subscribe_all(from_position=1) as everything,
-            await store.subscribe_stream("a", from_version=0) as one,
-            await store.subscribe_all() as new,
+            store.subscribe_all(from_position=1) as everything,
+            store.subscribe_stream("a", from_version=0) as one,
+            store.subscribe_all() as new,
         ):
             assert [(event.position, event.id) for event in await events(everything, 2)] == [(1, "b-1"), (2, "a-2")]
-            assert await everything.next(WAIT_S) == CaughtUp("all", 2)
+            assert await everything.next_item(WAIT_S) == CaughtUp("all", 2)
             assert [(event.version, event.position) for event in await events(one, 2)] == [(0, None), (1, None)]
             await store.publish("a", "made", 3)
             for stream in (everything, one, new):
                 assert (await stream.next_event(WAIT_S)).payload == 3
             with pytest.raises(TimeoutError):
-                await new.next(0.05)
+                await new.next_item(0.05)
             await store.publish("b", "made", 4)
             assert (await new.next_event(WAIT_S)).position == 4
 
@@ -215,7 +215,7 @@ async def test_a_position_is_where_another_process_goes_on(tmp_path: Path) -> No
         assert place.next_offset == 4
         await first.close()
         with pytest.raises(ClientClosed):
-            await first.next()
+            await first.next_item()
         again = await client.events.subscribe_all(resume=Position(*place))
         assert [event.payload for event in await events(again, 6)] == [4, 5, 6, 7, 8, 9]
 
@@ -249,7 +249,7 @@ async def test_a_topic_that_is_deleted_ends_its_stream(tmp_path: Path, caplog: p
         assert len(await take(stream, 2)) == 2
         assert (await http.delete("/topics/a")).status == 200
         with pytest.raises(TopicNotFound):
-            await stream.next(WAIT_S)
+            await stream.next_item(WAIT_S)
         assert "reconnecting" not in caplog.text
 
 
@@ -303,7 +303,7 @@ async def test_only_some_types_and_the_place_moves_on(tmp_path: Path) -> None:
         await client.events.publish_many([EventToStore("a", "odd" if n % 2 else "even", n) for n in range(6)])
         stream = await client.events.subscribe_all(from_position=0, types=["odd"])
         assert [event.payload for event in await events(stream, 3)] == [1, 3, 5]
-        async with await client.events.subscribe_all(from_position=0, types=["even"]) as even:
+        async with client.events.subscribe_all(from_position=0, types=["even"]) as even:
             batch = await even.next_batch(10, WAIT_S)
             while len(batch) < 4:
                 batch += await even.next_batch(10, WAIT_S)

@@ -37,7 +37,7 @@ def test_a_game_lobby_reads_its_full_history_and_goes_on_live() -> None:
         client.stream.publish("game-lobby-42", "player_join", {"player": "player-1"})
         lobby = client.stream.subscribe("game-lobby-42", from_offset=0, replay=True)
         client.stream.publish("game-lobby-42", "player_move", {"player": "player-1", "action": "attack"})
-        items = [lobby.next(WAIT_S) for _ in range(3)]
+        items = [lobby.next_item(WAIT_S) for _ in range(3)]
         assert [item.type for item in items if isinstance(item, Event)] == ["player_join", "player_move"]
         assert sum(isinstance(item, CaughtUp) for item in items) == 1
         assert lobby.position == Position("epoch-1", 2)
@@ -51,9 +51,8 @@ def test_a_loop_over_a_subscription_survives_cuts_and_ends_when_it_is_closed() -
             client_publish(rooms, loop, number)
             if number % 10 == 5:
                 loop.call_soon_threadsafe(rooms.cut)
-        for item in subscription:
-            if isinstance(item, Event):
-                seen.append(item.data)
+        for event in subscription:
+            seen.append(event.data)
             if len(seen) == 30:
                 subscription.close()
         assert seen == list(range(30))

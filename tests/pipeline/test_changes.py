@@ -341,6 +341,9 @@ def running_lake(tmp_path: Path) -> Iterator[Callable[[list[str]], None]]:
             assert process.wait(STOP_TIMEOUT_S) == 0, log.read_text()
         finally:
             process.kill()
+        # It ends with a summary of each table, and nothing of Spark's own words is shown.
+        assert "rows added" in log.read_text().splitlines()[-1]
+        assert " WARN " not in log.read_text()
 
 
 def _wait_for_rows(world: World, topic: str, count: int, column: str = "value") -> None:

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -210,7 +211,9 @@ def data_files(lake: LakeUnderTest, topic: str) -> dict[str, bytes]:
     return {str(one.relative_to(root)): one.read_bytes() for one in root.rglob("*.parquet")}
 
 
-def test_an_event_that_fits_no_row_goes_to_the_dead_letters(kwire: KwireProcess, lake: LakeUnderTest) -> None:
+def test_an_event_that_fits_no_row_goes_to_the_dead_letters(
+    kwire: KwireProcess, lake: LakeUnderTest, capsys: pytest.CaptureFixture[str]
+) -> None:
     topic = unique_name("misfits").replace("-", "_")
     # It says nothing of payloads that are no objects, so they come in.
     schema = {"eventType": "made", "properties": {"n": {"type": "integer"}, "corrupt": {"type": "integer"}}}
@@ -218,6 +221,9 @@ def test_an_event_that_fits_no_row_goes_to_the_dead_letters(kwire: KwireProcess,
     misfits = [{"n": 10**30}, [{"n": 1}], 5, "text"]
     publish(kwire, topic, {"n": 1}, *misfits, None, {"corrupt": 3})
     lake.run_once(topic)
+    assert re.fullmatch(
+        rf"kwire\.{topic}: 3 rows added, 4 bad records, 3 in all, (\d+ min )?\d+ s\n", capsys.readouterr().out
+    )
     assert [(row["n"], row["corrupt"]) for row in lake.rows(topic)] == [(1, None), (None, None), (None, 3)]
     letters = lake.rows(f"{topic}_dead_letters")
     assert [json.loads(bytes(letter["kafka_value"])) for letter in letters] == misfits

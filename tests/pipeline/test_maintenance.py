@@ -1,6 +1,7 @@
 """Maintenance: fewer files, the same rows, marks that outlive their snapshots, and a writer that notices nothing."""
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -199,6 +200,8 @@ class TestIceberg:
             told = log.read()
         assert process.returncode == DONE, told
         assert " files compacted into 1" in told
+        assert all(line.startswith(filled.name) for line in told.splitlines()[:-1]), told  # not a word of Spark
+        assert re.fullmatch(r"1 table maintained, .*\d+ s", told.splitlines()[-1])
         assert filled.offsets() == first(batches)
         assert filled.opened().last_mark() == BatchMark("query", batches - 1, {"offsets": str(batches - 1)})
 

@@ -89,7 +89,7 @@ def test_offsets_of_other_sources_are_unknown(strange: Any) -> None:
 
 def test_a_line_sums_up_all_queries() -> None:
     assert status_text("lake", [report(), report(name="lobby", batchId=9, durationMs={"triggerExecution": 1000})]) == (
-        "lake: batch 9  in 91/s  done 240/s  took 1.0 s  lag 42  watermark 09:29:00  late 6"
+        "lake: batch 9  in 46/s  done 120/s  took 1.0 s  lag 42  watermark 09:29:00  late 6"
     )
     unknown = report(sources=[{"endOffset": None}], eventTime={}, stateOperators=[])
     assert status_text("lake", [unknown]).endswith("took 0.4 s  lag unknown")
@@ -176,7 +176,7 @@ def test_prometheus_reads_the_figures() -> None:
     assert value("events_total") == 90
     assert value("late_rows_total") == 6
     assert value("lag_events") == 21
-    assert value("input_rows_per_second") == 45.5
+    assert value("input_rows_per_second") == 22.75
     assert value("watermark_timestamp_seconds") == datetime(2026, 5, 17, 9, 29, tzinfo=UTC).timestamp()
     assert value("batch_duration_seconds_sum") == pytest.approx(0.824)
     metrics.idle("orders")
@@ -297,3 +297,38 @@ def test_the_first_signal_asks_and_the_second_is_as_before() -> None:
         assert len(seen) == 3
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def test_the_rate_counts_from_the_start_of_the_queries_not_from_the_first_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    clock, stream = Time(), Terminal()
+    console = Console("lake", stream, is_bounded=True, is_shown=True, monotonic=clock)
+    console.expect_query()
+    clock.now_s += 9  # Spark plans and reads the first batch
+    console.batch(report())
+    assert "68%  45 of 66  5/s  4 s left" in stream.getvalue()
+
+
+def test_a_batch_that_was_evaluated_twice_has_the_rate_of_its_events() -> None:
+    once = report(sources=[{**REPORT["sources"][0], "numInputRows": 45}])
+    twice = report(sources=[{**REPORT["sources"][0], "numInputRows": 90}])
+    assert once.read_events == twice.read_events == 45
+    assert twice.input_rows_per_second == once.input_rows_per_second / 2
+    assert twice.processed_rows_per_second == once.processed_rows_per_second / 2
+
+
+def test_events_that_all_queries_read_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    clock, stream = Time(), Terminal()
+    console = Console("analytics", stream, is_bounded=True, is_shown=True, shares_source=True, monotonic=clock)
+    for _ in range(2):
+        console.expect_query()
+    console.batch(report(name="counts"))
+    assert console.read_events == 0  # the other query has read nothing yet
+    console.batch(report(name="users"))
+    assert console.read_events == 45
+    assert "45 of 66" in stream.getvalue()
+    slow = report(name="users", inputRowsPerSecond=2.0, processedRowsPerSecond=4.0)
+    assert "in 1/s  done 2/s" in status_text("analytics", [report(), slow], shares_source=True)

@@ -15,6 +15,7 @@ from kwire.access.acl import Acl, Permission
 from kwire.access.principal import ANONYMOUS
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
+from kwire.testing.ports import unused_port
 from kwire.wire.apis import API_VERSIONS
 from kwire.wire.codec import decode_message
 from kwire.wire.messages.alter_user_scram_credentials import AlterUserScramCredentialsRequest, ScramCredentialUpsertion
@@ -26,7 +27,6 @@ from tests.support import acls
 from tests.support.access_cases import Subject
 from tests.support.certificates import Authority
 from tests.support.group_access import ALICE, Right
-from tests.support.ports import unused_port
 from tests.support.sasl_server import SECRET, SaslSocket
 from tests.support.server import HOST, KwireProcess
 from tests.support.users import ScramClient

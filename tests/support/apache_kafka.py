@@ -5,7 +5,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from tests.support.ports import unused_port
+from kwire.testing.ports import unused_port
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "compat" / "apache_kafka"
 START_TIMEOUT_S = 90.0

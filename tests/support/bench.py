@@ -14,10 +14,13 @@ BENCH_SECONDS_MAX = 400  # The first run builds the load program.
 Figures = dict[str, dict[str, float]]
 
 
-def bench(family: str, directory: Path, *options: str, servers: Sequence[str] = ("--kwire-only",)) -> Figures:
-    """The figures of each work, by its name."""
+def bench(
+    family: str, directory: Path, *options: str, servers: Sequence[str] = ("--kwire-only",), has_seconds: bool = True
+) -> Figures:
+    """The figures of each work, by its name. `has_seconds`: the family has works that run for a time."""
     path = directory / "results.json"
-    short = (*servers, "--quick", "--seconds", "0.2", "--json", str(path), "--dir", str(directory))
+    seconds = ("--seconds", "0.2") if has_seconds else ()
+    short = (*servers, "--quick", *seconds, "--json", str(path), "--dir", str(directory))
     subprocess.run(
         [sys.executable, "-m", "benchmark", family, *short, *options],
         env=os.environ | {"PYTHONPATH": str(ROOT / "scripts")},

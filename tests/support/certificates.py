@@ -27,11 +27,16 @@ class Authority:
         self.path = directory / f"{name}.pem"
         self.path.write_bytes(self._ca.cert_pem.bytes())
 
-    def issue(self, *hosts: str, common_name: str | None = None, is_expired: bool = False) -> trustme.LeafCert:
+    def issue(
+        self, *hosts: str, common_name: str | None = None, is_expired: bool = False, valid_days: int | None = None
+    ) -> trustme.LeafCert:
         past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)
         if is_expired:
             before = past - datetime.timedelta(days=10)
             return self._ca.issue_cert(*hosts, common_name=common_name, not_before=before, not_after=past)
+        if valid_days is not None:
+            until = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=valid_days)
+            return self._ca.issue_cert(*hosts, common_name=common_name, not_after=until)
         return self._ca.issue_cert(*hosts, common_name=common_name)
 
     def server(self, name: str = "server.pem", *, is_expired: bool = False) -> Path:

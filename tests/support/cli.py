@@ -1,13 +1,16 @@
 """The `kwire` command in tests: as a process of its own, or called in this one, which saves the start of a process."""
 
 import io
+import os
 import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import NamedTuple
+from unittest import mock
 
 from kwire.cli import main
+from kwire.cli.framework.runner import DEBUG_VARIABLE
 from tests.support.server import kwire_command
 
 COMMAND_TIMEOUT_S = 60.0
@@ -37,7 +40,7 @@ def run_program(*arguments: object) -> Done:
 def run_here(*arguments: object) -> Done:
     """Call the command's function. An exception that the command does not handle is raised here."""
     out, errors = io.StringIO(), io.StringIO()
-    with redirect_stdout(out), redirect_stderr(errors), _handlers_kept():
+    with redirect_stdout(out), redirect_stderr(errors), mock.patch.dict(os.environ, {DEBUG_VARIABLE: "1"}):
         try:
             code = main([str(argument) for argument in arguments])
         except SystemExit as end:
@@ -55,13 +58,3 @@ def interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def _handlers_kept() -> Iterator[None]:
-    """A command that prints much ends by SIGPIPE when nobody reads on; the test run must not."""
-    before = signal.getsignal(signal.SIGPIPE)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGPIPE, before)

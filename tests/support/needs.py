@@ -44,13 +44,17 @@ def has_java() -> bool:
 
 NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
     "needs_chromium": ("Chromium", lambda: shutil.which("chromium") is not None),
+    "needs_fish": ("fish", lambda: shutil.which("fish") is not None),
     "needs_go": ("Go 1.21", lambda: has_version("go", "version", r"go1\.(\d+)", GO_MINOR_VERSION_MIN)),
     "needs_java": ("Java 17", has_java),
     "needs_kcat": ("kcat", lambda: shutil.which("kcat") is not None),
     "needs_mvn": ("Maven", lambda: shutil.which("mvn") is not None),
+    "needs_prometheus": ("Prometheus", lambda: None not in (shutil.which("prometheus"), shutil.which("promtool"))),
     "needs_node": ("Node 20", lambda: has_version("node", "--version", r"v(\d+)", NODE_VERSION_MIN)),
+    "needs_systemd": ("systemd-analyze", lambda: shutil.which("systemd-analyze") is not None),
     "needs_tmpfs": ("the right to mount a file system", can_mount_small_disk),
     "needs_spark": ("PySpark and Java 17", lambda: importlib.util.find_spec("pyspark") is not None and has_java()),
+    "needs_zsh": ("zsh", lambda: shutil.which("zsh") is not None),
 }
 
 

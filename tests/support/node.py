@@ -29,6 +29,7 @@ from kwire.access.login_limits import LoginLimits
 from kwire.access.principal import Principal
 from kwire.access.quotas.quotas import Quotas
 from kwire.access.sasl.authentication import Authentication
+from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.users.users import Users
 from kwire.broker.admin.dynamic_configs import DynamicConfigs
 from kwire.broker.admin.features import TRANSACTION_VERSION, Features
@@ -126,6 +127,10 @@ class FakePeer:
 
     def __init__(self, memory: ReceiveMemory | None = None) -> None:
         self.reader = FrameReader(memory or ReceiveMemory(MEMORY_BYTES), MEMORY_BYTES)
+        self.muted_s = 0.0
+
+    def mute(self, seconds: float) -> None:
+        self.muted_s = max(self.muted_s, seconds)
 
     def reserve(self, size_bytes: int) -> bool:
         return self.reader.reserve(size_bytes)
@@ -254,6 +259,7 @@ class QuietNode:
         self.store.cordoned_dirs = self.configs.config.log.cordoned_dirs
         self.relocations = Relocations(self.topics, self.store, self.configs.config.log.move_bytes_per_second_max)
         self.keys = Keys(self.metastore, self.clock)
+        self.key_usage = KeyUsage(self.metastore, self.clock, self.keys, NODE_ID)
         self.services = Services(
             apis={key: handler.api for key, handler in HANDLERS.items()},
             node=NodeFacts(NODE_ID, CLUSTER_ID, self.config.rack),
@@ -276,6 +282,7 @@ class QuietNode:
             work_allowance=WorkAllowance(ANY_WEIGHT),
             authorizer=self._new_authorizer(),
             quotas=Quotas(self.metastore, self.clock.monotonic),
+            key_usage=self.key_usage,
             users=Users(self.metastore),
             login_limits=LoginLimits(self.clock),
             keys=self.keys,
@@ -394,7 +401,8 @@ class QuietNode:
         else:
             decode = decoder(type(request), version, is_scoped=True)
             asked = decode(encoded, ELEMENTS_MAX, views.names.prefix)
-        return handler.handle(Context(self.services, self.peer, version, "test", views), asked)
+        limits = self.key_usage.limits_of(views.access.principal)
+        return handler.handle(Context(self.services, self.peer, version, "test", views, limits=limits), asked)
 
 
 @asynccontextmanager

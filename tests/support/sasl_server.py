@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from kwire.testing.ports import unused_port
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.messages.api_versions import ApiVersionsRequest
 from kwire.wire.messages.metadata import MetadataRequest
@@ -24,7 +25,6 @@ from kwire.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslA
 from kwire.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kwire.wire.schema import message_of
 from tests.support.clients_raw import TIMEOUT_S, RawConnection, frame
-from tests.support.ports import unused_port
 from tests.support.server import HOST, KwireProcess
 from tests.support.users import plain_token
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from tests.support.ports import unused_port
+from kwire.testing.ports import unused_port
 
 HOST = "127.0.0.1"
 # Bounds are generous: a busy machine is slow, and only a failing test waits for them.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tests.support.ports import unused_port
+from kwire.testing.ports import unused_port
 
 HOST = "127.0.0.1"
 WAIT_S = 20.0

@@ -12,7 +12,7 @@ from kwire.client import AsyncClient, CaughtUp, ClientError, Event, Gap, Publish
 
 
 async def show(subscription: Subscription) -> None:
-    async for item in subscription:
+    async for item in subscription.items():
         match item:
             case Event(data={"user": user, "text": text}):
                 print(f"{user}: {text}", flush=True)

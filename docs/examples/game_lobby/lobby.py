@@ -42,7 +42,7 @@ def play(client: Client, room: str, player: str, move_count: int) -> Board:
         client.stream.publish(room, "player_move", move)
 
     with client.stream.subscribe(room, from_offset=0, replay=True) as lobby:
-        for item in lobby:
+        for item in lobby.items():
             if isinstance(item, Event):
                 board.apply(item)
             elif isinstance(item, Gap):

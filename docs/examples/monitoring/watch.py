@@ -10,13 +10,15 @@ from kwire.client import AsyncClient, GapFound, Unreachable
 
 
 async def watch(url: str, room: str, types: list[str] | None, count: int) -> None:
-    async with AsyncClient(url, timeout_s=5.0) as client:
-        subscriber = await client.stream.subscribe(room, types=types)
+    async with (
+        AsyncClient(url, timeout_s=5.0) as client,
+        client.stream.subscribe(room, types=types) as subscription,
+    ):
         print(f"watching {room}", flush=True)
         seen = 0
         while not count or seen < count:
             try:
-                event = await subscriber.next_event()
+                event = await subscription.next_event()
             except GapFound as found:
                 print(f"events were missed: {found}", flush=True)
                 continue

@@ -59,8 +59,8 @@ class SyncStream:
         on_lag: OnLag | None = None,
         types: Collection[str] | None = None,
     ) -> SyncSubscription:
-        subscription = self._loop.run(
-            self._stream.subscribe(
+        async def opened() -> Subscription:
+            return await self._stream.subscribe(
                 room,
                 from_offset=from_offset,
                 replay=replay,
@@ -69,8 +69,8 @@ class SyncStream:
                 on_lag=on_lag,
                 types=types,
             )
-        )
-        return SyncSubscription(self._loop, subscription)
+
+        return SyncSubscription(self._loop, self._loop.run(opened()))
 
     def history(
         self, room: str, *, from_offset: int | None = None, to_offset: int | None = None, limit: int | None = None

@@ -27,6 +27,11 @@ class SyncEventStore:
         self._loop = loop
         self._events = client.events
 
+    def create_topic(
+        self, topic: str, schemas: Mapping[str, Mapping[str, Any]], *, configs: Mapping[str, str] | None = None
+    ) -> None:
+        self._loop.run(self._events.create_topic(topic, schemas, configs=configs))
+
     def publish(
         self,
         topic: str,
@@ -93,10 +98,12 @@ class SyncEventStore:
         on_lag: OnLag = "catchup",
         types: Collection[str] | None = None,
     ) -> SyncEventStream:
-        stream = self._loop.run(
-            self._events.subscribe_all(from_position=from_position, resume=resume, on_lag=on_lag, types=types)
-        )
-        return SyncEventStream(self._loop, stream)
+        async def opened() -> EventStream:
+            return await self._events.subscribe_all(
+                from_position=from_position, resume=resume, on_lag=on_lag, types=types
+            )
+
+        return SyncEventStream(self._loop, self._loop.run(opened()))
 
     def subscribe_stream(
         self,
@@ -107,7 +114,9 @@ class SyncEventStore:
         on_lag: OnLag = "catchup",
         types: Collection[str] | None = None,
     ) -> SyncEventStream:
-        stream = self._loop.run(
-            self._events.subscribe_stream(topic, from_version=from_version, resume=resume, on_lag=on_lag, types=types)
-        )
-        return SyncEventStream(self._loop, stream)
+        async def opened() -> EventStream:
+            return await self._events.subscribe_stream(
+                topic, from_version=from_version, resume=resume, on_lag=on_lag, types=types
+            )
+
+        return SyncEventStream(self._loop, self._loop.run(opened()))

@@ -33,7 +33,11 @@ class Source(Protocol[SourceItemT]):
 
 
 class SyncItemIterator(Generic[ItemT, EventT]):
-    """A source of items: iterate over it (`for item in subscription`), or call `next` or `next_event`."""
+    """A subscription: iterate over its events (`for event in subscription`), or call `next_event`.
+
+    `for item in subscription.items()` also yields the items between events. A subscription that is no longer
+    referenced is closed.
+    """
 
     def __init__(self, loop: LoopThread, source: Source[ItemT], event_class: type[EventT]) -> None:
         self._loop = loop
@@ -47,8 +51,8 @@ class SyncItemIterator(Generic[ItemT, EventT]):
         """The position after the last returned item. Pass it as `resume` to continue, also in another process."""
         return self._position
 
-    def next(self, timeout_s: float | None = None) -> ItemT:
-        """Wait for the next item and return it.
+    def next_item(self, timeout_s: float | None = None) -> ItemT:
+        """Wait for the next item and return it: an event, or a `CaughtUp`, `Lagging` or `Gap`.
 
         Raises TimeoutError if no item arrives within `timeout_s`, or the error that ended the subscription.
         """
@@ -64,18 +68,27 @@ class SyncItemIterator(Generic[ItemT, EventT]):
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            item = self.next(None if deadline is None else max(deadline - time.monotonic(), 0))
+            item = self.next_item(None if deadline is None else max(deadline - time.monotonic(), 0))
             if isinstance(item, self._event_class):
                 return item
             if isinstance(item, Gap):
                 raise GapFound(item)
 
-    def __iter__(self) -> Iterator[ItemT]:
+    def items(self) -> Iterator[ItemT]:
+        """Yield events and the items between them, until the subscription is closed."""
+        while True:
+            try:
+                item = self.next_item()
+            except ClientClosed:
+                return
+            yield item
+
+    def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> ItemT:
+    def __next__(self) -> EventT:
         try:
-            return self.next()
+            return self.next_event()
         except ClientClosed:
             raise StopIteration from None
 

@@ -2,13 +2,14 @@
 
 import argparse
 import re
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from kwire.client import Client
 from kwire.pipeline.analytics.analysis import Analysis, span_ms
-from kwire.pipeline.arguments import count, seconds
+from kwire.pipeline.arguments import add_server_arguments, count, seconds
 from kwire.pipeline.columns import table_name
 from kwire.pipeline.jobs import DONE
 from kwire.pipeline.lake.checkpoint import Checkpoint
@@ -20,6 +21,7 @@ from kwire.pipeline.query_runner import query_runner
 from kwire.pipeline.session import add_session_arguments, session_options, spark_session, warehouse_uri
 from kwire.pipeline.source import SourceOptions
 from kwire.pipeline.topic_facts import TopicFactsReader
+from kwire.progress import duration_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,8 +31,6 @@ if TYPE_CHECKING:
 RESULT_NAMES = ("counts", "users", "top", "sessions")
 ROOM, TABLES = "room", "tables"
 RESULTS_ROOM = "activity"
-HTTP_DEFAULT = "http://127.0.0.1:8082"
-BOOTSTRAP_DEFAULT = "127.0.0.1:9092"
 INTERVAL_S = 5.0
 BATCH_RECORDS = 200_000
 STATE_PARTITIONS = 4
@@ -38,10 +38,7 @@ _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--bootstrap", metavar="HOST:PORT", default=BOOTSTRAP_DEFAULT, help="the Kafka port (default %(default)s)"
-    )
-    parser.add_argument("--http", metavar="URL", default=HTTP_DEFAULT, help="the HTTP port (default %(default)s)")
+    add_server_arguments(parser)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--topic", metavar="T", dest="topics", action="append", help="a room or topic; repeatable")
     which.add_argument(
@@ -130,6 +127,7 @@ def run(arguments: argparse.Namespace) -> int:
     from kwire.pipeline.analytics.results import RESULTS
     from kwire.pipeline.analytics.sinks import ResultsRoom, RoomSink, TableSink, batch_writer
 
+    began = time.monotonic()
     analysis = Analysis(arguments.window, arguments.slide, arguments.lateness, arguments.session_gap, arguments.top)
     fields = EventFields(arguments.user_field, arguments.time_field)
     source = _source(arguments)
@@ -142,7 +140,7 @@ def run(arguments: argparse.Namespace) -> int:
         _check_pattern(spark, arguments.pattern)
     spark.conf.set("spark.sql.shuffle.partitions", str(arguments.state_partitions))
     lake = open_lake(spark, arguments.warehouse, arguments.format)
-    with ExitStack() as held, query_runner(spark, arguments, "analytics") as runner:
+    with ExitStack() as held, query_runner(spark, arguments, "analytics", shares_source=True) as runner:
         # Each result has its own query, because other results may be selected at the next start.
         for result in [RESULTS[name] for name in dict.fromkeys(arguments.results or RESULT_NAMES)]:
             query = result.query(analysis)
@@ -160,6 +158,7 @@ def run(arguments: argparse.Namespace) -> int:
             stream = stream.queryName(result.name).option("checkpointLocation", checkpoint.uri)
             runner.start(stream, batch_writer(result_sinks, checkpoint))
         runner.wait()
+        print(f"analytics: {runner.read_events:,} events read, {duration_text(time.monotonic() - began)}", flush=True)
     return DONE
 
 

@@ -4,10 +4,11 @@ The job runs continuously, or with --once until it has written all events that e
 """
 
 import argparse
+import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from kwire.pipeline.arguments import count, seconds
+from kwire.pipeline.arguments import add_server_arguments, count, seconds
 from kwire.pipeline.columns import ddl, table_columns, table_names
 from kwire.pipeline.jobs import DONE
 from kwire.pipeline.lake import dead_letters
@@ -34,8 +35,7 @@ _MIB = 1024 * 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", required=True, help="the server's Kafka port")
-    parser.add_argument("--http", metavar="URL", required=True, help="the server's HTTP port, for schemas")
+    add_server_arguments(parser)
     parser.add_argument(
         "--topic",
         metavar="T",
@@ -103,6 +103,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    began = time.monotonic()
     options = session_options(arguments, "kwire lake")
     reader = TopicFactsReader(arguments.http, arguments.bootstrap)
     topics = list(dict.fromkeys(arguments.topic)) or reader.lake_topics()
@@ -143,6 +144,8 @@ def run(arguments: argparse.Namespace) -> int:
             # Spark's error does not show the cause, which is the exception of a writer or a change of the topic.
             causes = (writer.failure_cause() for writer in writers)
             raise next((cause for cause in causes if cause is not None), error) from error
+        for writer in writers:
+            print(writer.summary(time.monotonic() - began), flush=True)
     return DONE
 
 

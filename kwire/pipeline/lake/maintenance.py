@@ -5,6 +5,7 @@ The job should run regularly. It can run while the writer runs, and can be kille
 
 import argparse
 import sys
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -13,6 +14,7 @@ from kwire.pipeline.columns import table_name
 from kwire.pipeline.jobs import DONE, error_text
 from kwire.pipeline.lake.tables import FORMATS, TARGET_FILE_BYTES, open_lake
 from kwire.pipeline.session import add_session_arguments, session_options, spark_session
+from kwire.progress import duration_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,6 +95,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
+    began = time.monotonic()
     wanted = MaintenanceOptions(
         not arguments.no_compact,
         arguments.retain_days,
@@ -110,7 +113,10 @@ def run(arguments: argparse.Namespace) -> int:
             raise ValueError(f"table {table.name} does not exist")
     # If the maintenance of one table fails, the other tables are still maintained.
     failed = [name for name, table in tables.items() if not _maintain_table(spark, name, table, wanted)]
-    if failed:
+    if not failed:
+        count = f"{len(tables):,} table{'' if len(tables) == 1 else 's'}"
+        print(f"{count} maintained, {duration_text(time.monotonic() - began)}", flush=True)
+    else:
         raise ValueError(f"maintenance of {len(failed)} of {len(tables)} tables failed: {', '.join(failed)}")
     return DONE
 

@@ -38,19 +38,23 @@ ATTEMPTS_MAX = 10
 _VIEW = "kwire_upsert"
 
 
-def upsert(table: "IcebergTable", rows: "DataFrame", mark: BatchMark) -> None:
+def upsert(table: "IcebergTable", rows: "DataFrame", mark: BatchMark) -> int:
     """Commit the changes and the mark atomically. Do nothing if the mark is already committed.
+
+    Returns the number of keys whose last record was merged into the table.
 
     `rows` has two columns of `source.parsed`: the struct ROW, and TOMBSTONE, which is true if the record has no value.
     """
     if table.holds(mark):
-        return
+        return 0
     # `persist` ensures that the topic is read only once. The statement may be repeated, and compaction may have removed
     # records in the meantime.
     latest = latest_of_each_key(rows).persist()
     try:
         latest.createOrReplaceTempView(_VIEW)
+        count = int(latest.count())
         _merge(table, latest, mark)
+        return count
     finally:
         latest.sparkSession.catalog.dropTempView(_VIEW)
         latest.unpersist()

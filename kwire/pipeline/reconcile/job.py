@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from kwire.pipeline.arguments import add_server_arguments
 from kwire.pipeline.changes import next_offsets
 from kwire.pipeline.columns import quoted, table_names
 from kwire.pipeline.jobs import DONE
@@ -32,8 +33,7 @@ DIFFERENT_EVENTS = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", required=True, help="the server's Kafka port")
-    parser.add_argument("--http", metavar="URL", required=True, help="the server's HTTP port")
+    add_server_arguments(parser)
     parser.add_argument("--topic", metavar="T", action="append", required=True, help="a topic; repeatable")
     parser.add_argument(
         "--format", choices=FORMATS, default=FORMATS[0], help=f"format of the tables (default: {FORMATS[0]})"

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kwire.pipeline.arguments import add_server_arguments
 from kwire.pipeline.graceful_stop import StopRequest
 from kwire.pipeline.jobs import DONE
 from kwire.pipeline.lake.tables import FORMATS
@@ -20,7 +21,7 @@ from kwire.pipeline.replay.source import Backlog, FrameSource, Source
 from kwire.pipeline.replay.target import KEEP, PLACEMENTS, Target
 from kwire.pipeline.session import add_session_arguments, session_options, spark_session, warehouse_uri
 from kwire.pipeline.topic_facts import TopicFacts, TopicFactsReader, TopicMissing
-from kwire.progress import Progress
+from kwire.progress import Progress, duration_text
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,10 +35,7 @@ RATE_MIN, RATE_MAX = 0.1, 1_000_000.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--bootstrap", metavar="HOST:PORT", required=True, help="the Kafka port of the target server")
-    parser.add_argument(
-        "--http", metavar="URL", help="HTTP port of the server with the schemas of the topic; needed for a table"
-    )
+    add_server_arguments(parser, "the target server")
     parser.add_argument("--topic", metavar="T", required=True, help="the topic whose table or files are replayed")
     parser.add_argument("--to", metavar="T", help="the target topic (default: --topic, which must then be empty)")
     parser.add_argument(
@@ -75,6 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     if arguments.since is not None and arguments.until is not None and arguments.since >= arguments.until:
         raise CannotReplay("--since must be before --until")
+    began = time.monotonic()
     options = session_options(arguments, f"kwire replay {arguments.topic}")
     checkpoint_file = CheckpointFile(_checkpoint_path(arguments))
     target = Target(arguments.bootstrap, arguments.to or arguments.topic, arguments.partitions)
@@ -97,7 +96,10 @@ def run(arguments: argparse.Namespace) -> int:
                 )
     finally:
         target.close()
-    summary = f"{replay.sent:,} events sent, {replay.found:,} were there already, {checkpoint.events:,} in all"
+    duration = duration_text(time.monotonic() - began)
+    summary = (
+        f"{replay.sent:,} events sent, {replay.found:,} were there already, {checkpoint.events:,} in all, {duration}"
+    )
     print(f"{target.topic}: {summary}{'' if replay.is_complete else STOPPED}", flush=True)
     if stop.is_interrupt:
         raise KeyboardInterrupt
@@ -208,8 +210,6 @@ def _facts(arguments: argparse.Namespace) -> TopicFacts:
 
     If the topic does not exist, return the description of the target topic.
     """
-    if arguments.http is None:
-        raise CannotReplay("--http is needed: a table is read with the schemas of its topic")
     reader = TopicFactsReader(arguments.http, arguments.bootstrap)
     try:
         return reader.topic(arguments.topic)

@@ -24,9 +24,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from kwire.testing.ports import unused_port
 from tests.support.certificates import Authority
 from tests.support.clients import unique_name
-from tests.support.ports import unused_port
 from tests.support.secured_clients.login import Login
 from tests.support.server import HOST, KwireProcess
 

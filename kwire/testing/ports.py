@@ -1,4 +1,4 @@
-"""Ports for servers of tests, outside the range from which the kernel serves outgoing connections.
+"""Ports for test servers, outside the range from which the kernel serves outgoing connections.
 
 A server that is killed and started again needs its port back. A port of the kernel's range may by then belong to a
 connection of any other process. Each worker of pytest-xdist has ports of its own, so that two of them never choose the

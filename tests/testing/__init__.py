@@ -1,0 +1,1 @@
+"""Tests of kwire.testing and of the pytest plugin."""
