@@ -64,7 +64,7 @@ class KeyChange(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """The changes of one commit to the keys of a watch. There is at least one."""
+    """The changes of one commit to the keys of a watch: at least one, in no particular order."""
 
     revision: int
     changes: tuple[KeyChange, ...]

@@ -21,6 +21,8 @@ from tests.support.node import in_loop
 KEYS = [f"{folder}/{number}" for folder in ("a", "b") for number in range(6)]
 STEPS = 150
 KEPT_CHANGES = 14
+# Two leases that expire together: the store removed their keys in another order than the twin.
+KEPT_SEEDS = [38, 98]
 
 
 class Reader:
@@ -47,6 +49,11 @@ class Reader:
             self.begin()
 
 
+def _sorted_by_key(commit: Commit) -> Commit:
+    """Return a commit for comparison: a commit is atomic, and its changes have no order."""
+    return Commit(commit.revision, tuple(sorted(commit.changes, key=lambda change: change.key)))
+
+
 async def _read_all(watch: Watch) -> list[Commit] | None:
     found: list[Commit] = []
     while True:
@@ -58,7 +65,7 @@ async def _read_all(watch: Watch) -> list[Commit] | None:
             await asyncio.wait([waiting])
             return found
         try:
-            found.append(waiting.result())
+            found.append(_sorted_by_key(waiting.result()))
         except Compacted:
             return None
 
@@ -221,7 +228,7 @@ def seeds() -> list[int]:
     given = os.environ.get("KWIRE_TEST_SEED")
     if given:
         return [int(given)]
-    return [*range(8), *(random.randrange(2**32) for _ in range(repetitions(quick=4, full=40)))]
+    return [*range(8), *KEPT_SEEDS, *(random.randrange(2**32) for _ in range(repetitions(quick=4, full=40)))]
 
 
 @in_loop
