@@ -425,7 +425,9 @@ class Node:
                 tls=tuple(self._tls.values()),
                 quotas=services.quotas,
             ),
-            access=AccessServices(clock, services.authorizer, authenticator, services.audit, services.keys),
+            access=AccessServices(
+                clock, services.authorizer, authenticator, services.audit, services.keys, services.users
+            ),
             quotas=services.quotas,
             db_events=db_events,
             admin=admin_services(

@@ -27,6 +27,7 @@ TAGS = {
     "rest proxy": "REST Proxy API version 2, the de-facto standard for Kafka over HTTP, selected by its media types.",
     "groups": "All consumer groups, with members, offsets and lag.",
     "keys": "API keys of tenants and of programs that administer the server.",
+    "users": "Users with passwords, and their roles.",
     "admin": "The state of the node, and backups.",
     "node": "Health, metrics and documentation of the node.",
 }

@@ -34,11 +34,11 @@ HOOK_URL = "https://hooks.example/in"
 # How a resource is made before a request is sent.
 Setup = str
 NOTHING, ROOM, PARTITIONED, EVENT_TOPIC = "", "room", "topic", "event topic"
-GROUP_OF_TOPIC, EMPTY_GROUP, WEBHOOK, KEY = "group", "empty group", "webhook", "key"
+GROUP_OF_TOPIC, EMPTY_GROUP, WEBHOOK, KEY, USER = "group", "empty group", "webhook", "key", "user"
 
 
 class Row(NamedTuple):
-    """A request, and the rights that it needs. `{name}`, `{member}`, `{webhook}` and `{key}` are filled in.
+    """A request, and the rights that it needs. `{name}`, `{member}`, `{webhook}`, `{key}` and `{user}` are filled in.
 
     `is_list`: the answer is always 200, and shows the resource only to clients with the right.
     """
@@ -290,6 +290,10 @@ TABLE: tuple[Row, ...] = (
     Row("POST", "/keys/{key}/rotate", ALTER_CLUSTER, KEY),
     Row("POST", "/keys/{key}/aliases", ALTER_CLUSTER, KEY, status=201),
     Row("DELETE", "/keys/{key}", ALTER_CLUSTER, KEY),
+    Row("GET", "/users", ((Op.DESCRIBE, CLUSTER),)),
+    Row("POST", "/users", ALTER_CLUSTER, USER, body={"name": "new-{name}", "password": "secret"}, status=201),
+    Row("PUT", "/users/{user}/password", ALTER_CLUSTER, USER, body={"password": "another"}, status=204),
+    Row("DELETE", "/users/{user}", ALTER_CLUSTER, USER, status=204),
     Row("GET", "/admin/node", ((Op.DESCRIBE, CLUSTER),)),
     Row("POST", "/admin/backups", ALTER_CLUSTER, status=201),
     Row("GET", "/admin/backups/{backup}", ALTER_CLUSTER, path="/admin/backups/nothing", status=404),
@@ -338,7 +342,13 @@ class Table:
     async def names(self, setup: Setup) -> dict[str, str]:
         """Make a resource as `admin`. Return its names."""
         self._number += 1
-        names = {"name": f"it-{self._number}", "member": "nobody", "webhook": "nothing", "key": "nothing"}
+        names = {
+            "name": f"it-{self._number}",
+            "member": "nobody",
+            "webhook": "nothing",
+            "key": "nothing",
+            "user": "nobody",
+        }
         topic = f"/topics/{names['name']}"
         if setup == ROOM:
             await self._make("POST", f"/rooms/{names['name']}/events", EVENT)
@@ -355,6 +365,8 @@ class Table:
         if setup == WEBHOOK:
             made = await self._make("POST", "/webhooks", {"url": HOOK_URL, "topics": {names["name"]: "latest"}})
             names["webhook"] = made["id"]
+        if setup == USER:
+            names["user"] = (await self._make("POST", "/users", {"name": names["name"], "password": "secret"}))["name"]
         if setup == KEY:
             names["key"] = (await self._make("POST", "/keys", {"scope": names["name"]}))["id"]
         return names
@@ -498,7 +510,13 @@ class Table:
     async def _check_existence_is_hidden(self, row: Row, names: dict[str, str]) -> None:
         """A client without rights gets the same answer for a resource that does not exist."""
         self._number += 1
-        missing = {"name": f"it-{self._number}", "member": "nobody", "webhook": "nothing", "key": "nothing"}
+        missing = {
+            "name": f"it-{self._number}",
+            "member": "nobody",
+            "webhook": "nothing",
+            "key": "nothing",
+            "user": "nobody",
+        }
         found = [
             (reply.status, reply.body.decode().replace(used["name"], "NAME"))
             for used in (names, missing)
