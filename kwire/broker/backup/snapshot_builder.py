@@ -6,7 +6,8 @@ logs at the same moment. Everything that takes long is done before it:
 1. The files of all logs are linked, in chunks. Threads make the links.
 2. Logs that have changed since in more than their last batches (rolled, compacted, opened, moved) are linked again,
    until so few are left that the event loop can link them itself (CUT_FILES_MAX).
-3. The cut: these are linked, the sizes of all active segments and the entries of the metadata store are taken.
+3. The cut: these are linked, the log start offsets, the sizes of all active segments and the entries of the metadata
+   store are taken.
 
 Recovery after a kill at that moment would serve every acknowledged record and finish or abort every transaction. The
 same recovery runs when a server starts on a restored backup.
@@ -268,6 +269,8 @@ class SnapshotBuilder:
                 await asyncio.sleep(0)
         journal = await self._lane.run(self._write_journal, await captured.frames())
         files = [SnapshotFile(JOURNAL_NAME, journal.path, journal.size_bytes)]
+        incomplete = [one.snapshot for one in self._open.values() if not one.snapshot.is_complete]
+        await self._lane.run(_complete_all, incomplete, self._links)
         folders = [
             *((folder, one.topic_id, one.files) for folder, one in self._closed.items()),
             *((one.folder, one.topic_id, one.snapshot.files()) for one in self._open.values()),
@@ -298,6 +301,12 @@ def _link_all(described: Mapping[Partition, _OpenLog], links: SnapshotLinks) -> 
             raise DiskFailure(f"link the files of {one.folder}: {error}", error.errno) from error
         linked[partition] = one
     return linked
+
+
+def _complete_all(snapshots: Iterable[LogSnapshot], links: SnapshotLinks) -> None:
+    """Write the checkpoints of logs whose records were deleted before the cut, in any thread."""
+    for one in snapshots:
+        one.complete(links)
 
 
 def _has_files(partition: Partition) -> bool:
