@@ -17,6 +17,7 @@ import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import NamedTuple
 
 from kwire.broker.partition import Partition
@@ -48,7 +49,8 @@ ROUNDS_MAX = 200
 ROUND_PAUSE_SECONDS = 0.02
 # The maximum number of files in a snapshot. Each needs about 300 bytes of memory while the snapshot exists.
 FILES_MAX = 1_000_000
-# Processing an entry of the catalogue takes two microseconds. After this many, the event loop runs other work.
+# Processing an entry of the catalogue, or the files of a log, takes some microseconds. After this many, the event loop
+# runs other work.
 ENTRIES_PER_CHUNK = 1000
 
 
@@ -116,7 +118,7 @@ class SnapshotBuilder:
         await self._lane.run(self._links.create)
         self._topics.opened_folders = self._opened
         try:
-            await self._link_closed(sorted(self._store.partition_folders))
+            await self._link_closed(list(self._store.partition_folders))
             await self._link_open(list(self._topics.open_partitions))
             captured = await self._cut()
         finally:
@@ -271,11 +273,11 @@ class SnapshotBuilder:
         files = [SnapshotFile(JOURNAL_NAME, journal.path, journal.size_bytes)]
         incomplete = [one.snapshot for one in self._open.values() if not one.snapshot.is_complete]
         await self._lane.run(_complete_all, incomplete, self._links)
-        folders = [
-            *((folder, one.topic_id, one.files) for folder, one in self._closed.items()),
-            *((one.folder, one.topic_id, one.snapshot.files()) for one in self._open.values()),
-        ]
-        for number, (folder, topic_id, linked) in enumerate(sorted(folders, key=_first), start=1):
+        folders = chain(
+            ((folder, one.topic_id, one.files) for folder, one in self._closed.items()),
+            ((one.folder, one.topic_id, one.snapshot.files()) for one in self._open.values()),
+        )
+        for number, (folder, topic_id, linked) in enumerate(folders, start=1):
             if int(folder.rpartition("-")[2]) < known.get(topic_id, 0):
                 files += [SnapshotFile(f"{LOGS_PREFIX}{folder}/{one.name}", one.path, one.size_bytes) for one in linked]
             if number % ENTRIES_PER_CHUNK == 0:
@@ -312,7 +314,3 @@ def _complete_all(snapshots: Iterable[LogSnapshot], links: SnapshotLinks) -> Non
 def _has_files(partition: Partition) -> bool:
     """Whether an open log has, or had, records. Otherwise it may have no folder."""
     return partition.log_end_offset > 0 or partition.maintenance().segment_count > 0
-
-
-def _first(item: tuple[str, bytes, Sequence[LinkedFile]]) -> str:
-    return item[0]
