@@ -132,6 +132,20 @@ async def test_above_the_rate_the_connection_is_muted_and_the_response_tells_for
 
 
 @in_loop
+async def test_a_damaged_batch_does_not_use_up_the_rate(node: QuietNode) -> None:
+    tenant = await Tenant.create(node, KeyLimits(publish_rate=10))
+    # The numbers of the header are read before the CRC is checked.
+    for last_offset_delta in (0, 2**31 - 2):
+        broken = bytearray(batch(1))
+        broken[23:27], broken[57:61] = last_offset_delta.to_bytes(4), (2**31 - 1).to_bytes(4)
+        answer = await tenant.produce(memoryview(broken))
+        (refused,) = answer.responses[0].partition_responses
+        assert refused.error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+        assert (answer.throttle_time_ms, node.peer.muted_s) == (0, 0.0)
+    assert await tenant.codes(batch(10)) == [ErrorCode.NONE]
+
+
+@in_loop
 async def test_a_request_that_would_have_to_wait_longer_than_its_timeout_is_refused(node: QuietNode) -> None:
     tenant = await Tenant.create(node, KeyLimits(publish_rate=10))
     await tenant.produce(batch(50))

@@ -288,15 +288,16 @@ class _ProduceOperation:
         waiting = unsettled(self._waiting) if self._waiting else []
         if self._transaction is not None:
             waiting += self._transaction.append()
-        topics, throttle_ms = self._topics, 0
+        topics, is_answered = self._topics, self._request.acks != NONE
+        if not waiting or not is_answered:
+            self._settle_count()
+        throttle_ms = 0
         if self._counted is not None and (throttle_ms := self._counted.throttle_ms()):
             self._context.peer.mute(throttle_ms / MS)
-        if self._request.acks == NONE:
-            self._settle_count()
+        if not is_answered:
             _drop_on_failure(topics)
             return None
         if not waiting:
-            self._settle_count()
             return _response(topics, throttle_ms)
         answered: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
 

@@ -25,7 +25,8 @@ from kwire.wire.messages.produce import ProduceRequest
 from storage.batch.format import HEADER_BYTES
 from storage.errors import StorageError
 
-# The position of the number of records in the header of a batch.
+# The positions in the header of a batch.
+_LAST_OFFSET_DELTA = slice(23, 27)
 _RECORD_COUNT = slice(57, 61)
 
 Admission = Callable[[], Coroutine[Any, Any, None]]
@@ -111,11 +112,15 @@ class CountedRecords:
 
 
 def _record_count(batch: Any) -> int:
-    """Return the number of records in the header of a batch, which is not checked yet. An invalid one is refused
-    later."""
+    """Return the number of records in the header of a batch, which is not checked yet; 0 if it is not valid.
+
+    Such a batch is refused later. If the number is wrong for another reason, the batch is refused and uncounted.
+    """
     if not batch or len(batch) < HEADER_BYTES:
         return 0
-    return max(0, int.from_bytes(batch[_RECORD_COUNT], "big", signed=True))
+    count = int.from_bytes(batch[_RECORD_COUNT], "big", signed=True)
+    last_offset_delta = int.from_bytes(batch[_LAST_OFFSET_DELTA], "big", signed=True)
+    return count if count > 0 and count == last_offset_delta + 1 else 0
 
 
 def _is_counted(append: PartitionAppend) -> bool:
