@@ -9,6 +9,7 @@ import pytest
 from kwire.access.keys.key import KeyLimits, NewKey
 from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode
+from kwire.handlers.produce import handler
 from kwire.handlers.shared.context import BlockingContinuation, DropConnection
 from kwire.metastore import Change
 from kwire.wire.messages.produce import ProduceResponse
@@ -104,6 +105,29 @@ async def test_a_request_waits_until_the_count_is_stored(node: QuietNode, monkey
     begin.set()
     await rest
     assert tenant.topic.partitions[0].high_watermark == 2
+
+
+@in_loop
+async def test_a_request_that_is_abandoned_is_not_counted(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    tenant = await Tenant.create(node, KeyLimits(max_events=100))
+    is_counted = asyncio.Event()
+
+    async def never() -> None:
+        is_counted.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(handler, "yield_to_loop", never)
+    asked = request(tenant.topic, batch(2))
+    asked.topic_data[0].name = "t"
+    held = node.start(asked, VERSION)
+    assert isinstance(held, BlockingContinuation)
+    rest = asyncio.ensure_future(held.rest)
+    await asyncio.wait_for(is_counted.wait(), 10)
+    assert tenant.used == 2
+    rest.cancel()  # the connection was closed
+    with pytest.raises(asyncio.CancelledError):
+        await rest
+    assert (tenant.used, tenant.topic.partitions[0].high_watermark) == (0, 0)
 
 
 @in_loop

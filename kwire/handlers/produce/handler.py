@@ -201,6 +201,9 @@ class _ProduceOperation:
                 except KafkaError as error:
                     self._refusal = self._refusal or as_value(error)
             await self._append_in_chunks(parts)
+        except BaseException:
+            self._settle_count()
+            raise
         finally:
             if copied_bytes:
                 peer.release(copied_bytes)

@@ -59,13 +59,11 @@ class CountedRecords:
         return None if storing is None else partial(self._wait_for, storing)
 
     def settle(self, appends: Iterable[PartitionAppend]) -> None:
-        """Uncount the records that were not appended. `appends` are all of the request, and their outcome is known,
-        unless the client does not wait for it."""
+        """Uncount the records that were not appended. `appends` are those of the request, in its order, and their
+        outcome is known, unless the client does not wait for it. If the request was abandoned, the last are missing."""
         if self._counted:
-            unused = sum(
-                count for count, one in zip(self._counts, appends, strict=True) if count and not _is_counted(one)
-            )
-            self._limits.give_back(min(unused, self._counted))
+            stored = sum(count for count, one in zip(self._counts, appends, strict=False) if _is_counted(one))
+            self._limits.give_back(self._counted - stored)
             self._counted = 0
 
     def throttle_ms(self) -> int:
