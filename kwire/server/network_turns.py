@@ -77,10 +77,13 @@ class NetworkTurns(Generic[Member]):
         self._served = 0
         deadline = perf_counter() + TURN_SECONDS
         waiting = self._waiting
-        while waiting and self._served < self._count_max:
-            self._served += 1
-            self._serve(waiting.pop())
-            if perf_counter() >= deadline:
-                break
-        if waiting or self._served:
-            self._schedule_turn()
+        try:
+            while waiting and self._served < self._count_max:
+                self._served += 1
+                self._serve(waiting.pop())
+                if perf_counter() >= deadline:
+                    break
+        finally:
+            # Also after an exception, which the event loop logs: the other members would wait for ever.
+            if waiting or self._served:
+                self._schedule_turn()

@@ -25,7 +25,8 @@ from kwire.wire.messages.produce import ProduceRequest
 from storage.batch.format import HEADER_BYTES
 from storage.errors import StorageError
 
-# The position of the number of records in the header of a batch.
+# The positions in the header of a batch.
+_LAST_OFFSET_DELTA = slice(23, 27)
 _RECORD_COUNT = slice(57, 61)
 
 Admission = Callable[[], Coroutine[Any, Any, None]]
@@ -58,13 +59,11 @@ class CountedRecords:
         return None if storing is None else partial(self._wait_for, storing)
 
     def settle(self, appends: Iterable[PartitionAppend]) -> None:
-        """Uncount the records that were not appended. `appends` are all of the request, and their outcome is known,
-        unless the client does not wait for it."""
+        """Uncount the records that were not appended. `appends` are those of the request, in its order, and their
+        outcome is known, unless the client does not wait for it. If the request was abandoned, the last are missing."""
         if self._counted:
-            unused = sum(
-                count for count, one in zip(self._counts, appends, strict=True) if count and not _is_counted(one)
-            )
-            self._limits.give_back(min(unused, self._counted))
+            stored = sum(count for count, one in zip(self._counts, appends, strict=False) if _is_counted(one))
+            self._limits.give_back(self._counted - stored)
             self._counted = 0
 
     def throttle_ms(self) -> int:
@@ -111,11 +110,15 @@ class CountedRecords:
 
 
 def _record_count(batch: Any) -> int:
-    """Return the number of records in the header of a batch, which is not checked yet. An invalid one is refused
-    later."""
+    """Return the number of records in the header of a batch, which is not checked yet; 0 if it is not valid.
+
+    Such a batch is refused later. If the number is wrong for another reason, the batch is refused and uncounted.
+    """
     if not batch or len(batch) < HEADER_BYTES:
         return 0
-    return max(0, int.from_bytes(batch[_RECORD_COUNT], "big", signed=True))
+    count = int.from_bytes(batch[_RECORD_COUNT], "big", signed=True)
+    last_offset_delta = int.from_bytes(batch[_LAST_OFFSET_DELTA], "big", signed=True)
+    return count if count > 0 and count == last_offset_delta + 1 else 0
 
 
 def _is_counted(append: PartitionAppend) -> bool:
