@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Generic, TypeVar
 
 from kwire.access.hosts import network_of
+from kwire.concurrency.chunking import offer_processor
 from kwire.concurrency.fair_queue import FairQueue
 
 Member = TypeVar("Member")
@@ -75,6 +76,8 @@ class NetworkTurns(Generic[Member]):
     def _run(self) -> None:
         self._is_scheduled = False
         self._served = 0
+        # While members wait, turns follow one another without a pause.
+        offer_processor()
         deadline = perf_counter() + TURN_SECONDS
         waiting = self._waiting
         try:

@@ -310,9 +310,9 @@ class ClusterView:
 
 
 class Views:
-    """The views of one client."""
+    """The views of one client. They do not change, so connections of the same principal and host may share them."""
 
-    __slots__ = ("access", "cluster", "groups", "names", "prefix", "topics", "transactions")
+    __slots__ = ("__weakref__", "access", "cluster", "groups", "names", "prefix", "topics", "transactions")
 
     def __init__(self, services: "Services", access: Access) -> None:
         self.access = access
