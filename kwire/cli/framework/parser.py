@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
-from kwire.cli.framework.help_text import HelpText
+from kwire.cli.framework.help_text import USAGE, HelpText
 from kwire.exit_codes import CANNOT_RUN
 
 END_OF_OPTIONS = "--"
@@ -56,6 +56,8 @@ class CommandParser(argparse.ArgumentParser):
         given = sys.argv[1:] if args is None else list(args)
         if self._subparsers is not None:
             return super().parse_known_args(given, namespace)
+        # It must not depend on what is declared below while an error is reported.
+        self.usage = self.usage or self.format_usage().removeprefix(USAGE).rstrip()
         end = given.index(END_OF_OPTIONS) if END_OF_OPTIONS in given else len(given)
         options = [action for action in self._actions if action.option_strings]
         with _declared(self, options), _not_required(options):

@@ -104,5 +104,8 @@ def test_help_explains_every_option(name: tuple[str, ...]) -> None:
     assert (done.code, done.errors) == (0, "")
     assert done.out.startswith(f"usage: kwire {' '.join(name)} ")
     for action in VERBS[name]._actions:
+        if action.required:
+            assert (action.option_strings or [str(action.metavar)])[-1] in done.out.partition("\n")[0]
+    for action in VERBS[name]._actions:
         if action.help != argparse.SUPPRESS and action.option_strings:
             assert action.option_strings[-1] in done.out
