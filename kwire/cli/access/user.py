@@ -13,6 +13,7 @@ from kwire.access.users.users import check_name
 from kwire.cli.access.admin import AccessAdmin, AclsDisabled, add_access_verb
 from kwire.cli.access.passwords import add_password_stdin, new_password
 from kwire.cli.framework.confirmation import add_yes, confirm, counted_names
+from kwire.cli.framework.errors import UsageError
 from kwire.cli.framework.output import is_data, print_done, print_rows
 from kwire.cli.framework.parser import CommandParser
 from kwire.cli.framework.several_names import for_each
@@ -108,7 +109,7 @@ def delete(admin: AccessAdmin, options: argparse.Namespace) -> int:
 def _acls_of_role(options: argparse.Namespace) -> list[Acl]:
     if options.role is None:
         if options.prefix is not None:
-            raise ValueError("--prefix restricts a role: name it with --role")
+            raise UsageError("--prefix restricts a role: name it with --role")
         return []
     prefix = WILDCARD if options.prefix is None else options.prefix
     return acls_of_role(Role(options.role), Principal(USER, options.name), prefix)

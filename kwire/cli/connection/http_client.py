@@ -13,12 +13,13 @@ from ipaddress import ip_address
 from typing import Any, Self
 from urllib.parse import SplitResult, urlsplit
 
-from kwire.cli.connection.errors import Refused, Unreachable, nothing_listens
+from kwire.cli.connection.errors import Refused, Unreachable
 from kwire.cli.connection.options import add_http_options, http_client_of
 from kwire.cli.connection.settings import PASSWORD_VARIABLE, USER_VARIABLE, HttpSettings
 from kwire.cli.framework.errors import UsageError
 from kwire.cli.framework.output import add_output
 from kwire.cli.framework.parser import CommandParser, add_verb
+from kwire.server_addresses import nothing_listens
 
 ANSWER_BYTES_MAX = 64 * 1024 * 1024
 LINE_BYTES_MAX = 16 * 1024 * 1024

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kwire.cli.connection.error_texts import code_text
-from kwire.cli.connection.errors import LoginRefused, NotSupported, Unreachable, nothing_listens
+from kwire.cli.connection.errors import LoginRefused, NotSupported, Unreachable
 from kwire.cli.connection.settings import PLAIN, ClientSettings, Login
 from kwire.cli.framework.errors import UsageError
 from kwire.errors import ErrorCode
+from kwire.server_addresses import nothing_listens
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.errors import WireError
 from kwire.wire.messages.api_versions import API_VERSIONS, ApiVersionsRequest

@@ -133,7 +133,12 @@ def test_the_version_is_printed() -> None:
         (("topic", "lst"), "kwire: 'lst' is not a known verb: did you mean list?\n"),
         (("topic",), "kwire: the following arguments are required: verb\n"),
         (("topic", "create"), "kwire: the following arguments are required: TOPIC\n"),
-        (("topic", "list", "--nothing"), "kwire: unrecognized arguments: --nothing\n"),
+        (
+            ("topic", "list", "--nothing"),
+            "kwire: unrecognized arguments: --nothing\nusage: kwire topic list [options]\n",
+        ),
+        (("topic", "list", "--bootstrp=a"), "kwire: unrecognized arguments: --bootstrp=a; did you mean --bootstrap?\n"),
+        (("topic", "list", "orders"), "kwire: unrecognized arguments: orders\n"),
         (
             ("topic", "list", "-o", "xml"),
             "kwire: 'xml' is not a known -o/--output: choose from table, wide, json, yaml\n",
