@@ -14,8 +14,23 @@ import msgspec
 
 from kwire.web.answers.errors import BadRequest
 from kwire.wire.codec import STRING_BYTES_MAX
-from kwire.wire.schema import REQUIRED, Api, ArrayKind, Field, Fixed, Struct, Varlen, message_of
-from kwire.wire.types import BOOL, BYTES, FLOAT64, INT8, INT16, INT32, INT64, RECORDS, STRING, UINT16, UINT32, UUID
+from kwire.wire.schema import REQUIRED, Api, ArrayKind, Field, Struct, message_of
+from kwire.wire.types import (
+    BOOL,
+    BYTES,
+    FLOAT64,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    RECORDS,
+    STRING,
+    UINT16,
+    UINT32,
+    UUID,
+    Fixed,
+    Varlen,
+)
 
 # Values that are read between two yields to the event loop, in about half a millisecond.
 VALUES_PER_CHUNK = 500
@@ -26,6 +41,8 @@ LISTED_FIELDS_MAX = 15
 # The maximum number of cached tables of fields. There are some hundreds of structs, with a few versions in use each.
 TABLES_MAX = 1_000
 UUID_LENGTH = 22
+# JSON has no numbers for these values.
+NOT_FINITE = ("Infinity", "-Infinity", "NaN")
 
 INTEGER_BITS: Mapping[Fixed, tuple[int, bool]] = {
     INT8: (8, True),
@@ -181,6 +198,8 @@ def _boolean(value: Any, path: str) -> bool:
 
 
 def _float(value: Any, path: str) -> float:
+    if value in NOT_FINITE:
+        return float(value)
     if type(value) is not int and type(value) is not float:
         raise _mismatch(path, "must be a number", value)
     try:

@@ -16,7 +16,7 @@ from kwire.web.kafka_requests.listed import REQUESTS, ListedRequest
 from kwire.web.kafka_requests.reading import read_request
 from kwire.web.kafka_requests.running import HttpClient
 from kwire.web.kafka_requests.shapes import query_shape, request_shape, response_shape
-from kwire.web.kafka_requests.writing import JSON_BYTES_MAX, ResponseTooLarge, write_response
+from kwire.web.kafka_requests.writing import JSON_BYTES_MAX, MessageTooLarge, write_message
 from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import check_is_json, decoded, query_of, raw_body_of
 from kwire.web.requests.body_receiver import declared_length
@@ -33,7 +33,7 @@ RESPONSE_BYTES_MAX = 8 * 1024 * 1024
 # The memory of a response while it is converted, for each byte of the encoded response.
 MEMORY_PER_BYTE = 4
 
-_ANY: type[Any] = Any  # type: ignore[assignment]
+_ANY: type[Any] = Any
 
 DESCRIPTION = (
     "The body is the request, and the answer the response of [this Kafka API]"
@@ -58,13 +58,15 @@ async def answer_request(services: KafkaRequestServices, request: web.Request, a
         ) from None
     size_bytes = sum(map(len, chunks))
     if size_bytes > RESPONSE_BYTES_MAX:
-        raise ResponseTooLarge(api, RESPONSE_BYTES_MAX)
+        raise _response_too_large(api, RESPONSE_BYTES_MAX)
     lease = services.port.memory.lease()
     try:
         if size_bytes > UNCOUNTED_BYTES:
             await lease.hold(min(MEMORY_PER_BYTE * size_bytes, JSON_BYTES_MAX))
         response = await run_chunks(chunked_decoder(api.response, version)(b"".join(chunks)))
-        written = await run_chunks(write_response(api, version, response))
+        written = await run_chunks(write_message(response, version))
+    except MessageTooLarge:
+        raise _response_too_large(api, JSON_BYTES_MAX) from None
     finally:
         lease.release()
     return web.Response(body=written, content_type=JSON)
@@ -84,6 +86,16 @@ async def _body_of(request: web.Request) -> Any:
 def _too_large() -> BodyTooLarge:
     return BodyTooLarge(
         f"the body exceeds {REQUEST_BYTES_MAX} bytes: name fewer resources in one request", limit=REQUEST_BYTES_MAX
+    )
+
+
+def _response_too_large(api: Api, limit_bytes: int) -> Refusal:
+    return Refusal(
+        f"the response of {api.name} exceeds {limit_bytes} bytes: name fewer resources in one request. "
+        "If the request changes something, the change has been made",
+        code="ResponseTooLarge",
+        status=413,
+        limit=limit_bytes,
     )
 
 

@@ -4,19 +4,19 @@ A type has the fields of all served versions. The description of a field says wh
 """
 
 from functools import cache
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from kwire.web.kafka_requests.reading import INTEGER_BITS, UUID_LENGTH, integer_range
 from kwire.web.kafka_requests.writing import error_name_field
 from kwire.wire.codec import STRING_BYTES_MAX
-from kwire.wire.schema import REQUIRED, Api, ArrayKind, Field, Fixed, Kind, Struct, Varlen, Versions, message_of
-from kwire.wire.types import BOOL, BYTES, FLOAT64, RECORDS, STRING, UUID
+from kwire.wire.schema import REQUIRED, Api, ArrayKind, Field, Kind, Struct, Versions, message_of
+from kwire.wire.types import BOOL, BYTES, FLOAT64, RECORDS, STRING, UUID, Fixed, Varlen
 
 _SCALARS: dict[Fixed | Varlen, Any] = {
     BOOL: bool,
-    FLOAT64: float,
+    FLOAT64: float | Literal["Infinity", "-Infinity", "NaN"],
     STRING: Annotated[str, msgspec.Meta(max_length=STRING_BYTES_MAX)],
     BYTES: bytes,
     RECORDS: bytes,

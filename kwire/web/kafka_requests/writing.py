@@ -1,20 +1,20 @@
-"""Writes a response as JSON, with the names of its declaration. Beside an error code that is not 0 stands its name."""
+"""Writes a message as JSON, with the names of its declaration. Beside an error code that is not 0 stands its name."""
 
 import base64
 from collections.abc import Callable, Generator
 from functools import lru_cache
+from math import isfinite, isnan
 from typing import Any, NamedTuple
 
 import msgspec
 
 from kwire.errors import ErrorCode
-from kwire.web.answers.errors import Refusal
-from kwire.wire.schema import Api, ArrayKind, Fixed, Kind, Struct, Varlen, message_of
-from kwire.wire.types import BOOL, BYTES, FLOAT64, RECORDS, STRING, UUID
+from kwire.wire.schema import ArrayKind, Kind, Struct, struct_of
+from kwire.wire.types import BOOL, BYTES, FLOAT64, RECORDS, STRING, UUID, Fixed, Varlen
 
 # Values that are written between two yields to the event loop, in about half a millisecond.
 VALUES_PER_CHUNK = 500
-# The maximum size of a response as JSON.
+# The maximum size of a message as JSON.
 JSON_BYTES_MAX = 16 * 1024 * 1024
 # The maximum number of cached tables of fields. There are some hundreds of structs, with a few versions in use each.
 TABLES_MAX = 1_000
@@ -22,18 +22,8 @@ ERROR_CODE = "error_code"
 _CODE = "_code"
 
 
-class ResponseTooLarge(Refusal):
-    """The response is larger than the HTTP port sends. What the request changes has been changed."""
-
-    status = 413
-    code = "ResponseTooLarge"
-
-    def __init__(self, api: Api, limit_bytes: int) -> None:
-        super().__init__(
-            f"the response of {api.name} exceeds {limit_bytes} bytes: name fewer resources in one request. "
-            "If the request changes something, the change has been made",
-            limit=limit_bytes,
-        )
+class MessageTooLarge(Exception):
+    """The JSON of a message exceeds JSON_BYTES_MAX."""
 
 
 class _Written(NamedTuple):
@@ -53,18 +43,17 @@ def error_name_field(name: str) -> str | None:
     return name.removesuffix(_CODE) if name.endswith(ERROR_CODE) else None
 
 
-def write_response(api: Api, version: int, response: Any) -> Generator[None, None, bytes]:
-    """Return a response as JSON, written in chunks. Raises ResponseTooLarge."""
-    return _Writer(api, version).write(response)
+def write_message(message: Any, version: int) -> Generator[None, None, bytes]:
+    """Return a message as JSON, written in chunks. Raises MessageTooLarge."""
+    return _Writer(version).write(message)
 
 
 class _Writer:
-    """Writes one response."""
+    """Writes one message."""
 
-    __slots__ = ("_api", "_left", "_parts", "_size_bytes", "_version", "_written")
+    __slots__ = ("_left", "_parts", "_size_bytes", "_version", "_written")
 
-    def __init__(self, api: Api, version: int) -> None:
-        self._api = api
+    def __init__(self, version: int) -> None:
         self._version = version
         self._left = VALUES_PER_CHUNK
         # The parts of the current chunk, and the earlier chunks.
@@ -72,8 +61,8 @@ class _Writer:
         self._written: list[bytes] = []
         self._size_bytes = 0
 
-    def write(self, response: Any) -> Generator[None, None, bytes]:
-        yield from self._write_struct(message_of(self._api.response).struct, response)
+    def write(self, message: Any) -> Generator[None, None, bytes]:
+        yield from self._write_struct(struct_of(type(message)), message)
         self._end_chunk()
         return b"".join(self._written)
 
@@ -120,13 +109,13 @@ class _Writer:
         yield
 
     def _end_chunk(self) -> None:
-        """Move the parts of this chunk to the written ones. Raises ResponseTooLarge."""
+        """Move the parts of this chunk to the written ones. Raises MessageTooLarge."""
         written = b"".join(self._parts)
         self._parts.clear()
         self._written.append(written)
         self._size_bytes += len(written)
         if self._size_bytes > JSON_BYTES_MAX:
-            raise ResponseTooLarge(self._api, JSON_BYTES_MAX)
+            raise MessageTooLarge
 
 
 @lru_cache(TABLES_MAX)
@@ -160,13 +149,21 @@ def _base64(value: Any) -> bytes:
     return b'"' + base64.b64encode(value) + b'"'
 
 
+def _float(value: float) -> bytes:
+    if isfinite(value):
+        return msgspec.json.encode(value)
+    if isnan(value):
+        return b'"NaN"'
+    return b'"Infinity"' if value > 0 else b'"-Infinity"'
+
+
 def _uuid(value: Any) -> bytes:
     return b'"' + base64.urlsafe_b64encode(value).rstrip(b"=") + b'"'
 
 
 _WRITERS: dict[Fixed | Varlen, Callable[[Any], bytes]] = {
     BOOL: msgspec.json.encode,
-    FLOAT64: msgspec.json.encode,
+    FLOAT64: _float,
     STRING: msgspec.json.encode,
     BYTES: _base64,
     RECORDS: _base64,
