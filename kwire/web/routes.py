@@ -18,6 +18,7 @@ from kwire.web.events import subscribe as event_subscribe
 from kwire.web.events import topics as event_topics
 from kwire.web.groups import consumer_groups, groups
 from kwire.web.groups import stream as group_stream
+from kwire.web.kafka_requests import routes as kafka_requests
 from kwire.web.monitoring import health, metrics
 from kwire.web.proxy import metadata as proxy_metadata
 from kwire.web.proxy import produce as proxy_produce
@@ -31,6 +32,7 @@ from kwire.web.services import (
     DbEventServices,
     EventStoreServices,
     GroupServices,
+    KafkaRequestServices,
     MonitoringServices,
     RoomServices,
     TopicServices,
@@ -89,6 +91,7 @@ _GROUPS: tuple[RouteGroup[Any], ...] = (
     ),
     RouteGroup[AccessServices](lambda web: web.access, (*tickets.ROUTES, *keys.ROUTES, *users.ROUTES)),
     RouteGroup[AdminServices](lambda web: web.admin, (*node.ROUTES, *backups.ROUTES)),
+    RouteGroup[KafkaRequestServices](lambda web: web.kafka_requests, kafka_requests.ROUTES),
     RouteGroup[object](lambda web: None, (*openapi.routes_of(_all), *pages.ROUTES)),
 )
 

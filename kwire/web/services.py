@@ -46,6 +46,7 @@ from storage.data_directory.directories import LogDirectories
 if TYPE_CHECKING:
     from kwire.access.tls import TlsListener
     from kwire.web.db_events.event_sessions import EventSessions
+    from kwire.web.kafka_requests.running import RunKafkaRequest
     from kwire.web.streaming.streaming import ServeStream
 
 
@@ -190,6 +191,14 @@ class AccessServices:
     users: Users
 
 
+@dataclass(frozen=True, slots=True)
+class KafkaRequestServices:
+    """The services for Kafka's administrative requests as JSON."""
+
+    port: PortServices
+    run: "RunKafkaRequest"
+
+
 class ServedListener(NamedTuple):
     """A listener of the Kafka port, with the port that it is bound to."""
 
@@ -234,3 +243,4 @@ class WebServices:
     quotas: Quotas
     db_events: DbEventServices
     admin: AdminServices
+    kafka_requests: KafkaRequestServices

@@ -39,7 +39,8 @@ async def test_each_turn_offers_the_processor_while_the_kernel_works(monkeypatch
     assert len(served_at_offers) <= MEMBERS + 1
 
 
-def test_a_member_that_fails_does_not_end_the_turns_of_the_others() -> None:
+@in_loop
+async def test_a_member_that_fails_does_not_end_the_turns_of_the_others() -> None:
     scheduled: list[Callable[[], None]] = []
     served: list[int] = []
 

@@ -26,6 +26,7 @@ TAGS = {
     "webhooks": "Webhooks: events are sent to URLs. Deliveries, dead letters and replays.",
     "rest proxy": "REST Proxy API version 2, the de-facto standard for Kafka over HTTP, selected by its media types.",
     "groups": "All consumer groups, with members, offsets and lag.",
+    "kafka": "The administrative requests of the Kafka protocol as JSON.",
     "keys": "API keys of tenants and of programs that administer the server.",
     "users": "Users with passwords, and their roles.",
     "admin": "The state of the node, and backups.",

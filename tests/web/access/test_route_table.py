@@ -20,6 +20,8 @@ from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
 from kwire.web.needs import PUBLIC, Need
 from kwire.web.routes import ROUTES
 from tests.support.http_access import ADMIN, BOB, AccessHttp, Right, access_node, basic
+from tests.support.kafka_request_cases import CASES as KAFKA_CASES
+from tests.support.kafka_request_cases import TRANSACTIONAL_ID, load_transactions, new_producer
 from tests.support.node import in_uvloop
 
 Op = Operation
@@ -40,7 +42,8 @@ GROUP_OF_TOPIC, EMPTY_GROUP, WEBHOOK, KEY, USER = "group", "empty group", "webho
 class Row(NamedTuple):
     """A request, and the rights that it needs. `{name}`, `{member}`, `{webhook}`, `{key}` and `{user}` are filled in.
 
-    `is_list`: the answer is always 200, and shows the resource only to clients with the right.
+    `is_list`: the answer is always 200, and shows the resource only to clients with the right. `refusal`: the answer is
+    always 200, and contains this text for clients without one of the rights.
     """
 
     method: str
@@ -53,6 +56,7 @@ class Row(NamedTuple):
     status: int = 200
     is_list: bool = False
     is_stream: bool = False
+    refusal: str = ""
 
     @property
     def is_proxy(self) -> bool:
@@ -313,6 +317,14 @@ TABLE: tuple[Row, ...] = (
         Row("POST", f"/db/internal/v1/subscriptions/{name}", ALTER_CLUSTER, body={"key_uuid": "{name}"}, status=401)
         for name in ("request_slot", "release_slot")
     ),
+    *(
+        Row(
+            *("POST", case.route, case.rights, case.setup, case.path, case.body),
+            is_list=case.is_list,
+            refusal=case.refusal,
+        )
+        for case in KAFKA_CASES
+    ),
     Row("GET", "/openapi.json"),
     Row("GET", "/", status=302),
     *(Row("GET", path) for path in ("/docs", "/docs.css", "/docs.js", "/kwire.js", "/kwire.d.ts")),
@@ -367,6 +379,8 @@ class Table:
             names["webhook"] = made["id"]
         if setup == USER:
             names["user"] = (await self._make("POST", "/users", {"name": names["name"], "password": "secret"}))["name"]
+        if setup == TRANSACTIONAL_ID:
+            await self._make("POST", "/kafka/InitProducerId", new_producer(names["name"]))
         if setup == KEY:
             names["key"] = (await self._make("POST", "/keys", {"scope": names["name"]}))["id"]
         return names
@@ -430,6 +444,10 @@ class Table:
             assert reply.json["error"]["code"] == "Unauthorized", (row, reply)
 
     def check_forbidden(self, row: Row, reply: Reply) -> None:
+        if row.refusal:
+            assert reply.status == 200, (row, reply)
+            assert row.refusal in reply.body.decode(), (row, reply)
+            return
         assert reply.status == 403, (row, reply)
         if row.is_proxy:
             assert reply.json["error_code"] == 40301, (row, reply)
@@ -475,6 +493,7 @@ class Table:
             await self._run_rights(row, names)
         reply = await self.send(row, await self._allowed(row), BOB)
         assert reply.status == row.status, (row, reply)
+        assert not row.refusal or row.refusal not in reply.body.decode(), (row, reply)
         self.counts["right"] += 1
         await self.http.take_away()
 
@@ -563,6 +582,7 @@ async def test_every_route_with_every_kind_of_client(
     async with access_node(tmp_path) as http:
         table = Table(http)
         await table.load_groups()
+        await load_transactions(http, Authorization=ADMIN)
         for row in TABLE:
             await table.run(row)
     with capsys.disabled():
