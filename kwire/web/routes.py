@@ -8,6 +8,8 @@ from aiohttp import web
 
 from kwire.web.access import keys, tickets
 from kwire.web.admin import backups, node
+from kwire.web.console import files as console_files
+from kwire.web.console import overview, topic_list
 from kwire.web.db_events import publish as db_publish
 from kwire.web.db_events import slots as db_slots
 from kwire.web.db_events import subscribe as db_subscribe
@@ -32,6 +34,7 @@ from kwire.web.services import (
     EventStoreServices,
     GroupServices,
     MonitoringServices,
+    OverviewServices,
     RoomServices,
     TopicServices,
     WebhookServices,
@@ -88,8 +91,9 @@ _GROUPS: tuple[RouteGroup[Any], ...] = (
         (*topics.ROUTES, *topic_events.ROUTES, *topic_stats.ROUTES, *proxy_metadata.ROUTES, *proxy_produce.ROUTES),
     ),
     RouteGroup[AccessServices](lambda web: web.access, (*tickets.ROUTES, *keys.ROUTES)),
+    RouteGroup[OverviewServices](lambda web: web.overview, (*overview.ROUTES, *topic_list.ROUTES)),
     RouteGroup[AdminServices](lambda web: web.admin, (*node.ROUTES, *backups.ROUTES)),
-    RouteGroup[object](lambda web: None, (*openapi.routes_of(_all), *pages.ROUTES)),
+    RouteGroup[object](lambda web: None, (*openapi.routes_of(_all), *pages.ROUTES, *console_files.ROUTES)),
 )
 
 ROUTES: tuple[Route[Any], ...] = tuple(route for group in _GROUPS for route in group.routes)

@@ -44,6 +44,7 @@ from storage.data_directory.directories import LogDirectories
 
 if TYPE_CHECKING:
     from kwire.access.tls import TlsListener
+    from kwire.web.console.sampler import Sampler
     from kwire.web.db_events.event_sessions import EventSessions
     from kwire.web.streaming.streaming import ServeStream
 
@@ -177,6 +178,14 @@ class MonitoringServices:
 
 
 @dataclass(frozen=True, slots=True)
+class OverviewServices:
+    """The services for the overview of the console."""
+
+    monitoring: MonitoringServices
+    sampler: "Sampler"
+
+
+@dataclass(frozen=True, slots=True)
 class AccessServices:
     """The services that decide who may send which request."""
 
@@ -228,6 +237,7 @@ class WebServices:
     event_store: EventStoreServices
     webhooks: WebhookServices
     monitoring: MonitoringServices
+    overview: OverviewServices
     access: AccessServices
     quotas: Quotas
     db_events: DbEventServices
