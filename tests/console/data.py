@@ -27,7 +27,7 @@ def order(number: int) -> dict[str, object]:
 
 def produce(server: KwireProcess, topic: str, values: list[dict[str, object]]) -> None:
     records = [{"key": f"{value['customer']}", "value": value} for value in values]
-    answer = ask(f"{server.http_url}/topics/{topic}", "POST", {"records": records}, {"Content-Type": RECORDS})
+    answer = ask(f"{server.http_url}/topics/{topic}", "POST", {"records": records}, RECORDS)
     assert answer.status == 200, answer
 
 

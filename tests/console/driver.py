@@ -99,7 +99,7 @@ class BrowserThread:
             console.call("Page.addScriptToEvaluateOnNewDocument", source=IN_THE_PAGE)
             console.resize(1280)
             yield console
-            assert console.errors() == []
+            assert not console.errors(), console.errors()
         finally:
             self.run(console.page.close())
 
@@ -109,7 +109,7 @@ class Console:
         self._thread = thread
         self.page = page
         self.http_url = http_url
-        self._expected: list[str] = []
+        self._expected: list[str] = ["/session"]
 
     # --- the browser
 
@@ -215,7 +215,7 @@ class Console:
         unnamed = self.evaluate(
             "controls().filter(one => !accessibleName(one)).map(one => one.outerHTML.slice(0, 200))"
         )
-        assert unnamed == []
+        assert not unnamed, f"controls without a name: {unnamed}"
 
     def check_width(self) -> None:
         """Nothing is wider than the window."""
@@ -224,8 +224,8 @@ class Console:
             ".filter(one => one.getBoundingClientRect().right > innerWidth + 1)"
             ".map(one => one.outerHTML.slice(0, 120)).slice(0, 5)"
         )
-        assert wide == [], f"wider than the window at {self.evaluate('innerWidth')} pixels"
-        assert self.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert not wide, f"wider than the window of {self.evaluate('innerWidth')} pixels: {wide}"
+        assert self.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page is too wide"
 
     def longest_task_ms(self) -> float:
         """The longest time for which the page's script has blocked the browser since the page was loaded."""

@@ -72,7 +72,10 @@ function drawFigures(figures, answer) {
   figures.groups.set(number(answer.groups), "consumer groups");
   figures.rooms.set(number(answer.rooms), `${number(answer.subscribers)} subscribers`);
   figures.webhooks.set(answer.webhooks === null ? "off" : number(answer.webhooks), answer.dead_letters ? `${number(answer.dead_letters)} dead letters` : "", answer.dead_letters ? "warn" : "");
+  // The first sample is taken two seconds after the start.
+  if (now === null) return;
   figures.lag.set(short(now.lag_records), "records");
+  if (now.disk_used_bytes === null) return;
   const size = now.disk_used_bytes + now.disk_free_bytes;
   const share = now.disk_used_bytes / size;
   figures.stored.set(percent(share), `${bytes(now.disk_free_bytes)} free`, share > 0.92 ? "bad" : share > 0.8 ? "warn" : "");
