@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from aiohttp import web
 
-from kwire.web.access import keys, tickets
+from kwire.web.access import keys, sessions, tickets
 from kwire.web.admin import backups, node
 from kwire.web.db_events import publish as db_publish
 from kwire.web.db_events import slots as db_slots
@@ -87,7 +87,7 @@ _GROUPS: tuple[RouteGroup[Any], ...] = (
         lambda web: web.topics,
         (*topics.ROUTES, *topic_events.ROUTES, *topic_stats.ROUTES, *proxy_metadata.ROUTES, *proxy_produce.ROUTES),
     ),
-    RouteGroup[AccessServices](lambda web: web.access, (*tickets.ROUTES, *keys.ROUTES)),
+    RouteGroup[AccessServices](lambda web: web.access, (*tickets.ROUTES, *sessions.ROUTES, *keys.ROUTES)),
     RouteGroup[AdminServices](lambda web: web.admin, (*node.ROUTES, *backups.ROUTES)),
     RouteGroup[object](lambda web: None, (*openapi.routes_of(_all), *pages.ROUTES)),
 )
