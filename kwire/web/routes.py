@@ -8,6 +8,7 @@ from aiohttp import web
 
 from kwire.web.access import keys, sessions, tickets
 from kwire.web.admin import backups, node
+from kwire.web.browse import browse
 from kwire.web.db_events import publish as db_publish
 from kwire.web.db_events import slots as db_slots
 from kwire.web.db_events import subscribe as db_subscribe
@@ -85,7 +86,14 @@ _GROUPS: tuple[RouteGroup[Any], ...] = (
     ),
     RouteGroup[TopicServices](
         lambda web: web.topics,
-        (*topics.ROUTES, *topic_events.ROUTES, *topic_stats.ROUTES, *proxy_metadata.ROUTES, *proxy_produce.ROUTES),
+        (
+            *topics.ROUTES,
+            *topic_events.ROUTES,
+            *topic_stats.ROUTES,
+            *browse.ROUTES,
+            *proxy_metadata.ROUTES,
+            *proxy_produce.ROUTES,
+        ),
     ),
     RouteGroup[AccessServices](lambda web: web.access, (*tickets.ROUTES, *sessions.ROUTES, *keys.ROUTES)),
     RouteGroup[AdminServices](lambda web: web.admin, (*node.ROUTES, *backups.ROUTES)),
