@@ -310,6 +310,7 @@ class Node:
         from kwire.streams.events.publishing import Publisher
         from kwire.streams.local_commands import local_commands
         from kwire.web.answers.page_scheduler import PageScheduler
+        from kwire.web.browse.scan_slots import ScanSlots
         from kwire.web.console.sampler import Sampler
         from kwire.web.db_events.event_sessions import EventSessions
         from kwire.web.groups.reports import GroupReports
@@ -408,6 +409,7 @@ class Node:
                 partitioner=Partitioner(),
                 retention=self._maintenance.retention,
                 event_topics=self.event_topics,
+                scan_slots=ScanSlots(),
             ),
             groups=GroupServices(
                 port=port,

@@ -36,6 +36,7 @@ from kwire.streams.rooms.rooms import Rooms
 from kwire.streams.subscriptions import Subscriptions
 from kwire.streams.webhooks.statistics import WebhookStatistics
 from kwire.web.answers.page_scheduler import PageScheduler
+from kwire.web.browse.scan_slots import ScanSlots
 from kwire.web.groups.reports import GroupReports
 from kwire.web.requests.authentication import Authenticator
 from kwire.web.requests.body_checks import BodyChecks
@@ -84,6 +85,7 @@ class TopicServices:
     partitioner: Partitioner
     retention: Retention
     event_topics: EventTopics
+    scan_slots: ScanSlots
 
 
 @dataclass(frozen=True, slots=True)
