@@ -305,6 +305,7 @@ class Node:
         from kwire.coordinator.web_groups import WebGroups, defaults_of
         from kwire.server.admin import admin_services
         from kwire.server.http import HttpServer
+        from kwire.server.kafka.http_requests import HttpRequests
         from kwire.server.stream_connections import StreamConnections
         from kwire.streams.events.partitioning import Partitioner
         from kwire.streams.events.publishing import Publisher
@@ -323,6 +324,7 @@ class Node:
             DbEventServices,
             EventStoreServices,
             GroupServices,
+            KafkaRequestServices,
             MonitoringServices,
             OverviewServices,
             PortServices,
@@ -438,6 +440,7 @@ class Node:
                 *(port, services, self._store, self._metastore, self._files, self._descriptors, self.kafka_listeners),
                 *(lambda: self._is_ready, tuple(self._tls.values())),
             ),
+            kafka_requests=KafkaRequestServices(port, HttpRequests(self._shared, self.kafka_listeners)),
         )
         self._snapshots = web.admin.snapshots
         self._free_memory.watch(lambda: port.memory.freed_bytes)

@@ -9,8 +9,8 @@ from aiohttp import web
 from kwire.web.access import keys, sessions, tickets
 from kwire.web.admin import backups, node
 from kwire.web.browse import browse
-from kwire.web.console import overview, topic_list
 from kwire.web.console import files as console_files
+from kwire.web.console import overview, topic_list
 from kwire.web.db_events import publish as db_publish
 from kwire.web.db_events import slots as db_slots
 from kwire.web.db_events import subscribe as db_subscribe
@@ -21,6 +21,7 @@ from kwire.web.events import subscribe as event_subscribe
 from kwire.web.events import topics as event_topics
 from kwire.web.groups import consumer_groups, groups
 from kwire.web.groups import stream as group_stream
+from kwire.web.kafka_requests import routes as kafka_requests
 from kwire.web.monitoring import health, metrics
 from kwire.web.proxy import metadata as proxy_metadata
 from kwire.web.proxy import produce as proxy_produce
@@ -34,6 +35,7 @@ from kwire.web.services import (
     DbEventServices,
     EventStoreServices,
     GroupServices,
+    KafkaRequestServices,
     MonitoringServices,
     OverviewServices,
     RoomServices,
@@ -101,6 +103,7 @@ _GROUPS: tuple[RouteGroup[Any], ...] = (
     RouteGroup[AccessServices](lambda web: web.access, (*tickets.ROUTES, *sessions.ROUTES, *keys.ROUTES)),
     RouteGroup[OverviewServices](lambda web: web.overview, (*overview.ROUTES, *topic_list.ROUTES)),
     RouteGroup[AdminServices](lambda web: web.admin, (*node.ROUTES, *backups.ROUTES)),
+    RouteGroup[KafkaRequestServices](lambda web: web.kafka_requests, kafka_requests.ROUTES),
     RouteGroup[object](lambda web: None, (*openapi.routes_of(_all), *pages.ROUTES, *console_files.ROUTES)),
 )
 

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from kwire.access.tls import TlsListener
     from kwire.web.console.sampler import Sampler
     from kwire.web.db_events.event_sessions import EventSessions
+    from kwire.web.kafka_requests.running import RunKafkaRequest
     from kwire.web.streaming.streaming import ServeStream
 
 
@@ -199,6 +200,14 @@ class AccessServices:
     keys: Keys
 
 
+@dataclass(frozen=True, slots=True)
+class KafkaRequestServices:
+    """The services for Kafka's administrative requests as JSON."""
+
+    port: PortServices
+    run: "RunKafkaRequest"
+
+
 class ServedListener(NamedTuple):
     """A listener of the Kafka port, with the port that it is bound to."""
 
@@ -244,3 +253,4 @@ class WebServices:
     quotas: Quotas
     db_events: DbEventServices
     admin: AdminServices
+    kafka_requests: KafkaRequestServices

@@ -109,7 +109,7 @@ class Console:
         self._thread = thread
         self.page = page
         self.http_url = http_url
-        self._expected: list[str] = ["/session"]
+        self._expected: list[str] = []
 
     # --- the browser
 

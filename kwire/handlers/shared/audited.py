@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 from kwire.access.acl import CLUSTER_NAME
-from kwire.access.audit.entries import CLUSTER, GROUP, KAFKA, TOPIC, Actor, Audit, acting, set_actor
+from kwire.access.audit.entries import CLUSTER, GROUP, TOPIC, Actor, Audit, acting, set_actor
 from kwire.errors import ErrorCode
 from kwire.handlers.shared.context import Context, Handler
 
@@ -62,7 +62,7 @@ async def _continue_as(actor: Actor, answer: Awaitable[Any]) -> Any:
 
 
 def _actor_of(context: Context) -> Actor:
-    return Actor(context.access.principal, context.client_host, KAFKA)
+    return Actor(context.access.principal, context.client_host, context.views.port)
 
 
 # --- changes that are recorded from the response

@@ -36,14 +36,15 @@ NAMES_PER_PAGE = 250
 class _View:
     """The part that all views share: whether the client may do an operation on a resource of one type."""
 
-    __slots__ = ("_is_restricted", "_services", "access")
+    __slots__ = ("_is_restricted", "_port", "_services", "access")
 
     resource_type: ResourceType
     refusal: ErrorCode
 
-    def __init__(self, services: "Services", access: Access) -> None:
+    def __init__(self, services: "Services", access: Access, port: str) -> None:
         self._services = services
         self._is_restricted = not access.is_unrestricted
+        self._port = port
         self.access = access
 
     def allows(self, operation: Operation, name: str) -> bool:
@@ -64,7 +65,7 @@ class _View:
 
     def _refused(self, operation: Operation, name: str) -> KafkaError:
         """Record a refusal in the audit log, and return its error."""
-        self._services.audit.refused(self.access, KAFKA, operation, self.resource_type, name)
+        self._services.audit.refused(self.access, self._port, operation, self.resource_type, name)
         return KafkaError(self.refusal)
 
     @property
@@ -89,8 +90,8 @@ class TopicsView(_View):
     resource_type = ResourceType.TOPIC
     refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
-    def __init__(self, services: "Services", access: Access) -> None:
-        super().__init__(services, access)
+    def __init__(self, services: "Services", access: Access, port: str) -> None:
+        super().__init__(services, access, port)
         # The beginning of the names that the client can see; empty without a scope.
         self._prefix = "" if access.scope is None else access.scope.prefix
         self.readable: Callable[[str], Topic | None]
@@ -274,11 +275,12 @@ class TransactionsView(_View):
 class ClusterView:
     """The cluster as a resource: operations that concern no single topic, group or transactional id."""
 
-    __slots__ = ("_is_restricted", "_services", "access")
+    __slots__ = ("_is_restricted", "_port", "_services", "access")
 
-    def __init__(self, services: "Services", access: Access) -> None:
+    def __init__(self, services: "Services", access: Access, port: str) -> None:
         self._services = services
         self._is_restricted = not access.is_unrestricted
+        self._port = port
         self.access = access
 
     def allows(self, operation: Operation) -> bool:
@@ -288,7 +290,7 @@ class ClusterView:
         """As `allows`, for a client that is refused if it may not. A refusal is recorded in the audit log."""
         is_allowed = self.allows(operation)
         if not is_allowed:
-            self._services.audit.refused(self.access, KAFKA, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+            self._services.audit.refused(self.access, self._port, operation, ResourceType.CLUSTER, CLUSTER_NAME)
         return is_allowed
 
     def authorize(self, operation: Operation) -> None:
@@ -310,20 +312,21 @@ class ClusterView:
 
 
 class Views:
-    """The views of one client."""
+    """The views of one client. `port` is the port that it uses, for the audit log."""
 
-    __slots__ = ("access", "cluster", "groups", "names", "prefix", "topics", "transactions")
+    __slots__ = ("access", "cluster", "groups", "names", "port", "prefix", "topics", "transactions")
 
-    def __init__(self, services: "Services", access: Access) -> None:
+    def __init__(self, services: "Services", access: Access, port: str = KAFKA) -> None:
         self.access = access
+        self.port = port
         # The translation of names in requests and responses; None for a client that uses full names.
         self.names = None if access.scope is None else ScopedNames(access.scope)
         # The beginning of the names that the client can see; empty without a scope.
         self.prefix = "" if access.scope is None else access.scope.prefix
-        self.topics = TopicsView(services, access)
-        self.groups = GroupsView(services, access)
-        self.transactions = TransactionsView(services, access)
-        self.cluster = ClusterView(services, access)
+        self.topics = TopicsView(services, access, port)
+        self.groups = GroupsView(services, access, port)
+        self.transactions = TransactionsView(services, access, port)
+        self.cluster = ClusterView(services, access, port)
 
     @property
     def topic_filter(self) -> Callable[[str], bool] | None:

@@ -28,6 +28,7 @@ TAGS = {
     "rest proxy": "REST Proxy API version 2, the de-facto standard for Kafka over HTTP, selected by its media types.",
     "groups": "All consumer groups, with members, offsets and lag.",
     "sessions": "Sessions of browsers: log in, log out, and what the client may do.",
+    "kafka": "The administrative requests of the Kafka protocol as JSON.",
     "keys": "API keys of tenants and of programs that administer the server.",
     "admin": "The state of the node, and backups.",
     "node": "Health, metrics and documentation of the node.",

@@ -2,31 +2,16 @@
 import { get, post, remove } from "./api.js";
 
 // The answer of GET /session.
-export const session = {
-  principal: null,
-  kind: "anonymous",
-  scope: null,
-  login_required: false,
-  operations: [],
-  role: null,
-};
+export const session = { principal: null, kind: "anonymous", login_needed: false, login_methods: [], scope: null, role: null, cluster_operations: [] };
 
 export async function loadSession() {
-  try {
-    Object.assign(session, await get("/session"));
-  } catch (error) {
-    // A server without sessions has no authentication: everybody may do everything.
-    if (error.status !== 404) throw error;
-    session.operations = ["DESCRIBE", "ALTER", "CREATE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS", "CLUSTER_ACTION"];
-  }
-  return session;
+  return Object.assign(session, await get("/session"));
 }
 
 // `token` is the token of an API key; otherwise `user` and `password` are those of a user.
 export async function logIn({ user, password, token }) {
   const credentials = token ? `Bearer ${token}` : `Basic ${base64(`${user}:${password}`)}`;
-  await post("/session", undefined, { headers: { Authorization: credentials } });
-  return loadSession();
+  return Object.assign(session, await post("/session", undefined, { headers: { Authorization: credentials } }));
 }
 
 export async function logOut() {
@@ -35,11 +20,11 @@ export async function logOut() {
 
 // Whether the session may do an operation (DESCRIBE, ALTER, CREATE …) on the cluster.
 export function may(operation) {
-  return session.operations.includes(operation);
+  return session.cluster_operations.includes(operation);
 }
 
 // Whether somebody has to log in before the console shows anything.
-export const needsLogin = () => session.login_required && session.kind === "anonymous";
+export const needsLogin = () => session.login_needed && session.kind === "anonymous";
 
 function base64(text) {
   return btoa(String.fromCharCode(...new TextEncoder().encode(text)));

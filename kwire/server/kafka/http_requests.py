@@ -1,0 +1,93 @@
+"""Runs requests of Kafka APIs that arrive as JSON on the HTTP port, as if they had arrived on a Kafka connection."""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from time import perf_counter
+from typing import Any
+
+from kwire.access.audit.entries import HTTP
+from kwire.concurrency.chunking import run_chunks
+from kwire.handlers.shared.context import BlockingContinuation, Context
+from kwire.handlers.shared.views import Views
+from kwire.server.kafka.listener import KafkaListener
+from kwire.server.kafka.routes import Route, routes_of
+from kwire.server.kafka.shared import Shared
+from kwire.web.kafka_requests.running import HttpClient
+from kwire.wire.errors import TooManyElements
+from kwire.wire.schema import Api
+from kwire.wire.types import Buffer
+
+# The maximum time until the response is ready. Kafka clients wait as long by default (`request.timeout.ms`).
+RESPONSE_SECONDS_MAX = 30.0
+
+
+class HttpPeer:
+    """The connection of an HTTP client, as handlers of the Kafka port see it.
+
+    Handlers use `mute`, `reserve` and `release` only for records, which do not arrive as JSON.
+    """
+
+    __slots__ = ("client_host", "endpoint")
+
+    authentication = None
+    is_frame_shared = False
+
+    def __init__(self, client_host: str, endpoint: tuple[str, int]) -> None:
+        self.client_host = client_host
+        self.endpoint = endpoint
+
+    def mute(self, seconds: float) -> None:
+        """Do nothing: the HTTP port refuses the next request of a client above a quota."""
+
+    def reserve(self, size_bytes: int) -> bool:
+        return False
+
+    def release(self, size_bytes: int) -> None:
+        """Do nothing: nothing was reserved."""
+
+
+class HttpRequests:
+    """Runs requests. They have the rights and the scope of the HTTP client, and the quotas of its principal."""
+
+    def __init__(self, shared: Shared, listeners: Sequence[KafkaListener]) -> None:
+        self._shared = shared
+        self._listeners = listeners
+
+    async def __call__(self, api: Api, version: int, body: bytes, client: HttpClient) -> list[Buffer]:
+        services = self._shared.services
+        views = Views(services, client.access, HTTP)
+        route = routes_of(self._shared.routes, views.names)[api.key]
+        quotas = services.quotas
+        quota = quotas.client(client.access.principal.name, None) if quotas.is_any_client else None
+        peer = HttpPeer(client.host, self._endpoint(client))
+        context = Context(services, peer, version, None, views, quota)
+        began = perf_counter()
+        try:
+            async with asyncio.timeout(RESPONSE_SECONDS_MAX):
+                return await self._response(route, context, body)
+        finally:
+            route.latency.observe(perf_counter() - began)
+
+    async def _response(self, route: Route, context: Context, body: bytes) -> list[Buffer]:
+        try:
+            request = route.decode(context.api_version, body)
+        except TooManyElements:
+            async with self._shared.large_requests:
+                request = await run_chunks(route.chunked_decode(context.api_version, body))
+                answer = await _answer(route, context, request)
+                return await run_chunks(route.chunked_encode(context.api_version, answer))
+        return route.encode(context.api_version, await _answer(route, context, request))
+
+    def _endpoint(self, client: HttpClient) -> tuple[str, int]:
+        """Return the address of the first Kafka listener. Without an advertised one, it is on the client's host."""
+        listener = self._listeners[0]
+        if listener.advertised is not None:
+            return listener.advertised.host, listener.advertised.port or listener.port
+        return listener.listener.host or client.local_host, listener.port
+
+
+async def _answer(route: Route, context: Context, request: Any) -> Any:
+    answer = route.handle(context, request)
+    if type(answer) is BlockingContinuation:
+        answer = await answer.rest
+    return await answer if isinstance(answer, Awaitable) else answer

@@ -1,0 +1,1 @@
+"""Kafka's administrative requests as JSON: POST /kafka/{ApiName}. The handlers of the Kafka port answer them."""
