@@ -40,10 +40,10 @@ export function bytes(value) {
   return `${index === 0 ? whole.format(rest) : digits(rest)} ${UNITS[index]}`;
 }
 
-// Three significant digits.
+// Three significant digits, without zeros at the end.
 function digits(value) {
   const size = Math.abs(value);
-  return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
+  return String(Number(value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2)));
 }
 
 export const perSecond = (format) => (value) => `${format(value)}/s`;

@@ -34,7 +34,7 @@ export async function render(element, view) {
     view,
     columns: [
       { name: "Name", value: (one) => one.name },
-      { name: "Kind", value: (one) => one.kind, render: (one) => badge(KINDS[one.kind].text, KINDS[one.kind].kind), width: "7rem", hideBelow: 640 },
+      { name: "Kind", value: (one) => one.kind, render: (one) => (one.kind === "topic" ? h("span", { class: "muted" }, "topic") : badge(KINDS[one.kind].text, KINDS[one.kind].kind)), width: "7rem", hideBelow: 640 },
       { name: "Partitions", value: (one) => one.partitions, text: number, kind: "number", width: "7rem" },
       { name: "Size", value: (one) => one.size_bytes, text: bytes, kind: "number", width: "7rem" },
       { name: "Cleanup", value: (one) => one.cleanup_policy, width: "9rem", hideBelow: 900 },
