@@ -11,9 +11,9 @@ const STEPS = [1, 2, 2.5, 5, 10];
 
 // lineChart({title: "Traffic", series: [{name: "In"}, {name: "Out"}], format: bytes}) -> {element, update(times, values)}
 // `times` are milliseconds since 1970, `values` one array per series; null is a gap. `binary` chooses axis values in
-// powers of 1,024; the axis ends at `least` or above. The time axis has the length `windowMs`, if it is given. The legend
-// shows the newest values, or those under the pointer; left and right move there by key.
-export function lineChart({ title, series, format, height = 160, binary = false, least = 0, windowMs = 0, about = "" }) {
+// powers of 1,024; the axis ends at `least` or above, and `axis` formats its values. The time axis is at most `windowMs`
+// long. The legend shows the newest values, or those under the pointer; left and right move there by key.
+export function lineChart({ title, series, format, height = 160, binary = false, least = 0, windowMs = 0, axis = format, about = "" }) {
   let times = [];
   let values = series.map(() => []);
   let width = 0;
@@ -27,7 +27,7 @@ export function lineChart({ title, series, format, height = 160, binary = false,
   const when = h("span", { class: "chart-when" });
   const element = h("figure", { class: "chart" }, h("figcaption", {}, h("span", { class: "chart-title" }, title), about && h("span", { class: "about" }, about), h("span", { class: "legends" }, legend.map((one) => one.element))), h("div", { class: "chart-place" }, image, when));
 
-  const start = () => (windowMs ? times.at(-1) - windowMs : times[0]);
+  const start = () => Math.max(times[0], windowMs ? times.at(-1) - windowMs : 0);
   const x = (time) => LEFT + ((time - start()) / (times.at(-1) - start() || 1)) * (width - LEFT - RIGHT);
   const known = () => values.flat().filter((one) => one !== null);
   const top = () => Math.max(least, ceiling(Math.max(0, ...known()), binary));
@@ -40,7 +40,7 @@ export function lineChart({ title, series, format, height = 160, binary = false,
     const y = yOf(max);
     const grid = [0, 0.5, 1].map((share) => {
       const at = Math.round(y(max * share)) + 0.5;
-      return [svg("line", { class: "grid", x1: LEFT, x2: width, y1: at, y2: at }), svg("text", { class: "axis", x: LEFT - 8, y: at + 4, "text-anchor": "end" }, share > 0 ? format(max * share) : "0")];
+      return [svg("line", { class: "grid", x1: LEFT, x2: width, y1: at, y2: at }), svg("text", { class: "axis", x: LEFT - 8, y: at + 4, "text-anchor": "end" }, share > 0 ? axis(max * share) : "0")];
     });
     const isEmpty = times.length < 2;
     const note = isEmpty ? "Collecting samples…" : known().length === 0 ? "Nothing in this time" : "";
@@ -146,7 +146,7 @@ function nearest(times, wanted) {
 // The smallest round number that is not below `value`.
 function ceiling(value, binary) {
   if (value <= 0) return 1;
-  const base = binary ? 1024 ** Math.max(0, Math.floor(Math.log(value) / Math.log(1024))) : 1;
+  const base = binary ? 1024 ** Math.max(1, Math.floor(Math.log(value) / Math.log(1024))) : 1;
   const scaled = value / base;
   const power = 10 ** Math.floor(Math.log10(scaled));
   return STEPS.map((one) => one * power).find((one) => one >= scaled - 1e-12) * base;
