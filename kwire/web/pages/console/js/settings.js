@@ -32,6 +32,7 @@ export function settingsTable({ resource, name, mayAlter, alterCommand, view }) 
     key: (one) => one.name,
     filter: (one) => `${one.name} ${one.value} ${one.documentation}`,
     sort: "Source",
+    isStacked: true,
   });
 
   async function load() {

@@ -25,8 +25,8 @@ const compare = new Intl.Collator("en", { numeric: true }).compare;
 // `value` is what a column is sorted by and, with `text`, shows; `render` makes an element instead. Columns with `kind`
 // "number" are aligned to the right. `hideBelow` is a width in pixels: 640, 900 or 1200. `filter` returns the text in
 // which the words of the filter have to occur. `sort` is the name of a column, with "-" in front for descending.
-// `width` is a CSS width.
-export function dataTable({ label, noun = "row", columns, rows = null, key, href, filter, sort = "", empty, tools = [], view, queryName = "q" }) {
+// `width` is a CSS width. On narrow screens the cells of a row with `isStacked` stand below each other.
+export function dataTable({ label, noun = "row", columns, rows = null, key, href, filter, sort = "", empty, tools = [], view, queryName = "q", isStacked = false }) {
   let all = rows;
   let shown = [];
   let sorted = { name: sort.replace(/^-/, ""), isDescending: sort.startsWith("-") };
@@ -39,7 +39,7 @@ export function dataTable({ label, noun = "row", columns, rows = null, key, href
   const find = filter && h("input", { type: "search", "data-filter": true, placeholder: "Filter", "aria-label": `Filter ${label}`, autocomplete: "off", spellcheck: "false" });
   const head = h("tr", {}, columns.map(headOf));
   const body = h("tbody", {});
-  const table = h("table", { class: "data", "aria-label": label }, h("colgroup", {}, columns.map((one) => h("col", { class: hideClass(one), style: one.width ? { width: one.width } : {} }))), h("thead", {}, head), body);
+  const table = h("table", { class: isStacked ? "data stacked" : "data", "aria-label": label }, h("colgroup", {}, columns.map((one) => h("col", { class: hideClass(one), style: one.width ? { width: one.width } : {} }))), h("thead", {}, head), body);
   const place = h("div", { class: "table-place" });
   const bar = (find || tools.length > 0) && h("div", { class: "table-bar" }, find && h("span", { class: "find" }, icon("search"), find, h("kbd", { "aria-hidden": "true" }, "/")), total, h("span", { class: "table-tools" }, tools));
   const element = h("div", { class: "table" }, bar, place);

@@ -15,7 +15,7 @@ const CHARTS = [
   { title: "Traffic", about: "bytes per second", series: [{ name: "In" }, { name: "Out" }], columns: ["received_bytes", "sent_bytes"], format: perSecond(bytes), axis: bytes, binary: true, least: 1024 },
   { title: "Records", about: "per second", series: [{ name: "Appended" }, { name: "Fetched" }], columns: ["appended_records", "fetched_records"], format: perSecond(short), axis: short, least: 10 },
   { title: "Requests", about: "per second", series: [{ name: "Kafka" }, { name: "HTTP" }], columns: ["kafka_requests", "http_requests"], format: perSecond(short), axis: short, least: 10 },
-  { title: "Request latency", about: "Kafka, without long polls", series: [{ name: "p50" }, { name: "p99" }], columns: ["request_p50_seconds", "request_p99_seconds"], format: seconds, least: 0.001 },
+  { title: "Request latency", about: "without long polls", series: [{ name: "p50" }, { name: "p99" }], columns: ["request_p50_seconds", "request_p99_seconds"], format: seconds, least: 0.001 },
   { title: "Consumer lag", about: "records of all groups", series: [{ name: "Lag" }], columns: ["lag_records"], format: short, least: 10 },
   { title: "Connections", series: [{ name: "Kafka" }, { name: "Streams" }], columns: ["kafka_connections", "streams"], format: number, least: 10 },
   { title: "Memory", about: "of the process", series: [{ name: "Resident" }, { name: "Private" }], columns: ["memory_bytes", "anonymous_memory_bytes"], format: bytes, binary: true },
