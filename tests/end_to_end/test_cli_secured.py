@@ -1,4 +1,4 @@
-"""The commands that write and read data, with a profile for SASL_SSL and https: the installed program, a real server."""
+"""Verbs that write and read data, with a profile for SASL_SSL and https: the installed program, a real server."""
 
 import json
 from collections.abc import Callable, Iterator
