@@ -57,9 +57,16 @@ class LoopMetrics:
 
     def __init__(self) -> None:
         self.stall_seconds_max = 0.0
+        # The longest stall since `take_recent_stall` was called.
+        self.recent_stall_seconds = 0.0
         self.stalls = 0
         self.run_queue_wait_seconds_max = 0.0
         self.run_queue_wait_seconds = 0.0
+
+    def take_recent_stall(self) -> float:
+        """Return the longest stall since the last call."""
+        taken, self.recent_stall_seconds = self.recent_stall_seconds, 0.0
+        return taken
 
 
 class RouteMetrics:

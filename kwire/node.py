@@ -311,6 +311,8 @@ class Node:
         from kwire.streams.events.publishing import Publisher
         from kwire.streams.local_commands import local_commands
         from kwire.web.answers.page_scheduler import PageScheduler
+        from kwire.web.browse.scan_slots import ScanSlots
+        from kwire.web.console.sampler import Sampler
         from kwire.web.db_events.event_sessions import EventSessions
         from kwire.web.groups.reports import GroupReports
         from kwire.web.requests.authentication import authenticator_of
@@ -324,6 +326,7 @@ class Node:
             GroupServices,
             KafkaRequestServices,
             MonitoringServices,
+            OverviewServices,
             PortServices,
             RoomServices,
             StorageServices,
@@ -369,6 +372,34 @@ class Node:
             services.audit,
             services.login_limits,
         )
+        monitoring = MonitoringServices(
+            port=port,
+            storage=StorageServices(
+                topics=topics,
+                stored_sizes=StoredSizes(topics, self._store, self._files),
+                maintenance=self._maintenance,
+                disk_space=DiskSpace(self._store, self._lanes.survey),
+                cold_reads=lambda: self._cold_reads.count,
+                offline_directories=lambda: len(self._store.offline_dirs),
+            ),
+            rooms=room_services,
+            db_events=db_events,
+            reports=reports,
+            lags=lags,
+            kafka_address=lambda: self.kafka_listeners[0].address,
+            is_ready=lambda: self._is_ready,
+            server_metrics=self._shared.metrics,
+            loop_metrics=loop_metrics,
+            fetch_sessions=services.fetch_sessions,
+            transactions=services.transactions,
+            descriptors=self._descriptors,
+            audit=self._audit,
+            access_counts=AccessCounts.of(services.users, services.keys, services.authorizer),
+            webhook_statistics=webhooks.statistics if webhooks is not None else None,
+            event_files=self.event_files.sink if self.event_files is not None else None,
+            tls=tuple(self._tls.values()),
+            quotas=services.quotas,
+        )
         web = WebServices(
             port=port,
             rooms=room_services,
@@ -380,6 +411,7 @@ class Node:
                 partitioner=Partitioner(),
                 retention=self._maintenance.retention,
                 event_topics=self.event_topics,
+                scan_slots=ScanSlots(),
             ),
             groups=GroupServices(
                 port=port,
@@ -399,34 +431,8 @@ class Node:
                 subscriptions=self._subscriptions,
             ),
             webhooks=WebhookServices(clock=clock, commands=commands.webhooks),
-            monitoring=MonitoringServices(
-                port=port,
-                storage=StorageServices(
-                    topics=topics,
-                    stored_sizes=StoredSizes(topics, self._store, self._files),
-                    maintenance=self._maintenance,
-                    disk_space=DiskSpace(self._store, self._lanes.survey),
-                    cold_reads=lambda: self._cold_reads.count,
-                    offline_directories=lambda: len(self._store.offline_dirs),
-                ),
-                rooms=room_services,
-                db_events=db_events,
-                reports=reports,
-                lags=lags,
-                kafka_address=lambda: self.kafka_listeners[0].address,
-                is_ready=lambda: self._is_ready,
-                server_metrics=self._shared.metrics,
-                loop_metrics=loop_metrics,
-                fetch_sessions=services.fetch_sessions,
-                transactions=services.transactions,
-                descriptors=self._descriptors,
-                audit=self._audit,
-                access_counts=AccessCounts.of(services.users, services.keys, services.authorizer),
-                webhook_statistics=webhooks.statistics if webhooks is not None else None,
-                event_files=self.event_files.sink if self.event_files is not None else None,
-                tls=tuple(self._tls.values()),
-                quotas=services.quotas,
-            ),
+            monitoring=monitoring,
+            overview=OverviewServices(monitoring, Sampler(monitoring)),
             access=AccessServices(clock, services.authorizer, authenticator, services.audit, services.keys),
             quotas=services.quotas,
             db_events=db_events,

@@ -140,6 +140,7 @@ class HttpServer:
         port, access = services.port, services.access
         self._stream_connections = port.serve_stream
         self._body_checks = port.body_checks
+        self._sampler = services.overview.sampler
         self.memory = port.memory
         routes = [(route, handle) for route, handle in bound_routes(services)]
         monitoring = port.config.http_monitoring
@@ -167,6 +168,7 @@ class HttpServer:
         await self._main.open()
         if self._monitoring is not None:
             await self._monitoring.open()
+        self._sampler.start()
 
     @property
     def connection_count(self) -> int:
@@ -182,6 +184,7 @@ class HttpServer:
         await self._stream_connections.close()
 
     async def close(self) -> None:
+        await self._sampler.close()
         for listener in self._listeners():
             listener.stop_accepting()
         # aiohttp waits for its handlers. The handlers of streams end when their connections are closed.

@@ -67,6 +67,8 @@ class StallProbe:
             metrics.run_queue_wait_seconds_max = kept_waiting
         if stall > metrics.stall_seconds_max:
             metrics.stall_seconds_max = stall
+        if stall > metrics.recent_stall_seconds:
+            metrics.recent_stall_seconds = stall
         if stall > STALL_SECONDS:
             metrics.stalls += 1
             if stall > LOGGED_STALL_SECONDS:

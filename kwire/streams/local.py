@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kwire.broker.fetch.cold_reads import ColdReads
 from kwire.broker.partition import Partition
@@ -22,6 +22,7 @@ from kwire.streams.log import (
 )
 from storage.batch.record_batch import BatchHeader
 from storage.errors import LogClosed, QuarantinedRange, StorageError
+from storage.log.transactions import AbortedTransaction
 
 log = logging.getLogger("kwire.broker")
 
@@ -113,6 +114,10 @@ class LocalLog(StreamLog):
     def committed_end(self) -> int:
         return self._partition.last_stable_offset
 
+    @property
+    def high_watermark(self) -> int:
+        return self._partition.high_watermark
+
     def usage(self) -> Usage:
         try:
             last_ms = self._partition.last_timestamp
@@ -126,6 +131,12 @@ class LocalLog(StreamLog):
         self._appends.append(batch, header, appended)
 
     def read(self, offset: int, max_bytes: int, waits: int = 0) -> StreamRead | NotReady:
+        return self._read(offset, max_bytes, waits, is_committed=True)
+
+    def read_uncommitted(self, offset: int, max_bytes: int, waits: int = 0) -> StreamRead | NotReady:
+        return self._read(offset, max_bytes, waits, is_committed=False)
+
+    def _read(self, offset: int, max_bytes: int, waits: int, *, is_committed: bool) -> StreamRead | NotReady:
         partition = self._partition
         # This flag marks a room as in use, so that `RoomCleanup` keeps it. Kafka's Fetch sets the same flag.
         partition.is_fetched = True
@@ -133,15 +144,20 @@ class LocalLog(StreamLog):
             if partition.is_closed:
                 raise LogClosed("the topic is deleted")
             start = partition.log_start_offset
+            end = partition.readable_end(is_committed=is_committed)
             if offset < start:
-                raise OffsetOutOfRange(offset, start, partition.last_stable_offset - 1)
-            if offset >= partition.last_stable_offset:
+                raise OffsetOutOfRange(offset, start, end - 1)
+            if offset >= end:
                 return StreamRead(_NO_RECORDS, offset, ())
-            warm_up = partition.cold_start(offset) or partition.cold_aborted(offset)
+            warm_up = partition.cold_start(offset) or (partition.cold_aborted(offset) if is_committed else None)
             if warm_up is None or waits >= WAITS_MAX:
-                read, aborted = partition.read_committed(offset, max_bytes)
+                aborted: Sequence[AbortedTransaction] = ()
+                if is_committed:
+                    read, aborted = partition.read_committed(offset, max_bytes)
+                else:
+                    read = partition.read(offset, max_bytes)
                 if not read.view:
-                    return StreamRead(_NO_RECORDS, self._end_of_gap(offset), ())
+                    return StreamRead(_NO_RECORDS, self._end_of_gap(offset, end), ())
                 if waits >= WAITS_MAX or read.is_warm():
                     return StreamRead(read.view, read.next_offset, aborted)
                 warm_up = read.warm_up
@@ -151,13 +167,13 @@ class LocalLog(StreamLog):
         except StorageError as error:
             raise as_kafka_error(error) from error
 
-    def _end_of_gap(self, offset: int) -> int:
-        """Return the offset at which a reader continues if no batch can be read from `offset` to the committed end.
+    def _end_of_gap(self, offset: int, head: int) -> int:
+        """Return the offset at which a reader continues if no batch can be read from `offset` to the end `head`.
 
         Raises Unreadable if a damaged range overlaps these offsets. Otherwise compaction has removed all their records.
-        Then returns the committed end if records that are not committed yet follow, and else `offset`.
+        Then returns the readable end if records that cannot be read yet follow, and else `offset`.
         """
-        partition, head = self._partition, self._partition.last_stable_offset
+        partition = self._partition
         for one in partition.quarantined:
             if offset < one.end_offset and one.start_offset < head:
                 raise Unreadable(offset, one.end_offset, _DAMAGED)

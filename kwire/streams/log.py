@@ -181,6 +181,11 @@ class StreamLog(ABC):
     def committed_end(self) -> int:
         """The committed end as far as this process knows it. Unlike `bounds`, this never raises."""
 
+    @property
+    @abstractmethod
+    def high_watermark(self) -> int:
+        """One more than the newest offset that `read_uncommitted` returns. Await `ready` before the first call."""
+
     @abstractmethod
     def usage(self) -> Usage:
         """The size of the log and its newest timestamp. Raises KafkaError."""
@@ -209,6 +214,10 @@ class StreamLog(ABC):
         KafkaError if the log was deleted or cannot be read. At the committed end and after it, the result has no
         records.
         """
+
+    @abstractmethod
+    def read_uncommitted(self, offset: int, max_bytes: int, waits: int = 0) -> StreamRead | NotReady:
+        """As `read`, up to the high watermark. It includes open transactions, and `aborted` is empty."""
 
     @abstractmethod
     async def offset_for_time(self, timestamp_ms: int) -> int:

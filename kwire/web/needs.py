@@ -27,10 +27,13 @@ class Need(NamedTuple):
 
 # The needs of a route that anybody may call, also without credentials: it shows no data.
 PUBLIC: Final = "public"
+# The needs of a route that anybody may call, but that treats clients with credentials as who they are. Credentials that
+# are not valid are refused; the cookie of a session that has ended is ignored.
+OPTIONAL: Final = "optional"
 # The needs of a route that every authenticated client may call.
 AUTHENTICATED: tuple[Need, ...] = ()
 
-Needs = tuple[Need, ...] | Literal["public"]
+Needs = tuple[Need, ...] | Literal["public", "optional"]
 
 # The path parameter that is the name of a room, not of a topic.
 ROOM_PARAMETER = "room"

@@ -6,8 +6,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from aiohttp import web
 
-from kwire.web.access import keys, tickets
+from kwire.web.access import keys, sessions, tickets
 from kwire.web.admin import backups, node
+from kwire.web.browse import browse
+from kwire.web.console import files as console_files
+from kwire.web.console import overview, topic_list
 from kwire.web.db_events import publish as db_publish
 from kwire.web.db_events import slots as db_slots
 from kwire.web.db_events import subscribe as db_subscribe
@@ -34,6 +37,7 @@ from kwire.web.services import (
     GroupServices,
     KafkaRequestServices,
     MonitoringServices,
+    OverviewServices,
     RoomServices,
     TopicServices,
     WebhookServices,
@@ -87,12 +91,20 @@ _GROUPS: tuple[RouteGroup[Any], ...] = (
     ),
     RouteGroup[TopicServices](
         lambda web: web.topics,
-        (*topics.ROUTES, *topic_events.ROUTES, *topic_stats.ROUTES, *proxy_metadata.ROUTES, *proxy_produce.ROUTES),
+        (
+            *topics.ROUTES,
+            *topic_events.ROUTES,
+            *topic_stats.ROUTES,
+            *browse.ROUTES,
+            *proxy_metadata.ROUTES,
+            *proxy_produce.ROUTES,
+        ),
     ),
-    RouteGroup[AccessServices](lambda web: web.access, (*tickets.ROUTES, *keys.ROUTES)),
+    RouteGroup[AccessServices](lambda web: web.access, (*tickets.ROUTES, *sessions.ROUTES, *keys.ROUTES)),
+    RouteGroup[OverviewServices](lambda web: web.overview, (*overview.ROUTES, *topic_list.ROUTES)),
     RouteGroup[AdminServices](lambda web: web.admin, (*node.ROUTES, *backups.ROUTES)),
     RouteGroup[KafkaRequestServices](lambda web: web.kafka_requests, kafka_requests.ROUTES),
-    RouteGroup[object](lambda web: None, (*openapi.routes_of(_all), *pages.ROUTES)),
+    RouteGroup[object](lambda web: None, (*openapi.routes_of(_all), *pages.ROUTES, *console_files.ROUTES)),
 )
 
 ROUTES: tuple[Route[Any], ...] = tuple(route for group in _GROUPS for route in group.routes)

@@ -36,6 +36,7 @@ from kwire.streams.rooms.rooms import Rooms
 from kwire.streams.subscriptions import Subscriptions
 from kwire.streams.webhooks.statistics import WebhookStatistics
 from kwire.web.answers.page_scheduler import PageScheduler
+from kwire.web.browse.scan_slots import ScanSlots
 from kwire.web.groups.reports import GroupReports
 from kwire.web.requests.authentication import Authenticator
 from kwire.web.requests.body_checks import BodyChecks
@@ -44,6 +45,7 @@ from storage.data_directory.directories import LogDirectories
 
 if TYPE_CHECKING:
     from kwire.access.tls import TlsListener
+    from kwire.web.console.sampler import Sampler
     from kwire.web.db_events.event_sessions import EventSessions
     from kwire.web.kafka_requests.running import RunKafkaRequest
     from kwire.web.streaming.streaming import ServeStream
@@ -84,6 +86,7 @@ class TopicServices:
     partitioner: Partitioner
     retention: Retention
     event_topics: EventTopics
+    scan_slots: ScanSlots
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +181,14 @@ class MonitoringServices:
 
 
 @dataclass(frozen=True, slots=True)
+class OverviewServices:
+    """The services for the overview of the console."""
+
+    monitoring: MonitoringServices
+    sampler: "Sampler"
+
+
+@dataclass(frozen=True, slots=True)
 class AccessServices:
     """The services that decide who may send which request."""
 
@@ -237,6 +248,7 @@ class WebServices:
     event_store: EventStoreServices
     webhooks: WebhookServices
     monitoring: MonitoringServices
+    overview: OverviewServices
     access: AccessServices
     quotas: Quotas
     db_events: DbEventServices

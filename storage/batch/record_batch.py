@@ -298,11 +298,7 @@ def _records(body: bytes, header: BatchHeader, append_time_ms: int | None) -> It
             if not left:
                 raise CorruptBatch("bytes follow the last record")
             left -= 1
-            key, position = read_nullable(body, position, end)
-            value, position = read_nullable(body, position, end)
-            headers, position = _headers(body, position, end)
-            if position != end:
-                raise CorruptBatch("the length of a record does not match its fields")
+            key, value, headers = record_fields(body, position, end)
             if append_time_ms is None:
                 timestamp_ms = base_timestamp + ((timestamp >> 1) ^ -(timestamp & 1))
             else:
@@ -312,6 +308,19 @@ def _records(body: bytes, header: BatchHeader, append_time_ms: int | None) -> It
         raise CorruptBatch("a record runs past the end of its batch") from None
     if left:
         raise CorruptBatch(f"{left} records are missing")
+
+
+def record_fields(body: bytes, position: int, end: int) -> tuple[bytes | None, bytes | None, Headers]:
+    """The key, the value and the headers of a record. A head of :func:`record_heads` has its position and its end.
+
+    Raises :class:`CorruptBatch`, and ``IndexError`` if ``body`` ends inside the record.
+    """
+    key, position = read_nullable(body, position, end)
+    value, position = read_nullable(body, position, end)
+    headers, position = _headers(body, position, end)
+    if position != end:
+        raise CorruptBatch("the length of a record does not match its fields")
+    return key, value, headers
 
 
 def _headers(body: bytes, position: int, end: int) -> tuple[list[tuple[str, bytes | None]], int]:

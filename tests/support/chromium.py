@@ -44,6 +44,7 @@ class Browser:
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._reader = asyncio.create_task(self._read())
+        self._pages: dict[str, Page] = {}
         self.complaints: list[str] = []
 
     async def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
@@ -56,19 +57,31 @@ class Browser:
         return await asyncio.wait_for(answer, CALL_TIMEOUT_S)
 
     async def open(self, url: str) -> "Page":
-        target = await self.call("Target.createTarget", url="about:blank")
-        attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
-        page = Page(self, attached["sessionId"])
-        await page.call("Runtime.enable")
-        await page.call("Page.enable")
+        page = await self.blank_page()
         await page.call("Page.navigate", url=url)
+        return page
+
+    async def blank_page(self, *, is_private: bool = False) -> "Page":
+        """An empty page. A private one shares no cookies and no storage with other pages; `close` ends it."""
+        context = (await self.call("Target.createBrowserContext"))["browserContextId"] if is_private else None
+        where = {} if context is None else {"browserContextId": context}
+        target = await self.call("Target.createTarget", url="about:blank", **where)
+        attached = await self.call("Target.attachToTarget", targetId=target["targetId"], flatten=True)
+        page = self._pages[attached["sessionId"]] = Page(self, attached["sessionId"], context)
+        for domain in ("Runtime", "Page", "Log"):
+            await page.call(f"{domain}.enable")
         return page
 
     async def _read(self) -> None:
         async for message in self._socket:
             frame = json.loads(message.data)
-            if frame.get("method") == "Runtime.exceptionThrown":
-                self.complaints.append(json.dumps(frame["params"]["exceptionDetails"]))
+            complaint = _complaint(frame)
+            if complaint is not None:
+                if frame["method"] == "Runtime.exceptionThrown":
+                    self.complaints.append(complaint)
+                page = self._pages.get(frame.get("sessionId", ""))
+                if page is not None:
+                    page.complaints.append(complaint)
             answer = self._answers.pop(frame.get("id", 0), None)
             if answer is None or answer.done():
                 continue
@@ -78,10 +91,30 @@ class Browser:
                 answer.set_result(frame["result"])
 
 
+def _complaint(frame: dict[str, Any]) -> str | None:
+    """The error that an event reports: an exception, console.error, a failed request or a violated policy."""
+    params = frame.get("params", {})
+    match frame.get("method"):
+        case "Runtime.exceptionThrown":
+            return json.dumps(params["exceptionDetails"])
+        case "Runtime.consoleAPICalled" if params["type"] in ("error", "assert"):
+            return json.dumps([one.get("value", one.get("description")) for one in params["args"]])
+        case "Log.entryAdded" if params["entry"]["level"] == "error":
+            return f"{params['entry']['text']} {params['entry'].get('url', '')}"
+    return None
+
+
 class Page:
-    def __init__(self, browser: Browser, session: str) -> None:
+    def __init__(self, browser: Browser, session: str, context: str | None = None) -> None:
         self._browser = browser
         self._session = session
+        self._context = context
+        self.complaints: list[str] = []
+
+    async def close(self) -> None:
+        """End a private page."""
+        assert self._context is not None
+        await self._browser.call("Target.disposeBrowserContext", browserContextId=self._context)
 
     async def call(self, method: str, **params: Any) -> dict[str, Any]:
         return await self._browser.call(method, self._session, **params)

@@ -122,6 +122,18 @@ class Lags:
         async with self._measuring:
             return await self._measure(readers)
 
+    async def offsets_behind(self, readers: Sequence[Reader]) -> list[int | None]:
+        """Return the lag of each reader in offsets. Unlike `measure`, this reads no records."""
+        async with self._measuring:
+            opened = {(one.topic_name, one.index): one for one in self._topics.open_partitions if one.is_open}
+            keys = await self._keys(readers)
+            extents = await self._find_extents(keys, opened)
+            found = [extents.get(key) if key is not None else None for key in keys]
+            return [
+                None if extent is None else max(0, extent.last_stable_offset - reader.offset)
+                for reader, extent in zip(readers, found, strict=True)
+            ]
+
     async def _measure(self, readers: Sequence[Reader]) -> list[Lag | None]:
         opened = {(one.topic_name, one.index): one for one in self._topics.open_partitions if one.is_open}
         keys = await self._keys(readers)

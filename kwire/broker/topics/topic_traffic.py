@@ -41,6 +41,10 @@ class TopicTraffic:
         else:
             self.of_other_topics = self.of_other_topics.plus(traffic)
 
+    def total(self) -> Traffic:
+        """Return the traffic of all topics that exist."""
+        return Traffic(*map(sum, zip(self.of_rooms, self.of_other_topics, *self.by_topic.values(), strict=True)))
+
     def forget(self, name: str) -> None:
         """Remove the count of a deleted topic. Another topic can have its place."""
         self.by_topic.pop(name, None)

@@ -11,6 +11,7 @@ import msgspec
 from aiohttp import web
 
 from kwire import __version__
+from kwire.web.access.session_cookie import COOKIE_NAME
 from kwire.web.answers.errors import ErrorAnswer
 from kwire.web.needs import PUBLIC
 from kwire.web.requests.tickets import SUBPROTOCOL_PREFIX, TICKET_PARAMETER
@@ -26,6 +27,7 @@ TAGS = {
     "webhooks": "Webhooks: events are sent to URLs. Deliveries, dead letters and replays.",
     "rest proxy": "REST Proxy API version 2, the de-facto standard for Kafka over HTTP, selected by its media types.",
     "groups": "All consumer groups, with members, offsets and lag.",
+    "sessions": "Sessions of browsers: log in, log out, and what the client may do.",
     "kafka": "The administrative requests of the Kafka protocol as JSON.",
     "keys": "API keys of tenants and of programs that administer the server.",
     "admin": "The state of the node, and backups.",
@@ -35,6 +37,12 @@ _SECURITY_SCHEMES = {
     "basic": {"type": "http", "scheme": "basic", "description": "The name and the password of a SCRAM user."},
     "key": {"type": "http", "scheme": "bearer", "description": "The token of an API key."},
     "certificate": {"type": "mutualTLS", "description": "The client certificate of the TLS connection."},
+    "session": {
+        "type": "apiKey",
+        "in": "cookie",
+        "name": COOKIE_NAME,
+        "description": "The session of `POST /session`, for pages of this server.",
+    },
     "ticket": {
         "type": "apiKey",
         "in": "query",
@@ -44,7 +52,7 @@ _SECURITY_SCHEMES = {
     },
 }
 # The empty entry: without kwire.http.authentication no credentials are needed.
-_CREDENTIALS: list[dict[str, list[str]]] = [{}, {"basic": []}, {"key": []}, {"certificate": []}]
+_CREDENTIALS: list[dict[str, list[str]]] = [{}, {"basic": []}, {"key": []}, {"certificate": []}, {"session": []}]
 _PARAMETER = re.compile(r"\{(\w+)(?::[^{}]*)?\}")
 _REF = "#/components/schemas/{name}"
 
@@ -149,7 +157,7 @@ def _operation(route: Route[Any], schema_of: dict[Any, Any], components: dict[st
         return operation
     if route.is_streaming:
         operation["security"] = [*_CREDENTIALS, {"ticket": []}]
-    if route.needs:
+    if isinstance(route.needs, tuple) and route.needs:
         operation["x-permissions"] = [str(need) for need in route.needs]
     operation["responses"]["401"] = {
         "description": "Authentication is on, and the request has no valid credentials.",

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from aiohttp import hdrs, web
 
+from kwire.web.console.files import HOME as CONSOLE
 from kwire.web.needs import PUBLIC
 from kwire.web.route import Route
 
@@ -23,6 +24,8 @@ TYPESCRIPT = "application/typescript"
 # Pages may load from and connect to this port only.
 POLICY = "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 
+DOCS = "/docs"
+
 
 class Page(NamedTuple):
     path: str
@@ -31,7 +34,7 @@ class Page(NamedTuple):
 
 
 PAGES: tuple[Page, ...] = (
-    Page("/docs", "docs.html", HTML),
+    Page(DOCS, "docs.html", HTML),
     Page("/docs.css", "docs.css", CSS),
     Page("/docs.js", "docs.js", JAVASCRIPT),
     Page("/kwire.js", "kwire.js", JAVASCRIPT),
@@ -50,7 +53,9 @@ async def _serve(page: Page, services: object, request: web.Request) -> web.Resp
 
 
 async def _home(services: object, request: web.Request) -> web.Response:
-    return web.Response(status=302, headers={hdrs.LOCATION: "/docs"})
+    """Lead browsers to the console, and other programs to the description of the API."""
+    location = CONSOLE if HTML in request.headers.get(hdrs.ACCEPT, "") else DOCS
+    return web.Response(status=302, headers={hdrs.LOCATION: location, hdrs.VARY: hdrs.ACCEPT})
 
 
 @cache

@@ -57,6 +57,13 @@ class GroupReport(NamedTuple):
         return sum(one.lag is None or one.lag.seconds is None for one in self.offsets)
 
 
+class TotalLag(NamedTuple):
+    """The number of all groups, and the sum of their known lags."""
+
+    group_count: int
+    lag_records: int
+
+
 class GroupReports:
     """Creates reports on groups. Use it only in the event loop's thread."""
 
@@ -112,6 +119,18 @@ class GroupReports:
             first = heapq.nsmallest(count, first + ids)
             await asyncio.sleep(0)
         return [group for one in first if (group := self._look_up(one)) is not None]
+
+    async def total_lag(self, offsets_max: int) -> TotalLag:
+        """Return the sum of the lags of the first `offsets_max` committed offsets."""
+        group_count = 0
+        readers: list[Reader] = []
+        async for some in self.all():
+            group_count += len(some)
+            for group in some:
+                offsets = islice(group.offsets(), offsets_max - len(readers))
+                readers += [Reader(topic, partition, one.offset, one.topic_id) for topic, partition, one in offsets]
+        lags = await self._lags.offsets_behind(readers)
+        return TotalLag(group_count, sum(one for one in lags if one is not None))
 
     async def report(self, groups: Iterable[GroupView], offsets_max: int) -> list[GroupReport]:
         """Return a report on each group with its committed offsets and their lag. All reports together have at most

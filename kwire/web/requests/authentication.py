@@ -4,9 +4,10 @@
 - `key`: the header Authorization with the token of a key (Bearer), or with its id and secret (Basic)
 - `certificate`: the client certificate of the TLS connection
 - a ticket, for streams only (`tickets.py`)
+- the cookie of a browser session (`kwire/web/access/session_store.py`)
 
 A request without credentials is refused. If a request has a header Authorization, only this header decides: a valid
-ticket or certificate does not make up for a wrong password. No other header is considered.
+ticket, session or certificate does not make up for a wrong password. No other header is considered.
 """
 
 import asyncio
@@ -26,6 +27,8 @@ from kwire.access.login_limits import Attempt, LoginLimits, TooManyFailedLogins
 from kwire.access.principal import USER, Principal
 from kwire.clock import Clock
 from kwire.config.http_api import BASIC, CERTIFICATE, KEY
+from kwire.web.access.session_cookie import check_session_origin, session_token_of
+from kwire.web.access.session_store import Session, Sessions
 from kwire.web.answers.errors import Refusal, Unauthorized
 from kwire.web.requests.access import PERMANENT, Login
 from kwire.web.requests.tickets import TAKES_TICKET, Tickets, ticket_of
@@ -43,6 +46,8 @@ _CHALLENGES = {
     KEY: 'Bearer realm="kwire"',
     CERTIFICATE: 'Certificate realm="kwire"',
 }
+# The challenge for scripts in browsers instead of Basic, for which browsers would open a dialog.
+_SESSION_CHALLENGE = 'Session realm="kwire"'
 
 
 class Users(Protocol):
@@ -109,12 +114,17 @@ class Authenticator:
         self._audit = audit
         self._certificate_principal = certificate_principal
         self._sleep = sleep
-        self._challenges = ", ".join(
-            _CHALLENGES[method]
+        self.methods = tuple(
+            method
             for method, provider in ((BASIC, users), (KEY, keys), (CERTIFICATE, certificate_principal))
             if provider is not None
         )
+        self._challenges = ", ".join(_CHALLENGES[one] for one in self.methods)
+        self._script_challenges = ", ".join(
+            [_SESSION_CHALLENGE, *(_CHALLENGES[one] for one in self.methods if one != BASIC)]
+        )
         self.tickets = Tickets(clock)
+        self.sessions = Sessions(clock)
         self.limits = LoginLimits(clock) if limits is None else limits
         self._delayed_count = 0
         # The logins in use, by user name. All requests and streams of a user share one.
@@ -127,8 +137,15 @@ class Authenticator:
         try:
             return await self._identify(request, is_streaming)
         except Unauthorized as error:
-            error.headers = {hdrs.WWW_AUTHENTICATE: self._challenges}
+            challenges = self._script_challenges if _is_from_script(request) else self._challenges
+            error.headers = {hdrs.WWW_AUTHENTICATE: challenges}
             raise
+
+    async def identify_if_given(self, request: web.Request) -> Identity | None:
+        """As `identify`, but return None for a request without credentials or with the cookie of an ended session."""
+        if hdrs.AUTHORIZATION in request.headers:
+            return await self.identify(request, is_streaming=False)
+        return self._by_session(request) or self._by_certificate(request)
 
     async def _identify(self, request: web.Request, is_streaming: bool) -> Identity:
         if is_streaming:
@@ -143,12 +160,30 @@ class Authenticator:
             ticket = ticket_of(request)
             if ticket is not None:
                 return self._by_ticket(ticket)
-        if self._certificate_principal is not None and request.transport is not None:
-            principal = self._certificate_principal(request.transport)
-            if principal is not None:
-                self._audit.login(principal, request.remote or "", HTTP, CERTIFICATE)
-                return Identity(principal, PERMANENT)
-        raise Unauthorized("this request needs credentials")
+        identity = self._by_session(request) or self._by_certificate(request)
+        if identity is None:
+            has_cookie = session_token_of(request) is not None
+            raise Unauthorized(Session.end_reason if has_cookie else "this request needs credentials")
+        return identity
+
+    def _by_session(self, request: web.Request) -> Identity | None:
+        if hdrs.COOKIE not in request.headers:
+            return None
+        token = session_token_of(request)
+        if token is None:
+            return None
+        check_session_origin(request)
+        session = self.sessions.find(token)
+        return None if session is None else Identity(session.principal, session)
+
+    def _by_certificate(self, request: web.Request) -> Identity | None:
+        if self._certificate_principal is None or request.transport is None:
+            return None
+        principal = self._certificate_principal(request.transport)
+        if principal is None:
+            return None
+        self._audit.login(principal, request.remote or "", HTTP, CERTIFICATE)
+        return Identity(principal, PERMANENT)
 
     async def _by_header(self, header: str, host: str) -> Identity:
         scheme, _, text = header.partition(" ")
@@ -234,6 +269,10 @@ class Authenticator:
             await self._sleep(FAILURE_DELAY_SECONDS)
         finally:
             self._delayed_count -= 1
+
+
+def _is_from_script(request: web.Request) -> bool:
+    return request.headers.get("Sec-Fetch-Dest") in ("empty", "websocket") or "X-Requested-With" in request.headers
 
 
 def authenticator_of(

@@ -5,7 +5,7 @@ refused, because a page of another origin can send these without a CORS prefligh
 origins that `kwire.http.origins` lists may send JSON as plain text.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -100,6 +100,11 @@ def query_of(request: web.Request, shape: type[S]) -> S:
     if TAKES_TICKET in request:
         # The authentication has read it.
         given.pop(TICKET_PARAMETER, None)
+    return converted_query(given, shape)
+
+
+def converted_query(given: Mapping[str, str], shape: type[S]) -> S:
+    """Return the parameters of a query string as a Struct. Raises BadRequest, as `query_of` does."""
     try:
         found = msgspec.convert(given, shape, strict=False)
     except msgspec.ValidationError as error:

@@ -20,7 +20,7 @@ from kwire.metrics import HttpMetrics
 from kwire.streams.rooms.names import topic_of_room
 from kwire.web.answers.errors import error_answer
 from kwire.web.answers.large_answers import send_in_pieces
-from kwire.web.needs import PUBLIC, ROOM_PARAMETER, Need
+from kwire.web.needs import OPTIONAL, PUBLIC, ROOM_PARAMETER, Need
 from kwire.web.proxy.errors import proxy_error_answer
 from kwire.web.proxy.media import is_proxy
 from kwire.web.requests.access import ACCESS, OPEN_ACCESS, PERMANENT, RequestAccess
@@ -51,6 +51,8 @@ class RouteRule(NamedTuple):
     """What the middleware checks before it calls the handler of a route."""
 
     is_public: bool
+    # Whether clients without credentials are served, as anonymous ones.
+    is_optional: bool
     is_streaming: bool
     needs: tuple[PathNeed, ...]
 
@@ -59,7 +61,7 @@ class RouteRule(NamedTuple):
 SCOPED_PARAMETERS = (ROOM_PARAMETER, "topic", "group", "event")
 
 # The rule for paths and methods that do not exist: only authenticated clients learn that they do not.
-UNKNOWN_ROUTE = RouteRule(is_public=False, is_streaming=False, needs=())
+UNKNOWN_ROUTE = RouteRule(is_public=False, is_optional=False, is_streaming=False, needs=())
 _NOBODY = Identity(ANONYMOUS, PERMANENT)
 
 
@@ -88,7 +90,10 @@ class Guard:
         rule = UNKNOWN_ROUTE if match.http_exception is not None else self._rules[match.route]
         identity = _NOBODY
         if self._authenticator is not None and not rule.is_public:
-            identity = await self._authenticator.identify(request, is_streaming=rule.is_streaming)
+            if rule.is_optional:
+                identity = await self._authenticator.identify_if_given(request) or _NOBODY
+            else:
+                identity = await self._authenticator.identify(request, is_streaming=rule.is_streaming)
         rights = self._authorizer.access(identity.principal, request.remote or "")
         access = request[ACCESS] = RequestAccess(
             rights, identity.login, self._audit, self._key_usage.limits_of(identity.principal)
@@ -115,9 +120,9 @@ def _rule_of(route: Route[Any]) -> RouteRule:
     if route.needs is None:
         raise ValueError(f"route {route.method} {route.path} does not declare its needs")
     if route.needs == PUBLIC:
-        return RouteRule(is_public=True, is_streaming=route.is_streaming, needs=())
+        return RouteRule(is_public=True, is_optional=False, is_streaming=route.is_streaming, needs=())
     needs = tuple(_path_need(route, need) for need in route.needs if isinstance(need, Need) and not need.is_in_handler)
-    return RouteRule(is_public=False, is_streaming=route.is_streaming, needs=needs)
+    return RouteRule(is_public=False, is_optional=route.needs == OPTIONAL, is_streaming=route.is_streaming, needs=needs)
 
 
 def _path_need(route: Route[Any], need: Need) -> PathNeed:

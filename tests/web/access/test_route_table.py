@@ -17,7 +17,7 @@ import pytest
 from yarl import URL
 
 from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
-from kwire.web.needs import PUBLIC, Need
+from kwire.web.needs import OPTIONAL, PUBLIC, Need
 from kwire.web.routes import ROUTES
 from tests.support.http_access import ADMIN, BOB, AccessHttp, Right, access_node, basic
 from tests.support.node import in_uvloop
@@ -242,6 +242,14 @@ TABLE: tuple[Row, ...] = (
     Row("DELETE", T, ((Op.DELETE, TOPIC),), PARTITIONED, TP),
     Row("POST", T + "/publish", ((Op.WRITE, TOPIC),), PARTITIONED, TP + "/publish", EVENT),
     Row("POST", T + "/partitions/{partition}/consume", ((Op.READ, TOPIC),), PARTITIONED, TP + "/partitions/0/consume"),
+    Row("GET", T + "/records", ((Op.READ, TOPIC),), ROOM, TP + "/records"),
+    Row(
+        "GET",
+        T + "/partitions/{partition}/records/{offset}",
+        ((Op.READ, TOPIC),),
+        ROOM,
+        TP + "/partitions/0/records/0",
+    ),
     Row("GET", T + "/stats", ((Op.DESCRIBE, TOPIC),), PARTITIONED, TP + "/stats"),
     Row("GET", "/topics", ((Op.DESCRIBE, TOPIC),), PARTITIONED, is_list=True),
     Row("GET", "/topics", ((Op.DESCRIBE, TOPIC),), EVENT_TOPIC, "/topics?events=true", is_list=True),
@@ -283,6 +291,9 @@ TABLE: tuple[Row, ...] = (
         AS_PROXY,
     ),
     Row("POST", "/tickets", status=201),
+    Row("POST", "/session", status=201),
+    Row("GET", "/session"),
+    Row("DELETE", "/session", status=204),
     Row("POST", "/keys", ALTER_CLUSTER, body={"scope": "acme"}, status=201),
     Row("GET", "/keys", ALTER_CLUSTER),
     Row("GET", "/keys/{key}", ALTER_CLUSTER, KEY),
@@ -449,12 +460,16 @@ class Table:
                 self.counts[f"public: {case}"] += 1
             return
         names = await self.names(row.setup)
-        self.check_unauthorized(row, await self.send(row, names, None))
-        self.counts["no credentials"] += 1
+        if needs == OPTIONAL:
+            assert (await self.send(row, names, None)).status == row.status, row
+            self.counts["optional: no credentials"] += 1
+        else:
+            self.check_unauthorized(row, await self.send(row, names, None))
+            self.counts["no credentials"] += 1
         for wrong in (basic("bob", "wrong"), basic("nobody", "b-secret")):
             self.check_unauthorized(row, await self.send(row, names, wrong))
             self.counts["wrong credentials"] += 1
-        if row.method == "GET" and not row.is_stream:
+        if row.method == "GET" and not row.is_stream and needs != OPTIONAL:
             assert (await self.send(row, names, None, "HEAD")).status == 401
             self.counts["HEAD without credentials"] += 1
         assert (await self.send(row, names, None, "OPTIONS")).status == 401

@@ -1,0 +1,96 @@
+// Numbers, sizes, times and durations as text, the same on all pages.
+const whole = new Intl.NumberFormat("en-US", { maximumFractionDigits: 0 });
+const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+const SECOND = 1000;
+const MINUTE = 60 * SECOND;
+const HOUR = 60 * MINUTE;
+const DAY = 24 * HOUR;
+
+// What stands for a value that is not known.
+export const NONE = "–";
+
+const isMissing = (value) => value === null || value === undefined || Number.isNaN(value);
+
+// 1234567 -> "1,234,567"
+export function number(value) {
+  return isMissing(value) ? NONE : whole.format(value);
+}
+
+// 1234567 -> "1.23 M". Four or fewer digits stay as they are.
+export function short(value) {
+  if (isMissing(value)) return NONE;
+  const size = Math.abs(value);
+  if (size < 10) return String(Math.round(value * 100) / 100);
+  if (size < 10_000) return whole.format(value);
+  for (const [unit, factor] of [["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
+    if (size >= factor) return `${digits(value / factor)} ${unit}`;
+  }
+  return whole.format(value);
+}
+
+// 123456789 -> "118 MiB"
+export function bytes(value) {
+  if (isMissing(value)) return NONE;
+  let index = 0;
+  let rest = value;
+  while (Math.abs(rest) >= 1024 && index < UNITS.length - 1) {
+    rest /= 1024;
+    index += 1;
+  }
+  return `${index === 0 ? whole.format(rest) : digits(rest)} ${UNITS[index]}`;
+}
+
+// Three significant digits.
+function digits(value) {
+  const size = Math.abs(value);
+  return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
+}
+
+export const perSecond = (format) => (value) => `${format(value)}/s`;
+
+// Seconds with a suitable unit: 0.00042 -> "0.42 ms", 75 -> "1 min 15 s"
+export function seconds(value) {
+  if (isMissing(value)) return NONE;
+  if (value === 0) return "0 s";
+  if (value < 0.001) return `${digits(value * 1e6)} µs`;
+  if (value < 1) return `${digits(value * 1000)} ms`;
+  return duration(value * 1000);
+}
+
+// Milliseconds as the two largest units: 90061000 -> "1 d 1 h"
+export function duration(ms) {
+  if (isMissing(ms)) return NONE;
+  const days = Math.floor(ms / DAY);
+  const hours = Math.floor((ms % DAY) / HOUR);
+  const minutes = Math.floor((ms % HOUR) / MINUTE);
+  const rest = (ms % MINUTE) / SECOND;
+  if (days) return hours ? `${days} d ${hours} h` : `${days} d`;
+  if (hours) return minutes ? `${hours} h ${minutes} min` : `${hours} h`;
+  if (minutes) return Math.floor(rest) ? `${minutes} min ${Math.floor(rest)} s` : `${minutes} min`;
+  return `${rest >= 10 ? Math.floor(rest) : Math.round(rest * 10) / 10} s`;
+}
+
+const pad = (value, length = 2) => String(value).padStart(length, "0");
+
+// Milliseconds since 1970 -> "2026-11-18 13:09:17", in the time zone of the browser.
+export function time(ms, { milliseconds = false } = {}) {
+  if (isMissing(ms) || ms < 0) return NONE;
+  const at = new Date(ms);
+  const day = `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
+  return `${day} ${clock(ms)}${milliseconds ? `.${pad(at.getMilliseconds(), 3)}` : ""}`;
+}
+
+// Milliseconds since 1970 -> "13:09:17"
+export function clock(ms) {
+  const at = new Date(ms);
+  return `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
+}
+
+export function percent(share) {
+  return isMissing(share) ? NONE : `${Math.round(share * 100)} %`;
+}
+
+// count(1, "topic") -> "1 topic", count(2, "topic") -> "2 topics"
+export function count(value, noun, nouns = `${noun}s`) {
+  return `${number(value)} ${value === 1 ? noun : nouns}`;
+}

@@ -1,0 +1,60 @@
+// The icons, drawn with strokes on a grid of 24.
+import { svg } from "./dom.js";
+
+const PATHS = {
+  overview: "M4 13h6V4H4zM14 20h6v-9h-6zM4 20h6v-3H4zM14 7h6V4h-6z",
+  topics: "M4 6h16M4 12h16M4 18h10",
+  messages: "M4 5h16v11H9l-5 4z",
+  groups: "M9 11a3 3 0 1 0 0-6 3 3 0 0 0 0 6zM3 19c0-3 2.7-5 6-5s6 2 6 5M16 11a2.5 2.5 0 1 0-1-4.8M17 14c2.4.4 4 2.2 4 5",
+  rooms: "M4 4h12v9H8l-4 3zM8 17h8l4 3V9h-1",
+  events: "M12 3l8 4-8 4-8-4zM4 12l8 4 8-4M4 17l8 4 8-4",
+  webhooks: "M12 8a3 3 0 1 1 2.6 3l-3.4 6M12 8l-4 7M7 15a3 3 0 1 0 3 3h7M17 18a2 2 0 1 0 2-2",
+  transactions: "M4 8h14l-4-4M20 16H6l4 4",
+  users: "M12 12a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM4 21c0-4 3.6-6.5 8-6.5s8 2.5 8 6.5",
+  keys: "M8 15a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM12 11h9M18 11v4M15 11v3",
+  acls: "M12 3l8 3v6c0 4.5-3.4 7.6-8 9-4.600-1.400-8-4.500-8-9V6zM9 12l2 2 4-4",
+  quotas: "M4 18a8 8 0 1 1 16 0M12 18l4-6",
+  audit: "M6 3h9l4 4v14H6zM9 11h7M9 15h7M9 7h3",
+  storage: "M4 6c0-1.700 3.600-3 8-3s8 1.300 8 3-3.600 3-8 3-8-1.300-8-3zM4 6v12c0 1.700 3.600 3 8 3s8-1.300 8-3V6M4 12c0 1.700 3.600 3 8 3s8-1.300 8-3",
+  jobs: "M13 3L5 14h6l-1 7 8-11h-6z",
+  server: "M4 4h16v6H4zM4 14h16v6H4zM8 7h.01M8 17h.01M12 7h4M12 17h4",
+  settings: "M4 7h10M18 7h2M4 17h2M10 17h10M16 9a2 2 0 1 0 0-4 2 2 0 0 0 0 4zM8 19a2 2 0 1 0 0-4 2 2 0 0 0 0 4z",
+  menu: "M4 6h16M4 12h16M4 18h16",
+  close: "M6 6l12 12M18 6L6 18",
+  search: "M11 18a7 7 0 1 0 0-14 7 7 0 0 0 0 14zM16 16l4 4",
+  plus: "M12 5v14M5 12h14",
+  copy: "M9 9h11v11H9zM5 15H4V4h11v1",
+  check: "M5 12l5 5L20 7",
+  alert: "M12 4l9 16H3zM12 10v4M12 17h.01",
+  info: "M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18zM12 11v5M12 8h.01",
+  sun: "M12 16a4 4 0 1 0 0-8 4 4 0 0 0 0 8zM12 2v2M12 20v2M2 12h2M20 12h2M5 5l1.500 1.500M17.500 17.500L19 19M5 19l1.500-1.500M17.500 6.500L19 5",
+  moon: "M20 14.500A8 8 0 0 1 9.500 4 8 8 0 1 0 20 14.500z",
+  system: "M3 5h18v11H3zM9 20h6M12 16v4",
+  keyboard: "M3 6h18v12H3zM7 10h.01M11 10h.01M15 10h.01M8 14h8M18 10h.01",
+  logout: "M10 4H5v16h5M15 8l4 4-4 4M19 12H9",
+  docs: "M5 4h6a2 2 0 0 1 2 2v14a2 2 0 0 0-2-2H5zM21 4h-6a2 2 0 0 0-2 2v14a2 2 0 0 1 2-2h6z",
+  up: "M6 15l6-6 6 6",
+  down: "M6 9l6 6 6-6",
+  right: "M9 6l6 6-6 6",
+  sort: "M8 10l4-4 4 4M8 14l4 4 4-4",
+  trash: "M5 7h14M10 7V4h4v3M7 7l1 13h8l1-13M10 11v5M14 11v5",
+  edit: "M4 20l1-5L16 4l4 4L9 19zM14 6l4 4",
+  refresh: "M20 11a8 8 0 1 0-2 6M20 5v6h-6",
+  play: "M7 5l12 7-12 7z",
+  pause: "M8 5v14M16 5v14",
+  stop: "M6 6h12v12H6z",
+  download: "M12 4v11M7 11l5 5 5-5M5 20h14",
+  send: "M4 12l16-8-6 16-3-7z",
+  filter: "M4 5h16l-6 8v6l-4-2v-4z",
+  clock: "M12 21a9 9 0 1 0 0-18 9 9 0 0 0 0 18zM12 7v5l3 3",
+  terminal: "M4 5h16v14H4zM8 10l3 2-3 3M13 15h4",
+};
+
+// An icon has no name of its own: it stands beside text, or in a button with an aria-label.
+export function icon(name, size = 18) {
+  return svg(
+    "svg",
+    { class: "icon", width: size, height: size, viewBox: "0 0 24 24", "aria-hidden": "true", focusable: "false" },
+    svg("path", { d: PATHS[name] }),
+  );
+}

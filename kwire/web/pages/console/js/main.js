@@ -1,0 +1,92 @@
+// Starts the console: the session, then the frame, then the page of the path.
+import { connection, isAborted } from "./api.js";
+import { h, show } from "./dom.js";
+import { PAGES } from "./pages.js";
+import { emptyState, failure, skeleton } from "./elements.js";
+import { match, onNavigate } from "./router.js";
+import { loadSession, may, needsLogin } from "./session.js";
+import { frame } from "./shell.js";
+import { View } from "./view.js";
+import * as login from "./pages/login.js";
+
+const app = document.getElementById("app");
+let view = null;
+let shell = null;
+
+async function start() {
+  try {
+    await loadSession();
+  } catch (error) {
+    show(app, h("main", { id: "main", class: "alone" }, failure(error, start)));
+    return;
+  }
+  await navigate();
+}
+
+async function navigate() {
+  view?.leave();
+  if (needsLogin()) return showLogin();
+  const found = match(PAGES);
+  const current = (view = new View(found, setTitle));
+  if (shell === null) {
+    shell = frame();
+    show(app, shell.element);
+  }
+  shell.mark(found.page?.parent ?? found.page?.path);
+  const content = h("div", { class: "page" });
+  show(shell.main, content);
+  if (!found.page) {
+    setTitle("Not found");
+    show(content, emptyState({ icon: "search", title: "There is no such page", text: location.pathname }));
+    return;
+  }
+  if (found.page.needs && !may(found.page.needs)) return showFirstOffered(found, content);
+  const slow = setTimeout(() => show(content, skeleton()), SKELETON_AFTER_MS);
+  try {
+    const module = await found.page.load();
+    clearTimeout(slow);
+    if (current !== view) return;
+    content.replaceChildren();
+    setTitle(typeof module.title === "function" ? module.title(found.params) : module.title);
+    await module.render(content, current);
+  } catch (error) {
+    clearTimeout(slow);
+    if (isAborted(error) || current !== view) return;
+    show(content, failure(error, navigate));
+    throw error;
+  }
+}
+const SKELETON_AFTER_MS = 150;
+
+// The home page needs a right that many sessions do not have: they see the first page that they may see.
+function showFirstOffered(found, content) {
+  if (found.page.path === "/") {
+    history.replaceState(null, "", "/console/topics");
+    return navigate();
+  }
+  setTitle(found.page.name);
+  const text = `This page needs the right to ${found.page.needs} the cluster.`;
+  show(content, emptyState({ icon: "acls", title: "Not allowed", text }));
+}
+
+function showLogin() {
+  view?.leave();
+  shell = null;
+  setTitle("Log in");
+  login.render(app, start);
+}
+
+function setTitle(title) {
+  document.title = `${title} · kwire`;
+}
+
+onNavigate(async () => {
+  await navigate();
+  // Readers of the screen continue at the new page, and the page starts at its top.
+  scrollTo(0, 0);
+  shell?.main.focus({ preventScroll: true });
+});
+connection.addEventListener("unauthorized", start);
+connection.addEventListener("offline", () => shell?.setOnline(false));
+connection.addEventListener("online", () => shell?.setOnline(true));
+start();

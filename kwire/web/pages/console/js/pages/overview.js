@@ -1,0 +1,112 @@
+// The overview: key figures and live charts of the last ten minutes.
+import { get, query } from "../api.js";
+import { h, show } from "../dom.js";
+import { badge, failure, keyFigure, keyFigures, notice, pageHeader } from "../elements.js";
+import { bytes, number, perSecond, percent, seconds, short } from "../format.js";
+import { lineChart } from "../chart.js";
+import { commandHint } from "../command.js";
+import { url } from "../router.js";
+
+export const title = "Overview";
+
+const CHARTS = [
+  { title: "Traffic", about: "bytes per second", series: [{ name: "In" }, { name: "Out" }], columns: ["received_bytes", "sent_bytes"], format: perSecond(bytes), binary: true },
+  { title: "Records", about: "per second", series: [{ name: "Appended" }, { name: "Fetched" }], columns: ["appended_records", "fetched_records"], format: perSecond(short) },
+  { title: "Requests", about: "per second", series: [{ name: "Kafka" }, { name: "HTTP" }], columns: ["kafka_requests", "http_requests"], format: perSecond(short) },
+  { title: "Request latency", about: "Kafka, without long polls", series: [{ name: "p50" }, { name: "p99" }], columns: ["request_p50_seconds", "request_p99_seconds"], format: seconds },
+  { title: "Consumer lag", about: "records of all groups", series: [{ name: "Lag" }], columns: ["lag_records"], format: short },
+  { title: "Connections", series: [{ name: "Kafka" }, { name: "Streams" }], columns: ["kafka_connections", "streams"], format: number },
+  { title: "Memory", about: "of the process", series: [{ name: "Resident" }, { name: "Without mapped files" }], columns: ["memory_bytes", "anonymous_memory_bytes"], format: bytes, binary: true },
+  { title: "Event loop", about: "longest stall per interval", series: [{ name: "Stall" }], columns: ["stall_seconds"], format: seconds },
+];
+
+export async function render(element, view) {
+  const figures = {
+    topics: keyFigure({ name: "Topics", href: url("/topics") }),
+    groups: keyFigure({ name: "Groups" }),
+    rooms: keyFigure({ name: "Rooms" }),
+    webhooks: keyFigure({ name: "Webhooks" }),
+    lag: keyFigure({ name: "Consumer lag" }),
+    stored: keyFigure({ name: "Disk" }),
+  };
+  const charts = CHARTS.map((one) => lineChart(one));
+  const state = h("span", {});
+  const warnings = h("div", { class: "stack" });
+  const place = h(
+    "div",
+    { class: "stack" },
+    warnings,
+    keyFigures("Key figures", Object.values(figures)),
+    h("div", { class: "grid-2" }, charts.map((one) => one.element)),
+    commandHint({ kwire: "kwire cluster info", curl: `curl ${location.origin}/overview` }).element,
+  );
+  show(element, pageHeader({ title: "Overview", badges: [state], about: "The last ten minutes, live." }), place);
+
+  const samples = new SampleWindow();
+  let interval = 2000;
+  const update = async () => {
+    const answer = await get(`/overview${query({ after: samples.newest })}`, { signal: view.signal });
+    interval = answer.interval_ms;
+    samples.add(answer.samples, answer.window_ms);
+    drawFigures(figures, answer);
+    show(state, badge(answer.is_ready ? "Ready" : "Starting", answer.is_ready ? "good" : "warn"));
+    show(warnings, answer.warnings.map((text) => notice(text, "bad")));
+    for (const [index, { columns }] of CHARTS.entries()) {
+      charts[index].update(samples.times, columns.map((name) => samples.column(name)));
+    }
+  };
+  view.every(interval, async () => {
+    try {
+      await update();
+    } catch (error) {
+      // While the server does not answer, the banner says so and the charts stay.
+      if (error.status) show(place, failure(error, () => location.reload()));
+      else if (error.code !== "NoAnswer") throw error;
+    }
+  });
+}
+
+function drawFigures(figures, answer) {
+  const { now } = answer;
+  figures.topics.set(number(answer.topics), `${number(answer.partitions)} partitions`);
+  figures.groups.set(number(answer.groups), "consumer groups");
+  figures.rooms.set(number(answer.rooms), `${number(answer.subscribers)} subscribers`);
+  figures.webhooks.set(answer.webhooks === null ? "off" : number(answer.webhooks), answer.dead_letters ? `${number(answer.dead_letters)} dead letters` : "", answer.dead_letters ? "warn" : "");
+  // The first sample is taken two seconds after the start.
+  if (now === null) return;
+  figures.lag.set(short(now.lag_records), "records");
+  if (now.disk_used_bytes === null) return;
+  const size = now.disk_used_bytes + now.disk_free_bytes;
+  const share = now.disk_used_bytes / size;
+  figures.stored.set(percent(share), `${bytes(now.disk_free_bytes)} free`, share > 0.92 ? "bad" : share > 0.8 ? "warn" : "");
+}
+
+// The samples of the last minutes, by column. Each answer adds the samples since the one before.
+class SampleWindow {
+  constructor() {
+    this.columns = {};
+  }
+
+  get times() {
+    return this.columns.time_ms ?? [];
+  }
+
+  get newest() {
+    return this.times.at(-1);
+  }
+
+  column(name) {
+    return this.columns[name] ?? [];
+  }
+
+  add(columns, windowMs) {
+    const newest = columns.time_ms.at(-1) ?? this.newest;
+    // A gap of a whole window, or a server that was started again, begins a new chart.
+    const isContinued = this.newest === undefined || columns.time_ms.every((one) => one > this.newest);
+    if (!isContinued) this.columns = {};
+    const old = this.times.filter((one) => one < newest - windowMs).length;
+    for (const [name, values] of Object.entries(columns)) {
+      this.columns[name] = [...(this.columns[name] ?? []).slice(old), ...values];
+    }
+  }
+}

@@ -1,0 +1,31 @@
+// Who uses the console, and what the session may do.
+import { get, post, remove } from "./api.js";
+
+// The answer of GET /session.
+export const session = { principal: null, kind: "anonymous", login_needed: false, login_methods: [], scope: null, role: null, cluster_operations: [] };
+
+export async function loadSession() {
+  return Object.assign(session, await get("/session"));
+}
+
+// `token` is the token of an API key; otherwise `user` and `password` are those of a user.
+export async function logIn({ user, password, token }) {
+  const credentials = token ? `Bearer ${token}` : `Basic ${base64(`${user}:${password}`)}`;
+  return Object.assign(session, await post("/session", undefined, { headers: { Authorization: credentials } }));
+}
+
+export async function logOut() {
+  await remove("/session");
+}
+
+// Whether the session may do an operation (DESCRIBE, ALTER, CREATE …) on the cluster.
+export function may(operation) {
+  return session.cluster_operations.includes(operation);
+}
+
+// Whether somebody has to log in before the console shows anything.
+export const needsLogin = () => session.login_needed && session.kind === "anonymous";
+
+function base64(text) {
+  return btoa(String.fromCharCode(...new TextEncoder().encode(text)));
+}

@@ -1,0 +1,38 @@
+"""One browser and one server with data for all tests of the console."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.console.data import Traffic, fill
+from tests.console.driver import BrowserThread, Console
+from tests.support.server import KwireProcess
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[BrowserThread]:
+    thread = BrowserThread()
+    yield thread
+    thread.close()
+
+
+@pytest.fixture(scope="session")
+def console_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwireProcess]:
+    server = KwireProcess(tmp_path_factory.mktemp("console"))
+    server.restart()
+    traffic = None
+    try:
+        fill(server)
+        traffic = Traffic(server)
+        yield server
+    finally:
+        if traffic is not None:
+            traffic.close()
+        server.kill()
+
+
+@pytest.fixture
+def console(browser: BrowserThread, console_server: KwireProcess) -> Iterator[Console]:
+    """A page for one test. Errors in the browser's console fail the test."""
+    with browser.console(console_server.http_url) as opened:
+        yield opened

@@ -1,0 +1,79 @@
+"""The data of the server that the tests of the console share: topics, records, a room and a group that lags."""
+
+import threading
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.structs import OffsetAndMetadata
+
+from tests.support.http_json import ask
+from tests.support.server import KwireProcess
+
+ORDER_COUNT = 500
+ORDERS_PER_REQUEST = 100
+TRAFFIC_PAUSE_S = 0.1
+STOP_TIMEOUT_S = 10.0
+RECORDS = "application/vnd.kafka.json.v2+json"
+
+
+def order(number: int) -> dict[str, object]:
+    return {
+        "id": number,
+        "customer": f"customer-{number % 40}",
+        "total": round(9.5 + number * 1.25, 2),
+        "lines": [{"sku": f"sku-{number % 7}", "quantity": number % 3 + 1}],
+        "is_paid": number % 4 != 0,
+    }
+
+
+def produce(server: KwireProcess, topic: str, values: list[dict[str, object]]) -> None:
+    records = [{"key": f"{value['customer']}", "value": value} for value in values]
+    answer = ask(f"{server.http_url}/topics/{topic}", "POST", {"records": records}, RECORDS)
+    assert answer.status == 200, answer
+
+
+def fill(server: KwireProcess) -> None:
+    url = server.http_url
+    for name, body in (
+        ("orders", {"num_partitions": 6}),
+        ("payments", {"num_partitions": 3}),
+        ("customers", {"num_partitions": 3, "configs": {"cleanup.policy": "compact"}}),
+        ("clicks", {"num_partitions": 12, "configs": {"retention.ms": "86400000"}}),
+    ):
+        assert ask(f"{url}/topics/{name}", "POST", body).status == 201
+    for first in range(0, ORDER_COUNT, ORDERS_PER_REQUEST):
+        produce(server, "orders", [order(number) for number in range(first, first + ORDERS_PER_REQUEST)])
+    for text in ("Hello everyone!", "Hi Alice", "Has anybody seen the new console?"):
+        event = {"event_type": "message", "data": {"user": "alice", "text": text}}
+        assert ask(f"{url}/rooms/lobby/events", "POST", event).status == 201
+    _commit(server, "billing", "orders", 20)
+
+
+def _commit(server: KwireProcess, group: str, topic: str, offset: int) -> None:
+    """Commit an offset of partition 0, so that the group lags behind."""
+    consumer = KafkaConsumer(bootstrap_servers=server.bootstrap, group_id=group, enable_auto_commit=False)
+    try:
+        partition = TopicPartition(topic, 0)
+        consumer.assign([partition])
+        consumer.commit({partition: OffsetAndMetadata(offset, "", -1)})
+    finally:
+        consumer.close()
+
+
+class Traffic:
+    """A gentle load in a thread, so that the charts move: an order every TRAFFIC_PAUSE_S."""
+
+    def __init__(self, server: KwireProcess) -> None:
+        self._server = server
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="traffic", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = ORDER_COUNT
+        while not self._is_over.wait(TRAFFIC_PAUSE_S):
+            produce(self._server, "clicks", [order(number + index) for index in range(number % 9 + 1)])
+            number += 10
+
+    def close(self) -> None:
+        self._is_over.set()
+        self._thread.join(STOP_TIMEOUT_S)
