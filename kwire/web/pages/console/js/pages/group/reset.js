@@ -6,6 +6,7 @@ import { h, show } from "../../dom.js";
 import { button, notice } from "../../elements.js";
 import { field } from "../../form.js";
 import { NONE, count, number } from "../../format.js";
+import { dataTable } from "../../table.js";
 import { toast } from "../../toast.js";
 
 const EARLIEST = -2;
@@ -29,7 +30,7 @@ export function resetOffsets(group, { onDone }) {
   const scenario = field({ name: "scenario", label: "Move to", type: "select", value: "earliest", options: Object.entries(SCENARIOS).map(([id, one]) => [id, one.text]) });
   const topic = field({ name: "topic", label: "Topic", type: "select", value: "", options: [["", "all topics of the group"], ...topics.map((one) => [one, one])] });
   const inputPlace = h("div", {});
-  const preview = h("div", { class: "table-scroll" });
+  const preview = h("div", {});
   const error = h("div", {});
   const hint = commandHint("");
   let input = null;
@@ -66,7 +67,7 @@ export function resetOffsets(group, { onDone }) {
     try {
       await commit(group.group_id, moves);
       dialog.close();
-      toast(`${count(moves.length, "offset")} of ${group.group_id} were reset.`);
+      toast(`Reset ${count(moves.length, "offset")} of ${group.group_id}.`);
       await onDone();
     } catch (failed) {
       execute.disabled = false;
@@ -98,19 +99,24 @@ export function resetOffsets(group, { onDone }) {
 
 function table(moves) {
   if (!moves.length) return notice("No partition of this group has a committed offset.");
-  const changeOf = ({ from, to }) => (from === null ? "" : to === from ? "none" : to < from ? `${number(from - to)} again` : `${number(to - from)} skipped`);
-  return h(
-    "table",
-    { class: "data", "aria-label": "Preview" },
-    h("thead", {}, h("tr", {}, ["Topic", "Partition", "Committed", "New offset", "Records"].map((name, index) => h("th", { scope: "col", class: index ? "number" : null }, name)))),
-    h(
-      "tbody",
-      {},
-      moves.map((one) =>
-        h("tr", {}, h("td", {}, one.topic), h("td", { class: "number" }, String(one.partition)), h("td", { class: "number" }, one.from === null ? NONE : number(one.from)), h("td", { class: "number" }, number(one.to)), h("td", { class: "number" }, changeOf(one))),
-      ),
-    ),
-  );
+  return dataTable({
+    label: "Preview",
+    noun: "partition",
+    rows: moves,
+    columns: [
+      { name: "Partition", value: (one) => `${one.topic}-${one.partition}` },
+      { name: "Committed", value: (one) => one.from, text: (value) => (value === "" ? NONE : number(value)), kind: "number", hideBelow: 640 },
+      { name: "New offset", value: (one) => one.to, text: number, kind: "number" },
+      { name: "Records", value: (one) => (one.from === null ? null : one.to - one.from), text: changeText, kind: "number" },
+    ],
+    sort: "Partition",
+  }).element;
+}
+
+// What a consumer will notice of a move: records that it reads again, or never.
+function changeText(distance) {
+  if (distance === "") return NONE;
+  return distance === 0 ? "none" : distance < 0 ? `${number(-distance)} again` : `${number(distance)} skipped`;
 }
 
 // The new offset of each partition, between the first offset and the end.
