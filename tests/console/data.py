@@ -1,8 +1,9 @@
 """The data of the server that the tests of the console share: topics, records, a room and a group that lags."""
 
+import json
 import threading
 
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from tests.support.http_json import ask
@@ -60,7 +61,7 @@ def commit_offset(server: KwireProcess, group: str, topic: str, offset: int) -> 
 
 
 class Traffic:
-    """A gentle load in a thread, so that the charts move: an order every TRAFFIC_PAUSE_S."""
+    """A gentle load in a thread, so that the charts move: a producer, and a group that reads slower than it writes."""
 
     def __init__(self, server: KwireProcess) -> None:
         self._server = server
@@ -69,10 +70,19 @@ class Traffic:
         self._thread.start()
 
     def _run(self) -> None:
-        number = ORDER_COUNT
-        while not self._is_over.wait(TRAFFIC_PAUSE_S):
-            produce(self._server, "clicks", [order(number + index) for index in range(number % 9 + 1)])
-            number += 10
+        servers, number = self._server.bootstrap, ORDER_COUNT
+        producer = KafkaProducer(bootstrap_servers=servers, linger_ms=5)
+        consumer = KafkaConsumer("clicks", bootstrap_servers=servers, group_id="analytics", max_poll_records=20)
+        try:
+            while not self._is_over.wait(TRAFFIC_PAUSE_S):
+                for index in range(number // 10 % 9 + 1):
+                    producer.send("clicks", json.dumps(order(number + index)).encode())
+                producer.flush()
+                consumer.poll(timeout_ms=0)
+                number += 10
+        finally:
+            consumer.close()
+            producer.close()
 
     def close(self) -> None:
         self._is_over.set()

@@ -54,6 +54,16 @@ window.controls = () => {
   return [...root.querySelectorAll(CONTROLS)].filter(window.isShown);
 };
 
+// A control beyond the edge of the window that no scrolling brings back.
+window.isCut = (element) => {
+  const box = element.getBoundingClientRect();
+  if (box.right <= innerWidth + 1 && box.left >= -1) return false;
+  for (let one = element.parentElement; one; one = one.parentElement) {
+    if (["auto", "scroll"].includes(getComputedStyle(one).overflowX)) return false;
+  }
+  return element.className !== "skip";
+};
+
 window.findControl = (name) => {
   const found = window.controls();
   return found.find((one) => accessibleName(one) === name)
@@ -226,6 +236,8 @@ class Console:
         )
         assert not wide, f"wider than the window of {self.evaluate('innerWidth')} pixels: {wide}"
         assert self.evaluate("document.documentElement.scrollWidth <= innerWidth"), "the page is too wide"
+        cut = self.evaluate("controls().filter(isCut).map(one => one.outerHTML.slice(0, 120))")
+        assert not cut, f"controls outside of the window: {cut}"
 
     def longest_task_ms(self) -> float:
         """The longest time for which the page's script has blocked the browser since the page was loaded."""

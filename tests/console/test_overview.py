@@ -12,6 +12,7 @@ def test_the_overview_draws_live_charts(console: Console) -> None:
     console.wait_for("Overview")
     console.until(f"{LINES} >= 10")
     console.wait_for("Ready")
+    console.until("document.querySelector('.figures').innerText.includes('Groups\\n2')")
     console.screenshot("overview")
     print(f"overview: longest task {console.longest_task_ms():.0f} ms")
 

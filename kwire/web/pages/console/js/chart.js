@@ -2,17 +2,18 @@
 import { h, setText, show, svg } from "./dom.js";
 import { clock } from "./format.js";
 
-const LEFT = 8;
-const RIGHT = 8;
-const TOP = 10;
+const LEFT = 60;
+const RIGHT = 6;
+const TOP = 8;
 const BOTTOM = 22;
 const TICK_PX = 110;
 const STEPS = [1, 2, 2.5, 5, 10];
 
 // lineChart({title: "Traffic", series: [{name: "In"}, {name: "Out"}], format: bytes}) -> {element, update(times, values)}
 // `times` are milliseconds since 1970, `values` one array per series; null is a gap. `binary` chooses axis values in
-// powers of 1,024. The legend shows the newest values, or those under the pointer; left and right move there by key.
-export function lineChart({ title, series, format, height = 150, binary = false, about = "" }) {
+// powers of 1,024; the axis ends at `least` or above, and `axis` formats its values. The time axis is at most `windowMs`
+// long. The legend shows the newest values, or those under the pointer; left and right move there by key.
+export function lineChart({ title, series, format, height = 160, binary = false, least = 0, windowMs = 0, axis = format, about = "" }) {
   let times = [];
   let values = series.map(() => []);
   let width = 0;
@@ -26,8 +27,10 @@ export function lineChart({ title, series, format, height = 150, binary = false,
   const when = h("span", { class: "chart-when" });
   const element = h("figure", { class: "chart" }, h("figcaption", {}, h("span", { class: "chart-title" }, title), about && h("span", { class: "about" }, about), h("span", { class: "legends" }, legend.map((one) => one.element))), h("div", { class: "chart-place" }, image, when));
 
-  const x = (time) => LEFT + ((time - times[0]) / (times.at(-1) - times[0] || 1)) * (width - LEFT - RIGHT);
-  const top = () => ceiling(Math.max(0, ...values.flat().filter((one) => one !== null)), binary);
+  const start = () => Math.max(times[0], windowMs ? times.at(-1) - windowMs : 0);
+  const x = (time) => LEFT + ((time - start()) / (times.at(-1) - start() || 1)) * (width - LEFT - RIGHT);
+  const known = () => values.flat().filter((one) => one !== null);
+  const top = () => Math.max(least, ceiling(Math.max(0, ...known()), binary));
   const yOf = (max) => (value) => height - BOTTOM - (value / max) * (height - TOP - BOTTOM);
 
   function draw() {
@@ -37,13 +40,15 @@ export function lineChart({ title, series, format, height = 150, binary = false,
     const y = yOf(max);
     const grid = [0, 0.5, 1].map((share) => {
       const at = Math.round(y(max * share)) + 0.5;
-      return [svg("line", { class: "grid", x1: 0, x2: width, y1: at, y2: at }), share > 0 && svg("text", { class: "axis", x: 2, y: at + 12 }, format(max * share))];
+      return [svg("line", { class: "grid", x1: LEFT, x2: width, y1: at, y2: at }), svg("text", { class: "axis", x: LEFT - 8, y: at + 4, "text-anchor": "end" }, share > 0 ? axis(max * share) : "0")];
     });
     const isEmpty = times.length < 2;
+    const note = isEmpty ? "Collecting samples…" : known().length === 0 ? "Nothing in this time" : "";
     show(
       image,
       grid.flat(),
-      isEmpty ? svg("text", { class: "axis", x: width / 2, y: height / 2, "text-anchor": "middle" }, "Collecting samples…") : timeLabels(),
+      note && svg("text", { class: "axis", x: (width + LEFT) / 2, y: y(max / 4), "text-anchor": "middle" }, note),
+      !isEmpty && timeLabels(),
       !isEmpty && values.map((one, index) => lineOf(one, y, index)),
       marker,
     );
@@ -51,11 +56,11 @@ export function lineChart({ title, series, format, height = 150, binary = false,
   }
 
   function timeLabels() {
-    const tickCount = Math.max(2, Math.min(6, Math.floor(width / TICK_PX)));
+    const tickCount = Math.max(2, Math.min(6, Math.floor((width - LEFT) / TICK_PX)));
     return Array.from({ length: tickCount }, (_, index) => {
-      const time = times[0] + ((times.at(-1) - times[0]) * index) / (tickCount - 1);
+      const time = start() + ((times.at(-1) - start()) * index) / (tickCount - 1);
       const anchor = index === 0 ? "start" : index === tickCount - 1 ? "end" : "middle";
-      return svg("text", { class: "axis", x: index === 0 ? 2 : index === tickCount - 1 ? width - 2 : x(time), y: height - 6, "text-anchor": anchor }, clock(time));
+      return svg("text", { class: "axis", x: x(time), y: height - 6, "text-anchor": anchor }, clock(time));
     });
   }
 
@@ -94,7 +99,7 @@ export function lineChart({ title, series, format, height = 150, binary = false,
   image.addEventListener("pointermove", (event) => {
     if (times.length < 2) return;
     const share = (event.clientX - image.getBoundingClientRect().left - LEFT) / (width - LEFT - RIGHT);
-    const wanted = times[0] + share * (times.at(-1) - times[0]);
+    const wanted = start() + share * (times.at(-1) - start());
     at = nearest(times, wanted);
     mark();
   });
@@ -141,7 +146,7 @@ function nearest(times, wanted) {
 // The smallest round number that is not below `value`.
 function ceiling(value, binary) {
   if (value <= 0) return 1;
-  const base = binary ? 1024 ** Math.max(0, Math.floor(Math.log(value) / Math.log(1024))) : 1;
+  const base = binary ? 1024 ** Math.max(1, Math.floor(Math.log(value) / Math.log(1024))) : 1;
   const scaled = value / base;
   const power = 10 ** Math.floor(Math.log10(scaled));
   return STEPS.map((one) => one * power).find((one) => one >= scaled - 1e-12) * base;

@@ -16,7 +16,7 @@ export function pageHeader({ title, parents = [], about, badges = [], actions = 
       h("h1", {}, h("span", {}, title), badges),
       about && h("p", { class: "about" }, about),
     ),
-    actions.length > 0 && h("div", { class: "actions" }, actions),
+    actions.some(Boolean) && h("div", { class: "actions" }, actions),
   );
 }
 

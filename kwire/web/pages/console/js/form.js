@@ -49,8 +49,9 @@ export function field({ name, label, type = "text", value, hint, options, check,
 }
 
 // form({fields, action: "Create", command: (values) => "kwire …", run: async (values) => …, onCancel})
-// -> {element, values}. `run` gets the values by name. An ApiError is shown; `fieldOf(error)` may name its field.
-export function form({ fields, action, command, run, onCancel, kind = "primary", fieldOf }) {
+// -> {element, values}. `run` gets the values by name. An ApiError is shown; `fieldOf(error)` may name its field. `more`
+// is a further button.
+export function form({ fields, action, command, run, onCancel, kind = "primary", fieldOf, more }) {
   const error = h("div", {});
   const values = () => Object.fromEntries(fields.map((one) => [one.name, one.read()]));
   const hint = command && commandHint(command(values()));
@@ -61,7 +62,7 @@ export function form({ fields, action, command, run, onCancel, kind = "primary",
     h("div", { class: "fields" }, fields.map((one) => one.element)),
     hint?.element,
     error,
-    h("div", { class: "form-foot" }, onCancel && button("Cancel", onCancel), submit),
+    h("div", { class: "form-foot" }, more && h("span", { class: "more" }, more), onCancel && button("Cancel", onCancel), submit),
   );
   element.addEventListener("input", () => hint?.set(command(values())));
   element.addEventListener("submit", async (event) => {

@@ -20,7 +20,7 @@ export function number(value) {
 export function short(value) {
   if (isMissing(value)) return NONE;
   const size = Math.abs(value);
-  if (size < 10) return String(Math.round(value * 100) / 100);
+  if (size < 100) return digits(value);
   if (size < 10_000) return whole.format(value);
   for (const [unit, factor] of [["G", 1e9], ["M", 1e6], ["k", 1e3]]) {
     if (size >= factor) return `${digits(value / factor)} ${unit}`;
@@ -40,10 +40,10 @@ export function bytes(value) {
   return `${index === 0 ? whole.format(rest) : digits(rest)} ${UNITS[index]}`;
 }
 
-// Three significant digits.
+// Three significant digits, without zeros at the end.
 function digits(value) {
   const size = Math.abs(value);
-  return value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
+  return String(Number(value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2)));
 }
 
 export const perSecond = (format) => (value) => `${format(value)}/s`;

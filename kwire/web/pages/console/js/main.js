@@ -9,6 +9,9 @@ import { frame } from "./shell.js";
 import { View } from "./view.js";
 import * as login from "./pages/login.js";
 
+// A page that loads faster shows no placeholder.
+const SKELETON_AFTER_MS = 150;
+
 const app = document.getElementById("app");
 let view = null;
 let shell = null;
@@ -56,8 +59,6 @@ async function navigate() {
     throw error;
   }
 }
-const SKELETON_AFTER_MS = 150;
-
 // The home page needs a right that many sessions do not have: they see the first page that they may see.
 function showFirstOffered(found, content) {
   if (found.page.path === "/") {
@@ -86,7 +87,10 @@ onNavigate(async () => {
   scrollTo(0, 0);
   shell?.main.focus({ preventScroll: true });
 });
-connection.addEventListener("unauthorized", start);
+connection.addEventListener("unauthorized", async () => {
+  await loadSession();
+  if (needsLogin()) showLogin();
+});
 connection.addEventListener("offline", () => shell?.setOnline(false));
 connection.addEventListener("online", () => shell?.setOnline(true));
 start();

@@ -79,7 +79,7 @@ function foot() {
   return h(
     "div",
     { class: "side-foot" },
-    session.principal && session.kind !== "anonymous" ? userLine() : null,
+    session.kind !== "anonymous" && userLine(),
     h(
       "div",
       { class: "side-tools" },

@@ -9,15 +9,17 @@ import { url } from "../router.js";
 
 export const title = "Overview";
 
+const WINDOW_MS = 600_000;
+
 const CHARTS = [
-  { title: "Traffic", about: "bytes per second", series: [{ name: "In" }, { name: "Out" }], columns: ["received_bytes", "sent_bytes"], format: perSecond(bytes), binary: true },
-  { title: "Records", about: "per second", series: [{ name: "Appended" }, { name: "Fetched" }], columns: ["appended_records", "fetched_records"], format: perSecond(short) },
-  { title: "Requests", about: "per second", series: [{ name: "Kafka" }, { name: "HTTP" }], columns: ["kafka_requests", "http_requests"], format: perSecond(short) },
-  { title: "Request latency", about: "Kafka, without long polls", series: [{ name: "p50" }, { name: "p99" }], columns: ["request_p50_seconds", "request_p99_seconds"], format: seconds },
-  { title: "Consumer lag", about: "records of all groups", series: [{ name: "Lag" }], columns: ["lag_records"], format: short },
-  { title: "Connections", series: [{ name: "Kafka" }, { name: "Streams" }], columns: ["kafka_connections", "streams"], format: number },
-  { title: "Memory", about: "of the process", series: [{ name: "Resident" }, { name: "Without mapped files" }], columns: ["memory_bytes", "anonymous_memory_bytes"], format: bytes, binary: true },
-  { title: "Event loop", about: "longest stall per interval", series: [{ name: "Stall" }], columns: ["stall_seconds"], format: seconds },
+  { title: "Traffic", about: "bytes per second", series: [{ name: "In" }, { name: "Out" }], columns: ["received_bytes", "sent_bytes"], format: perSecond(bytes), axis: bytes, binary: true, least: 1024 },
+  { title: "Records", about: "per second", series: [{ name: "Appended" }, { name: "Fetched" }], columns: ["appended_records", "fetched_records"], format: perSecond(short), axis: short, least: 10 },
+  { title: "Requests", about: "per second", series: [{ name: "Kafka" }, { name: "HTTP" }], columns: ["kafka_requests", "http_requests"], format: perSecond(short), axis: short, least: 10 },
+  { title: "Request latency", about: "Kafka, without long polls", series: [{ name: "p50" }, { name: "p99" }], columns: ["request_p50_seconds", "request_p99_seconds"], format: seconds, least: 0.001 },
+  { title: "Consumer lag", about: "records of all groups", series: [{ name: "Lag" }], columns: ["lag_records"], format: short, least: 10 },
+  { title: "Connections", series: [{ name: "Kafka" }, { name: "Streams" }], columns: ["kafka_connections", "streams"], format: number, least: 10 },
+  { title: "Memory", about: "of the process", series: [{ name: "Resident" }, { name: "Private" }], columns: ["memory_bytes", "anonymous_memory_bytes"], format: bytes, binary: true },
+  { title: "Event loop", about: "longest stall per interval", series: [{ name: "Stall" }], columns: ["stall_seconds"], format: seconds, least: 0.01 },
 ];
 
 export async function render(element, view) {
@@ -29,7 +31,7 @@ export async function render(element, view) {
     lag: keyFigure({ name: "Consumer lag" }),
     stored: keyFigure({ name: "Disk" }),
   };
-  const charts = CHARTS.map((one) => lineChart(one));
+  const charts = CHARTS.map((one) => lineChart({ ...one, windowMs: WINDOW_MS }));
   const state = h("span", {});
   const warnings = h("div", { class: "stack" });
   const place = h(

@@ -6,6 +6,7 @@ import { badge, button, emptyState, pageHeader } from "../elements.js";
 import { field, formDialog } from "../form.js";
 import { bytes, duration, number, time } from "../format.js";
 import { addKey } from "../keys.js";
+import { mayCreateTopics } from "../rights.js";
 import { go, setQuery, url } from "../router.js";
 import { dataTable } from "../table.js";
 import { toast } from "../toast.js";
@@ -27,14 +28,14 @@ export async function render(element, view) {
   let topics = null;
   let kind = view.query.kind in KINDS ? view.query.kind : "";
   const choice = h("div", { class: "segmented", role: "group", "aria-label": "Kind" });
-  const create = button("Create topic", () => createTopic(view), { kind: "primary", icon: "plus" });
+  const createButton = (kind) => mayCreateTopics() && button("Create topic", createTopic, { kind, icon: "plus" });
   const table = dataTable({
     label: "Topics",
     noun: "topic",
     view,
     columns: [
       { name: "Name", value: (one) => one.name },
-      { name: "Kind", value: (one) => one.kind, render: (one) => badge(KINDS[one.kind].text, KINDS[one.kind].kind), width: "7rem", hideBelow: 640 },
+      { name: "Kind", value: (one) => one.kind, render: (one) => (one.kind === "topic" ? h("span", { class: "muted" }, "topic") : badge(KINDS[one.kind].text, KINDS[one.kind].kind)), width: "7rem", hideBelow: 640 },
       { name: "Partitions", value: (one) => one.partitions, text: number, kind: "number", width: "7rem" },
       { name: "Size", value: (one) => one.size_bytes, text: bytes, kind: "number", width: "7rem" },
       { name: "Cleanup", value: (one) => one.cleanup_policy, width: "9rem", hideBelow: 900 },
@@ -45,7 +46,7 @@ export async function render(element, view) {
     href: (one) => url("/topics", one.name),
     filter: (one) => one.name,
     sort: "Name",
-    empty: emptyState({ icon: "topics", title: "No topics yet", text: "A topic is a log of records with one or more partitions.", action: button("Create topic", () => createTopic(view), { icon: "plus" }) }),
+    empty: emptyState({ icon: "topics", title: "No topics yet", text: "A topic is a log of records with one or more partitions.", action: createButton("") }),
     tools: [choice],
   });
 
@@ -69,8 +70,8 @@ export async function render(element, view) {
       if (!error.status) throw error;
     }
   };
-  show(element, pageHeader({ title: "Topics", about: "Logs of records, for Kafka clients and over HTTP.", actions: [create] }), table.element);
-  addKey(view, "n", "Create a topic", () => createTopic(view));
+  show(element, pageHeader({ title: "Topics", about: "Logs of records, for Kafka clients and over HTTP.", actions: [createButton("primary")] }), table.element);
+  if (mayCreateTopics()) addKey(view, "n", "Create a topic", createTopic);
   draw();
   await load();
 }

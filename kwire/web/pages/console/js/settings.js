@@ -1,0 +1,92 @@
+// A table of settings with their documentation, which can be changed: of topics, groups and the node.
+import { kafka, throwFirst } from "./api.js";
+import { h } from "./dom.js";
+import { badge, button } from "./elements.js";
+import { field, formDialog } from "./form.js";
+import { bytes, duration } from "./format.js";
+import { dataTable } from "./table.js";
+import { toast } from "./toast.js";
+
+// Kafka's codes of resources, sources of settings, types of settings, and operations on settings.
+export const RESOURCES = { topic: 2, broker: 4, group: 32 };
+const OWN_SOURCES = { topic: [1], broker: [2, 3, 4], group: [8] };
+const SOURCES = { 1: "topic", 2: "broker", 3: "all brokers", 4: "file", 5: "default", 6: "client metrics", 8: "group" };
+const BOOLEAN = 1;
+const SET = 0;
+const DELETE = 1;
+const NO_LIMIT = "9223372036854775807";
+
+// settingsTable({resource: "topic", name: "orders", mayAlter: true, alterCommand: (change) => "kwire …", view})
+// -> {element, load()}. `change` is {name, value}; a value of null stands for the default.
+export function settingsTable({ resource, name, mayAlter, alterCommand, view }) {
+  const table = dataTable({
+    label: "Settings",
+    noun: "setting",
+    view,
+    columns: [
+      { name: "Setting", value: (one) => one.name, render: (one) => [h("code", { class: "setting-name" }, one.name), h("span", { class: "setting-about" }, one.documentation)] },
+      { name: "Value", value: (one) => one.value ?? "", width: "30%", render: (one) => [h("code", {}, one.is_sensitive ? "hidden" : (one.value ?? "")), h("span", { class: "setting-about" }, meaning(one))] },
+      { name: "Source", value: (one) => (isOwn(resource, one) ? 0 : 1), width: "7rem", hideBelow: 640, render: (one) => badge(SOURCES[one.config_source] ?? "default", isOwn(resource, one) ? "accent" : "") },
+      mayAlter && { name: "", kind: "actions", width: "5rem", render: (one) => !one.read_only && h("button", { type: "button", class: "quiet", "aria-label": `Edit ${one.name}`, onclick: () => edit(one) }, "Edit") },
+    ].filter(Boolean),
+    key: (one) => one.name,
+    filter: (one) => `${one.name} ${one.value} ${one.documentation}`,
+    sort: "Source",
+  });
+
+  async function load() {
+    try {
+      const wanted = { resource_type: RESOURCES[resource], resource_name: name, configuration_keys: null };
+      const answer = throwFirst(await kafka("DescribeConfigs", { resources: [wanted], include_synonyms: true, include_documentation: true }, { signal: view.signal }));
+      table.setRows(answer.results[0].configs.sort((one, other) => (one.name < other.name ? -1 : 1)));
+    } catch (error) {
+      table.setFailure(error, load);
+      if (!error.code) throw error;
+    }
+  }
+
+  async function alter(setting, value) {
+    const change = { name: setting.name, config_operation: value === null ? DELETE : SET, value };
+    const changed = { resource_type: RESOURCES[resource], resource_name: name, configs: [change] };
+    throwFirst(await kafka("IncrementalAlterConfigs", { resources: [changed], validate_only: false }));
+    toast(`${setting.name} was changed.`);
+    await load();
+  }
+
+  function edit(setting) {
+    const inherited = setting.synonyms.find((one) => !OWN_SOURCES[resource].includes(one.source));
+    const options = setting.config_type === BOOLEAN ? { type: "select", options: [["true", "true"], ["false", "false"]] } : {};
+    const value = field({ name: "value", label: "Value", value: setting.value ?? "", wide: true, autofocus: true, hint: inherited ? `Default: ${inherited.value ?? "none"}` : "", ...options });
+    const dialog = formDialog({
+      title: setting.name,
+      about: setting.documentation,
+      action: "Save",
+      fields: [value],
+      command: (values) => alterCommand({ name: setting.name, value: values.value }),
+      run: (values) => alter(setting, values.value),
+      fieldOf: () => "value",
+      more: isOwn(resource, setting) && button("Use the default", async () => {
+        try {
+          await alter(setting, null);
+          dialog.close();
+        } catch (error) {
+          value.setError(error.message);
+        }
+      }),
+    });
+  }
+
+  return { element: table.element, load };
+}
+
+const isOwn = (resource, { config_source: source }) => OWN_SOURCES[resource].includes(source);
+
+// A value in words: 604800000 of retention.ms is "7 d".
+function meaning({ name, value }) {
+  if (value === null || !/^-?\d+$/.test(value)) return "";
+  if (value === NO_LIMIT || (value === "-1" && /(\.ms|\.bytes|messages)$/.test(name))) return "unlimited";
+  const amount = Number(value);
+  if (amount >= 1000 && name.endsWith(".ms")) return duration(amount);
+  if (amount >= 1024 && name.endsWith(".bytes")) return bytes(amount);
+  return "";
+}
