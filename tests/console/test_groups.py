@@ -84,5 +84,5 @@ def test_a_group_is_deleted_after_its_name_is_typed(console: Console, console_se
     console.type("Type old to confirm", "old")
     console.click("Delete group")
     console.wait_for("Group old was deleted.")
-    assert console.path == "/console/groups"
+    console.until("location.pathname === '/console/groups'")
     assert ask(f"{console_server.http_url}/api/v1/groups/old").status == 404

@@ -23,6 +23,7 @@ def open_transaction(console_server: KwireProcess) -> Iterator[str]:
     producer.produce("payments", b"not committed", partition=1)
     assert producer.flush(FLUSH_S) == 0
     yield name
+    producer.purge()
 
 
 def test_an_open_transaction_is_shown_and_aborted(console: Console, open_transaction: str) -> None:

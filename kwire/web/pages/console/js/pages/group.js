@@ -54,16 +54,14 @@ export async function render(element, view) {
   show(
     element,
     pageHeader({ title: name, parents: [["Groups", url("/groups")]], badges: [state], actions }),
-    keyFigures("Group", Object.values(figures)),
-    leftOut,
-    tabs({
+    h("div", { class: "stack" }, keyFigures("Group", Object.values(figures)), leftOut, tabs({
       label: `Group ${name}`,
       selected: view.params.tab,
       items: [
         { id: "", name: "Offsets", href: url("/groups", name), render: (panel) => show(panel, offsets.element, commandHint(line("kwire", "group", "describe", name)).element) },
-        { id: "members", name: "Members", href: url("/groups", name, "members"), render: (panel) => show(panel, members.element, commandHint(line("kwire", "group", "describe", name, "--members")).element) },
+        { id: "members", name: "Members", href: url("/groups", name, "members"), render: (panel) => show(panel, members.element, commandHint(line("kwire", "group", "describe", name)).element) },
       ],
-    }),
+    })),
   );
   draw();
   view.every(REFRESH_MS, refresh);

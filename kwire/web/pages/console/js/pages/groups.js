@@ -1,7 +1,7 @@
 // The list of groups of every kind, with their lag in records and seconds.
 import { get, query } from "../api.js";
 import { commandHint, line } from "../command.js";
-import { show } from "../dom.js";
+import { h, show } from "../dom.js";
 import { badge, emptyState, pageHeader } from "../elements.js";
 import { NONE, number, seconds } from "../format.js";
 import { url } from "../router.js";
@@ -39,8 +39,7 @@ export async function render(element, view) {
   show(
     element,
     pageHeader({ title: "Groups", about: "Consumers that share the partitions of topics, and how far they have read." }),
-    table.element,
-    commandHint(line("kwire", "group", "list")).element,
+    h("div", { class: "stack" }, table.element, commandHint(line("kwire", "group", "list")).element),
   );
   view.every(REFRESH_MS, async () => {
     try {

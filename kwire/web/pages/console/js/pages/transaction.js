@@ -29,7 +29,7 @@ export async function render(element, view) {
         badges: [stateBadge(found.transaction_state)],
         actions: found.transaction_state === ONGOING ? [button("Abort", () => terminate(found, draw), { kind: "danger-quiet", icon: "close" })] : [],
       }),
-      card(
+      h("div", { class: "stack" }, card(
         { title: "Transaction" },
         facts([
           ["Producer id", String(found.producer_id)],
@@ -51,7 +51,7 @@ export async function render(element, view) {
         sort: "Topic",
         empty: emptyState({ icon: "transactions", title: "No open partitions", text: "The producer has no open transaction with records." }),
       }).element,
-      commandHint(line("kwire", "txn", "describe", id)).element,
+      commandHint(line("kwire", "txn", "describe", id)).element),
     );
   };
   await draw();

@@ -1,7 +1,7 @@
 // The transactional ids that the coordinator knows.
 import { kafka, throwFirst } from "../api.js";
 import { commandHint, line } from "../command.js";
-import { show } from "../dom.js";
+import { h, show } from "../dom.js";
 import { badge, emptyState, pageHeader } from "../elements.js";
 import { url } from "../router.js";
 import { dataTable } from "../table.js";
@@ -32,8 +32,7 @@ export async function render(element, view) {
   show(
     element,
     pageHeader({ title: "Transactions", about: "Transactional ids and the state of their last transaction." }),
-    table.element,
-    commandHint(line("kwire", "txn", "list")).element,
+    h("div", { class: "stack" }, table.element, commandHint(line("kwire", "txn", "list")).element),
   );
   view.every(REFRESH_MS, async () => {
     try {

@@ -83,14 +83,16 @@ export function resetOffsets(group, { onDone }) {
   const dialog = openDialog({
     title: `Reset offsets of ${group.group_id}`,
     wide: true,
-    body: [
+    body: h(
+      "div",
+      { class: "stack" },
       hasMembers && notice(`The group has ${count(group.member_count, "member")}. Stop its consumers before you reset its offsets.`, "warn"),
       h("div", { class: "form" }, scenario.element, topic.element, inputPlace),
       h("h3", {}, "Preview"),
       preview,
       hint.element,
       error,
-    ],
+    ),
     actions: [button("Cancel", () => dialog.close()), execute],
   });
   makeInput();
