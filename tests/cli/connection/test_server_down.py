@@ -23,7 +23,7 @@ TIME_S_MAX = 2.0
 CLASS_NAME = re.compile(r"\b\w+(Error|Exception)\b|Traceback|0x[0-9a-f]{6}")
 
 # Arguments of verbs whose usual call would end before it needs the server.
-OTHER_CALLS = {
+OTHER_CALLS: dict[tuple[str, ...], str] = {
     ("event", "import"): "--from {folder} a",
     ("topic", "import"): "a --file /dev/null --format csv",
     ("topic", "produce"): "a",
