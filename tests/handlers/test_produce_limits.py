@@ -156,6 +156,17 @@ async def test_above_the_rate_the_connection_is_muted_and_the_response_tells_for
 
 
 @in_loop
+async def test_a_throttle_time_is_bounded_and_the_rate_is_kept_afterwards(node: QuietNode) -> None:
+    tenant = await Tenant.create(node, KeyLimits(publish_rate=1))
+    answer = await tenant.produce(batch(1001))
+    assert (answer.throttle_time_ms, node.peer.muted_s) == (30_000, 30.0)
+    node.clock.advance(30_000)
+    assert await tenant.codes(batch(1)) == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+    await node.keys.set_limits(tenant.key_id, {"publish_rate": None})
+    assert await tenant.codes(batch(1)) == [ErrorCode.NONE]
+
+
+@in_loop
 async def test_a_damaged_batch_does_not_use_up_the_rate(node: QuietNode) -> None:
     tenant = await Tenant.create(node, KeyLimits(publish_rate=10))
     # The numbers of the header are read before the CRC is checked.

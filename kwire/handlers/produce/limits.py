@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
-from kwire.access.quotas.client_quota import MS, THROTTLE_MS_MAX
+from kwire.access.quotas.client_quota import MS
 from kwire.access.usage.client_limits import ClientLimits
 from kwire.access.usage.event_allowances import EventLimitReached
 from kwire.access.usage.publish_rates import RateExceeded
@@ -24,6 +24,10 @@ from kwire.metastore import Conflict
 from kwire.wire.messages.produce import ProduceRequest
 from storage.batch.format import HEADER_BYTES
 from storage.errors import StorageError
+
+# The maximum throttle time. A client that is still above the rate afterwards is throttled again. Without a maximum, one
+# that has published many events at once would not notice for days that the rate was raised.
+THROTTLE_MS_MAX = 30_000
 
 # The positions in the header of a batch.
 _LAST_OFFSET_DELTA = slice(23, 27)
@@ -67,7 +71,7 @@ class CountedRecords:
             self._counted = 0
 
     def throttle_ms(self) -> int:
-        """Return the time for which the connection has to be muted."""
+        """Return the time for which the connection has to be muted, at most THROTTLE_MS_MAX."""
         return min(self._refused_ms or round(self._limits.throttle_s() * MS), THROTTLE_MS_MAX)
 
     def _take(self) -> "asyncio.Future[None] | None":
