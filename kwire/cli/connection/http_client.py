@@ -141,7 +141,7 @@ class HttpClient:
         if isinstance(error, socket.gaierror):
             return f"the host is not known: {error.strerror or error}; check the address"
         if isinstance(error, ConnectionResetError):
-            return "it closed the connection; check the port"
+            return "it closed the connection; check the port, and whether it expects https"
         if isinstance(error, OSError):
             return error.strerror or str(error)
         return "it does not answer as an HTTP server of kwire does; check the port"
