@@ -17,6 +17,7 @@ _BLOCK = re.compile(
 _COMMAND_START = re.compile(
     r"^\s*(\$ |(kwire|curl|kcat|docker|pip|python3?|pytest|prometheus|promtool|kafka-[a-z-]+(\.sh)?|\S*/kwire) |scripts/)"
 )
+_HERE_DOCUMENT = re.compile(r"<<'(?P<end>\w+)'$", re.MULTILINE)
 _FILE_NAME = re.compile(r"# (?P<name>[\w.-]+\.(py|properties|ini|json|yaml|yml|ndjson))\b")
 
 
@@ -71,14 +72,22 @@ def blocks_of(page: str) -> list[Block]:
 
 
 def commands_of(lines: list[str]) -> list[str]:
-    """Join lines that continue the line before: after a backslash, and inside quotes."""
+    """Join lines that continue the line before: after a backslash, inside quotes, and text for a command."""
     commands: list[str] = []
     pending = ""
     for line in lines:
+        # Text for a command ("here document") may have anything up to its last line.
+        here = _HERE_DOCUMENT.search(pending)
+        if here is not None:
+            pending += f"\n{line}"
+            if line == here["end"]:
+                commands.append(pending)
+                pending = ""
+            continue
         pending = f"{pending}\n{line}" if pending else line
         if not pending.strip() or pending.lstrip().startswith("#"):
             pending = ""
-        elif not line.endswith("\\") and _is_complete(pending):
+        elif not line.endswith("\\") and _is_complete(pending) and not _HERE_DOCUMENT.search(line):
             commands.append(pending)
             pending = ""
     assert not pending, f"the last command does not end: {pending}"

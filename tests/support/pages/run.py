@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from kwire.testing.ports import unused_port
@@ -15,6 +16,7 @@ from tests.support.server import kwire_command
 _ADDRESS = re.compile(r"(?:127\.0\.0\.1|localhost):(?P<port>9092|9093|8082|8083)\b")
 # Folders of a server that a page names; here they are below the folder of the page.
 _PLACE = re.compile(r"(?<![\w./:}])/(?=(?:var/lib/kwire|backups|safe|srv|data|disk\d|etc/kwire)\b)")
+_VENV = re.compile(r"\.venv/bin/(?=\w)")
 _OF_REPOSITORY = re.compile(r"(?<![\w./-])(?=(?:docs|scripts)/)")
 _PASSWORD = re.compile(r"PASSWORD-OF-(?P<user>[A-Z]+)")
 _ASSIGNMENT = re.compile(r"(?:export )?(?P<name>[A-Z_]+)=")
@@ -33,7 +35,8 @@ class PageRun:
         self._folder = folder
         self._ports: dict[str, int] = {}
         self._server: Process | None = None
-        self._endless: list[Process] = []
+        self._endless: Process | None = None
+        self._running: list[Process] = []
         self._output = ""
         home = folder / "home"
         home.mkdir()
@@ -42,9 +45,8 @@ class PageRun:
         self._environment["PATH"] = f"{kwire_command().parent}:{os.environ['PATH']}"
 
     def close(self) -> None:
-        for process in (*self._endless, self._server):
-            if process is not None:
-                process.close()
+        for process in self._running:
+            process.close()
 
     def run(self, block: Block) -> None:
         """Run a block, or save it, or compare it with what was printed before."""
@@ -73,11 +75,9 @@ class PageRun:
             if _SERVE.match(command):
                 self._serve(command)
             elif mark == "endless" and number == len(commands):
-                self._endless.append(self._start(command))
+                self._endless = self._start(command)
             else:
-                process = self._start(command)
-                done = process.end()
-                process.close()
+                done = self._start(command).end()
                 assert (done.code != 0) == (mark == "fails"), f"{command}: exit code {done.code}\n{done.output}"
                 self._output += done.output
 
@@ -86,10 +86,9 @@ class PageRun:
         process = self._start(command)
         if _STREAM.search(command):
             process.read_until(lambda output: output.count("\n") >= len(expected))
-            process.close()
+            process.interrupt()
         else:
             process.end()
-            process.close()
         lines = process.output.splitlines()
         assert len(lines) == len(expected), f"{command}\nprinted:\n{process.output}"
         for one, line in zip(expected, lines, strict=True):
@@ -98,9 +97,9 @@ class PageRun:
     def _compare(self, block: Block) -> None:
         expected = [self._here(line) for line in block.content.splitlines() if line.strip()]
         if block.mark == "endless":
-            process = self._endless[-1]
-            process.read_until(lambda output: not missing_lines(expected, output))
-            output = process.output
+            assert self._endless is not None, "no command runs"
+            self._endless.read_until(lambda output: not missing_lines(expected, output))
+            output = self._endless.output
         else:
             output = self._output
         missing = missing_lines(expected, output)
@@ -118,12 +117,17 @@ class PageRun:
         if self._ports:
             environment["KWIRE_BOOTSTRAP_SERVER"] = f"127.0.0.1:{self._ports['9092']}"
             environment["KWIRE_HTTP"] = f"http://127.0.0.1:{self._ports['8082']}"
-        return Process(prefix + command, self._folder, environment)
+        return self._process(prefix + command, environment)
+
+    def _process(self, command: str, environment: Mapping[str, str]) -> Process:
+        process = Process(command, self._folder, environment)
+        self._running.append(process)
+        return process
 
     def _serve(self, command: str) -> None:
         """Start a server, in the place of the one that runs, and wait until it is ready."""
         if self._server is not None:
-            self._server.close()
+            self._server.interrupt()
         if not self._ports:
             kafka, http = unused_port(), unused_port()
             self._ports = {"9092": kafka, "9093": kafka, "8082": http, "8083": http}
@@ -131,13 +135,13 @@ class PageRun:
         if "--config" not in command:
             command += f" --kafka 127.0.0.1:9092 --http 127.0.0.1:8082 {_QUICK}"
         # Nobody reads the terminal of a server later: its log goes to a file.
-        self._server = Process(f"exec {self._here(command)} 2>>{_LOG}", self._folder, self._environment)
+        self._server = self._process(f"exec {self._here(command)} 2>>{_LOG}", self._environment)
         is_ready = self._server.read_until(lambda output: re.search("^ready ", output, re.MULTILINE) is not None)
         assert is_ready, f"the server has not started: {(self._folder / _LOG).read_text()}"
 
     def _here(self, text: str) -> str:
         """Put the ports, folders and passwords of this run into a text of the page."""
         text = _ADDRESS.sub(lambda match: f"127.0.0.1:{self._ports.get(match['port'], match['port'])}", text)
-        text = _PLACE.sub(f"{self._folder}/", text.replace(".venv/bin/", ""))
+        text = _PLACE.sub(f"{self._folder}/", _VENV.sub("", text))
         text = _OF_REPOSITORY.sub(f"{ROOT}/", text)
         return _PASSWORD.sub(lambda match: password_of(match["user"].lower()), text)
