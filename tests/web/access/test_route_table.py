@@ -302,6 +302,8 @@ TABLE: tuple[Row, ...] = (
     Row("POST", "/keys/{key}/aliases", ALTER_CLUSTER, KEY, status=201),
     Row("DELETE", "/keys/{key}", ALTER_CLUSTER, KEY),
     Row("GET", "/admin/node", ((Op.DESCRIBE, CLUSTER),)),
+    Row("GET", "/overview", ((Op.DESCRIBE, CLUSTER),)),
+    Row("GET", "/overview/topics", ((Op.DESCRIBE, TOPIC),), PARTITIONED, is_list=True),
     Row("POST", "/admin/backups", ALTER_CLUSTER, status=201),
     Row("GET", "/admin/backups/{backup}", ALTER_CLUSTER, path="/admin/backups/nothing", status=404),
     Row("GET", "/admin/backups/{backup}/files", ALTER_CLUSTER, path="/admin/backups/nothing/files", status=404),
