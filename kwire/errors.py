@@ -166,6 +166,11 @@ class ErrorCode(IntEnum):
 MESSAGE_LENGTH_MAX = 1000
 
 
+def shortened(message: str) -> str:
+    """Return a message that quotes the client's input, without what is too long. KafkaError shortens its messages."""
+    return message[:MESSAGE_LENGTH_MAX]
+
+
 class KafkaError(Exception):
     """An error with a Kafka error code and a message. In the response it is the error of the whole request, or of one
     part, such as a topic or partition."""
@@ -173,7 +178,7 @@ class KafkaError(Exception):
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)
         self.code = code
-        self.message = message[:MESSAGE_LENGTH_MAX] or None
+        self.message = shortened(message) or None
 
 
 class StreamError(Exception):

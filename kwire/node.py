@@ -433,7 +433,9 @@ class Node:
             webhooks=WebhookServices(clock=clock, commands=commands.webhooks),
             monitoring=monitoring,
             overview=OverviewServices(monitoring, Sampler(monitoring)),
-            access=AccessServices(clock, services.authorizer, authenticator, services.audit, services.keys),
+            access=AccessServices(
+                clock, services.authorizer, authenticator, services.audit, services.keys, services.users
+            ),
             quotas=services.quotas,
             db_events=db_events,
             admin=admin_services(

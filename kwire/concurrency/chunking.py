@@ -36,13 +36,21 @@ def schedule_chunk(callback: Callable[[], None]) -> None:
 
 
 def yield_processor_while(kernel_works: Callable[[], bool]) -> None:
-    """Yield the processor before each chunk if `kernel_works` returns True.
+    """Let `offer_processor` yield the processor if `kernel_works` returns True.
 
     `kernel_works` returns whether the kernel is doing work that this event loop requested. Linux does such work in a
-    thread on the processor that requested it. While chunks keep that processor busy, the kernel's thread waits for the
-    next timer tick, and often for the one after it. Two ticks take 8 ms at 250 Hz.
+    thread on the processor that requested it. While the loop keeps that processor busy, the kernel's thread waits for
+    the next timer tick, and often for the one after it. Two ticks take 8 ms at 250 Hz.
     """
     _queue().kernel_works = kernel_works
+
+
+def offer_processor() -> None:
+    """Yield the processor if the kernel is doing work that this event loop requested.
+
+    Callers are those whose callbacks follow one another without a wait. Each chunk does it.
+    """
+    _queue().offer_processor()
 
 
 async def yield_to_loop() -> None:
@@ -164,11 +172,12 @@ class _ChunkQueue:
         callback = self._callbacks.popleft()
         if self._callbacks:
             asyncio.get_running_loop().call_soon(self._call_next)
-        if self.kernel_works is not None and self.kernel_works():
-            self._offer_processor()
+        self.offer_processor()
         callback()
 
-    def _offer_processor(self) -> None:
+    def offer_processor(self) -> None:
+        if self.kernel_works is None or not self.kernel_works():
+            return
         began = perf_counter()
         if began >= self._next_offer:
             os.sched_yield()

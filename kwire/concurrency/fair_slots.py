@@ -7,8 +7,10 @@ guess. A login from the same network waits for one guess of each other user name
 import asyncio
 from collections import Counter
 
-# The futures of the work that waits, by user name. The next turn is that of the first name.
-_Users = dict[str, dict["asyncio.Future[None]", None]]
+# The futures of the work that waits, by user name. The next turn is that of the first name. The result of a future is
+# whether the client gets a slot. An exception would refer to frames that refer to the future, and only the garbage
+# collector could free this cycle.
+_Users = dict[str, dict["asyncio.Future[bool]", None]]
 
 
 class SlotsExhausted(Exception):
@@ -43,20 +45,22 @@ class FairSlots:
         if self._free:
             self._free -= 1
             return
-        turn = asyncio.get_running_loop().create_future()
+        turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(network, {}).setdefault(user, {})[turn] = None
         self._counts[network] += 1
         if waiting_max is not None and self._counts[network] > waiting_max:
             self._displace(network)
         try:
-            await turn
+            has_slot = await turn
         except BaseException:
             # The caller was cancelled, or its coroutine was closed.
-            if turn.done() and not turn.cancelled() and turn.exception() is None:
+            if turn.done() and not turn.cancelled() and turn.result():
                 self.release()
             else:
                 self._forget(network, user, turn)
             raise
+        if not has_slot:
+            raise SlotsExhausted
 
     def release(self) -> None:
         """Give a slot back. The next client in turn gets it."""
@@ -85,10 +89,10 @@ class FairSlots:
             self._waiting[network] = users
         if turn.done():
             return False
-        turn.set_result(None)
+        turn.set_result(True)
         return True
 
-    def _forget(self, network: str, user: str, turn: "asyncio.Future[None]") -> None:
+    def _forget(self, network: str, user: str, turn: "asyncio.Future[bool]") -> None:
         users = self._waiting.get(network, {})
         turns = users.get(user, {})
         if turn not in turns:
@@ -106,7 +110,7 @@ class FairSlots:
         turn = next(iter(turns))
         self._forget(network, user, turn)
         if not turn.done():
-            turn.set_exception(SlotsExhausted())
+            turn.set_result(False)
 
     def _count_less(self, network: str) -> None:
         self._counts[network] -= 1

@@ -15,7 +15,7 @@ from functools import partial
 from kwire.access.acl import Operation
 from kwire.coordinator.client_requests import answer_of, combined_answers
 from kwire.coordinator.group.commands import DeleteGroup
-from kwire.errors import ErrorCode, KafkaError
+from kwire.errors import ErrorCode, KafkaError, shortened
 from kwire.handlers.shared.context import Context
 from kwire.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 
@@ -40,4 +40,5 @@ def _deleted(context: Context, group_id: str) -> DeletableGroupResult | Awaitabl
 
 def _result(group_id: str, error: ErrorCode) -> DeletableGroupResult:
     message = MESSAGES.get(error)
-    return DeletableGroupResult(group_id=group_id, error_code=error, error_message=message and message.format(group_id))
+    reason = None if message is None else shortened(message.format(group_id))
+    return DeletableGroupResult(group_id=group_id, error_code=error, error_message=reason)

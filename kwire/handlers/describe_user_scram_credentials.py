@@ -12,7 +12,7 @@ from typing import Any
 from kwire.access.acl import Operation
 from kwire.access.users.users import Users
 from kwire.broker.chunked_answers import answer_in_chunks
-from kwire.errors import ErrorCode
+from kwire.errors import ErrorCode, shortened
 from kwire.handlers.shared.context import Context
 from kwire.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -54,7 +54,9 @@ def _result(users: Users, name: str) -> DescribeUserScramCredentialsResult:
 
 
 def _error(name: str, code: ErrorCode, message: str) -> DescribeUserScramCredentialsResult:
-    return DescribeUserScramCredentialsResult(user=name, error_code=code, error_message=message, credential_infos=[])
+    return DescribeUserScramCredentialsResult(
+        user=name, error_code=code, error_message=shortened(message), credential_infos=[]
+    )
 
 
 def _duplicate(name: str) -> DescribeUserScramCredentialsResult:

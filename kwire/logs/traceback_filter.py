@@ -10,10 +10,15 @@ SELF_EXPLANATORY_ERRORS = (KafkaError, StorageError)
 
 
 class TracebackFilter(logging.Filter):
-    """Removes the traceback of a self-explanatory error, and appends the error's message to the log message."""
+    """Removes the traceback of a self-explanatory error, and appends the error's message to the log message.
+
+    The error becomes a value of the message, so that `RepeatLimit` recognizes lines that differ only in their values.
+    """
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
         if isinstance(error, SELF_EXPLANATORY_ERRORS):
-            record.msg, record.args, record.exc_info = f"{record.getMessage()}: {error}", (), None
+            values = record.args if isinstance(record.args, tuple) else ()
+            text = str(record.msg) if values else record.getMessage().replace("%", "%%")
+            record.msg, record.args, record.exc_info = f"{text}: %s", (*values, error), None
         return True

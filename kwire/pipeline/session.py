@@ -126,6 +126,13 @@ def warehouse_uri(warehouse: str) -> str:
     return warehouse if "://" in warehouse else f"file://{Path(warehouse.removeprefix('file:')).absolute()}"
 
 
+def check_warehouse(options: SessionOptions) -> None:
+    """Raise FileNotFoundError if the tables are to be read from a directory of this machine that does not exist."""
+    path = warehouse_uri(options.warehouse).removeprefix("file://")
+    if options.catalog_uri is None and "://" not in path and not os.path.isdir(path):
+        raise FileNotFoundError(f"the warehouse {options.warehouse} does not exist")
+
+
 def spark_conf(options: SessionOptions) -> dict[str, str]:
     """Return all Spark settings. Those of --conf override kwire's settings, except lists, which are joined."""
     own = _own_conf(options)

@@ -154,7 +154,7 @@ class TopicFactsReader:
                     raise TopicMissing(f"topic {topic} does not exist") from None
                 raise ServerUnreachable(f"{self._url}{path} answered {error.code} {error.reason}") from None
         except (OSError, HTTPException, ValueError) as error:
-            raise ServerUnreachable(f"no answer from {self._url}{path}: {error}") from error
+            raise ServerUnreachable(f"no answer from {self._url}{path}: {_reason(error)}") from error
 
     def _with_retries(self, address: str, ask: Callable[[], Answer]) -> Answer:
         """Send a request. Repeat it while the server is unreachable, because a restart takes some seconds."""
@@ -184,6 +184,12 @@ class TopicFactsReader:
                 admin.close()
         except (KafkaError, OSError) as error:
             raise ServerUnreachable(f"no answer from {self._bootstrap}: {error}") from error
+
+
+def _reason(error: Exception) -> object:
+    """Return the reason of a failed request, without what urllib adds to it."""
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    return (cause.strerror or cause) if isinstance(cause, OSError) else cause
 
 
 def _lake_modes(admin: "KafkaAdminClient", names: Sequence[str]) -> Iterable[tuple[str, str]]:

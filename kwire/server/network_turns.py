@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Generic, TypeVar
 
 from kwire.access.hosts import network_of
+from kwire.concurrency.chunking import offer_processor
 from kwire.concurrency.fair_queue import FairQueue
 
 Member = TypeVar("Member")
@@ -75,12 +76,17 @@ class NetworkTurns(Generic[Member]):
     def _run(self) -> None:
         self._is_scheduled = False
         self._served = 0
+        # While members wait, turns follow one another without a pause.
+        offer_processor()
         deadline = perf_counter() + TURN_SECONDS
         waiting = self._waiting
-        while waiting and self._served < self._count_max:
-            self._served += 1
-            self._serve(waiting.pop())
-            if perf_counter() >= deadline:
-                break
-        if waiting or self._served:
-            self._schedule_turn()
+        try:
+            while waiting and self._served < self._count_max:
+                self._served += 1
+                self._serve(waiting.pop())
+                if perf_counter() >= deadline:
+                    break
+        finally:
+            # Also after an exception, which the event loop logs: the other members would wait for ever.
+            if waiting or self._served:
+                self._schedule_turn()

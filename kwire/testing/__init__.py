@@ -10,6 +10,7 @@ which is the program of the server process.
 """
 
 from kwire.testing.faults import Fault, Faults
-from kwire.testing.server import KwireServer, ServerFailed
+from kwire.testing.process import ServerFailed
+from kwire.testing.server import KwireServer
 
 __all__ = ["Fault", "Faults", "KwireServer", "ServerFailed"]

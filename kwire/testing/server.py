@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,12 +19,10 @@ from urllib.request import ProxyHandler, Request, build_opener
 from kwire.testing.control import Control, ControlClosed, ControlFailed
 from kwire.testing.faults import Faults
 from kwire.testing.ports import unused_port
+from kwire.testing.process import HOST, STOP_TIMEOUT_S, ServerFailed, ServerProcess, tail_of
 
-HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 60.0
 CALL_TIMEOUT_S = 30.0
-LOG_TAIL_BYTES = 8 * 1024
 # What makes tests of consumers wait on a server with Kafka's defaults: the first rebalance of a group is delayed by
 # three seconds, sessions last at least six, and consumers of the new protocol send a heartbeat every five.
 DEFAULT_SETTINGS: Mapping[str, str] = {
@@ -39,11 +36,7 @@ DEFAULT_SETTINGS: Mapping[str, str] = {
 _open_url = build_opener(ProxyHandler({})).open
 
 
-class ServerFailed(AssertionError):
-    """The server did not start, stop or answer as it must. The text ends with what it has logged."""
-
-
-class KwireServer:
+class KwireServer(ServerProcess):
     """A server with a data directory of its own: `with KwireServer() as server:`.
 
     It keeps its ports and its data when it is restarted. `settings` are broker settings, by Kafka's names.
@@ -52,66 +45,39 @@ class KwireServer:
     def __init__(self, directory: Path | None = None, settings: Mapping[str, str] | None = None) -> None:
         """`directory` holds the data directory and the log; by default a temporary one, deleted by `close`."""
         self._temporary = tempfile.TemporaryDirectory(prefix="kwire-") if directory is None else None
-        self._directory = Path(self._temporary.name) if self._temporary is not None else Path(directory or "")
-        self._directory.mkdir(parents=True, exist_ok=True)
-        self.data_dir = self._directory / "data"
-        self.log_path = self._directory / "server.log"
+        found = Path(self._temporary.name) if self._temporary is not None else Path(directory or "")
+        super().__init__(found, unused_port(), unused_port())
+        self.data_dir = self.directory / "data"
+        self.log_path = self.directory / "server.log"
         self.settings = {**DEFAULT_SETTINGS, **(settings or {})}
         self.faults = Faults(self._control_call)
         # The seconds from the start of the process until it accepted connections, at the last start.
         self.start_seconds = 0.0
-        self._kafka_port, self._http_port = unused_port(), unused_port()
-        self._process: subprocess.Popen[bytes] | None = None
         self._control: Control | None = None
 
     @property
     def bootstrap_server(self) -> str:
         """The address for Kafka clients, `host:port`."""
-        return f"{HOST}:{self._kafka_port}"
-
-    @property
-    def http_url(self) -> str:
-        """The address for HTTP clients, `http://host:port`."""
-        return f"http://{HOST}:{self._http_port}"
-
-    @property
-    def pid(self) -> int:
-        if self._process is None:
-            raise ServerFailed("the server was not started")
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
+        return f"{HOST}:{self.kafka_port}"
 
     def start(self) -> None:
         """Start the process, and wait until it accepts connections."""
-        if self.is_running:
-            raise ServerFailed("the server is already running")
+        self._check_is_stopped()
         began = time.monotonic()
         own, childs = socket.socketpair()
         self._control = Control(own)
         options = {
             "control": childs.fileno(),
             "kafka": self.bootstrap_server,
-            "http": f"{HOST}:{self._http_port}",
+            "http": f"{HOST}:{self.http_port}",
             "data_dir": str(self.data_dir),
             "settings": [f"{name}={value}" for name, value in self.settings.items()],
         }
         # -P: a package `storage` of the program under test is not imported instead of kwire's.
         command = [sys.executable, "-P", "-m", "kwire.testing.serve", json.dumps(options)]
-        # Without stored bytecode, each start compiles the whole server.
-        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         with childs, self.log_path.open("ab") as log:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                pass_fds=[childs.fileno()],
-                env=environment,
-                start_new_session=True,  # Ctrl-C ends the tests, and the tests end the server
-            )
+            # In a session of its own: Ctrl-C ends the tests, and the tests end the server.
+            self._spawn(command, stdout=log, stderr=log, pass_fds=[childs.fileno()], start_new_session=True)
         try:
             self._control.wait_for_start(START_TIMEOUT_S)
         except ControlClosed as error:
@@ -161,10 +127,11 @@ class KwireServer:
 
     def log_tail(self) -> str:
         """Return the last lines that the server has logged."""
-        if not self.log_path.exists():
-            return "the server has logged nothing"
-        text = self.log_path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+        text = tail_of(self.log_path)
         return f"the server has logged:\n{text}" if text else "the server has logged nothing"
+
+    def output_tail(self) -> str:
+        return self.log_tail()
 
     def close(self) -> None:
         """Kill the server if it runs, and delete its temporary directory."""
@@ -183,19 +150,19 @@ class KwireServer:
 
     def _end(self, number: signal.Signals) -> int:
         """Send a signal and wait for the end of the process. Return its exit code."""
-        process, self._process = self._process, None
-        if process is None:
+        if self._process is None:
             return 0
-        process.send_signal(number)
+        self._send_signal(number)
         if number is not signal.SIGKILL:
-            process.send_signal(signal.SIGCONT)  # it may be paused
+            self._send_signal(signal.SIGCONT)  # it may be paused
         try:
-            return process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait(STOP_TIMEOUT_S)
-            raise ServerFailed(f"the server did not stop within {STOP_TIMEOUT_S} s\n{self.log_tail()}") from None
+            return self._wait_for_end(STOP_TIMEOUT_S)
+        except ServerFailed:
+            self._send_signal(signal.SIGKILL)
+            self._wait_for_end(STOP_TIMEOUT_S)
+            raise
         finally:
+            self._process = None
             if self._control is not None:
                 self._control.close()
                 self._control = None

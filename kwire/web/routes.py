@@ -6,7 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from aiohttp import web
 
-from kwire.web.access import keys, sessions, tickets
+from kwire.web.access import keys, sessions, tickets, users
 from kwire.web.admin import backups, node
 from kwire.web.browse import browse
 from kwire.web.console import files as console_files
@@ -100,7 +100,9 @@ _GROUPS: tuple[RouteGroup[Any], ...] = (
             *proxy_produce.ROUTES,
         ),
     ),
-    RouteGroup[AccessServices](lambda web: web.access, (*tickets.ROUTES, *sessions.ROUTES, *keys.ROUTES)),
+    RouteGroup[AccessServices](
+        lambda web: web.access, (*tickets.ROUTES, *sessions.ROUTES, *keys.ROUTES, *users.ROUTES)
+    ),
     RouteGroup[OverviewServices](lambda web: web.overview, (*overview.ROUTES, *topic_list.ROUTES)),
     RouteGroup[AdminServices](lambda web: web.admin, (*node.ROUTES, *backups.ROUTES)),
     RouteGroup[KafkaRequestServices](lambda web: web.kafka_requests, kafka_requests.ROUTES),

@@ -12,6 +12,7 @@ from kwire.access.keys.keys import Keys
 from kwire.access.quotas.quotas import Quotas
 from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.usage.subscription_slots import SubscriptionSlots
+from kwire.access.users.users import Users
 from kwire.broker.admin.disk_space import DiskSpace
 from kwire.broker.admin.lag import Lags
 from kwire.broker.backup.snapshots import Snapshots
@@ -198,6 +199,7 @@ class AccessServices:
     authenticator: Authenticator | None
     audit: Audit
     keys: Keys
+    users: Users
 
 
 @dataclass(frozen=True, slots=True)

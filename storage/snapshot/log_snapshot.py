@@ -2,8 +2,8 @@
 
 The snapshot of an open log is described on the log's thread, linked in another thread, and fixed on the log's thread
 again: :meth:`LogSnapshot.fits` says whether the links are still those of the log, and :meth:`LogSnapshot.fix` takes the
-size of the active segment. Logs of one node that fit and are fixed in one call on their thread are a snapshot of all of
-them at one moment.
+log start offset and the size of the active segment. Logs of one node that fit and are fixed in one call on their thread
+are a snapshot of all of them at one moment.
 
 The checkpoint may be older than the last batches. Recovery reads these batches, as it does after a kill. The index of a
 segment that is not sealed is left out, because its file changes in place. Recovery builds it again.
@@ -15,11 +15,13 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from storage.data_directory.partition_metadata import METADATA_NAME
 from storage.disk.files import Files
 from storage.log.log import Log
 from storage.log.quarantine import QUARANTINE_NAME
-from storage.recovery.checkpoint import CHECKPOINT_NAME
+from storage.recovery.checkpoint import CHECKPOINT_NAME, Checkpoint
 from storage.segment.reading import base_offsets, index_name, segment_name, txn_index_name
 from storage.segment.segment import LogSegment
 from storage.snapshot.links import LinkedFile, SnapshotLinks
@@ -36,7 +38,7 @@ class LogSnapshot:
         self._files = log._files
         self._segments = list(log.segments())
         self._is_described = log._is_describable
-        self._checkpoint = log._describe_end(is_clean=False).encode() if self._is_described else b""
+        self._checkpoint = log._describe_end(is_clean=False) if self._is_described else None
         self._has_quarantine = bool(log.quarantined)
         # The segments whose index file is complete, now.
         self._sealed = frozenset(one for one in self._segments if one.is_aborted_on_file)
@@ -46,6 +48,7 @@ class LogSnapshot:
         )
         self._others: list[LinkedFile] = []
         self._fixed_bytes: int | None = None
+        self._fixed_start = 0
 
     @property
     def new_file_count(self) -> int:
@@ -55,7 +58,7 @@ class LogSnapshot:
     def link(self, links: SnapshotLinks) -> None:
         """Link the files. May be called in any thread. Raises ``FileNotFoundError`` if the log has changed."""
         directory = self._directory
-        if not self._is_described:
+        if self._checkpoint is None:
             # The end of the log is damaged, so it takes no appends. The files are kept as they are.
             self._others = link_folder(directory, links, self._files)
             return
@@ -74,7 +77,10 @@ class LogSnapshot:
         self._others = [links.link(os.path.join(directory, METADATA_NAME))]
         if self._has_quarantine:
             self._others += link_existing(directory, (QUARANTINE_NAME,), links)
-        self._others.append(links.write(os.path.join(directory, CHECKPOINT_NAME), self._checkpoint))
+        self._others.append(self._write_checkpoint(links, self._checkpoint))
+
+    def _write_checkpoint(self, links: SnapshotLinks, checkpoint: Checkpoint) -> LinkedFile:
+        return links.write(os.path.join(self._directory, CHECKPOINT_NAME), checkpoint.encode())
 
     def fits(self, log: Log | None) -> bool:
         """Whether the links are the files of this log, except for batches that were appended since.
@@ -92,8 +98,23 @@ class LogSnapshot:
         return not last.size_bytes or last in self._links  # a segment gets its file with its first batch
 
     def fix(self) -> None:
-        """Take the current size of the log. Later appends do not belong to the snapshot."""
+        """Take the current size and start of the log. Later appends and deletions do not belong to the snapshot."""
         self._fixed_bytes = self._segments[-1].size_bytes if self._segments else 0
+        self._fixed_start = self._log.log_start_offset
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the linked checkpoint has the log start offset at the moment of :meth:`fix`."""
+        return self._checkpoint is None or self._checkpoint.log_start_offset == self._fixed_start
+
+    def complete(self, links: SnapshotLinks) -> None:
+        """Write the checkpoint again: records were deleted between the description and :meth:`fix`.
+
+        May be called in any thread. Raises ``OSError``.
+        """
+        assert self._checkpoint is not None
+        self._checkpoint = replace(self._checkpoint, log_start_offset=self._fixed_start)
+        self._others[-1] = self._write_checkpoint(links, self._checkpoint)
 
     def files(self) -> list[LinkedFile]:
         """The files of the log at the moment of :meth:`fix`."""

@@ -1,8 +1,10 @@
 """Slots: clients take turns by network and by user, and a client that goes away loses nothing for the others."""
 
 import asyncio
+import gc
+import weakref
 
-from kwire.concurrency.fair_slots import FairSlots
+from kwire.concurrency.fair_slots import FairSlots, SlotsExhausted
 from tests.support.node import in_loop
 
 
@@ -99,3 +101,30 @@ async def test_a_slot_is_not_given_to_a_client_that_was_cancelled_in_the_same_it
     world.slots.release()
     await asyncio.gather(last)
     assert not world.slots.is_awaited
+
+
+class Connection:
+    """Stands for what a waiting client holds."""
+
+
+@in_loop
+async def test_a_client_that_is_given_up_is_freed_without_the_garbage_collector() -> None:
+    slots = FairSlots(0)
+    given_up: list[weakref.ref[Connection]] = []
+
+    async def wait() -> None:
+        connection = Connection()
+        try:
+            await slots.acquire("a", "root", waiting_max=1)
+        except SlotsExhausted:
+            given_up.append(weakref.ref(connection))
+
+    gc.disable()
+    try:
+        first, second = asyncio.ensure_future(wait()), asyncio.ensure_future(wait())
+        await settle()
+        assert first.done()
+        assert [reference() for reference in given_up] == [None]
+    finally:
+        gc.enable()
+    second.cancel()

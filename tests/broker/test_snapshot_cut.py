@@ -34,6 +34,7 @@ class LogFacts(NamedTuple):
     """What a reader of a log can see, and what it knows of producers."""
 
     topic_id: bytes
+    start_offset: int
     end_offset: int
     producers: frozenset[tuple[int, int]]
     first_unstable: int | None
@@ -65,6 +66,7 @@ class Life:
             self.park: 4,
             self.replace: 4,
             self.drop: 3,
+            self.delete_records: 4,
             self.create: 1,
             self.delete: 1,
             self.extend: 1,
@@ -168,9 +170,16 @@ class Life:
         segments = list(log.segments())
         if len(segments) < 3:
             return
-        log.advance_log_start_offset(segments[1].base_offset)
+        log.advance_log_start_offset(max(segments[1].base_offset, log.log_start_offset))
         for segment in log.drop_segments():
             segment.delete_files()
+
+    def delete_records(self) -> None:
+        """DeleteRecords, before retention removes segments."""
+        chosen = self.partition()
+        if chosen is not None:
+            log = log_of(chosen[1])
+            log.advance_log_start_offset(self.chance.randint(log.log_start_offset, log.log_end_offset))
 
     def truncate(self) -> None:
         chosen = self.partition()
@@ -205,7 +214,8 @@ def facts_of(topic_id: bytes, partition: Partition) -> LogFacts:
     log = log_of(partition)
     known = {one: log.producers.get(one) for one in PRODUCERS}
     last = frozenset((one, state.last_sequence) for one, state in known.items() if state is not None)
-    return LogFacts(topic_id, log.log_end_offset, last, log.producers.first_unstable(log.log_end_offset))
+    start, end = log.log_start_offset, log.log_end_offset
+    return LogFacts(topic_id, start, end, last, log.producers.first_unstable(end))
 
 
 @pytest.mark.parametrize("run", range(RUNS))

@@ -64,12 +64,12 @@ def entries_of(data_dir: Path) -> dict[str, Any]:
     return entries
 
 
-def refused(backup: Path, tmp_path: Path, *words: str) -> None:
+def refused(backup: Path, tmp_path: Path, *words: str, code: int = 1) -> None:
     """Both verbs refuse this backup, say why, and restore leaves nothing behind."""
     verified = run_here("backup", "verify", backup)
-    assert verified.code == 1, verified.out
+    assert verified.code == code, verified.out
     restored = run_here("backup", "restore", backup, tmp_path / "new")
-    assert restored.code == 1, restored.out
+    assert restored.code == code, restored.out
     for word in words:
         assert word in verified.errors
         assert word in restored.errors
@@ -158,8 +158,8 @@ def test_a_backup_that_was_not_finished_is_refused(backup: Path, tmp_path: Path)
 def test_folders_that_are_no_backups_are_refused(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("x")
-    refused(tmp_path / "other", tmp_path, "is not a backup")
-    refused(tmp_path / "nothing", tmp_path, "is not a folder")
+    refused(tmp_path / "other", tmp_path, "is not a backup", code=2)
+    refused(tmp_path / "nothing", tmp_path, "is not a folder", code=2)
 
 
 def rewritten(backup: Path, **changes: Any) -> None:
@@ -203,7 +203,7 @@ def test_a_directory_that_is_not_empty_is_left_alone(backup: Path, tmp_path: Pat
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").write_text("kept")
     done = run_here("backup", "restore", backup, tmp_path / "new", tmp_path / "used")
-    assert done.code == 1
+    assert done.code == 2
     assert "is not empty" in done.errors
     assert (tmp_path / "used" / "file").read_text() == "kept"
     assert not (tmp_path / "new").exists()

@@ -46,10 +46,10 @@ def fill(server: KwireProcess) -> None:
     for text in ("Hello everyone!", "Hi Alice", "Has anybody seen the new console?"):
         event = {"event_type": "message", "data": {"user": "alice", "text": text}}
         assert ask(f"{url}/rooms/lobby/events", "POST", event).status == 201
-    _commit(server, "billing", "orders", 20)
+    commit_offset(server, "billing", "orders", 20)
 
 
-def _commit(server: KwireProcess, group: str, topic: str, offset: int) -> None:
+def commit_offset(server: KwireProcess, group: str, topic: str, offset: int) -> None:
     """Commit an offset of partition 0, so that the group lags behind."""
     consumer = KafkaConsumer(bootstrap_servers=server.bootstrap, group_id=group, enable_auto_commit=False)
     try:

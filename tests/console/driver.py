@@ -7,6 +7,7 @@ A `Console` is a page of its own, without cookies of others. Its methods wait un
 import asyncio
 import base64
 import json
+import shlex
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 
 import pytest
 
+from kwire.cli import program_parser
 from tests.support.chromium import Browser, Page, chromium
 
 T = TypeVar("T")
@@ -241,15 +243,26 @@ class Console:
         cut = self.evaluate("controls().filter(isCut).map(one => one.outerHTML.slice(0, 120))")
         assert not cut, f"controls outside of the window: {cut}"
 
+    def check_commands(self) -> None:
+        """The command line accepts every `kwire` command that the page shows."""
+        texts = self.evaluate(
+            "[...document.querySelectorAll('.command pre')].filter(isShown).map(one => one.innerText)"
+        )
+        for text in texts:
+            words = shlex.split(text)
+            if words[:1] == ["kwire"]:
+                program_parser().parse_args(words[1:])
+
     def longest_task_ms(self) -> float:
         """The longest time for which the page's script has blocked the browser since the page was loaded."""
         return float(self.evaluate("Math.max(0, ...longTasks)"))
 
     def screenshot(self, name: str, *, is_whole: bool = True) -> None:
-        """Write NAME-WIDTH-THEME.png for each width and theme, and check each for overflow and names.
+        """Write NAME-WIDTH-THEME.png for each width and theme. Check each for overflow and names, and the commands.
 
         A page that is not whole is shown as far as the window shows it.
         """
+        self.check_commands()
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         for width, height in SIZES.items():
             self.resize(width)

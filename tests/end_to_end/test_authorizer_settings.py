@@ -25,8 +25,9 @@ from kafka.admin import ACLFilter, ACLOperation, ACLPermissionType, ACLResourceP
 from kafka.admin import ResourceType as PythonResourceType
 from kafka.errors import ClusterAuthorizationFailedError
 
+from kwire.testing import ServerFailed
 from tests.support.clients import DEADLINE_S
-from tests.support.server import KwireProcess, ServerFailed
+from tests.support.server import KwireProcess
 
 ALL_ACLS = ACLFilter(
     None,

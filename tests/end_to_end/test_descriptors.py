@@ -120,6 +120,13 @@ def test_connections_are_refused_before_the_log_has_no_descriptor(few: LimitedPr
     assert noted.count("refused connections") < CONNECTIONS - kept
 
 
+def test_the_table_of_descriptors_does_not_grow_while_the_server_runs(many: LimitedProcess) -> None:
+    """A larger table would stall the event loop, because the kernel waits before it replaces the table."""
+    status = Path(f"/proc/{many.pid}/status").read_text()
+    (size,) = [int(line.split()[1]) for line in status.splitlines() if line.startswith("FDSize:")]
+    assert size >= PLENTY
+
+
 def delay_count(server: KwireProcess) -> int:
     return server.stderr_path.read_text().count("cannot be synced yet")
 

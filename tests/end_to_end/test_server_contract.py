@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, OffsetAndMetadata, TopicPartition
 
+from kwire.testing import ServerFailed
 from kwire.testing.ports import unused_port
 from tests.support.clients import Topics, poll_records, produce_values, read_topic, read_values, unique_name
 from tests.support.clients_raw import (
@@ -24,7 +25,7 @@ from tests.support.clients_raw import (
     produce_request,
     produced,
 )
-from tests.support.server import HOST, KwireProcess, ServerFailed, wait_until
+from tests.support.server import HOST, KwireProcess, wait_until
 
 StartKwire = Callable[..., KwireProcess]
 

@@ -15,8 +15,9 @@ import pytest
 from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient, NewTopic
 
+from kwire.testing import ServerFailed
 from tests.support.clients_raw import RawConnection
-from tests.support.server import HOST, KwireProcess, ServerFailed, wait_until
+from tests.support.server import HOST, KwireProcess, wait_until
 
 COMMAND_S_MAX = 30
 LINE = re.compile(r"(?P<time>\S+) (?P<level>[A-Z]+) (?P<logger>[\w.]+): (?P<message>.*)")

@@ -9,6 +9,7 @@ import pytest
 from kwire.access.keys.key import KeyLimits, NewKey
 from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode
+from kwire.handlers.produce import handler
 from kwire.handlers.shared.context import BlockingContinuation, DropConnection
 from kwire.metastore import Change
 from kwire.wire.messages.produce import ProduceResponse
@@ -107,6 +108,29 @@ async def test_a_request_waits_until_the_count_is_stored(node: QuietNode, monkey
 
 
 @in_loop
+async def test_a_request_that_is_abandoned_is_not_counted(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    tenant = await Tenant.create(node, KeyLimits(max_events=100))
+    is_counted = asyncio.Event()
+
+    async def never() -> None:
+        is_counted.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(handler, "yield_to_loop", never)
+    asked = request(tenant.topic, batch(2))
+    asked.topic_data[0].name = "t"
+    held = node.start(asked, VERSION)
+    assert isinstance(held, BlockingContinuation)
+    rest = asyncio.ensure_future(held.rest)
+    await asyncio.wait_for(is_counted.wait(), 10)
+    assert tenant.used == 2
+    rest.cancel()  # the connection was closed
+    with pytest.raises(asyncio.CancelledError):
+        await rest
+    assert (tenant.used, tenant.topic.partitions[0].high_watermark) == (0, 0)
+
+
+@in_loop
 async def test_a_count_that_cannot_be_stored_refuses_the_request(
     node: QuietNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -129,6 +153,31 @@ async def test_above_the_rate_the_connection_is_muted_and_the_response_tells_for
     answer = await tenant.produce(batch(30))
     assert (answer.throttle_time_ms, node.peer.muted_s) == (2000, 2.0)
     assert tenant.topic.partitions[0].high_watermark == 40
+
+
+@in_loop
+async def test_a_throttle_time_is_bounded_and_the_rate_is_kept_afterwards(node: QuietNode) -> None:
+    tenant = await Tenant.create(node, KeyLimits(publish_rate=1))
+    answer = await tenant.produce(batch(1001))
+    assert (answer.throttle_time_ms, node.peer.muted_s) == (30_000, 30.0)
+    node.clock.advance(30_000)
+    assert await tenant.codes(batch(1)) == [ErrorCode.THROTTLING_QUOTA_EXCEEDED]
+    await node.keys.set_limits(tenant.key_id, {"publish_rate": None})
+    assert await tenant.codes(batch(1)) == [ErrorCode.NONE]
+
+
+@in_loop
+async def test_a_damaged_batch_does_not_use_up_the_rate(node: QuietNode) -> None:
+    tenant = await Tenant.create(node, KeyLimits(publish_rate=10))
+    # The numbers of the header are read before the CRC is checked.
+    for last_offset_delta in (0, 2**31 - 2):
+        broken = bytearray(batch(1))
+        broken[23:27], broken[57:61] = last_offset_delta.to_bytes(4), (2**31 - 1).to_bytes(4)
+        answer = await tenant.produce(memoryview(broken))
+        (refused,) = answer.responses[0].partition_responses
+        assert refused.error_code in (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+        assert (answer.throttle_time_ms, node.peer.muted_s) == (0, 0.0)
+    assert await tenant.codes(batch(10)) == [ErrorCode.NONE]
 
 
 @in_loop

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from kwire.errors import ErrorCode, KafkaError
 from kwire.logs import repeat_limit
 from kwire.logs.handler import LogHandler
 from kwire.logs.line_formats import JSON, TEXT
@@ -50,6 +51,23 @@ def test_a_flood_of_one_kind_is_bounded_and_counted(log: logging.Logger) -> None
         f"WARNING kwire.test: 5 more lines like this were left out within {INTERVAL_SECONDS:.0f} s: "
         "connection %d is refused"
     )
+
+
+def test_a_flood_of_one_error_with_different_texts_is_bounded(log: logging.Logger) -> None:
+    stream = io.StringIO()
+    handler = LogHandler(stream, TEXT)
+    log.addHandler(handler)
+    for number in range(LINES_MAX + 5):
+        try:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"name {number} of 100%")
+        except KafkaError:
+            log.exception("a command failed")
+            log.exception("shard %d cannot append", number)
+    handler.close()
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 2 * (LINES_MAX + 1)
+    assert lines[0].endswith("ERROR kwire.test: a command failed: name 0 of 100%")
+    assert lines[3].endswith("ERROR kwire.test: shard 1 cannot append: name 1 of 100%")
 
 
 def test_lines_of_several_threads_are_whole_and_none_is_lost(log: logging.Logger) -> None:

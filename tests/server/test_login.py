@@ -131,6 +131,23 @@ async def test_requests_that_were_sent_with_the_login_are_handled_after_it(node:
 
 
 @in_loop
+async def test_connections_of_a_host_share_their_views_until_they_log_in(node: QuietNode) -> None:
+    await node.services.users.create("alice", "secret")
+    world = World(node)
+    client, other = world.client(), world.client()
+    shared = client.connection.views
+    assert shared is not None
+    assert other.connection.views is shared
+    client.send(handshake(1) + token(2, "secret"))
+    assert await answers(client, 2) == [1, 2]
+    assert client.connection.principal == Principal("User", "alice")
+    assert other.connection.views is shared
+    assert str(shared.access.principal) == "User:ANONYMOUS"
+    client.lose()
+    other.lose()
+
+
+@in_loop
 async def test_requests_that_were_sent_with_a_wrong_login_are_not_handled(node: QuietNode) -> None:
     await node.services.users.create("alice", "secret")
     world = World(node)

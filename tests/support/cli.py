@@ -24,11 +24,12 @@ class Done(NamedTuple):
     errors: str
 
 
-def run_program(*arguments: object) -> Done:
-    """Run the installed command, without standard input."""
+def run_program(*arguments: object, given: str = "", **environment: str) -> Done:
+    """Run the installed command with pipes. `given` is its standard input."""
     done = subprocess.run(
         [str(kwire_command()), *map(str, arguments)],
-        stdin=subprocess.DEVNULL,
+        input=given,
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=COMMAND_TIMEOUT_S,

@@ -15,7 +15,7 @@ TRANSACTION = ResourceType.TRANSACTIONAL_ID
 Rights = tuple[tuple[Operation, ResourceType], ...]
 
 # What exists before the request.
-NOTHING, PARTITIONED, EMPTY_GROUP = "", "topic", "empty group"
+NOTHING, PARTITIONED, EMPTY_GROUP, TRANSACTIONAL_ID = "", "topic", "empty group", "transactional id"
 REFUSED = "_AUTHORIZATION_FAILED"
 
 
@@ -44,12 +44,16 @@ class KafkaCase(NamedTuple):
         return self.route if self.version is None else f"{self.route}?version={self.version}"
 
 
+def new_producer(transactional_id: str) -> dict[str, Any]:
+    """Return the body of the request that creates a transactional id."""
+    return {"transactional_id": transactional_id, "transaction_timeout_ms": 1000}
+
+
 async def load_transactions(http: Http, **headers: str) -> None:
     """Create the topic of transactional ids, whose shards are loaded then."""
     await http.post("/kafka/FindCoordinator", {"coordinator_keys": ["any"], "key_type": 1}, **headers)
-    body = {"transactional_id": "any", "transaction_timeout_ms": 1000}
     async with asyncio.timeout(15):
-        while (await http.post("/kafka/InitProducerId", body, **headers)).json["error_code"]:
+        while (await http.post("/kafka/InitProducerId", new_producer("any"), **headers)).json["error_code"]:
             await asyncio.sleep(0.01)
 
 
@@ -237,12 +241,18 @@ CASES: tuple[KafkaCase, ...] = (
     ),
     KafkaCase("DeleteGroups", {"groups_names": ["{name}"]}, ((Op.DELETE, GROUP),), EMPTY_GROUP),
     # transactions
-    KafkaCase("ListTransactions", {"state_filters": [], "producer_id_filters": []}),
+    KafkaCase(
+        "ListTransactions",
+        {"state_filters": [], "producer_id_filters": []},
+        ((Op.DESCRIBE, TRANSACTION),),
+        TRANSACTIONAL_ID,
+        is_list=True,
+    ),
     KafkaCase(
         "DescribeTransactions",
         {"transactional_ids": ["{name}"]},
         ((Op.DESCRIBE, TRANSACTION),),
-        accepted="TRANSACTIONAL_ID_NOT_FOUND",
+        TRANSACTIONAL_ID,
     ),
     KafkaCase("DescribeProducers", _of_topic(partition_indexes=[0]), ((Op.READ, TOPIC),), PARTITIONED),
     KafkaCase(
@@ -276,8 +286,9 @@ CASES: tuple[KafkaCase, ...] = (
     KafkaCase("AlterClientQuotas", {"entries": [QUOTA], "validate_only": True}, ((Op.ALTER_CONFIGS, CLUSTER),)),
 )
 
-# For each API whose request above succeeds, a request that fails, with the name of its error.
+# For each API whose request above succeeds, a request of the newest version that fails, with the name of its error.
 _PARTITION = {"partition_index": 9}
+_NO_TOPIC_ID = "BwcHBwcHBwcHBwcHBwcHBw"
 FAILING: dict[str, tuple[dict[str, Any], str]] = {
     "ApiVersions": ({}, "INVALID_REQUEST"),
     "DescribeCluster": (
@@ -338,22 +349,28 @@ FAILING: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "FindCoordinator": ({"coordinator_keys": ["{name}"], "key_type": 9}, "INVALID_REQUEST"),
     "OffsetFetch": (
-        {"groups": [{"group_id": "{name}", "member_id": "nobody", "member_epoch": 5, "topics": None}]},
-        "UNKNOWN_MEMBER_ID",
+        {"groups": [{"group_id": "{name}", "topics": [{"topic_id": _NO_TOPIC_ID, "partition_indexes": [0]}]}]},
+        "UNKNOWN_TOPIC_ID",
     ),
     "OffsetCommit": (
         {
-            **_of_topic(partitions=[{**_PARTITION, "committed_offset": 0, "committed_metadata": None}]),
+            "topics": [
+                {
+                    "topic_id": _NO_TOPIC_ID,
+                    "partitions": [{**_PARTITION, "committed_offset": 0, "committed_metadata": None}],
+                }
+            ],
             "group_id": "{name}",
             "member_id": "",
         },
-        "UNKNOWN_TOPIC_OR_PARTITION",
+        "UNKNOWN_TOPIC_ID",
     ),
     "OffsetDelete": (
         {**_of_topic(partitions=[_PARTITION]), "group_id": "{name}"},
         "GROUP_ID_NOT_FOUND",
     ),
     "DeleteGroups": ({"groups_names": ["{name}"]}, "GROUP_ID_NOT_FOUND"),
+    "DescribeTransactions": ({"transactional_ids": ["{name}"]}, "TRANSACTIONAL_ID_NOT_FOUND"),
     "DescribeProducers": (_of_topic(partition_indexes=[9]), "UNKNOWN_TOPIC_OR_PARTITION"),
     "WriteTxnMarkers": (
         {

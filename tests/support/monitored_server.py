@@ -12,18 +12,21 @@ from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from kwire.broker.topics.catalogue import AUDIT_TOPIC
 from kwire.pipeline.batch_facts import BatchFacts
 from kwire.pipeline.metrics import Metrics, serving
 from kwire.testing.ports import unused_port
 from kwire.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from tests.server.frames import CLIENT_ID, Client
 from tests.support.access_commands import run_with_password, succeeded
+from tests.support.acls import GROUP, creation, row
 from tests.support.batches import make_batch
 from tests.support.certificates import Authority
 from tests.support.quotas import alteration, entry
@@ -42,6 +45,8 @@ DISK_BYTES = 64 * 1024 * 1024
 BALLAST_BYTES = DISK_BYTES * 88 // 100
 # Topics whose files are damaged while the server is stopped.
 FLIPPED, CUT, GONE = "flipped", "cut", "gone"
+# The ACLs of a request. The names are long, so that fewer changes than 10,000 fill the queue of audit entries.
+ACLS_PER_REQUEST, ACL_NAME = 200, "界" * 900
 
 
 class MonitoredServer(KwireProcess):
@@ -91,7 +96,7 @@ class MonitoredServer(KwireProcess):
             time.sleep(0.05)
 
     def damage_files(self) -> None:
-        """Damage the logs of three topics of a server that was killed, each in another way."""
+        """Damage the logs of topics of a server that was killed. Nothing can be appended to the audit log."""
         folders = {
             path.name: path for data in self.settings["log.dirs"].split(",") for path in self._seen(data).iterdir()
         }
@@ -99,8 +104,9 @@ class MonitoredServer(KwireProcess):
         data = bytearray(flipped.read_bytes())
         data[70] ^= 1
         flipped.write_bytes(data)
-        cut = max(folders[f"{CUT}-0"].glob("*.log"))
-        os.truncate(cut, _end_of_records(cut) - 5)
+        for topic in (CUT, AUDIT_TOPIC):
+            cut = max(folders[f"{topic}-0"].glob("*.log"))
+            os.truncate(cut, _end_of_records(cut) - 5)
         for path in sorted(folders[f"{GONE}-0"].iterdir()):
             path.unlink()
         folders[f"{GONE}-0"].rmdir()
@@ -234,6 +240,15 @@ class Load:
         while True:
             assert await self.post(f"/topics/{CUT}/publish", {"event_type": "x", "data": 1}) >= 500
             await asyncio.sleep(PAUSE_S)
+
+    async def change_acls(self) -> None:
+        """Create ACLs again and again. More audit entries wait than may, because the audit log cannot be written."""
+        async with await Client.connect(self._server.open_port) as client:
+            for first in count(step=ACLS_PER_REQUEST):
+                names = [f"{number}{ACL_NAME}" for number in range(first, first + ACLS_PER_REQUEST)]
+                acls = [row(name, resource_type=GROUP, principal=f"User:{name}") for name in names]
+                answer = await client.ask(creation(*acls), 3)
+                assert {one.error_code for one in answer.results} == {0}
 
 
 def _reply(path: str) -> Reply:

@@ -8,7 +8,7 @@ import asyncio
 import json
 import math
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -56,7 +56,7 @@ def promtool(*arguments: object) -> str:
 class Prometheus:
     """A process of Prometheus, for `async with`. `targets` are the addresses by the names of the jobs."""
 
-    def __init__(self, directory: Path, targets: Mapping[str, str]) -> None:
+    def __init__(self, directory: Path, targets: Mapping[str, Sequence[str]]) -> None:
         self._directory = directory
         self._targets = targets
         self._port = unused_port()
@@ -94,8 +94,8 @@ class Prometheus:
         configuration["global"] = {"scrape_interval": INTERVAL, "evaluation_interval": INTERVAL}
         jobs = {job["job_name"]: job for job in configuration["scrape_configs"]}
         assert set(jobs) == set(self._targets)
-        for name, address in self._targets.items():
-            jobs[name]["static_configs"] = [{"targets": [address]}]
+        for name, addresses in self._targets.items():
+            jobs[name]["static_configs"] = [{"targets": list(addresses)}]
         return configuration
 
     def _write(self, name: str, content: Any) -> None:

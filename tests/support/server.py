@@ -4,7 +4,6 @@ The process is the installed `kwire` command beside the running Python. Its two 
 that a failing test can show them; the first line starting with `ready ` tells the addresses it listens on.
 """
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -18,8 +17,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from kwire.testing.ports import unused_port
+from kwire.testing.process import HOST as HOST
+from kwire.testing.process import NOT_INHERITED, ServerFailed, ServerProcess, tail_of
 
-HOST = "127.0.0.1"
 # Bounds are generous: a busy machine is slow, and only a failing test waits for them.
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 40.0
@@ -27,7 +27,6 @@ WAIT_TIMEOUT_S = 40.0
 POLL_INTERVAL_S = 0.02
 # Stands for a port that the test chooses; 0 is one that the server chooses.
 ANY_PORT = -1
-OUTPUT_TAIL_BYTES = 8 * 1024
 # Settings of every test server unless the test overrides them: the first member of a group does not wait three seconds
 # for others, members may ask for sessions shorter than six seconds, those of consumer groups send a heartbeat, and so
 # learn what changed, more often than every five seconds, and abandoned transactions are looked for more often than
@@ -58,10 +57,6 @@ class Broker:
         return host, int(port)
 
 
-class ServerFailed(AssertionError):
-    """The server did not do what every server must: start, stop, keep running."""
-
-
 def wait_until(condition: Callable[[], Value], what: str, timeout_s: float = WAIT_TIMEOUT_S) -> Value:
     """Ask `condition` again and again until its answer is true, and return that answer."""
     deadline = time.monotonic() + timeout_s
@@ -85,8 +80,8 @@ def started_processes() -> list["KwireProcess"]:
     return sorted(_processes, key=lambda process: str(process.directory))
 
 
-class KwireProcess:
-    """One server and its data directory.
+class KwireProcess(ServerProcess):
+    """The server that is installed, as a user starts it, and its data directory.
 
     Ports stay the same over restarts, so that clients find the server again after a kill. A port of 0 is chosen by the
     server at its first start. A port of None, or names_data_dir=False, leaves the flag out: the value then comes from a
@@ -105,23 +100,23 @@ class KwireProcess:
         names_data_dir: bool = True,
         arguments: Sequence[str] = (),
     ) -> None:
-        self.directory = directory
+        super().__init__(
+            directory,
+            unused_port() if kafka_port == ANY_PORT else kafka_port,
+            unused_port() if http_port == ANY_PORT else http_port,
+        )
         self.data_dir = data_dir if data_dir is not None else directory / "data"
         self.settings = {**TEST_SETTINGS, **(settings or {})}
         self.env = dict(env or {})
         self.arguments = list(arguments)
-        self.kafka_port = unused_port() if kafka_port == ANY_PORT else kafka_port
-        self.http_port = unused_port() if http_port == ANY_PORT else http_port
         self.names_data_dir = names_data_dir
         self.ready_line = ""
         self.stdout_path = directory / "stdout.log"
         self.stderr_path = directory / "stderr.log"
-        self._process: subprocess.Popen[bytes] | None = None
         self._reader: threading.Thread | None = None
         self._is_ready = threading.Event()
         self._started_at = 0.0
         self._ready_after_s = 0.0
-        directory.mkdir(parents=True, exist_ok=True)
         _processes.add(self)
 
     @property
@@ -137,19 +132,6 @@ class KwireProcess:
         assert self.kafka_port
         return HOST, self.kafka_port
 
-    @property
-    def http_url(self) -> str:
-        return f"http://{HOST}:{self.http_port}"
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    @property
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
     def command(self) -> list[str]:
         command = [str(kwire_command()), "serve"]
         if self.kafka_port is not None:
@@ -164,22 +146,16 @@ class KwireProcess:
 
     def start(self) -> None:
         """Start the process and return at once; `ready` waits for it."""
-        assert not self.is_running, "already running"
+        self._check_is_stopped()
         self._is_ready.clear()
         self.ready_line = ""
-        # As scripts/serve: without stored bytecode every start would compile the server anew.
-        left_out = {name for name in os.environ if name.startswith("KAFKA_")} | {"PYTHONDONTWRITEBYTECODE"}
-        environment = {name: value for name, value in os.environ.items() if name not in left_out}
+        left_out = (*NOT_INHERITED, *(name for name in os.environ if name.startswith("KAFKA_")))
         with self.stderr_path.open("ab") as stderr:
             self._started_at = time.monotonic()
-            self._process = subprocess.Popen(
-                self.command(),
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                env={**environment, **self.env},
+            process = self._spawn(
+                self.command(), stdout=subprocess.PIPE, stderr=stderr, added=self.env, left_out=left_out
             )
-        self._reader = threading.Thread(target=self._read_stdout, args=(self._process,), daemon=True)
+        self._reader = threading.Thread(target=self._read_stdout, args=(process,), daemon=True)
         self._reader.start()
 
     def _read_stdout(self, process: "subprocess.Popen[bytes]") -> None:
@@ -211,26 +187,20 @@ class KwireProcess:
 
     def exit_code(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """Wait for the end of the process."""
-        assert self._process is not None
-        try:
-            code = self._process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            raise ServerFailed(f"the server did not end within {timeout_s} s\n{self.output_tail()}") from None
+        code = self._wait_for_end(timeout_s)
         if self._reader is not None:
             self._reader.join(timeout_s)
         return code
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> int:
         """Ask for a clean stop and return the exit code."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
+        self._send_signal(signal.SIGTERM)
         return self.exit_code(timeout_s)
 
     def kill(self) -> None:
         """End the process as a crash does: at once, wherever it stands."""
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            self._send_signal(signal.SIGKILL)
             self.exit_code()
 
     def restart(self, timeout_s: float = READY_TIMEOUT_S) -> float:
@@ -243,12 +213,8 @@ class KwireProcess:
         return anonymous_memory_bytes(self.pid)
 
     def output_tail(self) -> str:
-        parts = []
-        for path in (self.stdout_path, self.stderr_path):
-            if path.exists():
-                text = path.read_bytes()[-OUTPUT_TAIL_BYTES:].decode(errors="replace")
-                parts.append(f"--- {path}\n{text}")
-        return "\n".join(parts)
+        paths = (self.stdout_path, self.stderr_path)
+        return "\n".join(f"--- {path}\n{tail_of(path)}" for path in paths if path.exists())
 
 
 def anonymous_memory_bytes(pid: int) -> int:

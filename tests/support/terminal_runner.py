@@ -1,8 +1,8 @@
-"""Runs commands of kwire in terminals, for tests. A process of its own that has all commands loaded.
+"""Runs the installed program in terminals, for tests. A process of its own, because a test process has threads, and a
+process with threads must not fork.
 
-It reads one JSON object per line, {"arguments": [...], "input": "...", "environment": {...}}, forks a child in a new
-pseudo-terminal for it, and answers with {"code": N, "output": "..."}. A fork saves the start of the program, which
-would take longer than most commands.
+It reads one JSON object per line, {"arguments": [...], "input": "...", "stop_at": "...", "environment": {...}}, starts
+the program in a new pseudo-terminal for it, and answers with {"code": N, "output": "..."}.
 """
 
 import json
@@ -15,11 +15,14 @@ import sys
 import time
 from typing import Any, NamedTuple, Self
 
+from tests.support.server import kwire_command
+
 COMMAND_SECONDS_MAX = 60.0
 OUTPUT_BYTES_MAX = 16 * 1024 * 1024
 PROMPT_ENDS = (b"[y/N] ", b": ")
-# The exit code of a command that ended with an exception.
-CRASHED = 99
+CTRL_C = b"\x03"
+# The exit code if the program cannot be started.
+NOT_STARTED = 99
 
 
 class Shown(NamedTuple):
@@ -49,20 +52,22 @@ class TerminalRunner:
             self._process.stdin.close()
             self._process.wait(COMMAND_SECONDS_MAX)
 
-    def run(self, *arguments: object, typed: str = "", **environment: str) -> Shown:
-        """Run a command. `typed` is what the user types."""
+    def run(self, *arguments: object, typed: str = "", stop_at: str = "", **environment: str) -> Shown:
+        """Run a command. `typed` is what the user types. When the terminal shows `stop_at`, the user types Ctrl-C."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        request = {"arguments": list(map(str, arguments)), "input": typed, "environment": environment}
+        request = {
+            "arguments": list(map(str, arguments)),
+            "input": typed,
+            "stop_at": stop_at,
+            "environment": environment,
+        }
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         return Shown(**json.loads(self._process.stdout.readline()))
 
 
 def _serve() -> None:
-    from tests.support.cli_verbs import verbs_of_program
-
-    verbs_of_program()  # Imports the modules of all commands.
     for line in sys.stdin:
         print(json.dumps(_run(json.loads(line))._asdict()), flush=True)
 
@@ -73,6 +78,7 @@ def _run(request: dict[str, Any]) -> Shown:
         _run_in_child(request)
     # A line is typed when it is asked for. Questions about passwords discard what was typed before.
     lines = request["input"].splitlines(keepends=True)
+    stop_at = request["stop_at"].encode()
     output, deadline = bytearray(), time.monotonic() + COMMAND_SECONDS_MAX
     while len(output) < OUTPUT_BYTES_MAX:
         readable, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
@@ -89,27 +95,22 @@ def _run(request: dict[str, Any]) -> Shown:
         output += data
         if lines and output.endswith(PROMPT_ENDS):
             os.write(terminal, lines.pop(0).encode())
+        if stop_at and stop_at in output:
+            os.write(terminal, CTRL_C)
+            stop_at = b""
     os.close(terminal)
     _, status = os.waitpid(pid, 0)
     return Shown(os.waitstatus_to_exitcode(status), output.decode(errors="replace"))
 
 
 def _run_in_child(request: dict[str, Any]) -> None:
-    code = CRASHED
     try:
-        sys.stdin = os.fdopen(0)
-        sys.stdout, sys.stderr = (os.fdopen(number, "w", buffering=1) for number in (1, 2))
-        os.environ.update({"TERM": "xterm", **request["environment"]})
-        os.environ.pop("NO_COLOR", None)
-        from kwire.cli import main
-
-        try:
-            code = main(request["arguments"])
-        except SystemExit as end:
-            code = int(end.code or 0)
-        sys.stdout.flush()
+        environment = {**os.environ, "TERM": "xterm", **request["environment"]}
+        environment.pop("NO_COLOR", None)
+        program = str(kwire_command())
+        os.execve(program, [program, *request["arguments"]], environment)
     finally:
-        os._exit(code)
+        os._exit(NOT_STARTED)
 
 
 if __name__ == "__main__":

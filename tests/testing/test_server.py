@@ -112,5 +112,5 @@ def test_the_test_process_imports_nothing_of_the_server() -> None:
     said = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=True
     ).stdout
-    names = {"kwire", *(f"kwire.testing{one}" for one in ("", ".control", ".faults", ".ports", ".server"))}
+    names = {"kwire", *(f"kwire.testing{one}" for one in ("", ".control", ".faults", ".ports", ".process", ".server"))}
     assert set(json.loads(said)) == names

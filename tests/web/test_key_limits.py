@@ -161,6 +161,20 @@ async def test_a_stream_of_lines_waits_for_the_rate(tmp_path: Path) -> None:
         assert (await to_room(db, key, 1)).status == 429
 
 
+@in_uvloop
+async def test_a_stream_of_lines_that_waits_notices_a_higher_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines, "RATE_CHECK_SECONDS", 0.05)
+    async with db_node(tmp_path) as db, asyncio.timeout(20):
+        key = await db.key(publish_rate=1)
+        sending = asyncio.ensure_future(send_lines(db, key, 2 * lines.BATCH_EVENTS_MAX))
+        await until(lambda: db.usage.rates.refused > 0)  # the second batch would wait for minutes
+        await db.usage.keys.set_limits(key.key.id, {"publish_rate": None})
+        answer = await sending
+        assert len([one for one in answer.lines if "offset" in one]) == 2 * lines.BATCH_EVENTS_MAX
+
+
 async def refused_stream(db: DbHttp, key: IssuedKey, path: str) -> Answer:
     return await db.get(path, Authorization=bearer(key))
 

@@ -4,14 +4,16 @@ import asyncio
 from pathlib import Path
 from time import perf_counter
 
+from kwire.access.access import Unrestricted
 from kwire.access.quotas.client_quota import Allowance, Exceeded
 from kwire.access.quotas.entities import entity_of
 from kwire.access.quotas.kinds import QuotaKind
-from kwire.access.quotas.quotas import Alteration
+from kwire.access.quotas.quotas import Alteration, Quotas
 from kwire.web.answers.errors import Refusal
-from kwire.web.requests.quotas import quota_refusal, rate_limit_headers
+from kwire.web.requests.access import RequestAccess
+from kwire.web.requests.quotas import QuotaExceeded, charge_partitions, quota_refusal, rate_limit_headers
 from tests.support.http import Http, http_node
-from tests.support.node import in_uvloop
+from tests.support.node import QuietNode, in_uvloop
 
 
 def event(text: str) -> dict[str, object]:
@@ -19,6 +21,7 @@ def event(text: str) -> dict[str, object]:
 
 
 EVENT = event("x")
+MUTATIONS = "controller_mutation_rate"
 
 
 async def limit(http: Http, value: float | None, kind: str = "producer_byte_rate") -> None:
@@ -134,6 +137,41 @@ async def test_partitions_that_are_created_and_deleted_are_charged(tmp_path: Pat
         assert (await http.ask("POST", "/rooms/a/events", EVENT)).status == 201
         await limit(http, None, "controller_mutation_rate")
         assert (await http.ask("PUT", "/rooms/b")).status == 201
+
+
+@in_uvloop
+async def test_partitions_are_charged_or_refused_whenever_the_quota_becomes_free(tmp_path: Path) -> None:
+    with QuietNode(tmp_path) as node:
+        await node.services.quotas.alter([Alteration(entity_of([("user", "ANONYMOUS")]), {MUTATIONS: 1.0})])
+        for phase in range(5):
+            check_charges_until_free(node, 0.0002 * phase)
+
+
+class Clock:
+    """A clock that goes on by 0.2 ms whenever it is read."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 0.0002
+        return self.now
+
+
+def check_charges_until_free(node: QuietNode, phase_s: float) -> None:
+    clock = Clock()
+    quotas, access = Quotas(node.metastore, clock), RequestAccess(Unrestricted())
+    charge_partitions(quotas, access, 100)
+    clock.now += 88.99 + phase_s  # eleven partitions were free
+    outcomes = []
+    for _ in range(100):
+        try:
+            charge_partitions(quotas, access, 0)
+            outcomes.append("charged")
+        except QuotaExceeded:
+            outcomes.append("refused")
+    assert outcomes == sorted(outcomes, reverse=True)
+    assert set(outcomes) == {"refused", "charged"}
 
 
 @in_uvloop

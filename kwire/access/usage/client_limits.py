@@ -49,8 +49,11 @@ class ClientLimits:
         return self._usage.events.begin(self._usage_id, limits.max_events, count)
 
     def give_back(self, count: int) -> None:
-        """Uncount events that were not published. They stay counted for the publish rate."""
-        if count and self._limits().max_events is not None:
+        """Uncount events that were not published."""
+        if not count:
+            return
+        self._usage.rates.give_back(self._usage_id, count)
+        if self._limits().max_events is not None:
             self._usage.events.give_back(self._usage_id, count)
 
     def throttle_s(self) -> float:

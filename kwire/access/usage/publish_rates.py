@@ -49,6 +49,12 @@ class PublishRates:
             raise RateExceeded(rate, (1.0 - bucket.tokens) / rate)
         bucket.tokens -= count
 
+    def give_back(self, usage_id: str, count: int) -> None:
+        """Return tokens for events that were not published. The key may have no rate."""
+        bucket = self._buckets.get(usage_id)
+        if bucket is not None:
+            bucket.tokens = min(bucket.tokens + count, float(bucket.rate))
+
     def debt_s(self, usage_id: str, now: float) -> float:
         """Return the seconds until the tokens that were taken beyond those of the bucket have returned."""
         bucket = self._buckets.get(usage_id)

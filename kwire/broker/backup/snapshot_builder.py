@@ -6,7 +6,8 @@ logs at the same moment. Everything that takes long is done before it:
 1. The files of all logs are linked, in chunks. Threads make the links.
 2. Logs that have changed since in more than their last batches (rolled, compacted, opened, moved) are linked again,
    until so few are left that the event loop can link them itself (CUT_FILES_MAX).
-3. The cut: these are linked, the sizes of all active segments and the entries of the metadata store are taken.
+3. The cut: these are linked, the log start offsets, the sizes of all active segments and the entries of the metadata
+   store are taken.
 
 Recovery after a kill at that moment would serve every acknowledged record and finish or abort every transaction. The
 same recovery runs when a server starts on a restored backup.
@@ -16,6 +17,7 @@ import asyncio
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import chain
 from typing import NamedTuple
 
 from kwire.broker.partition import Partition
@@ -47,7 +49,8 @@ ROUNDS_MAX = 200
 ROUND_PAUSE_SECONDS = 0.02
 # The maximum number of files in a snapshot. Each needs about 300 bytes of memory while the snapshot exists.
 FILES_MAX = 1_000_000
-# Processing an entry of the catalogue takes two microseconds. After this many, the event loop runs other work.
+# Processing an entry of the catalogue, or the files of a log, takes some microseconds. After this many, the event loop
+# runs other work.
 ENTRIES_PER_CHUNK = 1000
 
 
@@ -115,7 +118,7 @@ class SnapshotBuilder:
         await self._lane.run(self._links.create)
         self._topics.opened_folders = self._opened
         try:
-            await self._link_closed(sorted(self._store.partition_folders))
+            await self._link_closed(list(self._store.partition_folders))
             await self._link_open(list(self._topics.open_partitions))
             captured = await self._cut()
         finally:
@@ -268,11 +271,13 @@ class SnapshotBuilder:
                 await asyncio.sleep(0)
         journal = await self._lane.run(self._write_journal, await captured.frames())
         files = [SnapshotFile(JOURNAL_NAME, journal.path, journal.size_bytes)]
-        folders = [
-            *((folder, one.topic_id, one.files) for folder, one in self._closed.items()),
-            *((one.folder, one.topic_id, one.snapshot.files()) for one in self._open.values()),
-        ]
-        for number, (folder, topic_id, linked) in enumerate(sorted(folders, key=_first), start=1):
+        incomplete = [one.snapshot for one in self._open.values() if not one.snapshot.is_complete]
+        await self._lane.run(_complete_all, incomplete, self._links)
+        folders = chain(
+            ((folder, one.topic_id, one.files) for folder, one in self._closed.items()),
+            ((one.folder, one.topic_id, one.snapshot.files()) for one in self._open.values()),
+        )
+        for number, (folder, topic_id, linked) in enumerate(folders, start=1):
             if int(folder.rpartition("-")[2]) < known.get(topic_id, 0):
                 files += [SnapshotFile(f"{LOGS_PREFIX}{folder}/{one.name}", one.path, one.size_bytes) for one in linked]
             if number % ENTRIES_PER_CHUNK == 0:
@@ -300,10 +305,12 @@ def _link_all(described: Mapping[Partition, _OpenLog], links: SnapshotLinks) -> 
     return linked
 
 
+def _complete_all(snapshots: Iterable[LogSnapshot], links: SnapshotLinks) -> None:
+    """Write the checkpoints of logs whose records were deleted before the cut, in any thread."""
+    for one in snapshots:
+        one.complete(links)
+
+
 def _has_files(partition: Partition) -> bool:
     """Whether an open log has, or had, records. Otherwise it may have no folder."""
     return partition.log_end_offset > 0 or partition.maintenance().segment_count > 0
-
-
-def _first(item: tuple[str, bytes, Sequence[LinkedFile]]) -> str:
-    return item[0]

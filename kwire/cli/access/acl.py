@@ -18,6 +18,7 @@ from kwire.access.acl import (
 from kwire.access.principal import Principal, parse_principal
 from kwire.cli.access.admin import AccessAdmin, add_access_verb
 from kwire.cli.framework.confirmation import add_yes, confirm
+from kwire.cli.framework.errors import UsageError
 from kwire.cli.framework.output import print_rows
 from kwire.cli.framework.parser import CommandParser
 
@@ -70,12 +71,12 @@ def _add_options(parser: argparse.ArgumentParser, principal_help: str) -> None:
 def add_acls(admin: AccessAdmin, options: argparse.Namespace) -> None:
     resources, principals = _resources(options), _principals(options)
     if not principals:
-        raise ValueError("--principal is missing: name to whom the ACL applies, such as --principal User:alice")
+        raise UsageError("--principal is missing: name to whom the ACL applies, such as --principal User:alice")
     if not resources:
-        raise ValueError("the resource is missing: use --topic, --group, --transactional-id or --cluster")
+        raise UsageError("the resource is missing: use --topic, --group, --transactional-id or --cluster")
     rules = _rules(options)
     if not rules:
-        raise ValueError("the operations are missing: use --allow or --deny, such as --allow read,describe")
+        raise UsageError("the operations are missing: use --allow or --deny, such as --allow read,describe")
     acls = [
         Acl(resource.type, resource.name, _pattern(resource, options), principal, options.host or WILDCARD, *rule)
         for principal in principals
@@ -97,7 +98,7 @@ def list_acls(admin: AccessAdmin, options: argparse.Namespace) -> None:
 
 def delete_acls(admin: AccessAdmin, options: argparse.Namespace) -> None:
     if not (options.principal or _resources(options)):
-        raise ValueError("name the ACLs to delete with --principal, --topic, --group, --transactional-id or --cluster")
+        raise UsageError("name the ACLs to delete with --principal, --topic, --group, --transactional-id or --cluster")
     by_name = PatternType.PREFIXED if options.prefixed else PatternType.LITERAL
     filters = _filters(options, by_name)
     matching = list(dict.fromkeys(acl for one in filters for acl in admin.acls(one)))
@@ -135,7 +136,10 @@ def _pattern_filter(resource: Resource | None, by_name: PatternType, options: ar
 
 
 def _principals(options: argparse.Namespace) -> list[Principal]:
-    return [parse_principal(text) for text in options.principal]
+    try:
+        return [parse_principal(text) for text in options.principal]
+    except ValueError as error:
+        raise UsageError(f"--principal: {error}") from None
 
 
 def _resources(options: argparse.Namespace) -> list[Resource]:
@@ -145,7 +149,7 @@ def _resources(options: argparse.Namespace) -> list[Resource]:
         for name in getattr(options, option)
     ]
     if any(not resource.name for resource in named):
-        raise ValueError(f"a resource name must not be empty; use {WILDCARD} for all resources of a type")
+        raise UsageError(f"a resource name must not be empty; use {WILDCARD} for all resources of a type")
     return [*named, *([Resource(ResourceType.CLUSTER, CLUSTER_NAME)] if options.cluster else [])]
 
 
@@ -153,7 +157,7 @@ def _pattern(resource: Resource, options: argparse.Namespace) -> PatternType:
     if not options.prefixed or resource.type is ResourceType.CLUSTER:
         return PatternType.LITERAL
     if resource.name == WILDCARD:
-        raise ValueError(f"{WILDCARD} already stands for all names: leave out --prefixed")
+        raise UsageError(f"{WILDCARD} already stands for all names: leave out --prefixed")
     return PatternType.PREFIXED
 
 
@@ -169,14 +173,14 @@ def _operations(option: str, text: str | None) -> Iterable[Operation]:
     for part in (text or "").split(",") if text is not None else ():
         name = part.strip().lower().replace("_", "-")
         if name not in known:
-            raise ValueError(f"{option}: {part.strip()!r} is not an operation; operations are {', '.join(known)}")
+            raise UsageError(f"{option}: {part.strip()!r} is not an operation; operations are {', '.join(known)}")
         yield known[name]
 
 
 def _check(acl: Acl) -> None:
     allowed = (Operation.ALL, *OPERATIONS[acl.resource_type])
     if acl.operation not in allowed:
-        raise ValueError(
+        raise UsageError(
             f"a {_text(acl.resource_type)} has no operation {_text(acl.operation)}; it has "
             f"{', '.join(map(_text, allowed))}"
         )

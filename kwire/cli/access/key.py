@@ -8,6 +8,7 @@ from kwire.access.keys.keys import OVERLAP_SECONDS_DEFAULT
 from kwire.cli.access.key_admin import KeyAdmin, KeyToCreate, opened_keys
 from kwire.cli.connection.options import add_http_options
 from kwire.cli.framework.confirmation import add_yes, confirm, counted_names
+from kwire.cli.framework.errors import UsageError
 from kwire.cli.framework.output import add_output, print_done, print_object, print_rows
 from kwire.cli.framework.parser import CommandParser, add_verb
 from kwire.cli.framework.several_names import for_each
@@ -81,7 +82,7 @@ def list_keys(admin: KeyAdmin, options: argparse.Namespace) -> None:
 def alter(admin: KeyAdmin, options: argparse.Namespace) -> None:
     given = {name: value for name in LIMITS if (value := getattr(options, name)) is not None}
     if not given:
-        raise ValueError("no limit is given: use --max-events, --max-subscriptions or --publish-rate")
+        raise UsageError("no limit is given: use --max-events, --max-subscriptions or --publish-rate")
     changed = admin.set_limits(
         options.id, {name: None if value == NO_LIMIT else value for name, value in given.items()}
     )

@@ -4,6 +4,8 @@ import argparse
 import getpass
 import sys
 
+from kwire.cli.framework.errors import UsageError
+
 
 def add_password_stdin(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -12,7 +14,7 @@ def add_password_stdin(parser: argparse.ArgumentParser) -> None:
 
 
 def new_password(name: str, options: argparse.Namespace) -> str:
-    """Return the new password of a user. Raises ValueError if there is none, or if two entries differ."""
+    """Return the new password of a user. Raises ValueError if it is empty, or if two entries differ."""
     if options.password_stdin:
         # Only the end of the line is removed: spaces may belong to the password.
         password = sys.stdin.readline().rstrip("\r\n")
@@ -21,7 +23,7 @@ def new_password(name: str, options: argparse.Namespace) -> str:
         if password and getpass.getpass("The same password again: ") != password:
             raise ValueError("the two passwords differ, nothing was changed")
     else:
-        raise ValueError("there is no terminal to ask for the password: use --password-stdin")
+        raise UsageError("there is no terminal to ask for the password: use --password-stdin")
     if not password:
         raise ValueError("the password must not be empty")
     return password

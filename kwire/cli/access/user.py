@@ -7,11 +7,13 @@ from typing import Any
 
 from kwire.access.acl import WILDCARD, Acl, AclFilter
 from kwire.access.principal import USER, Principal
-from kwire.access.roles import Role, acls_of_role, roles_of
+from kwire.access.roles import Role, acls_of_role
+from kwire.access.users.user_facts import acls_by_user, all_acls_of, exactly, facts_of_user
 from kwire.access.users.users import check_name
 from kwire.cli.access.admin import AccessAdmin, AclsDisabled, add_access_verb
 from kwire.cli.access.passwords import add_password_stdin, new_password
 from kwire.cli.framework.confirmation import add_yes, confirm, counted_names
+from kwire.cli.framework.errors import UsageError
 from kwire.cli.framework.output import is_data, print_done, print_rows
 from kwire.cli.framework.parser import CommandParser
 from kwire.cli.framework.several_names import for_each
@@ -50,7 +52,7 @@ def create(admin: AccessAdmin, options: argparse.Namespace) -> None:
         raise ValueError(f"user {name} exists already: change its password with kwire user passwd")
     password = new_password(name, options)
     # The ACLs come first: if they cannot be added, there is no user without the rights that it should have.
-    known = set(admin.acls(_all_of(name))) if acls else set()
+    known = set(admin.acls(all_acls_of(name))) if acls else set()
     new = [acl for acl in acls if acl not in known]
     if new:
         admin.add_acls(new)
@@ -59,17 +61,16 @@ def create(admin: AccessAdmin, options: argparse.Namespace) -> None:
     except BaseException:
         with suppress(ValueError, OSError):
             for acl in new:
-                admin.remove_acls(_only(acl))
+                admin.remove_acls(exactly(acl))
         raise
     print_done("created", [name], options)
 
 
 def list_users(admin: AccessAdmin, options: argparse.Namespace) -> None:
-    by_principal: dict[str, list[Acl]] = {}
+    acls: dict[str, list[Acl]] = {}
     with suppress(AclsDisabled):
-        for acl in admin.acls(AclFilter()):
-            by_principal.setdefault(str(acl.principal), []).append(acl)
-    rows = [_row(name, mechanisms, by_principal) for name, mechanisms in admin.users().items()]
+        acls = acls_by_user(admin.acls(AclFilter()))
+    rows = [_row(name, mechanisms, acls.get(name, ())) for name, mechanisms in admin.users().items()]
     if is_data(options):
         print_rows(rows, COLUMNS, options)
         return
@@ -100,7 +101,7 @@ def delete(admin: AccessAdmin, options: argparse.Namespace) -> int:
         if not options.keep_acls:
             # Otherwise a later user of the same name would have the rights of this one.
             with suppress(AclsDisabled):
-                admin.remove_acls(_all_of(name))
+                admin.remove_acls(all_acls_of(name))
 
     return for_each(options.names, delete_one).finish("deleted", options)
 
@@ -108,25 +109,16 @@ def delete(admin: AccessAdmin, options: argparse.Namespace) -> int:
 def _acls_of_role(options: argparse.Namespace) -> list[Acl]:
     if options.role is None:
         if options.prefix is not None:
-            raise ValueError("--prefix restricts a role: name it with --role")
+            raise UsageError("--prefix restricts a role: name it with --role")
         return []
     prefix = WILDCARD if options.prefix is None else options.prefix
     return acls_of_role(Role(options.role), Principal(USER, options.name), prefix)
 
 
-def _all_of(name: str) -> AclFilter:
-    return AclFilter(principal=str(Principal(USER, name)))
-
-
-def _only(acl: Acl) -> AclFilter:
-    return AclFilter(*acl[:3], str(acl.principal), *acl[4:])
-
-
-def _row(name: str, mechanisms: Sequence[str], by_principal: dict[str, list[Acl]]) -> dict[str, Any]:
-    """Return the facts about a user. `other_acls` is the number of ACLs that belong to none of the roles."""
-    summary = roles_of(by_principal.get(str(Principal(USER, name)), ()))
-    roles = [{"role": one.role.value, "prefix": one.prefix} for one in summary.grants]
-    return {"user": name, "mechanisms": list(mechanisms), "roles": roles, "other_acls": len(summary.others)}
+def _row(name: str, mechanisms: Sequence[str], acls: Sequence[Acl]) -> dict[str, Any]:
+    facts = facts_of_user(name, mechanisms, acls)
+    roles = [{"role": one.role.value, "prefix": one.prefix} for one in facts.roles]
+    return {"user": name, "mechanisms": list(mechanisms), "roles": roles, "other_acls": facts.other_acls}
 
 
 def _role_text(grant: dict[str, str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from kwire.access.secrets.key_file import FILE_BYTES_MAX, InvalidKeyFile, parse_keys
 from kwire.access.secrets.node_keys import KEY_FILE_NAME
 from kwire.cli.backup.format import BackupFile, InvalidBackup, Manifest, OnBytes, is_valid_path, write_end
+from kwire.cli.framework.errors import UsageError
 from storage.disk.files import Files
 
 # The number of files that one request lists.
@@ -72,7 +73,7 @@ def server_snapshot(client: Http) -> Iterator[ServerSnapshot]:
 def check_target(target: Path) -> None:
     """Raise InvalidBackup if the folder of a new backup exists and is not empty."""
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
-        raise InvalidBackup(f"{target} is not empty; name a folder that does not exist")
+        raise UsageError(f"{target} is not empty; name a folder that does not exist")
 
 
 def create_backup(

@@ -20,6 +20,7 @@ from typing import Any, Final
 import msgspec
 
 from kwire.access.secrets.node_keys import KEY_FILE_NAME
+from kwire.cli.framework.errors import CannotRun
 from storage.disk.mirrored_journal import JOURNAL_NAME
 
 FORMAT: Final = "kwire backup"
@@ -41,6 +42,10 @@ OnBytes = Callable[[int], None]
 
 class InvalidBackup(ValueError):
     """The folder is not a backup, or the backup is damaged or not complete. The message says where."""
+
+
+class NotABackup(InvalidBackup, CannotRun):
+    """The folder is not a backup."""
 
 
 class BackupFile(msgspec.Struct, frozen=True):
@@ -92,10 +97,10 @@ def read_backup(backup: Path) -> tuple[Manifest, Mapping[str, str]]:
     The files themselves are not read.
     """
     if not backup.is_dir():
-        raise InvalidBackup(f"{backup} is not a folder; name the folder that `kwire backup create` made")
+        raise NotABackup(f"{backup} is not a folder; name the folder that `kwire backup create` made")
     manifest_path = backup / MANIFEST_NAME
     if not manifest_path.exists() and not (backup / CHECKSUMS_NAME).exists():
-        raise InvalidBackup(f"{backup} is not a backup: it has no {MANIFEST_NAME}")
+        raise NotABackup(f"{backup} is not a backup: it has no {MANIFEST_NAME}")
     checksums = read_checksums(backup)
     raw = _read_small(manifest_path)
     if hashlib.sha256(raw).hexdigest() != checksums.pop(MANIFEST_NAME, None):

@@ -27,6 +27,7 @@ from kwire.broker.admin.producer_ids import KEY as PRODUCER_IDS_KEY
 from kwire.broker.topics.startup import NODE_KEY, new_cluster_id
 from kwire.cli.backup.creation import SPARE_BYTES, read_secrets_key
 from kwire.cli.backup.format import BackupFile, InvalidBackup, Manifest, OnBytes, checked_chunks
+from kwire.cli.framework.errors import UsageError
 from storage.data_directory.folder_list import FOLDERS_NAME, encode_folder_list
 from storage.data_directory.partition_metadata import METADATA_NAME, decode_metadata
 from storage.data_directory.store import make_data_dir
@@ -95,10 +96,10 @@ class Restoration:
 
     def _check_targets(self) -> None:
         if len(set(self._dirs)) < len(self._dirs):
-            raise ValueError("a data directory is named twice")
+            raise UsageError("a data directory is named twice")
         for data_dir in self._dirs:
             if data_dir.exists() and (not data_dir.is_dir() or any(data_dir.iterdir())):
-                raise ValueError(f"{data_dir} is not empty; a backup is restored only into empty directories")
+                raise UsageError(f"{data_dir} is not empty; a backup is restored only into empty directories")
         self._places = self._distributed()
         for data_dir, size_bytes in self._sizes.items():
             free_bytes = shutil.disk_usage(_existing(data_dir)).free

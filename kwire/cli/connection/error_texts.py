@@ -43,6 +43,17 @@ _TEXTS = {
     ErrorCode.REBALANCE_IN_PROGRESS: "is rebalancing again and again: try again in a moment",
 }
 
+# The texts of these codes say everything. Servers have several messages for each of them, some of which name nothing.
+_COMPLETE = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+    }
+)
+
 
 def code_text(code: int, message: str | None = None) -> str:
     """Return the server's message, or what an error code means. Codes without a text have Kafka's name."""
@@ -63,6 +74,8 @@ def check(subject: str, code: int, message: str | None = None) -> None:
 
 def refusal(subject: str, code: int, message: str | None = None) -> str:
     """Return the message for an error of one thing: `topic orders does not exist`."""
+    if code in _COMPLETE:
+        message = None
     text = code_text(code, message)
     # A short name can be a part of other words of the message.
     if message and re.search(rf"(?<!\w){re.escape(re.split('[ =]', subject)[-1])}(?!\w)", message):

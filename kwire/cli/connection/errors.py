@@ -17,10 +17,3 @@ class NotSupported(CannotRun, ValueError):
 
 class Refused(ValueError):
     """The server answered with an error."""
-
-
-def nothing_listens(address: str, option: str) -> str:
-    """Return the message for a refused connection. It names the remedy."""
-    return (
-        f"nothing listens on {address}; start a server with scripts/serve or kwire serve, or name another with {option}"
-    )

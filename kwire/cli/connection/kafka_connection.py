@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kwire.cli.connection.error_texts import code_text
-from kwire.cli.connection.errors import LoginRefused, NotSupported, Unreachable, nothing_listens
+from kwire.cli.connection.errors import LoginRefused, NotSupported, Unreachable
 from kwire.cli.connection.settings import PLAIN, ClientSettings, Login
 from kwire.cli.framework.errors import UsageError
 from kwire.errors import ErrorCode
+from kwire.server_addresses import nothing_listens
 from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.errors import WireError
 from kwire.wire.messages.api_versions import API_VERSIONS, ApiVersionsRequest
@@ -50,7 +51,9 @@ class KafkaConnection:
         Raises Unreachable, LoginRefused, or UsageError if an address is not valid.
         """
         # Servers that expect TLS or a login close connections without it.
-        self._hint = "" if settings.login else "; if it expects TLS or a login, name them with --command-config"
+        self._hint = (
+            "" if settings.login else "; if it expects TLS or a login, name them in a profile or with --command-config"
+        )
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] | None = None
         self._request_seconds = settings.timeouts.request_seconds

@@ -22,6 +22,7 @@ from kwire.cli.framework.output import add_output, print_object, print_rows
 from kwire.cli.framework.parser import CommandParser, add_verb
 from kwire.cli.framework.progress import progress_bar
 from kwire.cli.framework.runner import print_error
+from kwire.cli.framework.several_names import for_each
 from kwire.exit_codes import CANNOT_RUN
 from kwire.progress import Progress, size_text
 from kwire.streams.event_store.files.layout import is_date
@@ -78,26 +79,31 @@ def _dir(parser: argparse.ArgumentParser) -> None:
 def export_events(options: argparse.Namespace) -> int:
     files, root = Files(), os.path.abspath(options.to)
     with closing(http_client_of(options)) as client, opened_export(files, root) as positions:
-        for topic in dict.fromkeys(options.topics):
+
+        def export(topic: str) -> None:
             bar = partial(_bar, f"export {topic}", options)
             result = export_topic(files, root, client, topic, positions.get(topic), bar)
             _print_result(options, {"exported": topic, **result._asdict()}, _result_text(topic, "exported", result))
-    return _check(files, root, options.topics, options) if options.verify else DONE
+
+        outcomes = for_each(options.topics, export)
+    return max(outcomes.code, _check(files, root, outcomes.done, options) if options.verify else DONE)
 
 
 def import_events(options: argparse.Namespace) -> int:
     files, root = Files(), os.path.abspath(options.source)
     with closing(http_client_of(options)) as client:
-        for topic in dict.fromkeys(options.topics or _all_topics(files, root)):
+
+        def import_one(topic: str) -> None:
             bar = partial(_bar, f"import {topic}", options)
             result = import_topic(files, root, client, topic, bar, is_renumbering=options.renumber)
             _print_result(options, {"imported": topic, **result._asdict()}, _result_text(topic, "imported", result))
-    return DONE
+
+        return for_each(options.topics or _all_topics(files, root), import_one).code
 
 
 def verify(options: argparse.Namespace) -> int:
     files, root = Files(), os.path.abspath(options.dir)
-    return _check(files, root, options.topics or _all_topics(files, root), options)
+    return _check(files, root, list(dict.fromkeys(options.topics)) or _all_topics(files, root), options)
 
 
 def pack(options: argparse.Namespace) -> int:
@@ -105,8 +111,12 @@ def pack(options: argparse.Namespace) -> int:
     before = options.before or datetime.now(UTC).date().isoformat()
     if not is_date(before):
         raise UsageError(f"--before: not a date such as 2025-07-06: {before!r}")
-    code = DONE
-    for topic in options.topics or _all_topics(files, root):
+    known, code = _all_topics(files, root), DONE
+
+    def pack_topic(topic: str) -> None:
+        nonlocal code
+        if topic not in known:
+            raise ValueError(f"{root} contains no events of topic {topic}")
         folders = groups_to_pack(files, root, topic, before)
         bar = _bar(f"pack {topic}", options, len(folders))
         packed: list[Packed] = []
@@ -126,7 +136,8 @@ def pack(options: argparse.Namespace) -> int:
         }
         text = f"{topic}: {facts['files']} files packed into {facts['groups']}, {size_text(facts['bytes'])}"
         _print_result(options, {"packed": topic, **facts}, text)
-    return code
+
+    return max(for_each(options.topics or known, pack_topic).code, code)
 
 
 def _check(files: Files, root: str, topics: list[str], options: argparse.Namespace) -> int:

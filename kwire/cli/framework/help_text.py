@@ -9,6 +9,7 @@ from typing import Any
 from kwire.cli.framework.colours import BOLD, coloured
 
 WIDTH_MAX = 100
+USAGE = "usage: "
 # The column in which the descriptions of options begin, unless an option is longer.
 COLUMN_MAX = 32
 
@@ -27,6 +28,8 @@ class HelpText(argparse.RawDescriptionHelpFormatter):
         self, usage: str | None, actions: Iterable[argparse.Action], groups: Any, prefix: str | None
     ) -> str:
         """Return the usage with the required arguments only, because the options are listed below it."""
+        if usage is not None:
+            return f"{USAGE}{usage}\n\n"
         # argparse asks with another prefix for the name of a subparser.
         is_help = prefix is None
         words = [self._prog]
@@ -36,7 +39,7 @@ class HelpText(argparse.RawDescriptionHelpFormatter):
         if is_help and any(action.option_strings for action in actions):
             words.append("[options]")
         words += [self._format_args(one, self._positional_metavar(one)) for one in actions if not one.option_strings]
-        return f"{'usage: ' if is_help else prefix}{' '.join(word for word in words if word)}\n\n"
+        return f"{USAGE if is_help else prefix}{' '.join(word for word in words if word)}\n\n"
 
     def _format_action_invocation(self, action: argparse.Action) -> str:
         """Return an option with its value named once: -o, --output FORMAT."""

@@ -6,11 +6,14 @@ Importing all modules would take longer than most commands run.
 import argparse
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 
-from kwire.cli.framework.help_text import HelpText
+from kwire.cli.framework.help_text import USAGE, HelpText
 from kwire.exit_codes import CANNOT_RUN
+
+END_OF_OPTIONS = "--"
 
 Run = Callable[[argparse.Namespace], int | None]
 
@@ -43,9 +46,31 @@ class CommandParser(argparse.ArgumentParser):
             if entry.more is not None:
                 entry.more(self)
 
-    def parse_known_args(self, *given: Any, **named: Any) -> Any:
+    def parse_known_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse options and positional arguments in any order, as other programs do: TOPIC --type T PAYLOAD.
+
+        argparse itself would assign TOPIC and the missing PAYLOAD before it reads --type. Therefore options are parsed
+        first, and the remaining words afterwards.
+        """
         self.load()
-        return super().parse_known_args(*given, **named)
+        given = sys.argv[1:] if args is None else list(args)
+        if self._subparsers is not None:
+            return super().parse_known_args(given, namespace)
+        # It must not depend on what is declared below while an error is reported.
+        self.usage = self.usage or self.format_usage().removeprefix(USAGE).rstrip()
+        end = given.index(END_OF_OPTIONS) if END_OF_OPTIONS in given else len(given)
+        options = [action for action in self._actions if action.option_strings]
+        with _declared(self, options), _not_required(options):
+            namespace, words = super().parse_known_args(given[:end], namespace)
+        if last := given[end + 1 :]:
+            words += [END_OF_OPTIONS, *last]
+        done = [one for one in options if getattr(namespace, one.dest, None) != one.default]
+        with _not_required([*done, *self._mutually_exclusive_groups]):
+            namespace, unknown = super().parse_known_args(words, namespace)
+        if unknown:
+            # The error of this parser has the usage of the verb. That of the program would not help.
+            self.error(_unrecognized(unknown, self._option_string_actions))
+        return namespace, unknown
 
     def add_entries(self, kind: str, sections: Mapping[str, Mapping[str, Entry]]) -> None:
         """Declare commands or verbs (`kind` says which) with their modules, in sections of the help."""
@@ -68,7 +93,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2. The message is about the arguments."""
-        print(f"kwire: {_with_suggestion(message)}", file=sys.stderr)
+        print(f"kwire: {_with_suggestion(_with_plain_type(message))}", file=sys.stderr)
         print(f"{self.format_usage()}try: {self.prog} --help", file=sys.stderr)
         sys.exit(CANNOT_RUN)
 
@@ -91,15 +116,57 @@ def sentence(purpose: str) -> str:
     return f"{purpose[0].upper()}{purpose[1:]}."
 
 
+@contextmanager
+def _declared(parser: argparse.ArgumentParser, actions: list[argparse.Action]) -> Iterator[None]:
+    """Reduce the parser to these actions."""
+    every, parser._actions = parser._actions, actions
+    try:
+        yield
+    finally:
+        parser._actions = every
+
+
+@contextmanager
+def _not_required(parts: Sequence[Any]) -> Iterator[None]:
+    """Make options, or groups of options, optional."""
+    required = [part for part in parts if part.required]
+    for part in required:
+        part.required = False
+    try:
+        yield
+    finally:
+        for part in required:
+            part.required = True
+
+
+def _with_plain_type(message: str) -> str:
+    """Replace the names of Python's types: argument --count: must be a whole number, got 'x'."""
+    for name, text in (("int", "a whole number"), ("float", "a number")):
+        message = message.replace(f": invalid {name} value: ", f": must be {text}, got ")
+    return message
+
+
+def _unrecognized(words: Sequence[str], known: Iterable[str]) -> str:
+    """Return the message about words that are neither options nor expected names."""
+    similar = _similar(words[0].partition("=")[0], [option for option in known if option.startswith("--")])
+    hint = f"; did you mean {similar}?" if similar and words[0].startswith("-") else ""
+    return f"unrecognized arguments: {' '.join(words)}{hint}"
+
+
+def _similar(given: str, known: Sequence[str]) -> str | None:
+    # Imported here, because most command lines are correct.
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(given, known, n=1)), None)
+
+
 def _with_suggestion(message: str) -> str:
     """Add the most similar choice to the message about an unknown command or choice."""
     _, invalid, rest = message.partition("invalid choice: ")
     given, _, choices = rest.partition(" (choose from ")
     if not invalid or not choices:
         return message
-    from difflib import get_close_matches
-
     known = [choice.strip("' ") for choice in choices.rstrip(")").split(",")]
-    similar = get_close_matches(given.strip("'"), known, n=1)
-    hint = f"did you mean {similar[0]}?" if similar else f"choose from {', '.join(known)}"
+    similar = _similar(given.strip("'"), known)
+    hint = f"did you mean {similar}?" if similar else f"choose from {', '.join(known)}"
     return f"{given} is not a known {message.partition(':')[0].removeprefix('argument ')}: {hint}"

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from kwire.cli.connection.kafka_client import KafkaClient, TopicPartition
-from kwire.cli.connection.offsets import EARLIEST, LATEST, offsets_at
+from kwire.cli.connection.offsets import EARLIEST, LATEST, clamped, offsets_at, or_end
 from kwire.cli.framework.errors import UsageError
 from kwire.cli.values.times import now_ms, parse_duration, parse_time
 
@@ -66,14 +66,12 @@ def new_offsets(
             raise ValueError(f"--shift-by needs a committed offset, but {missing[0]} has none")
         wanted = {one: committed[one] + scenario.number for one in partitions}
     elif scenario.kind == TO_TIME:
-        found = offsets_at(client, dict.fromkeys(partitions, max(0, scenario.number)))
-        # The offset is -1 if no record has this or a later timestamp. Then the new offset is the end offset.
-        wanted = {one: offset if offset >= 0 else ends[one] for one, offset in found.items()}
+        wanted = or_end(offsets_at(client, dict.fromkeys(partitions, max(0, scenario.number))), ends)
     elif scenario.kind == FILE:
         wanted = scenario.offsets
     else:
         wanted = dict.fromkeys(partitions, scenario.number)
-    return {one: min(max(wanted[one], first[one]), ends[one]) for one in partitions}
+    return clamped({one: wanted[one] for one in partitions}, first, ends)
 
 
 def _position(text: str) -> Scenario:

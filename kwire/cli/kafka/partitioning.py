@@ -10,7 +10,7 @@ KEYS_MAX = 100_000
 
 
 class Partitioner:
-    """Chooses among the partitions of one topic.."""
+    """Chooses among the partitions of one topic."""
 
     def __init__(self, partitions: Sequence[int], rng: random.Random | None = None) -> None:
         self._partitions = list(partitions)

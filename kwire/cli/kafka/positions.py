@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from kwire.cli.connection.kafka_client import TopicPartition
-from kwire.cli.connection.offsets import EARLIEST, LATEST
+from kwire.cli.connection.offsets import EARLIEST, LATEST, clamped, or_end
 from kwire.cli.kafka.cluster import Cluster
-from kwire.cli.kafka.offsets import NONE_FOUND, clamped, list_offsets
+from kwire.cli.kafka.offsets import list_offsets
 from kwire.cli.values.times import now_ms, parse_time
 
 EXPECTED = (
@@ -70,6 +70,5 @@ def offsets_at(cluster: Cluster, bounds: Bounds, position: Position) -> dict[Top
     elif kind == "before_end":
         wanted = {partition: offset - amount for partition, offset in end.items()}
     else:
-        found = list_offsets(cluster, end, amount)
-        wanted = {one: end[one] if offset == NONE_FOUND else offset for one, offset in found.items()}
+        wanted = or_end(list_offsets(cluster, end, amount), end)
     return clamped(wanted, first, end)

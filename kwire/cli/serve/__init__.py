@@ -68,7 +68,7 @@ def run(options: argparse.Namespace) -> int:
         return CANNOT_RUN
     for warning in config.warnings:
         logging.getLogger("kwire.config").warning("%s", warning)
-    _raise_descriptor_limit(config)
+    _prepare_descriptors(config)
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     bound_collections()
     bound_heap()
@@ -77,11 +77,12 @@ def run(options: argparse.Namespace) -> int:
     return uvloop.run(_serve(config, server_log))
 
 
-def _raise_descriptor_limit(config: Config) -> None:
+def _prepare_descriptors(config: Config) -> None:
     """Raise the limit of open files to the hard limit, as the JVM does. Connections and segments need open files."""
-    from kwire.descriptors import raise_limit
+    from kwire.descriptors import allocate_table, raise_limit
 
     limit = raise_limit()
+    allocate_table(limit)
     if limit < config.network.connections_max:
         logging.getLogger("kwire.server").warning(
             "the limit of open files is %d, less than max.connections=%d: raise it with ulimit -n",

@@ -5,7 +5,7 @@ from typing import Any
 
 from kwire.cli.connection.error_texts import refusal
 from kwire.cli.connection.kafka_client import KafkaClient, TopicPartition
-from kwire.cli.connection.offsets import EARLIEST, LATEST, offsets_at
+from kwire.cli.connection.offsets import EARLIEST, LATEST, clamped, offsets_at, or_end
 from kwire.cli.connection.options import add_kafka_options, kafka_client_of
 from kwire.cli.connection.topic_partitions import partitions_of
 from kwire.cli.framework.confirmation import add_yes, confirm
@@ -119,11 +119,8 @@ def _targets(
     elif position == LATEST:
         wanted = end
     else:
-        found = offsets_at(client, dict.fromkeys(first, position))
-        # The offset is -1 if all records are older. Then all of them are deleted.
-        wanted = {one: offset if offset >= 0 else end[one] for one, offset in found.items()}
-    limited = {one: min(offset, end[one]) for one, offset in wanted.items()}
-    return {one: offset for one, offset in limited.items() if offset > first[one]}
+        wanted = or_end(offsets_at(client, dict.fromkeys(first, position)), end)
+    return {one: offset for one, offset in clamped(wanted, first, end).items() if offset > first[one]}
 
 
 def _row(

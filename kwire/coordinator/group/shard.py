@@ -46,7 +46,7 @@ from kwire.coordinator.group.settings import GroupSettings
 from kwire.coordinator.group.topics_view import TopicsView
 from kwire.coordinator.group.web_group_commands import DefineGroup, GroupSummary, GroupSummaryAnswer, SummarizeGroup
 from kwire.coordinator.log_records import ProducerIdAndEpoch
-from kwire.errors import ErrorCode
+from kwire.errors import ErrorCode, shortened
 
 # The maximum number of groups in one shard that have members, records or issued member ids. It limits the memory that
 # clients can use by sending new group ids.
@@ -315,7 +315,7 @@ class GroupShard:
         if group is None and self.offsets.has_any(group_id):
             return DescribeAnswer(error=ErrorCode.NONE, state=EMPTY_STATE)
         reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a classic group."
-        return DescribeAnswer(error=ErrorCode.GROUP_ID_NOT_FOUND, message=reason, state=Phase.DEAD.value)
+        return DescribeAnswer(error=ErrorCode.GROUP_ID_NOT_FOUND, message=shortened(reason), state=Phase.DEAD.value)
 
     def _summary(self, command: SummarizeGroup) -> GroupSummaryAnswer:
         group = self.groups.get(command.group_id)

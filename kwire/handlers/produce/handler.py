@@ -201,6 +201,9 @@ class _ProduceOperation:
                 except KafkaError as error:
                     self._refusal = self._refusal or as_value(error)
             await self._append_in_chunks(parts)
+        except BaseException:
+            self._settle_count()
+            raise
         finally:
             if copied_bytes:
                 peer.release(copied_bytes)
@@ -288,15 +291,16 @@ class _ProduceOperation:
         waiting = unsettled(self._waiting) if self._waiting else []
         if self._transaction is not None:
             waiting += self._transaction.append()
-        topics, throttle_ms = self._topics, 0
+        topics, is_answered = self._topics, self._request.acks != NONE
+        if not waiting or not is_answered:
+            self._settle_count()
+        throttle_ms = 0
         if self._counted is not None and (throttle_ms := self._counted.throttle_ms()):
             self._context.peer.mute(throttle_ms / MS)
-        if self._request.acks == NONE:
-            self._settle_count()
+        if not is_answered:
             _drop_on_failure(topics)
             return None
         if not waiting:
-            self._settle_count()
             return _response(topics, throttle_ms)
         answered: asyncio.Future[ProduceResponse] = asyncio.get_running_loop().create_future()
 

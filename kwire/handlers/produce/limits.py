@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
-from kwire.access.quotas.client_quota import MS, THROTTLE_MS_MAX
+from kwire.access.quotas.client_quota import MS
 from kwire.access.usage.client_limits import ClientLimits
 from kwire.access.usage.event_allowances import EventLimitReached
 from kwire.access.usage.publish_rates import RateExceeded
@@ -25,7 +25,12 @@ from kwire.wire.messages.produce import ProduceRequest
 from storage.batch.format import HEADER_BYTES
 from storage.errors import StorageError
 
-# The position of the number of records in the header of a batch.
+# The maximum throttle time. A client that is still above the rate afterwards is throttled again. Without a maximum, one
+# that has published many events at once would not notice for days that the rate was raised.
+THROTTLE_MS_MAX = 30_000
+
+# The positions in the header of a batch.
+_LAST_OFFSET_DELTA = slice(23, 27)
 _RECORD_COUNT = slice(57, 61)
 
 Admission = Callable[[], Coroutine[Any, Any, None]]
@@ -58,17 +63,15 @@ class CountedRecords:
         return None if storing is None else partial(self._wait_for, storing)
 
     def settle(self, appends: Iterable[PartitionAppend]) -> None:
-        """Uncount the records that were not appended. `appends` are all of the request, and their outcome is known,
-        unless the client does not wait for it."""
+        """Uncount the records that were not appended. `appends` are those of the request, in its order, and their
+        outcome is known, unless the client does not wait for it. If the request was abandoned, the last are missing."""
         if self._counted:
-            unused = sum(
-                count for count, one in zip(self._counts, appends, strict=True) if count and not _is_counted(one)
-            )
-            self._limits.give_back(min(unused, self._counted))
+            stored = sum(count for count, one in zip(self._counts, appends, strict=False) if _is_counted(one))
+            self._limits.give_back(self._counted - stored)
             self._counted = 0
 
     def throttle_ms(self) -> int:
-        """Return the time for which the connection has to be muted."""
+        """Return the time for which the connection has to be muted, at most THROTTLE_MS_MAX."""
         return min(self._refused_ms or round(self._limits.throttle_s() * MS), THROTTLE_MS_MAX)
 
     def _take(self) -> "asyncio.Future[None] | None":
@@ -111,11 +114,15 @@ class CountedRecords:
 
 
 def _record_count(batch: Any) -> int:
-    """Return the number of records in the header of a batch, which is not checked yet. An invalid one is refused
-    later."""
+    """Return the number of records in the header of a batch, which is not checked yet; 0 if it is not valid.
+
+    Such a batch is refused later. If the number is wrong for another reason, the batch is refused and uncounted.
+    """
     if not batch or len(batch) < HEADER_BYTES:
         return 0
-    return max(0, int.from_bytes(batch[_RECORD_COUNT], "big", signed=True))
+    count = int.from_bytes(batch[_RECORD_COUNT], "big", signed=True)
+    last_offset_delta = int.from_bytes(batch[_LAST_OFFSET_DELTA], "big", signed=True)
+    return count if count > 0 and count == last_offset_delta + 1 else 0
 
 
 def _is_counted(append: PartitionAppend) -> bool:

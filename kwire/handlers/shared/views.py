@@ -312,9 +312,12 @@ class ClusterView:
 
 
 class Views:
-    """The views of one client. `port` is the port that it uses, for the audit log."""
+    """The views of one client. `port` is the port that it uses, for the audit log.
 
-    __slots__ = ("access", "cluster", "groups", "names", "port", "prefix", "topics", "transactions")
+    Views do not change, so connections of the same principal, host and port may share them.
+    """
+
+    __slots__ = ("__weakref__", "access", "cluster", "groups", "names", "port", "prefix", "topics", "transactions")
 
     def __init__(self, services: "Services", access: Access, port: str = KAFKA) -> None:
         self.access = access

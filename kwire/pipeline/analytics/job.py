@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from kwire.client import Client
 from kwire.pipeline.analytics.analysis import Analysis, span_ms
-from kwire.pipeline.arguments import add_server_arguments, count, seconds
+from kwire.pipeline.arguments import add_server_arguments, check_server, count, seconds
 from kwire.pipeline.columns import table_name
 from kwire.pipeline.jobs import DONE
 from kwire.pipeline.lake.checkpoint import Checkpoint
@@ -134,7 +134,8 @@ def run(arguments: argparse.Namespace) -> int:
     sinks = arguments.sinks or [ROOM, TABLES]
     options = session_options(arguments, "kwire analytics")
     room = ResultsRoom(arguments.results_room, arguments.bootstrap, arguments.http)
-    _check_server(room, arguments.topics or [], uses_room=ROOM in sinks)
+    check_server(arguments)
+    _check_topics(room, arguments.topics or [], uses_room=ROOM in sinks)
     spark = spark_session(options)
     if arguments.pattern:
         _check_pattern(spark, arguments.pattern)
@@ -162,8 +163,8 @@ def run(arguments: argparse.Namespace) -> int:
     return DONE
 
 
-def _check_server(room: "ResultsRoom", topics: Sequence[str], *, uses_room: bool) -> None:
-    """Check the server and the topics before Spark is started, so that errors are reported early."""
+def _check_topics(room: "ResultsRoom", topics: Sequence[str], *, uses_room: bool) -> None:
+    """Create the room and check the topics before Spark is started, so that errors are reported early."""
     if uses_room:
         # If the name exists already, the server checks that it is a room.
         with Client(room.http) as client:

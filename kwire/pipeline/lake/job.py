@@ -8,7 +8,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from kwire.pipeline.arguments import add_server_arguments, count, seconds
+from kwire.pipeline.arguments import add_server_arguments, check_server, count, seconds
 from kwire.pipeline.columns import ddl, table_columns, table_names
 from kwire.pipeline.jobs import DONE
 from kwire.pipeline.lake import dead_letters
@@ -105,6 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     options = session_options(arguments, "kwire lake")
+    check_server(arguments)
     reader = TopicFactsReader(arguments.http, arguments.bootstrap)
     topics = list(dict.fromkeys(arguments.topic)) or reader.lake_topics()
     if not topics:

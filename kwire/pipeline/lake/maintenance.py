@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from kwire.pipeline.columns import table_name
 from kwire.pipeline.jobs import DONE, error_text
 from kwire.pipeline.lake.tables import FORMATS, TARGET_FILE_BYTES, open_lake
-from kwire.pipeline.session import add_session_arguments, session_options, spark_session
+from kwire.pipeline.session import add_session_arguments, check_warehouse, session_options, spark_session
 from kwire.progress import duration_text
 
 if TYPE_CHECKING:
@@ -103,7 +103,9 @@ def run(arguments: argparse.Namespace) -> int:
         timedelta(hours=arguments.history_hours),
         timedelta(hours=arguments.orphan_hours),
     )
-    spark = spark_session(session_options(arguments, "kwire maintain"))
+    options = session_options(arguments, "kwire maintain")
+    check_warehouse(options)
+    spark = spark_session(options)
     lake = open_lake(spark, arguments.warehouse, arguments.format, arguments.file_mib * _MIB)
     tables = {name: lake.table(name) for name in [table_name(topic) for topic in arguments.topic] or lake.names()}
     if not tables:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from kwire.pipeline.arguments import add_server_arguments
+from kwire.pipeline.arguments import add_server_arguments, check_server
 from kwire.pipeline.changes import next_offsets
 from kwire.pipeline.columns import quoted, table_names
 from kwire.pipeline.jobs import DONE
@@ -22,7 +22,7 @@ from kwire.pipeline.ordered_rows import rows_in_order
 from kwire.pipeline.reconcile.comparison import BEHIND, MISSING, ROW_KEY, Comparison, Difference, Hour
 from kwire.pipeline.reconcile.report import Report
 from kwire.pipeline.reconcile.topic_rows import Bounds, TopicRows, topic_rows, within
-from kwire.pipeline.session import add_session_arguments, session_options, spark_session
+from kwire.pipeline.session import add_session_arguments, check_warehouse, session_options, spark_session
 from kwire.pipeline.source import PROBLEM, SourceOptions
 from kwire.pipeline.topic_facts import UPSERT, LogBounds, TopicFactsReader
 
@@ -59,10 +59,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     tables = table_names(arguments.topic)
+    options = session_options(arguments, "kwire reconcile")
+    check_warehouse(options)
+    check_server(arguments)
     reader = TopicFactsReader(arguments.http, arguments.bootstrap)
     for topic in tables:
         reader.topic(topic)  # A missing topic is reported before Spark is started.
-    options = session_options(arguments, "kwire reconcile")
     if sys.stderr.isatty() and not arguments.quiet:
         # Show Spark's own progress bar, with one bar per step, because the total amount of work is unknown.
         options.conf.setdefault("spark.ui.showConsoleProgress", "true")

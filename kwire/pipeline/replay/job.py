@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kwire.pipeline.arguments import add_server_arguments
+from kwire.pipeline.arguments import add_server_arguments, check_server
 from kwire.pipeline.graceful_stop import StopRequest
 from kwire.pipeline.jobs import DONE
 from kwire.pipeline.lake.tables import FORMATS
@@ -76,6 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     options = session_options(arguments, f"kwire replay {arguments.topic}")
     checkpoint_file = CheckpointFile(_checkpoint_path(arguments))
+    check_server(arguments, uses_http=arguments.files is None)
     target = Target(arguments.bootstrap, arguments.to or arguments.topic, arguments.partitions)
     stop = StopRequest()
     try:

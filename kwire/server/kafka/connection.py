@@ -169,9 +169,8 @@ class KafkaConnection(LargeRequestHandling, asyncio.BufferedProtocol):
 
     def set_principal(self, principal: Principal) -> None:
         """Handle later requests with the rights and the quotas of this principal."""
-        services = self._shared.services
         self._listener.count_principal(self, principal)
-        self.views = Views(services, services.authorizer.access(principal, self.client_host))
+        self.views = self._shared.views_of(principal, self.client_host)
         self._routes = routes_of(self._shared.routes, self.views.names)
         # Contexts and templates have the rights of the earlier principal.
         self.forget_client()

@@ -17,6 +17,8 @@ from kwire.wire.errors import TooManyElements
 from kwire.wire.schema import Api
 from kwire.wire.types import Buffer
 
+# The hosts of listeners on all addresses.
+ANY_HOST = ("", "0.0.0.0", "::")
 # The maximum time until the response is ready. Kafka clients wait as long by default (`request.timeout.ms`).
 RESPONSE_SECONDS_MAX = 30.0
 
@@ -47,11 +49,18 @@ class HttpPeer:
 
 
 class HttpRequests:
-    """Runs requests. They have the rights and the scope of the HTTP client, and the quotas of its principal."""
+    """Runs requests with the rights and the scope of the HTTP client, and the quotas of its principal.
+
+    The listeners must be open.
+    """
 
     def __init__(self, shared: Shared, listeners: Sequence[KafkaListener]) -> None:
         self._shared = shared
-        self._listeners = listeners
+        listener = listeners[0]
+        shown = listener.advertised or listener.listener
+        # The address of the first Kafka listener. Without a host, it is on the host that the client has connected to.
+        self._host = "" if shown.host in ANY_HOST else shown.host
+        self._port = shown.port or listener.port
 
     async def __call__(self, api: Api, version: int, body: bytes, client: HttpClient) -> list[Buffer]:
         services = self._shared.services
@@ -59,7 +68,7 @@ class HttpRequests:
         route = routes_of(self._shared.routes, views.names)[api.key]
         quotas = services.quotas
         quota = quotas.client(client.access.principal.name, None) if quotas.is_any_client else None
-        peer = HttpPeer(client.host, self._endpoint(client))
+        peer = HttpPeer(client.host, (self._host or client.local_host, self._port))
         context = Context(services, peer, version, None, views, quota)
         began = perf_counter()
         try:
@@ -77,13 +86,6 @@ class HttpRequests:
                 answer = await _answer(route, context, request)
                 return await run_chunks(route.chunked_encode(context.api_version, answer))
         return route.encode(context.api_version, await _answer(route, context, request))
-
-    def _endpoint(self, client: HttpClient) -> tuple[str, int]:
-        """Return the address of the first Kafka listener. Without an advertised one, it is on the client's host."""
-        listener = self._listeners[0]
-        if listener.advertised is not None:
-            return listener.advertised.host, listener.advertised.port or listener.port
-        return listener.listener.host or client.local_host, listener.port
 
 
 async def _answer(route: Route, context: Context, request: Any) -> Any:

@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import count, islice
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
-from kwire.access.principal import Principal
+from kwire.access.principal import ANONYMOUS, Principal
 from kwire.access.quotas.connection_rates import ConnectionRates
 from kwire.access.sasl.login_queue import LoginQueue
 from kwire.access.usage.client_limits import ClientLimits
 from kwire.concurrency.chunking import schedule_chunk
 from kwire.descriptors import Descriptors
 from kwire.handlers.shared.context import Handler, Services
+from kwire.handlers.shared.views import Views
 from kwire.logs.rate_limited_log import RateLimitedLog
 from kwire.metrics import ServerMetrics
 from kwire.server.kafka.large_requests import LargeRequests
@@ -80,6 +82,8 @@ class Shared:
         self.memory.on_release = self._resume_starved_soon
         # The connections of each principal that has authenticated.
         self.connections_by_principal: Counter[Principal] = Counter()
+        # The views of clients that have not authenticated, by host.
+        self._anonymous_views: WeakValueDictionary[str, Views] = WeakValueDictionary()
         self.limits = services.config.connections
         self.delayed_closes = 0
         self.connection_rates = ConnectionRates(services.quotas, services.clock.monotonic)
@@ -119,6 +123,19 @@ class Shared:
         """Forget a connection that was closed while its requests waited."""
         self._login_turns.discard(connection.client_host, connection)
         self._suspect_login_turns.discard(connection.client_host, connection)
+
+    def views_of(self, principal: Principal, host: str) -> Views:
+        """Return the views of a client.
+
+        Connections of a host share the views of ANONYMOUS. Otherwise they were half of the objects of a connection that
+        is not logged in, and the garbage collector visits them all when thousands of connections are opened at once.
+        """
+        views = self._anonymous_views.get(host) if principal == ANONYMOUS else None
+        if views is None:
+            views = Views(self.services, self.services.authorizer.access(principal, host))
+            if principal == ANONYMOUS:
+                self._anonymous_views[host] = views
+        return views
 
     def quota_of(self, connection: "KafkaConnection", client_id: str | None) -> ConnectionQuota | None:
         """Return the quotas of a connection's client. A client that has not logged in yet has none."""

@@ -12,7 +12,6 @@ from kwire.streams.events.event import METADATA_MAX, NewEvent
 TRACEPARENT = "traceparent"
 # Version 00 has exactly 55 characters. Later versions may have more; longer values are ignored.
 TRACEPARENT_LENGTH_MAX = 256
-_VERSION_00_LENGTH = 55
 _PATTERN = re.compile(r"(?!ff)(?P<version>[0-9a-f]{2})-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 

@@ -26,6 +26,7 @@ from kwire.web.needs import ALTER_CLUSTER
 from kwire.web.requests.bodies import json_answer, number_in_path, query_of
 from kwire.web.route import Answer, Route
 from kwire.web.services import AdminServices
+from storage.errors import StorageError
 
 BYTES = "application/octet-stream"
 PAGE_FILES_MAX = 10_000
@@ -142,7 +143,7 @@ def _refusals() -> Iterator[None]:
         raise Refusal(str(error), code="BackupNotFound", status=404) from None
     except SnapshotExists as error:
         raise Refusal(str(error), code="BackupExists", status=409) from None
-    except (SnapshotFailed, OSError) as error:
+    except (SnapshotFailed, StorageError, OSError) as error:
         raise Refusal(str(error), code="BackupFailed", status=503) from error
 
 

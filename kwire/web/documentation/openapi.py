@@ -30,6 +30,7 @@ TAGS = {
     "sessions": "Sessions of browsers: log in, log out, and what the client may do.",
     "kafka": "The administrative requests of the Kafka protocol as JSON.",
     "keys": "API keys of tenants and of programs that administer the server.",
+    "users": "Users with passwords, and their roles.",
     "admin": "The state of the node, and backups.",
     "node": "Health, metrics and documentation of the node.",
 }

@@ -96,7 +96,7 @@ class _Reader:
                     raise BadRequest(f"{place} is missing: {self._where} requires it")
             elif value[name] is None:
                 if self._version not in field.nullable:
-                    raise BadRequest(f"{place} must not be null")
+                    raise BadRequest(f"{place} must not be null in {self._where}")
                 made[name] = None
             elif isinstance(field.kind, Struct):
                 made[name] = yield from self.read_struct(field.kind, value[name], place)

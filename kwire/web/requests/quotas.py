@@ -14,7 +14,7 @@ from aiohttp import web
 from kwire.access.quotas.client_quota import Allowance, ClientQuota, Exceeded
 from kwire.access.quotas.kinds import QuotaKind
 from kwire.access.quotas.quotas import Quotas
-from kwire.errors import ErrorCode, KafkaError
+from kwire.errors import ErrorCode
 from kwire.web.answers.errors import Refusal
 from kwire.web.requests.access import RequestAccess, access_of
 
@@ -99,12 +99,10 @@ def charge_partitions(quotas: Quotas, access: RequestAccess, count: int) -> None
     client = quotas.client(access.principal.name, None)
     if client is None:
         return
-    try:
-        client.mutations(is_strict=True).take(count)
-    except KafkaError:
-        exceeded = client.exceeded(QuotaKind.MUTATION)
-        assert exceeded is not None, "the quota was exceeded at the same moment"
-        raise _refusal(client, (QuotaKind.MUTATION,), quota_refusal(exceeded)) from None
+    exceeded = client.exceeded(QuotaKind.MUTATION)
+    if exceeded is not None:
+        raise _refusal(client, (QuotaKind.MUTATION,), quota_refusal(exceeded))
+    client.mutations(is_strict=False).take(count)
 
 
 class _Timed:

@@ -67,6 +67,9 @@ HEADER_BYTES = 16
 JOINT_DECODE_BYTES_MAX = COUNTED_BYTES_MIN
 # The maximum number of batches of one stream that are not durable yet or whose answers are not sent yet.
 WAITING_BATCHES_MAX = 8
+# A stream that waits because of the publish rate of its key tries again after this time, because the rate may have been
+# changed.
+RATE_CHECK_SECONDS = 1.0
 
 _encode = msgspec.json.Encoder().encode
 _decode_lines = msgspec.json.Decoder(PublishedEvent).decode_lines
@@ -339,12 +342,13 @@ class _LinePublisher:
         self._services.publisher.publish(room_log, self._source, batch.events, settle)
 
     async def _admitted(self, limits: ClientLimits, count: int) -> "asyncio.Future[None] | None":
-        """Count events. A stream waits while the key has published too many events per second."""
+        """Count events. A stream waits while the key has published too many events per second, or until the rate is
+        changed."""
         while True:
             try:
                 return limits.admit(count)
             except RateExceeded as error:
-                await asyncio.sleep(error.wait_s)
+                await asyncio.sleep(min(error.wait_s, RATE_CHECK_SECONDS))
 
     def _count_refused(self, batch: LineBatch) -> None:
         self._consecutive_refusals = 0 if batch.has_events else self._consecutive_refusals + len(batch.failures)

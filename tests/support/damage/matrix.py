@@ -6,13 +6,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kwire.testing import ServerFailed
 from tests.support.clients_raw import RawConnection
 from tests.support.damage.faults import Fault, Stop, damage
 from tests.support.damage.kinds import Kind
 from tests.support.damage.outcomes import Outcome, Silent
 from tests.support.damage.probes import Probe
 from tests.support.damage.world import World, settings
-from tests.support.server import KwireProcess, ServerFailed
+from tests.support.server import KwireProcess
 
 # The start of files that are damaged all at once, in all ways: what becomes of each is clear by itself.
 TOGETHER: Final = "one"

@@ -20,6 +20,8 @@ from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
 from kwire.web.needs import OPTIONAL, PUBLIC, Need
 from kwire.web.routes import ROUTES
 from tests.support.http_access import ADMIN, BOB, AccessHttp, Right, access_node, basic
+from tests.support.kafka_request_cases import CASES as KAFKA_CASES
+from tests.support.kafka_request_cases import TRANSACTIONAL_ID, load_transactions, new_producer
 from tests.support.node import in_uvloop
 
 Op = Operation
@@ -34,13 +36,14 @@ HOOK_URL = "https://hooks.example/in"
 # How a resource is made before a request is sent.
 Setup = str
 NOTHING, ROOM, PARTITIONED, EVENT_TOPIC = "", "room", "topic", "event topic"
-GROUP_OF_TOPIC, EMPTY_GROUP, WEBHOOK, KEY = "group", "empty group", "webhook", "key"
+GROUP_OF_TOPIC, EMPTY_GROUP, WEBHOOK, KEY, USER = "group", "empty group", "webhook", "key", "user"
 
 
 class Row(NamedTuple):
-    """A request, and the rights that it needs. `{name}`, `{member}`, `{webhook}` and `{key}` are filled in.
+    """A request, and the rights that it needs. `{name}`, `{member}`, `{webhook}`, `{key}` and `{user}` are filled in.
 
-    `is_list`: the answer is always 200, and shows the resource only to clients with the right.
+    `is_list`: the answer is always 200, and shows the resource only to clients with the right. `refusal`: the answer is
+    always 200, and contains this text for clients without one of the rights.
     """
 
     method: str
@@ -53,6 +56,7 @@ class Row(NamedTuple):
     status: int = 200
     is_list: bool = False
     is_stream: bool = False
+    refusal: str = ""
 
     @property
     def is_proxy(self) -> bool:
@@ -301,6 +305,10 @@ TABLE: tuple[Row, ...] = (
     Row("POST", "/keys/{key}/rotate", ALTER_CLUSTER, KEY),
     Row("POST", "/keys/{key}/aliases", ALTER_CLUSTER, KEY, status=201),
     Row("DELETE", "/keys/{key}", ALTER_CLUSTER, KEY),
+    Row("GET", "/users", ((Op.DESCRIBE, CLUSTER),)),
+    Row("POST", "/users", ALTER_CLUSTER, USER, body={"name": "new-{name}", "password": "secret"}, status=201),
+    Row("PUT", "/users/{user}/password", ALTER_CLUSTER, USER, body={"password": "another"}, status=204),
+    Row("DELETE", "/users/{user}", ALTER_CLUSTER, USER, status=204),
     Row("GET", "/admin/node", ((Op.DESCRIBE, CLUSTER),)),
     Row("GET", "/overview", ((Op.DESCRIBE, CLUSTER),)),
     Row("GET", "/overview/topics", ((Op.DESCRIBE, TOPIC),), PARTITIONED, is_list=True),
@@ -322,8 +330,19 @@ TABLE: tuple[Row, ...] = (
         Row("POST", f"/db/internal/v1/subscriptions/{name}", ALTER_CLUSTER, body={"key_uuid": "{name}"}, status=401)
         for name in ("request_slot", "release_slot")
     ),
+    *(
+        Row(
+            *("POST", case.route, case.rights, case.setup, case.path, case.body),
+            is_list=case.is_list,
+            refusal=case.refusal,
+        )
+        for case in KAFKA_CASES
+    ),
     Row("GET", "/openapi.json"),
     Row("GET", "/", status=302),
+    Row("GET", "/console"),
+    Row("GET", "/console/{path:.*}", path="/console/topics"),
+    Row("GET", "/console/static/{build}/{file:.+}", path="/console/static/any/console.css"),
     *(Row("GET", path) for path in ("/docs", "/docs.css", "/docs.js", "/kwire.js", "/kwire.d.ts")),
 )
 
@@ -351,7 +370,13 @@ class Table:
     async def names(self, setup: Setup) -> dict[str, str]:
         """Make a resource as `admin`. Return its names."""
         self._number += 1
-        names = {"name": f"it-{self._number}", "member": "nobody", "webhook": "nothing", "key": "nothing"}
+        names = {
+            "name": f"it-{self._number}",
+            "member": "nobody",
+            "webhook": "nothing",
+            "key": "nothing",
+            "user": "nobody",
+        }
         topic = f"/topics/{names['name']}"
         if setup == ROOM:
             await self._make("POST", f"/rooms/{names['name']}/events", EVENT)
@@ -368,6 +393,10 @@ class Table:
         if setup == WEBHOOK:
             made = await self._make("POST", "/webhooks", {"url": HOOK_URL, "topics": {names["name"]: "latest"}})
             names["webhook"] = made["id"]
+        if setup == USER:
+            names["user"] = (await self._make("POST", "/users", {"name": names["name"], "password": "secret"}))["name"]
+        if setup == TRANSACTIONAL_ID:
+            await self._make("POST", "/kafka/InitProducerId", new_producer(names["name"]))
         if setup == KEY:
             names["key"] = (await self._make("POST", "/keys", {"scope": names["name"]}))["id"]
         return names
@@ -431,6 +460,10 @@ class Table:
             assert reply.json["error"]["code"] == "Unauthorized", (row, reply)
 
     def check_forbidden(self, row: Row, reply: Reply) -> None:
+        if row.refusal:
+            assert reply.status == 200, (row, reply)
+            assert row.refusal in reply.body.decode(), (row, reply)
+            return
         assert reply.status == 403, (row, reply)
         if row.is_proxy:
             assert reply.json["error_code"] == 40301, (row, reply)
@@ -480,6 +513,7 @@ class Table:
             await self._run_rights(row, names)
         reply = await self.send(row, await self._allowed(row), BOB)
         assert reply.status == row.status, (row, reply)
+        assert not row.refusal or row.refusal not in reply.body.decode(), (row, reply)
         self.counts["right"] += 1
         await self.http.take_away()
 
@@ -515,7 +549,13 @@ class Table:
     async def _check_existence_is_hidden(self, row: Row, names: dict[str, str]) -> None:
         """A client without rights gets the same answer for a resource that does not exist."""
         self._number += 1
-        missing = {"name": f"it-{self._number}", "member": "nobody", "webhook": "nothing", "key": "nothing"}
+        missing = {
+            "name": f"it-{self._number}",
+            "member": "nobody",
+            "webhook": "nothing",
+            "key": "nothing",
+            "user": "nobody",
+        }
         found = [
             (reply.status, reply.body.decode().replace(used["name"], "NAME"))
             for used in (names, missing)
@@ -562,6 +602,7 @@ async def test_every_route_with_every_kind_of_client(
     async with access_node(tmp_path) as http:
         table = Table(http)
         await table.load_groups()
+        await load_transactions(http, Authorization=ADMIN)
         for row in TABLE:
             await table.run(row)
     with capsys.disabled():

@@ -20,6 +20,7 @@ from yarl import URL
 
 from kwire.web.needs import PUBLIC, Need
 from tests.support.http_access import ADMIN, AccessHttp
+from tests.support.kafka_request_cases import TRANSACTIONAL_ID, load_transactions, new_producer
 from tests.support.node import in_uvloop
 from tests.support.tenants import NO_SCOPE, SCOPES, A, B, tenant_node
 from tests.web.access.test_route_table import (
@@ -47,6 +48,7 @@ HOOK_URL = "http://127.0.0.1:9/"
 DIFFERENT_HEADERS = ("Date", "Content-Length", "X-Request-ID")
 VOLATILE = re.compile(
     r"evt_[0-9a-zA-Z_-]+|[0-9a-f]{8}-[0-9a-f-]{27}|\d{4}-\d\d-\d\dT[0-9:.]+Z|[0-9a-f]{32}|[0-9A-Za-z_-]{22,}|whsec_[^\"]+"
+    r'|"producer_id":\d+'
 )
 
 
@@ -116,6 +118,8 @@ class Attempts:
         if setup == GROUP_OF_TOPIC:
             joined = await self._do(owner, "POST", f"/consumer-groups/{name}/join", {})
             made = made._replace(member=joined["member_id"])
+        if setup == TRANSACTIONAL_ID:
+            await self._do(owner, "POST", "/kafka/InitProducerId", new_producer(name))
         if setup == WEBHOOK:
             hook = {"url": HOOK_URL + path, "topics": {name: "latest"}, "description": data}
             made = made._replace(webhook=(await self._do(owner, "POST", "/webhooks", hook))["id"])
@@ -262,6 +266,8 @@ class Attempts:
             queries += [f"{separator}prefix={one.prefix}", f"{separator}prefix=kws", f"{separator}prefix=it"]
         if row.setup == WEBHOOK:
             queries += [f"{separator}topic={one.name}", f"{separator}topic={one.prefix}{one.name}"]
+        if row.refusal:
+            queries = ["", "?version=1"]
         for query in queries:
             status, text = await self.send(row, one, PLAIN, query)
             assert status == 200, (row, query, text)
@@ -289,6 +295,9 @@ class Attempts:
             assert status == 403, (row, text)
         else:
             assert status == row.status, (row, status, text)
+        if row.refusal and row.rights:
+            is_refused = all(kind is CLUSTER for _, kind in row.rights)
+            assert (row.refusal in text) == is_refused, (row, text)
         assert "kws-" not in text, (row, text)
         if row.is_list:
             assert f'"{one.webhook if row.setup == WEBHOOK else one.name}"' in text, (row, text)
@@ -323,6 +332,7 @@ async def test_a_tenant_neither_uses_nor_sees_what_belongs_to_others(
     async with tenant_node(tmp_path, "kwire.webhooks.allow.private=true") as http:
         attempts = Attempts(http)
         await attempts.load_groups()
+        await load_transactions(http, Authorization=ADMIN)
         rows = [row for row in TABLE if BY_ROUTE[row.method, row.route].needs != PUBLIC]
         for row in rows:
             await attempts.use_own(row)

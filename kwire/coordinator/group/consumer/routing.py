@@ -45,7 +45,7 @@ from kwire.coordinator.group.settings import DEFAULT_CONSUMER_SETTINGS, Consumer
 from kwire.coordinator.group.topics_view import NoTopics, TopicsView
 from kwire.coordinator.group.web_group_commands import DefineAnswer, DefineGroup
 from kwire.coordinator.log_records import KeyValue
-from kwire.errors import ErrorCode, KafkaError
+from kwire.errors import ErrorCode, KafkaError, shortened
 
 SettingsOf = Callable[[str], ConsumerSettings]
 # The kinds of records that may change the assignment of a member.
@@ -280,7 +280,7 @@ class ConsumerRouting:
             result.reply(command, group.described())
             return
         reason = f"Group {group_id} not found." if group is None else f"Group {group_id} is not a consumer group."
-        result.reply(command, DescribeConsumerAnswer(error=ErrorCode.GROUP_ID_NOT_FOUND, message=reason))
+        result.reply(command, DescribeConsumerAnswer(error=ErrorCode.GROUP_ID_NOT_FOUND, message=shortened(reason)))
 
     def apply(self, record: ConsumerGroupRecord) -> None:
         group = self._groups.get(record.group_id)

@@ -124,6 +124,8 @@ class EventFiles:
         # Cursors whose configuration files have to be compared, and cursors that cannot be read at present.
         self._configs_to_check: dict[_Cursor, None] = {}
         self._stalled: dict[_Cursor, None] = {}
+        # Cursors of new topics whose first position is not stored yet. Nothing is written before it is.
+        self._unbegun: dict[_Cursor, None] = {}
         # Cursors whose files are being written.
         self._in_round: dict[_Cursor, None] = {}
         # Cursors whose existing files have not been checked yet, and the ranges of events whose files are missing.
@@ -216,7 +218,12 @@ class EventFiles:
     async def _step(self) -> bool:
         """Write one round or do one unit of low-priority work. Returns whether there is more work."""
         self._wake.clear()
-        await self._follow_topics()
+        try:
+            await self._follow_topics()
+        except (OSError, WorkerDied):
+            # Nothing can be written, but the metrics show the age of the oldest event that waits.
+            await self._next_parts()
+            raise
         parts = await self._next_parts()
         if parts:
             await self._write(parts)
@@ -255,8 +262,10 @@ class EventFiles:
         found = await self._event_topics()
         for name, cursor in list(self._cursors.items()):
             if found.get(name) != cursor.topic_id and catalogue.name_of(cursor.topic_id) is None:
+                has_files = cursor not in self._unbegun
                 self._drop_cursor(cursor)
-                await self._remove_files(name, cursor.topic_id.hex())
+                if has_files:
+                    await self._remove_files(name, cursor.topic_id.hex())
         for name, position in list(self._positions.items()):
             if name in self._cursors or position is None:
                 continue
@@ -265,7 +274,9 @@ class EventFiles:
                 await self._remove_files(name, position.topic_id)
         for name, topic_id in found.items():
             if name not in self._cursors:
-                await self._add_cursor(name, topic_id)
+                self._add_cursor(name, topic_id)
+        for cursor in list(self._unbegun):
+            await self._begin(cursor)
         self.refused_count = sum(name not in self._cursors for name in found)
         self._refused_until = now + RETRY_SECONDS_MAX
         self._known_revision = revision
@@ -284,30 +295,41 @@ class EventFiles:
             await asyncio.sleep(0)
         return found
 
-    async def _add_cursor(self, name: str, topic_id: bytes) -> None:
+    def _add_cursor(self, name: str, topic_id: bytes) -> None:
         topic = self._topics.get(name)
         if topic is None or topic.topic_id != topic_id:
             return  # the topic was deleted meanwhile, and the new revision of the catalogue causes another pass
         try:
-            position = await self._position_of(topic)
+            position = self._position_of(topic)
         except (KafkaError, StorageError, FolderConflict) as error:
             self._refuse(name, topic_id, str(error))
             return
         cursor = self._cursors[name] = self._by_log[topic.stream()] = _Cursor(topic, position.next_offset)
         self._unverified[cursor] = None
+        if name not in self._positions:
+            self._unbegun[cursor] = None
         cursor.log.watch(self._on_new_events)
         self._dirty[cursor] = self._configs_to_check[cursor] = None
 
-    async def _position_of(self, topic: Topic) -> Position:
+    async def _begin(self, cursor: _Cursor) -> None:
+        """Store the first position of a topic."""
+        position = Position(cursor.topic_id.hex(), cursor.next_offset)
+        try:
+            await self._run(with_lock, begin_topic, self._files, self.directory, cursor.name, position)
+        except FolderConflict as error:
+            self._drop_cursor(cursor)
+            self._refuse(cursor.name, cursor.topic_id, str(error))
+            return
+        self._positions[cursor.name] = position
+        del self._unbegun[cursor]
+
+    def _position_of(self, topic: Topic) -> Position:
         name, topic_id = topic.name, topic.topic_id.hex()
         if len(name) > TOPIC_LENGTH_MAX:
             raise FolderConflict(f"the topic's name is longer than {TOPIC_LENGTH_MAX} characters")
         bounds = topic.stream().bounds()
         if name not in self._positions:
-            position = Position(topic_id, bounds.start)
-            await self._run(with_lock, begin_topic, self._files, self.directory, name, position)
-            self._positions[name] = position
-            return position
+            return Position(topic_id, bounds.start)
         known = self._positions[name]
         if known is None or known.topic_id != topic_id or known.next_offset > bounds.end:
             raise FolderConflict(
@@ -328,7 +350,14 @@ class EventFiles:
         cursor.log.unwatch(self._on_new_events)
         del self._cursors[cursor.name]
         del self._by_log[cursor.log]
-        for those in (self._dirty, self._configs_to_check, self._stalled, self._in_round, self._unverified):
+        for those in (
+            self._dirty,
+            self._configs_to_check,
+            self._stalled,
+            self._in_round,
+            self._unverified,
+            self._unbegun,
+        ):
             those.pop(cursor, None)
 
     async def _remove_files(self, name: str, topic_id: str) -> None:

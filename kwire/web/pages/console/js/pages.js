@@ -10,5 +10,9 @@ export const PAGES = [
   { path: "/", name: "Overview", icon: "overview", section: "", key: "o", needs: "DESCRIBE", load: () => import("./pages/overview.js") },
   { path: "/topics", name: "Topics", icon: "topics", section: "Data", key: "t", load: () => import("./pages/topics.js") },
   { path: "/topics/:topic/:tab?", parent: "/topics", load: () => import("./pages/topic.js") },
+  { path: "/groups", name: "Groups", icon: "groups", section: "Data", key: "c", load: () => import("./pages/groups.js") },
+  { path: "/groups/:group/:tab?", parent: "/groups", load: () => import("./pages/group.js") },
+  { path: "/transactions", name: "Transactions", icon: "transactions", section: "Data", key: "x", load: () => import("./pages/transactions.js") },
+  { path: "/transactions/:transaction", parent: "/transactions", load: () => import("./pages/transaction.js") },
   { path: "/server", name: "Server", icon: "server", section: "Server", key: "s", needs: "DESCRIBE", load: () => import("./pages/server.js") },
 ];

@@ -1,0 +1,13 @@
+"""Runs the command blocks of README.md and docs/ as a reader would type them.
+
+| block | what happens |
+|---|---|
+| `sh` | each command runs in a terminal and must succeed; `sh fails`: must fail; `sh endless`: runs until the page ends |
+| `text` | each line must be in the output of the `sh` block before it; `text endless`: of the last endless command |
+| `console` | lines after `$ ` are commands, the others are exactly what they print; a stream ends when all was printed |
+| `python` | a program; a first line `# NAME.py` saves it under that name instead; `python endless`: runs until the page ends |
+| `properties`, `ini`, `json`, `yaml` | saved under the name in the first line (`# NAME`), if there is one |
+| without a language | a drawing or a format: must not have commands |
+
+In expected output, `…` is any text. Times, ids and other values that differ from run to run are not compared.
+"""

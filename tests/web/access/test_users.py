@@ -1,0 +1,100 @@
+"""/users: create, list, change and delete users over HTTP, with the roles that their ACLs amount to."""
+
+from pathlib import Path
+
+from kwire.access.acl import Operation, ResourceType
+from kwire.web.access import users
+from tests.support.http_access import ADMIN, access_node, basic
+from tests.support.node import in_uvloop
+
+SCRAM = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+
+
+@in_uvloop
+async def test_a_user_is_created_listed_changed_and_deleted(tmp_path: Path) -> None:
+    async with access_node(tmp_path) as http:
+        known = http.node._shared.services.users
+        made = await http.ask(
+            "POST",
+            "/users",
+            {"name": "alice", "password": "one", "role": "reader", "prefix": "orders."},
+            Authorization=ADMIN,
+        )
+        shown = {
+            "name": "alice",
+            "mechanisms": SCRAM,
+            "roles": [{"role": "reader", "prefix": "orders."}],
+            "other_acls": 0,
+        }
+        assert (made.status, made.json) == (201, shown)
+        assert await known.verify("alice", "one")
+        listed = await http.get("/users", Authorization=ADMIN)
+        assert listed.json == {"users": [shown], "next": None}
+
+        await http.allow((Operation.WRITE, ResourceType.TOPIC, "payments"), user="alice")
+        assert (await http.get("/users", Authorization=ADMIN)).json["users"][0]["other_acls"] == 1
+
+        changed = await http.ask("PUT", "/users/alice/password", {"password": "two"}, Authorization=ADMIN)
+        assert changed.status == 204
+        assert await known.verify("alice", "two")
+        assert not await known.verify("alice", "one")
+
+        assert (await http.ask("DELETE", "/users/alice", Authorization=ADMIN)).status == 204
+        assert "alice" not in known
+        assert not [acl for acl in http.authorizer.acls() if acl.principal.name == "alice"]
+
+
+@in_uvloop
+async def test_the_acls_of_a_deleted_user_can_be_kept(tmp_path: Path) -> None:
+    async with access_node(tmp_path) as http:
+        body = {"name": "alice", "password": "one", "role": "reader"}
+        assert (await http.ask("POST", "/users", body, Authorization=ADMIN)).status == 201
+        assert (await http.ask("DELETE", "/users/alice?keep_acls=true", Authorization=ADMIN)).status == 204
+        assert [acl for acl in http.authorizer.acls() if acl.principal.name == "alice"]
+
+
+@in_uvloop
+async def test_invalid_users_are_refused_and_leave_no_acls(tmp_path: Path) -> None:
+    async with access_node(tmp_path) as http:
+        assert (
+            await http.ask("POST", "/users", {"name": "alice", "password": "one"}, Authorization=ADMIN)
+        ).status == 201
+        for body, status, code in (
+            ({"name": "alice", "password": "two", "role": "admin"}, 409, "UserExists"),
+            ({"name": "ANONYMOUS", "password": "two", "role": "admin"}, 400, "InvalidUser"),
+            ({"name": "bert", "password": "two", "role": "admin", "prefix": "x"}, 400, "InvalidUser"),
+            ({"name": "bert", "password": "two", "prefix": "x"}, 400, "InvalidUser"),
+            ({"name": "bert", "password": "ü" * 1000, "role": "admin"}, 400, "InvalidUser"),
+        ):
+            refused = await http.ask("POST", "/users", body, Authorization=ADMIN)
+            assert (refused.status, refused.json["error"]["code"]) == (status, code), body
+        assert not [acl for acl in http.authorizer.acls() if acl.principal.name in ("alice", "bert")]
+        for refused in (
+            await http.ask("PUT", "/users/nobody/password", {"password": "x"}, Authorization=ADMIN),
+            await http.ask("DELETE", "/users/nobody", Authorization=ADMIN),
+        ):
+            assert (refused.status, refused.json["error"]["code"]) == (404, "UserNotFound")
+
+
+@in_uvloop
+async def test_users_are_listed_in_pages(tmp_path: Path) -> None:
+    async with access_node(tmp_path) as http:
+        for name in ("c", "a", "b"):
+            assert (
+                await http.ask("POST", "/users", {"name": name, "password": "x"}, Authorization=ADMIN)
+            ).status == 201
+        first = (await http.get("/users?limit=2", Authorization=ADMIN)).json
+        assert ([one["name"] for one in first["users"]], first["next"]) == (["a", "b"], "b")
+        last = (await http.get("/users?limit=2&after=b", Authorization=ADMIN)).json
+        assert ([one["name"] for one in last["users"]], last["next"]) == (["c"], None)
+        refused = await http.get(f"/users?limit={users.PAGE_USERS_MAX + 1}", Authorization=ADMIN)
+        assert refused.status == 400
+
+
+@in_uvloop
+async def test_a_role_needs_an_authorizer(tmp_path: Path) -> None:
+    async with access_node(tmp_path, "kwire.http.authentication=basic") as http:
+        body = {"name": "alice", "password": "one", "role": "reader"}
+        refused = await http.ask("POST", "/users", body, Authorization=basic("bob", "b-secret"))
+        assert (refused.status, refused.json["error"]["code"]) == (409, "SecurityDisabled")
+        assert "alice" not in http.node._shared.services.users
