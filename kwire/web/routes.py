@@ -40,6 +40,7 @@ from kwire.web.services import (
     WebServices,
 )
 from kwire.web.topics import events as topic_events
+from kwire.web.topics import segments as topic_segments
 from kwire.web.topics import stats as topic_stats
 from kwire.web.topics import topics
 from kwire.web.webhooks import consumers as webhook_consumers
@@ -87,7 +88,14 @@ _GROUPS: tuple[RouteGroup[Any], ...] = (
     ),
     RouteGroup[TopicServices](
         lambda web: web.topics,
-        (*topics.ROUTES, *topic_events.ROUTES, *topic_stats.ROUTES, *proxy_metadata.ROUTES, *proxy_produce.ROUTES),
+        (
+            *topics.ROUTES,
+            *topic_events.ROUTES,
+            *topic_stats.ROUTES,
+            *topic_segments.ROUTES,
+            *proxy_metadata.ROUTES,
+            *proxy_produce.ROUTES,
+        ),
     ),
     RouteGroup[AccessServices](lambda web: web.access, (*tickets.ROUTES, *keys.ROUTES)),
     RouteGroup[AdminServices](lambda web: web.admin, (*node.ROUTES, *backups.ROUTES)),
