@@ -275,6 +275,13 @@ TABLE: tuple[Row, ...] = (
         TP + "/partitions/0/offsets",
         headers=ACCEPT_PROXY,
     ),
+    Row(
+        "GET",
+        T + "/partitions/{partition}/segments",
+        ((Op.DESCRIBE, TOPIC), (Op.DESCRIBE, CLUSTER)),
+        PARTITIONED,
+        TP + "/partitions/0/segments",
+    ),
     Row("GET", "/brokers", headers=ACCEPT_PROXY),
     Row(
         "POST",
