@@ -48,6 +48,7 @@ def test_the_newest_records_are_shown_at_once(console: Console, console_server: 
 def test_filters_run_on_the_server_and_stay_in_the_address(console: Console) -> None:
     console.open("/topics/orders")
     console.choose("Start", "oldest")
+    console.choose("Limit", "200")
     console.click("Filters")
     console.type("JSON path", "$.lines[0].sku")
     console.type("Text or number", "sku-3")

@@ -32,12 +32,11 @@ export async function recordsTab(element, topic, view) {
     view,
     isClipped: true,
     columns: [
-      { name: "Offset", value: (one) => one.offset, text: String, kind: "number", width: "7rem" },
-      { name: "Partition", value: (one) => one.partition, text: String, kind: "number", width: "6.5rem", hideBelow: 640 },
-      { name: "Time", value: (one) => one.timestamp, text: (ms) => time(ms, { milliseconds: true }), width: "13.5rem", hideBelow: 900 },
-      { name: "Key", value: (one) => preview(one.key), render: (one) => cell(one.key), width: "13rem", hideBelow: 640 },
+      { name: "Offset", value: (one) => one.offset, text: String, kind: "number", width: "6.5rem" },
+      { name: "Partition", value: (one) => one.partition, text: String, kind: "number", width: "5.5rem" },
+      { name: "Time", value: (one) => one.timestamp, text: (ms) => time(ms, { milliseconds: true }), width: "12.5rem", hideBelow: 900 },
+      { name: "Key", value: (one) => preview(one.key), render: (one) => cell(one.key), width: "11rem", hideBelow: 640 },
       { name: "Value", value: (one) => preview(one.value), render: (one) => cell(one.value) },
-      { name: "Size", value: (one) => one.size_bytes, text: bytes, kind: "number", width: "6rem", hideBelow: 640 },
     ],
     key: keyOf,
     open: (one) => openRecord(topic, one, { records: shown, isolation: form.isolation() }),
@@ -89,7 +88,8 @@ export async function recordsTab(element, topic, view) {
     const parts = [`${number(scanned)} scanned`, `${number(matched)} matched`, bytes(read)];
     if (scan.isRunning && !isLive) parts.push(`${short(scan.rate)} records/s`);
     if (!scan.isRunning) parts.push(`${seconds(scan.elapsedMs / 1000)}`);
-    setText(figures, scan.progress || !scan.isRunning ? parts.join(" · ") : "Starting");
+    if (isLive && scan.isRunning) setText(figures, `${number(scan.records.length + scan.dropped)} received`);
+    else setText(figures, scan.progress || !scan.isRunning ? parts.join(" · ") : "Starting");
     setText(summary, scan.isRunning ? (isLive ? "Live" : "Scanning") : ending(scan));
     summary.className = scan.isRunning && isLive ? "badge good" : "scan-state";
     more.hidden = scan.isRunning || isLive || scan.end?.reason !== "limit";

@@ -1,6 +1,6 @@
 // One record: facts, key, value as a tree, text or bytes, headers, and the commands that read it.
 import { get, query } from "../../../api.js";
-import { codeBlock, commandHint, copyButton, line } from "../../../command.js";
+import { commandHint, copyButton, line } from "../../../command.js";
 import { openDialog } from "../../../dialog.js";
 import { h, show } from "../../../dom.js";
 import { button, facts, iconButton, notice } from "../../../elements.js";
@@ -58,7 +58,7 @@ function content(topic, record, { isolation, onWhole }) {
   return [
     facts([
       ["Time", time(record.timestamp, { milliseconds: true })],
-      ["Time is that of the", record.timestamp_type === "append" ? "append" : "producer"],
+      ["Time set by", record.timestamp_type === "append" ? "the server" : "the producer"],
       ["Partition", number(record.partition)],
       ["Offset", number(record.offset)],
       ["Key", record.key ? bytes(record.key.size_bytes) : "null"],
@@ -103,8 +103,9 @@ function section(name, part) {
 
 function textView(text, name) {
   const label = `${name} as text`;
-  if (text.length <= TEXT_SHOWN) return codeBlock(text, { label });
-  return h("div", { class: "stack" }, codeBlock(text.slice(0, TEXT_SHOWN), { label }), notice(`${number(text.length - TEXT_SHOWN)} more characters are not shown. The copy is complete.`));
+  const shown = h("div", { class: "code" }, h("pre", { tabindex: "0", "aria-label": label }, text.slice(0, TEXT_SHOWN)));
+  if (text.length <= TEXT_SHOWN) return shown;
+  return h("div", { class: "stack" }, shown, notice(`${number(text.length - TEXT_SHOWN)} more characters are not shown. The copy is complete.`));
 }
 
 // The JSON value of a text; undefined if the text is not a JSON object or array.

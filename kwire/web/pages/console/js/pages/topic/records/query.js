@@ -19,7 +19,7 @@ export function recordQuery({ topic, view, onChange }) {
     offset: field({ name: "offset", label: "Offset", type: "number", min: 0, value: given.offset ?? 0, required: true }),
     time: field({ name: "time", label: "Time", type: "datetime-local", step: 1, value: given.time ?? localTime(Date.now() - 3_600_000), required: true }),
     partition: field({ name: "partition", label: "Partitions", placeholder: `all ${topic.partitionCount}`, value: given.partition ?? "", check: partitionProblem }),
-    limit: field({ name: "limit", label: "Records", type: "select", options: LIMITS.map((one) => [one, one.toLocaleString("en-US")]), value: given.limit ?? LIMITS[0] }),
+    limit: field({ name: "limit", label: "Limit", type: "select", options: LIMITS.map((one) => [one, one.toLocaleString("en-US")]), value: given.limit ?? LIMITS[0] }),
     isolation: field({ name: "isolation", label: "Transactions", type: "select", options: [["", "committed only"], ["read_uncommitted", "open and aborted too"]], value: given.isolation ?? "" }),
     key: field({ name: "key", label: "Key contains", value: given.key ?? "", maxlength: 1000 }),
     value: field({ name: "value", label: "Value contains", value: given.value ?? "", maxlength: 1000 }),
