@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from generated import configuration, dashboard, metrics, on_disk, protocol, requirements
+from generated import benchmark_chart, configuration, dashboard, metrics, on_disk, overview, protocol, requirements
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {
@@ -11,6 +11,8 @@ PAGES = {
     "monitoring/dashboard.json": dashboard.render,
     "monitoring/metrics.md": metrics.render,
     "on-disk.md": on_disk.render,
+    "pictures/benchmarks.svg": benchmark_chart.render,
+    "pictures/overview.svg": overview.render,
     "protocol.md": protocol.render,
     "requirements.md": requirements.render,
 }

@@ -1,11 +1,14 @@
 """kwire webhook: the commands a person types, against a whole node and a receiver."""
 
 import asyncio
+import base64
 import io
 import json
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
+
+import pytest
 
 from kwire.cli import main
 from tests.support.node import in_loop
@@ -30,7 +33,7 @@ async def webhook(hooks: Hooks, *arguments: str) -> Printed:
 
 
 @in_loop
-async def test_a_webhook_from_its_making_to_its_end(tmp_path: Path) -> None:
+async def test_a_webhook_from_its_making_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with receiving() as receiver, hooks_node(tmp_path) as hooks:
         await hooks.create_topic("orders", "others")
         created = await webhook(
@@ -66,6 +69,11 @@ async def test_a_webhook_from_its_making_to_its_end(tmp_path: Path) -> None:
         assert (await webhook(hooks, "pause", webhook_id)).out == f"paused {webhook_id}\n"
         assert (await webhook(hooks, "resume", webhook_id)).out == f"resumed {webhook_id}\n"
         assert (await webhook(hooks, "rotate", webhook_id, "--overlap-hours", "1")).out.startswith("secret whsec_")
+        secret = f"whsec_{base64.b64encode(b'0123456789' * 3).decode()}"
+        monkeypatch.setattr("sys.stdin", io.StringIO(f"{secret}\n"))
+        rotated = await webhook(hooks, "rotate", webhook_id, "--secret-stdin")
+        assert rotated.out == f"secret {secret}\n"
+        assert (await webhook(hooks, "rotate", webhook_id, "--secret-stdin")).code == 2, "nothing is left to be read"
         assert (await webhook(hooks, "update", webhook_id, "--types", "made", "--body", "binary")).code == 0
         found = json.loads((await webhook(hooks, "describe", webhook_id, "--json")).out)
         assert (found["types"], found["body"]) == (["made"], "binary")

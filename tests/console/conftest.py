@@ -6,6 +6,7 @@ import pytest
 
 from tests.console.data import Traffic, fill
 from tests.console.driver import BrowserThread, Console
+from tests.console.secured import SecuredServer
 from tests.support.server import KwireProcess
 
 
@@ -35,4 +36,21 @@ def console_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwirePr
 def console(browser: BrowserThread, console_server: KwireProcess) -> Iterator[Console]:
     """A page for one test. Errors in the browser's console fail the test."""
     with browser.console(console_server.http_url) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def secured_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
+    server = SecuredServer(tmp_path_factory.mktemp("secured"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.process.kill()
+
+
+@pytest.fixture
+def secured(browser: BrowserThread, secured_server: SecuredServer) -> Iterator[Console]:
+    """A page of the server on which everybody has to log in."""
+    with browser.console(secured_server.process.http_url) as opened:
         yield opened

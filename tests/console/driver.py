@@ -66,11 +66,13 @@ window.isCut = (element) => {
   return element.className !== "skip";
 };
 
-window.findControl = (name) => {
-  const found = window.controls();
+window.findControl = (name, kind = "*") => {
+  const found = window.controls().filter((one) => one.matches(kind));
   return found.find((one) => accessibleName(one) === name)
     ?? found.find((one) => accessibleName(one).startsWith(name)) ?? null;
 };
+
+window.findField = (name) => findControl(name, "input, textarea, select");
 
 window.centreOf = (name) => {
   const found = findControl(name);
@@ -163,8 +165,8 @@ class Console:
 
     def type(self, name: str, text: str) -> None:
         """Replace the text of a field."""
-        self.until(f"findControl({json.dumps(name)}) !== null")
-        self.evaluate(f"const field = findControl({json.dumps(name)}); field.focus(); field.select();")
+        self.until(f"findField({json.dumps(name)}) !== null")
+        self.evaluate(f"const field = findField({json.dumps(name)}); field.focus(); field.select();")
         if text:
             self.call("Input.insertText", text=text)
         else:
@@ -174,7 +176,7 @@ class Console:
         """Choose the option with this value or text in a list."""
         wanted = json.dumps(value)
         self.until(
-            f"(() => {{ const list = findControl({json.dumps(name)}); if (!list) return false;"
+            f"(() => {{ const list = findField({json.dumps(name)}); if (!list) return false;"
             f"const option = [...list.options].find(one => one.value === {wanted} || one.text === {wanted});"
             "if (!option) return false; list.value = option.value;"
             "list.dispatchEvent(new Event('input', {bubbles: true}));"
@@ -255,8 +257,11 @@ class Console:
         """The longest time for which the page's script has blocked the browser since the page was loaded."""
         return float(self.evaluate("Math.max(0, ...longTasks)"))
 
-    def screenshot(self, name: str) -> None:
-        """Write NAME-WIDTH-THEME.png for each width and theme. Check each for overflow and names, and the commands."""
+    def screenshot(self, name: str, *, is_whole: bool = True) -> None:
+        """Write NAME-WIDTH-THEME.png for each width and theme. Check each for overflow and names, and the commands.
+
+        A page that is not whole is shown as far as the window shows it.
+        """
         self.check_commands()
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         for width, height in SIZES.items():
@@ -267,10 +272,11 @@ class Console:
                 self.check_width()
                 self.check_names()
                 full = min(SCREENSHOT_HEIGHT_MAX, max(height, self.evaluate("document.documentElement.scrollHeight")))
-                clip = {"x": 0, "y": 0, "width": width, "height": full, "scale": 1}
-                answer = self.call(
-                    "Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=full > height
-                )
+                options: dict[str, Any] = {}
+                if is_whole and full > height:
+                    clip = {"x": 0, "y": 0, "width": width, "height": full, "scale": 1}
+                    options = {"clip": clip, "captureBeyondViewport": True}
+                answer = self.call("Page.captureScreenshot", format="png", **options)
                 (SCREENSHOTS / f"{name}-{width}-{theme}.png").write_bytes(base64.b64decode(answer["data"]))
         self.resize(1280)
         self.set_theme("light")

@@ -49,7 +49,7 @@ def test_ten_thousand_topics_stay_responsive(console: Console) -> None:
 
     console.evaluate("scrollTo(0, document.documentElement.scrollHeight / 2)")
     console.until(f"{SHOWN}.includes('topic-05000')")
-    console.screenshot("many-topics")
+    console.screenshot("many-topics", is_whole=False)
     console.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
     console.until(f"{SHOWN}.includes('topic-09999')")
     assert len(console.evaluate(SHOWN)) <= ROWS_MAX
@@ -61,5 +61,6 @@ def test_ten_thousand_topics_stay_responsive(console: Console) -> None:
     console.type("Filter Topics", "")
     console.click("Partitions")
     console.until("document.querySelector('th[aria-sort=descending]') !== null")
+    # The browser reports tasks of 50 ms and more; 0 means that there was none.
     print(f"10,000 topics: longest task {console.longest_task_ms():.0f} ms")
     assert console.longest_task_ms() < LONGEST_TASK_MS

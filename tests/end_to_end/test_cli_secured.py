@@ -1,4 +1,4 @@
-"""Verbs that write and read data, with a profile for SASL_SSL and https: the installed program, a real server."""
+"""The commands that write and read data, with a profile for SASL_SSL and https."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -107,7 +107,7 @@ def test_rooms_and_events(server: SecuredServer, tmp_path: Path) -> None:
 
     run("room", "create", "lobby")
     run("room", "publish", "lobby", given="1\n2\n3\n")
-    run("room", "publish", "lobby", json.dumps(LARGE))
+    run("room", "publish", "lobby", given=LARGE)
     assert len(run("room", "history", "lobby").splitlines()) == 4
     tailed = run("room", "tail", "lobby", "--from-offset", "0", "--count", "4").splitlines()
     assert [json.loads(line)["data"] for line in tailed] == [1, 2, 3, LARGE]
@@ -148,11 +148,19 @@ def test_a_user_without_rights_is_refused(server: SecuredServer, arguments: tupl
     [
         ("ssl.truststore.location=", ("topic", "list"), "its certificate is not trusted: "),
         ("ssl.truststore.location=", ("room", "list"), "its certificate is not trusted: "),
-        ("security.protocol=PLAINTEXT", ("topic", "list"), "it expects TLS: set security.protocol"),
-        ("security.protocol=PLAINTEXT", ("topic", "consume", "orders"), "it expects TLS: set security.protocol"),
+        (
+            "security.protocol=PLAINTEXT",
+            ("topic", "list"),
+            "if it expects TLS or a login, name them in a profile or with --command-config",
+        ),
+        (
+            "security.protocol=PLAINTEXT",
+            ("topic", "consume", "orders"),
+            "if it expects TLS or a login, name them in a profile or with --command-config",
+        ),
         ("security.protocol=SSL", ("topic", "list"), "if it expects TLS or a login"),
         ("sasl.mechanism=SCRAM-SHA-1", ("topic", "list"), "sasl.mechanism must be one of"),
-        ("kwire.http=http", ("room", "list"), "it expects https"),
+        ("kwire.http=http", ("room", "list"), "check the port, and whether it expects https"),
     ],
     ids=lambda part: part if isinstance(part, str) else " ".join(part),
 )

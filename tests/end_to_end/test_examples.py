@@ -105,8 +105,12 @@ def test_a_broadcast_reaches_quick_and_slow_readers(server: KwireProcess) -> Non
 @pytest.mark.proves("S0-90", "S0-97")
 def test_a_page_says_what_is_different_in_rooms_topics_queues_and_plain_publish_subscribe() -> None:
     docs = EXAMPLES.parent
-    page = (docs / "rooms-and-topics.md").read_text()
-    for chapter in ("Rooms and topics", "A log beside a queue", "A log beside plain publish/subscribe"):
+    page = (docs / "choosing.md").read_text()
+    for chapter in (
+        "Rooms, topics and the event store",
+        "A log beside a queue",
+        "A log beside plain publish/subscribe",
+    ):
         assert f"\n## {chapter}\n" in page
     for compared in ("who gets an event", "position", "key", "what is kept"):
         (row,) = re.findall(rf"^\| {compared} \|(.+)\|(.+)\|$", page.partition("\n## A log beside")[0], re.MULTILINE)
@@ -115,5 +119,5 @@ def test_a_page_says_what_is_different_in_rooms_topics_queues_and_plain_publish_
     assert links
     assert [link for link in links if not (docs / link).exists()] == []
     readme = (docs.parent / "README.md").read_text()
-    for linked in ("rooms-and-topics.md", "http.md", "clients.md", "examples/README.md"):
+    for linked in ("choosing.md", "http.md", "clients.md", "examples/README.md"):
         assert f"(docs/{linked})" in readme

@@ -24,7 +24,7 @@ class Done(NamedTuple):
     errors: str
 
 
-def run_program(*arguments: object, given: str = "", **environment: str) -> Done:
+def run_program(*arguments: object, given: str = "", timeout_s: float = COMMAND_TIMEOUT_S, **environment: str) -> Done:
     """Run the installed command with pipes. `given` is its standard input."""
     done = subprocess.run(
         [str(kwire_command()), *map(str, arguments)],
@@ -32,7 +32,7 @@ def run_program(*arguments: object, given: str = "", **environment: str) -> Done
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=COMMAND_TIMEOUT_S,
+        timeout=timeout_s,
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)

@@ -49,6 +49,7 @@ NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
     "needs_java": ("Java 17", has_java),
     "needs_kcat": ("kcat", lambda: shutil.which("kcat") is not None),
     "needs_mvn": ("Maven", lambda: shutil.which("mvn") is not None),
+    "needs_nginx": ("nginx", lambda: shutil.which("nginx") is not None),
     "needs_prometheus": ("Prometheus", lambda: None not in (shutil.which("prometheus"), shutil.which("promtool"))),
     "needs_node": ("Node 20", lambda: has_version("node", "--version", r"v(\d+)", NODE_VERSION_MIN)),
     "needs_systemd": ("systemd-analyze", lambda: shutil.which("systemd-analyze") is not None),

@@ -5,7 +5,8 @@ Topics have a count of their own in the order of their first traffic, up to a ma
 count, and all rooms share another, because there may be a hundred thousand rooms.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from kwire.broker.partition import Partition
 from kwire.broker.partition.traffic import Traffic
@@ -48,3 +49,21 @@ class TopicTraffic:
     def forget(self, name: str) -> None:
         """Remove the count of a deleted topic. Another topic can have its place."""
         self.by_topic.pop(name, None)
+
+
+class TrafficRounds:
+    """Adds the traffic of all open partitions in turns, so that one call takes a bounded time."""
+
+    def __init__(self, open_partitions: Iterable[Partition], traffic: TopicTraffic) -> None:
+        self._open_partitions = open_partitions
+        self._traffic = traffic
+        self._left: Iterator[Partition] = iter(())
+
+    def add(self, partitions_max: int) -> None:
+        """Add the traffic of the next `partitions_max` partitions; after the last one, begin again with the first."""
+        some = list(islice(self._left, partitions_max))
+        if len(some) < partitions_max:
+            self._left = iter(list(self._open_partitions))
+            some += islice(self._left, partitions_max - len(some))
+        # A partition that was deleted since would add a topic that does not exist.
+        self._traffic.add_from(one for one in some if not one.is_forgotten)

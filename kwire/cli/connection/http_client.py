@@ -70,27 +70,34 @@ class HttpClient:
             answer = response.read(ANSWER_BYTES_MAX)
             try:
                 return json.loads(answer)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise HTTPException(f"the answer to {method} {path} is not JSON") from None
 
     def fetch(self, path: str) -> bytes:
         """Send a GET and return the undecoded body of the response. Raises Refused or Unreachable."""
         response = self._send("GET", path, None, {"Accept": "application/json"})
         with self._as_unreachable():
-            return response.read(ANSWER_BYTES_MAX)
+            answer = response.read(ANSWER_BYTES_MAX + 1)
+            if len(answer) > ANSWER_BYTES_MAX:
+                raise HTTPException(f"the answer to GET {path} is too long")
+            return answer
 
     def lines(self, path: str) -> Iterator[dict[str, Any]]:
         """Send a GET, and yield the JSON object of each line of the response as it arrives."""
         response = self._send("GET", path, None, {"Accept": "application/x-ndjson"})
         while line := self._line(response):
             if line.strip():
-                yield json.loads(line)
+                with self._as_unreachable():
+                    message = _json_object(line)
+                yield message
 
     def _line(self, response: HTTPResponse) -> bytes:
         """Return the next line. Return b"" at the end of the stream, also if the connection ended within a line."""
         with self._as_unreachable():
-            line = response.readline(LINE_BYTES_MAX)
-        return line if line.endswith(b"\n") or len(line) == LINE_BYTES_MAX else b""
+            line = response.readline(LINE_BYTES_MAX + 1)
+            if len(line) > LINE_BYTES_MAX:
+                raise HTTPException("a line is too long")
+        return line if line.endswith(b"\n") else b""
 
     def _send(self, method: str, path: str, content: bytes | None, headers: dict[str, str]) -> HTTPResponse:
         if content is not None:
@@ -141,7 +148,7 @@ class HttpClient:
         if isinstance(error, socket.gaierror):
             return f"the host is not known: {error.strerror or error}; check the address"
         if isinstance(error, ConnectionResetError):
-            return "it closed the connection; check the port"
+            return "it closed the connection; check the port, and whether it expects https"
         if isinstance(error, OSError):
             return error.strerror or str(error)
         return "it does not answer as an HTTP server of kwire does; check the port"
@@ -179,6 +186,16 @@ def _connection(parts: SplitResult, settings: HttpSettings) -> HTTPConnection:
         context = ssl.create_default_context()
         context.minimum_version = ssl.TLSVersion.TLSv1_2
     return HTTPSConnection(host, parts.port or 443, timeout=timeout, context=context)
+
+
+def _json_object(line: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise HTTPException("a line is not a JSON object")
+    return value
 
 
 def _is_loopback(host: str) -> bool:

@@ -51,7 +51,9 @@ class KafkaConnection:
         Raises Unreachable, LoginRefused, or UsageError if an address is not valid.
         """
         # Servers that expect TLS or a login close connections without it.
-        self._hint = "" if settings.login else "; if it expects TLS or a login, name them with --command-config"
+        self._hint = (
+            "" if settings.login else "; if it expects TLS or a login, name them in a profile or with --command-config"
+        )
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] | None = None
         self._request_seconds = settings.timeouts.request_seconds

@@ -6,6 +6,7 @@ from typing import Any
 
 from kwire.cli.connection.http_client import HttpClient
 from kwire.cli.framework.errors import UsageError
+from kwire.cli.framework.output import json_text
 from kwire.cli.framework.reader_watch import reader_watched
 from kwire.cli.framework.runner import print_error
 from kwire.cli.values.times import parse_time
@@ -67,7 +68,7 @@ def _follow(client: HttpClient, path: str, options: argparse.Namespace) -> int:
 
 
 def _line(event: dict[str, Any]) -> str:
-    return json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+    return json_text(event, separators=(",", ":"))
 
 
 def _time(text: str) -> int:
@@ -78,8 +79,7 @@ def _time(text: str) -> int:
 
 
 def positive_count(text: str) -> int:
-    """Return a number that is at least 1. Raises ValueError."""
-    count = int(text)
-    if count < 1:
-        raise ValueError
-    return count
+    """Return a number that is at least 1, as a type for argparse."""
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, got {text!r}")
+    return int(text)

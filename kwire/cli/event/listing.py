@@ -1,12 +1,11 @@
 """kwire event list: prints stored events of topics, one JSON object per line."""
 
 import argparse
-import json
 from typing import Any
 
 from kwire.cli.connection.http_client import HttpClient, add_http_verb
 from kwire.cli.connection.subscriptions import positive_count
-from kwire.cli.framework.output import is_data, print_line
+from kwire.cli.framework.output import is_data, json_text, print_line
 from kwire.cli.framework.several_names import for_each
 from kwire.cli.schema.topics import topic_path
 
@@ -56,7 +55,7 @@ def _print(client: HttpClient, name: str, options: argparse.Namespace) -> None:
             if is_data(options):
                 print_line(event, options)
             else:
-                print(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
+                print(json_text(event, separators=(",", ":")))
         if page["next"] is None:
             return
         since, before = (since, page["next"]) if options.newest_first else (page["next"], before)

@@ -63,20 +63,39 @@ def print_data(value: Any, options: argparse.Namespace) -> None:
     if options.output == YAML:
         _print_yaml(value)
     else:
-        import json
-
-        print(json.dumps(value, indent=2 if sys.stdout.isatty() else None), flush=True)
+        print(json_text(value, indent=2 if sys.stdout.isatty() else None), flush=True)
 
 
 def print_line(value: Any, options: argparse.Namespace, default: Callable[[Any], Any] | None = None) -> None:
     """Print one object of many, as a line of JSON or a document of YAML. `default` is that of `json.dumps`."""
-    import json
-
-    text = json.dumps(value, default=default)
+    text = json_text(value, default=default)
     if options.output == YAML:
+        import json
+
         _print_yaml(json.loads(text))
     else:
         print(text)
+
+
+def json_text(
+    value: Any,
+    *,
+    indent: int | None = None,
+    default: Callable[[Any], Any] | None = None,
+    separators: tuple[str, str] | None = None,
+) -> str:
+    """Return a value as JSON for people: letters of all languages as they are, control characters escaped.
+
+    `json.dumps` leaves some of these unescaped: U+009B, for example, is a command for terminals.
+    """
+    # Imported here, because tables do not need it.
+    import json
+
+    text = json.dumps(value, ensure_ascii=False, indent=indent, default=default, separators=separators)
+    if text.isprintable():
+        return text
+    # The line breaks are those of the indentation.
+    return "".join(one if one.isprintable() or one == "\n" else json.dumps(one)[1:-1] for one in text)
 
 
 def _print_yaml(value: Any) -> None:

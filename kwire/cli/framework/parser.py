@@ -93,7 +93,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2. The message is about the arguments."""
-        print(f"kwire: {_with_suggestion(message)}", file=sys.stderr)
+        print(f"kwire: {_with_suggestion(_with_plain_type(message))}", file=sys.stderr)
         print(f"{self.format_usage()}try: {self.prog} --help", file=sys.stderr)
         sys.exit(CANNOT_RUN)
 
@@ -137,6 +137,13 @@ def _not_required(parts: Sequence[Any]) -> Iterator[None]:
     finally:
         for part in required:
             part.required = True
+
+
+def _with_plain_type(message: str) -> str:
+    """Replace the names of Python's types: argument --count: must be a whole number, got 'x'."""
+    for name, text in (("int", "a whole number"), ("float", "a number")):
+        message = message.replace(f": invalid {name} value: ", f": must be {text}, got ")
+    return message
 
 
 def _unrecognized(words: Sequence[str], known: Iterable[str]) -> str:

@@ -154,7 +154,7 @@ def _data(text: str) -> Any:
     """Return the JSON value of the text, or the text itself if it is not JSON."""
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
 
 

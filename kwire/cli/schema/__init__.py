@@ -13,7 +13,7 @@ from kwire.cli.connection.errors import Refused
 from kwire.cli.connection.http_client import HttpClient, add_http_verb
 from kwire.cli.framework.confirmation import add_yes, confirm, counted_names
 from kwire.cli.framework.errors import UsageError
-from kwire.cli.framework.output import is_data, print_data, print_object, print_rows
+from kwire.cli.framework.output import is_data, json_text, print_data, print_object, print_rows
 from kwire.cli.framework.parser import CommandParser
 from kwire.cli.framework.printable import printable
 from kwire.cli.framework.several_names import for_each
@@ -102,7 +102,7 @@ def show_schemas(client: HttpClient, options: argparse.Namespace) -> int:
             if missing:
                 raise ValueError(f"topic {name} has no event type {missing[0]}")
         value = {"name": name, "schemas": schemas}
-        print_object(value, options, lambda: print(json.dumps(value, indent=2, ensure_ascii=False)))
+        print_object(value, options, lambda: print(json_text(value, indent=2)))
 
     return for_each(options.names, show).code
 

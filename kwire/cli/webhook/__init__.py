@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import sys
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -16,6 +17,7 @@ from kwire.cli.framework.several_names import for_each
 PAGE = 1000
 # The default number of delivery attempts or dead letters that are printed.
 SHOWN_DEFAULT = 50
+SECRET_CHARACTERS_MAX = 1000
 WEBHOOK_COLUMNS = ("id", "state", "policy", "topics", "url", "delivered", "failed", "dead")
 POSITION_COLUMNS = ("topic", "last", "pending", "retrying")
 ATTEMPT_COLUMNS = ("at", "event", "attempt", "status", "ms", "outcome", "next", "problem")
@@ -34,7 +36,7 @@ def add(parser: CommandParser) -> None:
         nargs="+",
         help="start at the oldest event, after an event (=EVENT_ID), or with new events (=latest)",
     )
-    create_.add_argument("--secret", metavar="whsec_…", help="default: generated, and printed only this once")
+    _add_secret(create_, "generated, and printed only this once")
     _add_fields(create_)
     describe_ = add_http_verb(verbs, "describe", "show the settings and positions of a webhook", describe)
     update_ = add_http_verb(verbs, "update", "change settings", update)
@@ -51,7 +53,7 @@ def add(parser: CommandParser) -> None:
     pause_ = add_http_verb(verbs, "pause", "stop sending until the webhook is resumed", pause)
     resume_ = add_http_verb(verbs, "resume", "continue a paused or disabled webhook at its position", resume)
     rotate_ = add_http_verb(verbs, "rotate", "replace the secret", rotate)
-    rotate_.add_argument("--secret", metavar="whsec_…", help="default: generated")
+    _add_secret(rotate_, "generated")
     rotate_.add_argument(
         "--overlap-hours", type=float, metavar="HOURS", help="how long the old secret is still used to sign"
     )
@@ -103,6 +105,22 @@ def _add_fields(parser: argparse.ArgumentParser) -> None:
 # --- definitions
 
 
+def _add_secret(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--secret-stdin",
+        action="store_true",
+        help=f"read the secret (whsec_…) from the first line of standard input (default: {default})",
+    )
+
+
+def _given_secret() -> str:
+    """Return the secret on standard input. As an argument, other users of the machine could see it."""
+    secret = sys.stdin.readline(SECRET_CHARACTERS_MAX).strip()
+    if not secret:
+        raise UsageError("--secret-stdin: standard input is empty")
+    return secret
+
+
 def list_webhooks(client: HttpClient, options: argparse.Namespace) -> None:
     found: list[dict[str, Any]] = []
     after: str | None = ""
@@ -119,8 +137,8 @@ def list_webhooks(client: HttpClient, options: argparse.Namespace) -> None:
 
 def create(client: HttpClient, options: argparse.Namespace) -> None:
     body = {"url": options.url, "topics": _start_positions(options.topics), **_fields(options)}
-    if options.secret is not None:
-        body["secret"] = options.secret
+    if options.secret_stdin:
+        body["secret"] = _given_secret()
     made = client.request("POST", "/webhooks", body)
     if is_data(options):
         print_data(made, options)
@@ -176,8 +194,8 @@ def resume(client: HttpClient, options: argparse.Namespace) -> None:
 
 def rotate(client: HttpClient, options: argparse.Namespace) -> None:
     body = {}
-    if options.secret is not None:
-        body["secret"] = options.secret
+    if options.secret_stdin:
+        body["secret"] = _given_secret()
     if options.overlap_hours is not None:
         body["overlapHours"] = options.overlap_hours
     rotated = client.request("POST", _path(options.id, "rotate-secret"), body)

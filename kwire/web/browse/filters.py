@@ -28,6 +28,7 @@ Headers = Sequence[tuple[str, bytes | None]]
 _decode = msgspec.json.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 _NOT_SCALAR = object()
+_NUMBER_CHARACTERS = frozenset("0123456789+-.eE")
 
 
 class PathTest(NamedTuple):
@@ -40,6 +41,20 @@ class PathTest(NamedTuple):
     path: JsonPath
     equals: str | None = None
     contains: str | None = None
+
+    def literals(self) -> list[str]:
+        """Return texts that every value that passes has, in its JSON. Escapes may hide them."""
+        found = [*self.path.names]
+        # A number may be written in several ways, so its text is not searched.
+        if self.equals is not None:
+            wanted = _scalar(self.equals)
+            if isinstance(wanted, str):
+                found.append(wanted)
+            elif isinstance(wanted, bool) or not isinstance(wanted, int | float):
+                found.append(self.equals)
+        elif self.contains is not None and set(self.contains) - _NUMBER_CHARACTERS:
+            found.append(self.contains)
+        return found
 
     def passes(self, value: bytes) -> bool:
         try:
@@ -58,7 +73,7 @@ class PathTest(NamedTuple):
 class RecordFilter:
     """The filter of a scan. An empty filter passes every record."""
 
-    __slots__ = ("_headers", "_key", "_names", "_needles", "_value", "is_empty", "path")
+    __slots__ = ("_headers", "_key", "_literals", "_needles", "_value", "is_empty", "path")
 
     def __init__(
         self,
@@ -75,8 +90,8 @@ class RecordFilter:
         needles += [part for name, text in self._headers for part in (name.encode(), text) if part]
         # A longer text is less frequent, so it is searched first.
         self._needles = tuple(sorted(needles, key=len, reverse=True))
-        # The names in the path occur in the bytes of a value, unless they are written with escapes.
-        self._names = () if path is None else tuple(name.encode() for name in path.path.names if _is_plain(name))
+        # These texts occur in the bytes of a value that passes the path, unless they are written with escapes.
+        self._literals = () if path is None else tuple(text.encode() for text in path.literals() if _is_plain(text))
         self.is_empty = not (needles or self._headers or path is not None)
 
     def may_match(self, body: bytes, start: int, end: int) -> bool:
@@ -84,8 +99,8 @@ class RecordFilter:
         for needle in self._needles:
             if body.find(needle, start, end) < 0:
                 return False
-        for name in self._names:
-            if body.find(name, start, end) < 0:
+        for literal in self._literals:
+            if body.find(literal, start, end) < 0:
                 return body.find(b"\\", start, end) >= 0
         return True
 

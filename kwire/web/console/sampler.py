@@ -7,13 +7,10 @@ space), are measured by a task of their own, every SLOW_INTERVALS intervals. The
 import asyncio
 import logging
 import resource
-from collections.abc import Iterator
 from contextlib import suppress
-from itertools import islice
 from operator import add
 
-from kwire.broker.partition import Partition
-from kwire.broker.topics.topic_traffic import Traffic
+from kwire.broker.topics.topic_traffic import TrafficRounds
 from kwire.metrics import LATENCY_BOUNDS
 from kwire.web.console.samples import INTERVAL_MS, Gauges, Reading, SampleRing, sample_between
 from kwire.web.services import MonitoringServices
@@ -51,7 +48,8 @@ class Sampler:
         self._services = services
         self._task: asyncio.Task[None] | None = None
         self._measuring: asyncio.Task[None] | None = None
-        self._partitions: Iterator[Partition] = iter(())
+        self._topics = services.storage.topics
+        self._traffic = TrafficRounds(self._topics.open_partitions, self._topics.traffic)
 
     def start(self) -> None:
         self._task = asyncio.get_running_loop().create_task(self._run())
@@ -79,7 +77,8 @@ class Sampler:
     def _reading(self) -> Reading:
         services = self._services
         server, streams = services.server_metrics, services.port.stream_metrics
-        traffic = self._traffic()
+        self._traffic.add(PARTITIONS_PER_INTERVAL)
+        traffic = self._topics.traffic.total()
         counts = [0] * (len(LATENCY_BOUNDS) + 1)
         request_count = 0
         for key, latency in server.requests.items():
@@ -96,15 +95,6 @@ class Sampler:
             http_requests=sum(sum(one.statuses.values()) for one in services.port.http_metrics.used_routes()),
             latency_counts=counts,
         )
-
-    def _traffic(self) -> Traffic:
-        topics = self._services.storage.topics
-        some = list(islice(self._partitions, PARTITIONS_PER_INTERVAL))
-        if len(some) < PARTITIONS_PER_INTERVAL:
-            self._partitions = iter(list(topics.open_partitions))
-            some += islice(self._partitions, PARTITIONS_PER_INTERVAL - len(some))
-        topics.traffic.add_from(one for one in some if not one.is_forgotten)
-        return topics.traffic.total()
 
     def _gauges(self) -> Gauges:
         services, slow = self._services, self.slow

@@ -13,7 +13,7 @@ import yaml
 
 from kwire.cli.framework.confirmation import Declined, confirm, counted_names
 from kwire.cli.framework.errors import CannotRun, UsageError
-from kwire.cli.framework.output import add_output, print_done, print_rows
+from kwire.cli.framework.output import add_output, json_text, print_done, print_rows
 from kwire.cli.framework.several_names import for_each
 from kwire.cli.framework.tables import table_lines
 from kwire.colours import is_coloured
@@ -150,3 +150,23 @@ def test_what_would_fail_for_every_name_ends_the_command(error: Exception) -> No
 
     with pytest.raises(type(error)):
         for_each(["a", "b"], act)
+
+
+def test_json_has_letters_as_they_are_and_no_control_characters() -> None:
+    value = {"text": "grüße 東京 🎉", "hostile": "\x1b[2J \x9b2J \u202e \ud800 \n"}
+    text = json_text(value)
+    assert "grüße 東京 🎉" in text
+    assert text.isprintable()
+    assert json.loads(text) == value
+    assert json.loads(json_text(value, indent=2)) == value
+    assert json_text({"a": 1}, indent=2) == '{\n  "a": 1\n}'
+
+
+def test_wide_characters_take_two_columns() -> None:
+    rows = [{"room": "東京 🎉", "events": 5}, {"room": "cafe\u0301", "events": 12}, {"room": "Zürich", "events": 1}]
+    assert list(table_lines(rows, ("room", "events"), io.StringIO())) == [
+        "room     events",
+        "東京 🎉       5",
+        "cafe\u0301         12",
+        "Zürich        1",
+    ]

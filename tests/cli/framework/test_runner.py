@@ -138,6 +138,15 @@ def test_the_version_is_printed() -> None:
             "kwire: unrecognized arguments: --nothing\nusage: kwire topic list [options]\n",
         ),
         (("topic", "list", "--bootstrp=a"), "kwire: unrecognized arguments: --bootstrp=a; did you mean --bootstrap?\n"),
+        (("topic", "consume", "a", "--count", "x"), "kwire: argument -c/--count: must be a whole number, got 'x'\n"),
+        (
+            ("room", "history", "a", "--limit", "0"),
+            "kwire: argument --limit: must be a whole number from 1 on, got '0'\n",
+        ),
+        (
+            ("webhook", "rotate", "a", "--overlap-hours", "x"),
+            "kwire: argument --overlap-hours: must be a number, got 'x'\n",
+        ),
         (("topic", "list", "orders"), "kwire: unrecognized arguments: orders\n"),
         (
             ("topic", "list", "-o", "xml"),

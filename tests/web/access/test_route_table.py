@@ -317,6 +317,8 @@ TABLE: tuple[Row, ...] = (
     Row("PUT", "/users/{user}/password", ALTER_CLUSTER, USER, body={"password": "another"}, status=204),
     Row("DELETE", "/users/{user}", ALTER_CLUSTER, USER, status=204),
     Row("GET", "/admin/node", ((Op.DESCRIBE, CLUSTER),)),
+    Row("GET", "/overview", ((Op.DESCRIBE, CLUSTER),)),
+    Row("GET", "/overview/topics", ((Op.DESCRIBE, TOPIC),), PARTITIONED, is_list=True),
     Row("POST", "/admin/backups", ALTER_CLUSTER, status=201),
     Row("GET", "/admin/backups/{backup}", ALTER_CLUSTER, path="/admin/backups/nothing", status=404),
     Row("GET", "/admin/backups/{backup}/files", ALTER_CLUSTER, path="/admin/backups/nothing/files", status=404),
@@ -345,6 +347,9 @@ TABLE: tuple[Row, ...] = (
     ),
     Row("GET", "/openapi.json"),
     Row("GET", "/", status=302),
+    Row("GET", "/console"),
+    Row("GET", "/console/{path:.*}", path="/console/topics"),
+    Row("GET", "/console/static/{build}/{file:.+}", path="/console/static/any/console.css"),
     *(Row("GET", path) for path in ("/docs", "/docs.css", "/docs.js", "/kwire.js", "/kwire.d.ts")),
 )
 

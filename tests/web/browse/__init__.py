@@ -1,0 +1,1 @@
+"""Tests of browsing records: filters, scans, and the routes."""

@@ -170,6 +170,9 @@ def open_root(files: Files, root: str, owner: str) -> dict[str, Position | None]
         for name in files.listdir(os.path.join(root, folder)):
             if name.endswith(UNFINISHED_END):
                 files.unlink(os.path.join(root, folder, name))
+    # A killed server may have stored a first position whose name is not synced. Without it, files that are written
+    # from now on would not be recognised as those of their topic after a power cut.
+    files.fsync_dir(os.path.join(root, POSITIONS))
     return dict(_positions(files, root))
 
 

@@ -1,8 +1,8 @@
 // Starts the console: the session, then the frame, then the page of the path.
-import { connection, isAborted } from "./api.js";
+import { ApiError, connection, isAborted } from "./api.js";
 import { h, show } from "./dom.js";
 import { PAGES } from "./pages.js";
-import { emptyState, failure, skeleton } from "./elements.js";
+import { emptyState, failure, pageHeader, skeleton } from "./elements.js";
 import { match, onNavigate } from "./router.js";
 import { loadSession, may, needsLogin } from "./session.js";
 import { frame } from "./shell.js";
@@ -39,24 +39,25 @@ async function navigate() {
   const content = h("div", { class: "page" });
   show(shell.main, content);
   if (!found.page) {
-    setTitle("Not found");
-    show(content, emptyState({ icon: "search", title: "There is no such page", text: location.pathname }));
-    return;
+    return showInstead(content, "Not found", emptyState({ icon: "search", title: "There is no such page", text: location.pathname }));
   }
   if (found.page.needs && !may(found.page.needs)) return showFirstOffered(found, content);
+  let title = found.page.name ?? "";
   const slow = setTimeout(() => show(content, skeleton()), SKELETON_AFTER_MS);
   try {
     const module = await found.page.load();
     clearTimeout(slow);
     if (current !== view) return;
     content.replaceChildren();
-    setTitle(typeof module.title === "function" ? module.title(found.params) : module.title);
+    title = typeof module.title === "function" ? module.title(found.params) : module.title;
+    setTitle(title);
     await module.render(content, current);
   } catch (error) {
     clearTimeout(slow);
     if (isAborted(error) || current !== view) return;
-    show(content, failure(error, navigate));
-    throw error;
+    showInstead(content, title, failure(error, navigate));
+    // An error of the server is shown; any other one is a defect of the page.
+    if (!(error instanceof ApiError)) throw error;
   }
 }
 // The home page needs a right that many sessions do not have: they see the first page that they may see.
@@ -65,9 +66,14 @@ function showFirstOffered(found, content) {
     history.replaceState(null, "", "/console/topics");
     return navigate();
   }
-  setTitle(found.page.name);
   const text = `This page needs the right to ${found.page.needs} the cluster.`;
-  show(content, emptyState({ icon: "acls", title: "Not allowed", text }));
+  showInstead(content, found.page.name, emptyState({ icon: "acls", title: "Not allowed", text }));
+}
+
+// Shows why a page is not shown.
+function showInstead(content, title, reason) {
+  setTitle(title);
+  show(content, pageHeader({ title }), reason);
 }
 
 function showLogin() {

@@ -4,9 +4,13 @@ import { may, session } from "./session.js";
 // Kafka's codes of operations.
 const CODES = { READ: 3, WRITE: 4, CREATE: 5, DELETE: 6, ALTER: 7, DESCRIBE: 8, CLUSTER_ACTION: 9, DESCRIBE_CONFIGS: 10, ALTER_CONFIGS: 11, IDEMPOTENT_WRITE: 12 };
 
-// allows(topic.topic_authorized_operations, "DELETE")
+// The value in a response that does not have the operations.
+const UNKNOWN = -(2 ** 31);
+
+// allows(topic.topic_authorized_operations, "DELETE"). If the server does not say, the action is offered and may be
+// refused.
 export function allows(bits, operation) {
-  return ((bits >> CODES[operation]) & 1) === 1;
+  return bits === undefined || bits === UNKNOWN || ((bits >> CODES[operation]) & 1) === 1;
 }
 
 // Whether creating a topic is offered. Sessions without a role may have the right for some names.

@@ -5,7 +5,7 @@ import { confirmAction } from "../dialog.js";
 import { h, show } from "../dom.js";
 import { button, emptyState, keyFigure, keyFigures, notice, pageHeader } from "../elements.js";
 import { NONE, count, number, seconds, time } from "../format.js";
-import { permits } from "../operations.js";
+import { allows } from "../rights.js";
 import { go, url } from "../router.js";
 import { dataTable } from "../table.js";
 import { tabs } from "../tabs.js";
@@ -44,8 +44,8 @@ export async function render(element, view) {
     show(leftOut, group.left_out_offset_count > 0 && notice(`${count(group.left_out_offset_count, "offset")} not shown.`), group.left_out_member_count > 0 && notice(`${count(group.left_out_member_count, "member")} not shown.`));
   };
   const actions = [
-    RESETTABLE.includes(group.type) && permits(operations, "READ") && button("Reset offsets", () => resetOffsets(group, { onDone: refresh }), { icon: "clock" }),
-    permits(operations, "DELETE") && button("Delete", () => deleteGroup(group), { kind: "danger-quiet", icon: "trash" }),
+    RESETTABLE.includes(group.type) && allows(operations, "READ") && button("Reset offsets", () => resetOffsets(group, { onDone: refresh }), { icon: "clock" }),
+    allows(operations, "DELETE") && button("Delete", () => deleteGroup(group), { kind: "danger-quiet", icon: "trash" }),
   ].filter(Boolean);
   async function refresh() {
     group = await load();

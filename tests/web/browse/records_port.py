@@ -1,0 +1,71 @@
+"""A node with a topic whose records a test chooses, and requests that browse them."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kwire.broker.topics.topics import Topic
+from storage.batch.record_batch import Record, build_batch, parse_header
+from tests.support.http import Http
+
+START_MS = 1_750_000_000_000
+
+
+class Browsed(NamedTuple):
+    """The lines of an answer."""
+
+    records: list[dict[str, Any]]
+    progress: list[dict[str, Any]]
+    unreadable: list[dict[str, Any]]
+    end: dict[str, Any]
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        return [(one["partition"], one["offset"]) for one in self.records]
+
+    @property
+    def next(self) -> str:
+        """The parameter `next` of a request that continues."""
+        return ",".join(f"{partition}:{offset}" for partition, offset in self.end["next"].items())
+
+
+def topic_of(http: Http, name: str) -> Topic:
+    topic = http.node._shared.services.topics.get(name)
+    assert topic is not None
+    return topic
+
+
+async def make_topic(http: Http, name: str = "t", partitions: int = 1, **configs: str) -> Topic:
+    body = {"num_partitions": partitions, "retention_policy": {"type": "Infinite"}, "configs": configs}
+    answer = await http.post(f"/topics/{name}", body)
+    assert answer.status == 201, answer
+    return topic_of(http, name)
+
+
+def begin_put(topic: Topic, partition: int, records: Sequence[Record], compression: int = 0) -> "asyncio.Future[Any]":
+    """Append one batch. The result is the offset of its first record, when it is committed."""
+    batch = build_batch(records, compression=compression)
+    appended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    topic.stream(partition).append(memoryview(batch), parse_header(batch), appended.set_result)
+    return appended
+
+
+async def put(topic: Topic, partition: int, records: Sequence[Record], compression: int = 0) -> int:
+    """Append one batch, and return the offset of its first record."""
+    offset = await begin_put(topic, partition, records, compression)
+    assert isinstance(offset, int), offset
+    return offset
+
+
+async def browse(http: Http, query: str = "", name: str = "t") -> Browsed:
+    answer = await http.get(f"/topics/{name}/records{query and '?' + query}")
+    assert answer.status == 200, answer
+    return browsed(answer.lines)
+
+
+def browsed(lines: list[dict[str, Any]]) -> Browsed:
+    def of_kind(kind: str) -> list[dict[str, Any]]:
+        return [line[kind] for line in lines if kind in line]
+
+    assert "end" in lines[-1], lines[-1]
+    return Browsed(of_kind("record"), of_kind("progress"), of_kind("unreadable"), lines[-1]["end"])
