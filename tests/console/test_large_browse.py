@@ -2,9 +2,9 @@
 
 import pytest
 
+from tests.console.data import create_topic
 from tests.console.driver import CONSOLE, Console
 from tests.support.clients_raw import RawConnection, batch, produce_request, produced
-from tests.support.http_json import ask
 from tests.support.server import KwireProcess
 
 pytestmark = CONSOLE
@@ -23,7 +23,7 @@ KEPT_MAX = 5_000
 
 @pytest.fixture(scope="module")
 def large_topic(console_server: KwireProcess) -> str:
-    assert ask(f"{console_server.http_url}/topics/million", "POST", {"num_partitions": 1}).status == 201
+    create_topic(console_server, "million")
     values = [b'{"number":%d,"kind":"event"}' % number for number in range(RECORDS_PER_BATCH)]
     request = produce_request("million", batch(*values))
     with RawConnection(console_server.kafka_address) as connection:
@@ -56,6 +56,6 @@ def test_a_browse_over_a_million_records_stays_responsive(console: Console, larg
 def test_a_scan_is_cancelled(console: Console, large_topic: str) -> None:
     console.open(f"/topics/{large_topic}?from=oldest&path=$.kind&path_text=nothing")
     console.wait_for("records/s")
-    console.screenshot("topic-scan")
     console.click("Cancel")
     console.wait_for("Cancelled")
+    console.screenshot("topic-cancelled")

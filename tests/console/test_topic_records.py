@@ -3,7 +3,7 @@
 import base64
 import subprocess
 
-from tests.console.data import produce
+from tests.console.data import create_topic, produce
 from tests.console.driver import CONSOLE, Console
 from tests.support.http_json import ask
 from tests.support.server import KwireProcess, kwire_command
@@ -14,10 +14,6 @@ COMMAND_TIMEOUT_S = 30
 TEXT_RECORDS = "application/vnd.kafka.text.v2+json"
 ROWS = "document.querySelectorAll('table.data tbody tr:not(.space)').length"
 COMMAND = "document.querySelector('.command pre').innerText"
-
-
-def make_topic(server: KwireProcess, name: str, partitions: int = 1) -> None:
-    assert ask(f"{server.http_url}/topics/{name}", "POST", {"num_partitions": partitions}).status == 201
 
 
 def run(server: KwireProcess, command: str) -> str:
@@ -66,7 +62,7 @@ def test_filters_run_on_the_server_and_stay_in_the_address(console: Console) -> 
 
 
 def test_a_record_is_shown_as_a_tree_text_and_bytes(console: Console, console_server: KwireProcess) -> None:
-    make_topic(console_server, "parts")
+    create_topic(console_server, "parts")
     value = '{"id": 12345678901234567890, "text": "' + "x" * 5000 + '"}'
     records = [
         {"key": "short", "value": '{"id": 12345678901234567890, "tags": ["a", "b"]}'},
@@ -92,7 +88,7 @@ def test_a_record_is_shown_as_a_tree_text_and_bytes(console: Console, console_se
 
 
 def test_a_live_view_shows_new_records_on_top(console: Console, console_server: KwireProcess) -> None:
-    make_topic(console_server, "live")
+    create_topic(console_server, "live")
     console.open("/topics/live")
     console.wait_for("No records")
     console.click("Live")
@@ -108,7 +104,7 @@ def test_a_live_view_shows_new_records_on_top(console: Console, console_server: 
 
 
 def test_records_are_produced_and_their_offsets_are_shown(console: Console, console_server: KwireProcess) -> None:
-    make_topic(console_server, "produced", 3)
+    create_topic(console_server, "produced", 3)
     console.open("/topics/produced")
     console.click("Produce")
     console.type("Content of the value", "{not json")

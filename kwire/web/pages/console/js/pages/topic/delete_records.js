@@ -12,8 +12,9 @@ import { nextOffset } from "./partitions.js";
 const HIGH_WATERMARK = -1;
 const BEFORE = [["offset", "an offset"], ["time", "a point in time"], ["end", "the end: all records"]];
 
-// `partitions` are those of GET /topics/{topic}/stats. `partition` is chosen at first; "" stands for all.
-export function deleteRecords(topic, partitions, { partition, onDone }) {
+// `load` returns the partitions of GET /topics/{topic}/stats. `partition` is chosen at first; "" stands for all.
+export async function deleteRecords(topic, { partition, load, onDone }) {
+  const partitions = await load();
   const before = field({ name: "before", label: "Delete the records before", type: "select", options: BEFORE, value: "offset" });
   const offset = field({ name: "offset", label: "Offset", type: "number", min: 0, value: partitions.find((one) => one.partition_id === partition)?.min_offset ?? 0, required: true, hint: "The record at this offset stays." });
   const time = field({ name: "time", label: "Time", type: "datetime-local", step: 1, hint: "Records from this time on stay." });
@@ -36,7 +37,7 @@ export function deleteRecords(topic, partitions, { partition, onDone }) {
     command: (values) => command(topic, values),
     run: async (values) => {
       if (values.before === "time" && !values.time) throw new ApiError("Choose a time.", { code: "time" });
-      const moves = await newStarts(topic, partitions, values);
+      const moves = await newStarts(topic, await load(), values);
       // The form is closed before the question is asked.
       setTimeout(() => confirm(topic, moves, values, onDone));
     },

@@ -18,7 +18,7 @@ export async function partitionsTab(element, topic, view) {
   const figures = { partitions: keyFigure({ name: "Partitions" }), records: keyFigure({ name: "Records" }), size: keyFigure({ name: "Size" }) };
   const mayDelete = topic.allows("DELETE") && topic.kind !== "internal";
   const mayAdd = topic.allows("ALTER") && topic.kind === "topic";
-  const remove = (partition) => deleteRecords(topic, partitions, { partition, onDone: refresh });
+  const remove = (partition) => deleteRecords(topic, { partition, load, onDone: refresh });
   const table = dataTable({
     label: "Partitions",
     noun: "partition",
