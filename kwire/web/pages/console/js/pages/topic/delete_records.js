@@ -16,10 +16,24 @@ const BEFORE = [["offset", "an offset"], ["time", "a point in time"], ["end", "t
 export async function deleteRecords(topic, { partition, load, onDone }) {
   const partitions = await load();
   const before = field({ name: "before", label: "Delete the records before", type: "select", options: BEFORE, value: "offset" });
-  const offset = field({ name: "offset", label: "Offset", type: "number", min: 0, value: partitions.find((one) => one.partition_id === partition)?.min_offset ?? 0, required: true, hint: "The record at this offset stays." });
+  const offset = field({
+    name: "offset",
+    label: "Offset",
+    type: "number",
+    min: 0,
+    value: partitions.find((one) => one.partition_id === partition)?.min_offset ?? 0,
+    required: true,
+    hint: "The record at this offset stays.",
+  });
   const time = field({ name: "time", label: "Time", type: "datetime-local", step: 1, hint: "Records from this time on stay." });
   const fields = [
-    field({ name: "partition", label: "Partitions", type: "select", value: partition, options: [["", "all partitions"], ...partitions.map((one) => [one.partition_id, `partition ${one.partition_id}`])] }),
+    field({
+      name: "partition",
+      label: "Partitions",
+      type: "select",
+      value: partition,
+      options: [["", "all partitions"], ...partitions.map((one) => [one.partition_id, `partition ${one.partition_id}`])],
+    }),
     before,
     offset,
     time,
@@ -46,7 +60,15 @@ export async function deleteRecords(topic, { partition, load, onDone }) {
 }
 
 const command = ({ name }, { before, offset, time, partition }) =>
-  line("kwire", "topic", "trim", name, "--before", { offset: String(offset ?? 0), time: isoTime(time), end: "latest" }[before], partition !== "" && ["--partition", String(partition)]);
+  line(
+    "kwire",
+    "topic",
+    "trim",
+    name,
+    "--before",
+    { offset: String(offset ?? 0), time: isoTime(time), end: "latest" }[before],
+    partition !== "" && ["--partition", String(partition)],
+  );
 
 const isoTime = (value) => (value ? new Date(value).toISOString().replace(".000", "") : "TIME");
 

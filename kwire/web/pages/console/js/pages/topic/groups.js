@@ -17,7 +17,7 @@ const GROUPS_PER_REQUEST = 100;
 const LAST_VERSION_WITH_NAMES = 9;
 
 export async function groupsTab(element, topic, view) {
-  const note = h("div", {});
+  const note = h("div", { class: "stack" });
   const table = dataTable({
     label: "Groups",
     noun: "group",
@@ -26,7 +26,14 @@ export async function groupsTab(element, topic, view) {
       { name: "Group", value: (one) => one.group_id },
       { name: "State", value: (one) => one.state, render: (one) => stateBadge(one.state), width: "9rem" },
       { name: "Members", value: (one) => one.member_count, text: number, kind: "number", width: "7rem", hideBelow: 640 },
-      { name: "Partitions", value: (one) => one.partitions, text: (value) => `${number(value)} of ${number(topic.partitionCount)}`, kind: "number", width: "8rem", hideBelow: 640 },
+      {
+        name: "Partitions",
+        value: (one) => one.partitions,
+        text: (value) => `${number(value)} of ${number(topic.partitionCount)}`,
+        kind: "number",
+        width: "8rem",
+        hideBelow: 640,
+      },
       { name: "Lag", value: (one) => one.lag, text: number, kind: "number", width: "9rem" },
     ],
     key: (one) => one.group_id,
@@ -81,5 +88,8 @@ async function allGroups(signal) {
 async function committedOffsets({ name }, groups, indexes, signal) {
   const wanted = groups.map(({ group_id }) => ({ group_id, topics: [{ name, partition_indexes: indexes }] }));
   const answer = await kafka("OffsetFetch", { groups: wanted, require_stable: false }, { version: LAST_VERSION_WITH_NAMES, signal });
-  return new Map(answer.groups.map((one) => [one.group_id, one.topics.flatMap((topic) => topic.partitions).filter((each) => !each.error_code && each.committed_offset >= 0)]));
+  return new Map(answer.groups.map((one) => [
+    one.group_id,
+    one.topics.flatMap((topic) => topic.partitions).filter((each) => !each.error_code && each.committed_offset >= 0),
+  ]));
 }

@@ -33,7 +33,11 @@ export async function partitionsTab(element, topic, view) {
         name: "",
         kind: "actions",
         hideBelow: 640,
-        render: (one) => one.message_count > 0 && h("button", { type: "button", class: "quiet", "aria-label": `Delete records of partition ${one.partition_id}`, onclick: () => remove(one.partition_id) }, "Delete records"),
+        render: (one) => one.message_count > 0 && h(
+          "button",
+          { type: "button", class: "quiet", "aria-label": `Delete records of partition ${one.partition_id}`, onclick: () => remove(one.partition_id) },
+          "Delete records",
+        ),
       },
     ].filter(Boolean),
     sort: "Partition",
@@ -66,7 +70,17 @@ function addPartitions({ name, partitionCount }) {
     about: "Partitions cannot be removed. Records with a key go to other partitions afterwards, so their order by key is kept only within each partition.",
     action: "Add partitions",
     fields: [
-      field({ name: "total", label: "Partitions in total", type: "number", value: partitionCount + 1, min: partitionCount + 1, max: PARTITIONS_MAX, required: true, autofocus: true, hint: `Now: ${number(partitionCount)}` }),
+      field({
+        name: "total",
+        label: "Partitions in total",
+        type: "number",
+        value: partitionCount + 1,
+        min: partitionCount + 1,
+        max: PARTITIONS_MAX,
+        required: true,
+        autofocus: true,
+        hint: `Now: ${number(partitionCount)}`,
+      }),
     ],
     command: ({ total }) => line("kwire", "topic", "add-partitions", name, "--partitions", String(total ?? "")),
     run: async ({ total }) => {

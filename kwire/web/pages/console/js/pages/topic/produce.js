@@ -24,8 +24,24 @@ export function produceRecords(topic) {
     key: field({ name: "key", label: "Key", placeholder: "no key", autofocus: true }),
     partition: field({ name: "partition", label: "Partition", type: "number", min: 0, max: topic.partitionCount - 1, placeholder: "chosen by the key" }),
     format,
-    value: field({ name: "value", label: "Content of the value", type: "textarea", rows: 7, wide: true, value: "{}", check: (text) => (isOne() && format.read() === "json" ? jsonProblem(text) : "") }),
-    headers: field({ name: "headers", label: "Headers", type: "textarea", rows: 2, wide: true, hint: "One per line: name=value", check: (text) => (isOne() ? problemOf(() => headersOf(text)) : "") }),
+    value: field({
+      name: "value",
+      label: "Content of the value",
+      type: "textarea",
+      rows: 7,
+      wide: true,
+      value: "{}",
+      check: (text) => (isOne() && format.read() === "json" ? jsonProblem(text) : ""),
+    }),
+    headers: field({
+      name: "headers",
+      label: "Headers",
+      type: "textarea",
+      rows: 2,
+      wide: true,
+      hint: "One per line: name=value",
+      check: (text) => (isOne() ? problemOf(() => headersOf(text)) : ""),
+    }),
     lines: field({
       name: "lines",
       label: "JSON lines",
@@ -50,7 +66,11 @@ export function produceRecords(topic) {
     onCancel: () => dialog.close(),
     run: async (values) => {
       const body = bodyOf(values);
-      const { offsets } = await post(`/topics/${encodeURIComponent(topic.name)}`, body, { headers: { "Content-Type": MEDIA_TYPE, Accept: "application/vnd.kafka.v2+json, application/json" } });
+      const { offsets } = await post(
+        `/topics/${encodeURIComponent(topic.name)}`,
+        body,
+        { headers: { "Content-Type": MEDIA_TYPE, Accept: "application/vnd.kafka.v2+json, application/json" } },
+      );
       isProduced = true;
       show(results, resultList(topic, offsets, () => dialog.close()));
       const failed = offsets.filter((one) => one.error_code);
@@ -75,7 +95,11 @@ function resultList({ name }, offsets, close) {
     const address = `${url("/topics", name)}?from=offset&offset=${offset}&partition=${partition}`;
     return h("li", {}, badge("stored", "good"), ` partition ${partition}, offset ${number(offset)} `, h("a", { href: address, onclick: close }, "Show"));
   });
-  return [h("h3", {}, `${count(stored.length, "record")} stored`), h("ul", { class: "results" }, shown), offsets.length > RESULTS_SHOWN && h("p", { class: "muted" }, `and ${number(offsets.length - RESULTS_SHOWN)} more`)];
+  return [
+    h("h3", {}, `${count(stored.length, "record")} stored`),
+    h("ul", { class: "results" }, shown),
+    offsets.length > RESULTS_SHOWN && h("p", { class: "muted" }, `and ${number(offsets.length - RESULTS_SHOWN)} more`),
+  ];
 }
 
 const jsonProblem = (text) => problemOf(() => JSON.parse(text));

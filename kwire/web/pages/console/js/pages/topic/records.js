@@ -99,7 +99,15 @@ export async function recordsTab(element, topic, view) {
     "form",
     { class: "card browse", novalidate: true, "aria-label": "Browse" },
     h("div", { class: "card-body" }, form.element),
-    h("div", { class: "browse-foot" }, start, cancel, h("label", { class: "row" }, live, "Live"), h("span", { class: "scan" }, h("span", { class: "row" }, summary, figures), track), more),
+    h(
+      "div",
+      { class: "browse-foot" },
+      start,
+      cancel,
+      h("label", { class: "row" }, live, "Live"),
+      h("span", { class: "scan" }, h("span", { class: "row" }, summary, figures), track),
+      more,
+    ),
   );
   card.addEventListener("submit", (event) => {
     event.preventDefault();
@@ -122,7 +130,14 @@ const keyOf = (one) => `${one.partition}/${one.offset}`;
 function ending({ end, error, isCancelled, records }) {
   if (isCancelled) return "Cancelled";
   if (error) return "Failed";
-  const reasons = { end: "Complete", limit: `First ${number(records.length)}`, deleted: "The topic was deleted", stopped: "The server stops", forbidden: "Not allowed any longer", error: "Failed" };
+  const reasons = {
+    end: "Complete",
+    limit: `First ${number(records.length)}`,
+    deleted: "The topic was deleted",
+    stopped: "The server stops",
+    forbidden: "Not allowed any longer",
+    error: "Failed",
+  };
   return end ? reasons[end.reason] : "";
 }
 

@@ -15,10 +15,19 @@ export async function segmentsTab(element, topic, view) {
   const chosen = Number(view.query.partition ?? 0);
   let partition = chosen < topic.partitionCount ? chosen : 0;
   const path = () => `/topics/${encodeURIComponent(topic.name)}/partitions/${partition}/segments`;
-  const choice = h("select", { "aria-label": "Partition" }, Array.from({ length: topic.partitionCount }, (_, one) => h("option", { value: one, selected: one === partition }, `Partition ${one}`)));
-  const figures = { count: keyFigure({ name: "Segments" }), size: keyFigure({ name: "Size" }), index: keyFigure({ name: "Indexes" }), oldest: keyFigure({ name: "Oldest record" }) };
+  const choice = h(
+    "select",
+    { "aria-label": "Partition" },
+    Array.from({ length: topic.partitionCount }, (_, one) => h("option", { value: one, selected: one === partition }, `Partition ${one}`)),
+  );
+  const figures = {
+    count: keyFigure({ name: "Segments" }),
+    size: keyFigure({ name: "Size" }),
+    index: keyFigure({ name: "Indexes" }),
+    oldest: keyFigure({ name: "Oldest record" }),
+  };
   const hint = commandHint({ curl: curl(path()) });
-  const note = h("span", { class: "muted" });
+  const note = h("span", { class: "muted", hidden: true });
   const table = dataTable({
     label: "Segments",
     noun: "segment",
@@ -45,7 +54,8 @@ export async function segmentsTab(element, topic, view) {
       figures.size.set(bytes(sum((one) => one.size_bytes)));
       figures.index.set(bytes(sum((one) => one.index_bytes + one.transaction_index_bytes)));
       figures.oldest.set(shownTime(found.segments.find((one) => one.first_timestamp_ms !== null)?.first_timestamp_ms ?? ""));
-      setText(note, found.count > found.segments.length ? `the first ${number(found.segments.length)}` : "");
+      note.hidden = found.count === found.segments.length;
+      setText(note, `the first ${number(found.segments.length)}`);
       table.setRows(found.segments);
     } catch (error) {
       table.setFailure(error, load);
@@ -75,5 +85,10 @@ async function allSegments(path, signal) {
 const shownTime = (value) => (value === "" ? NONE : time(value));
 
 function stateOf({ state, quarantined }) {
-  return h("span", { class: "row" }, badge(state, state === "active" ? "good" : ""), quarantined.length > 0 && badge(`${count(quarantined.length, "damaged range")}`, "bad"));
+  return h(
+    "span",
+    { class: "row" },
+    badge(state, state === "active" ? "good" : ""),
+    quarantined.length > 0 && badge(`${count(quarantined.length, "damaged range")}`, "bad"),
+  );
 }

@@ -66,7 +66,12 @@ function content(topic, record, { isolation, onWhole }) {
       ["Headers", number(record.headers.length)],
       ["Size", bytes(record.size_bytes)],
     ]),
-    record.truncated && h("div", { class: "row" }, notice(record.isWhole ? "Parts above 4 MiB are cut." : "Only the beginning is shown.", "warn"), !record.isWhole && load),
+    record.truncated && h(
+      "div",
+      { class: "row" },
+      notice(record.isWhole ? "Parts above 4 MiB are cut." : "Only the beginning is shown.", "warn"),
+      !record.isWhole && load,
+    ),
     error,
     section("Key", record.key),
     section("Value", record.value),
@@ -80,7 +85,21 @@ function content(topic, record, { isolation, onWhole }) {
 }
 
 function headerList(headers) {
-  return h("dl", { class: "headers" }, headers.map(({ name, value }) => h("div", {}, h("dt", {}, h("code", {}, name)), h("dd", {}, value === null ? h("span", { class: "muted" }, "null") : h("code", {}, value.data), value?.truncated && h("span", { class: "muted" }, ` … ${bytes(value.size_bytes)}`)))));
+  return h(
+    "dl",
+    { class: "headers" },
+    headers.map(({ name, value }) => h(
+      "div",
+      {},
+      h("dt", {}, h("code", {}, name)),
+      h(
+        "dd",
+        {},
+        value === null ? h("span", { class: "muted" }, "null") : h("code", {}, value.data),
+        value?.truncated && h("span", { class: "muted" }, ` … ${bytes(value.size_bytes)}`),
+      ),
+    )),
+  );
 }
 
 // A key or a value, with a choice of views.
@@ -94,11 +113,19 @@ function section(name, part) {
   const place = h("div", {});
   const choice = h("div", { class: "segmented", role: "group", "aria-label": `View of the ${name.toLowerCase()}` });
   const choose = (chosen) => {
-    show(choice, Object.keys(views).map((one) => h("button", { type: "button", "aria-pressed": String(one === chosen), onclick: () => choose((lastView = one)) }, one)));
+    show(
+      choice,
+      Object.keys(views).map((one) => h("button", { type: "button", "aria-pressed": String(one === chosen), onclick: () => choose((lastView = one)) }, one)),
+    );
     show(place, views[chosen]());
   };
   choose(lastView in views ? lastView : Object.keys(views)[0]);
-  return h("section", { class: "stack part" }, h("div", { class: "row part-head" }, h("h3", {}, name), choice, copyButton(part.data, `Copy the ${name.toLowerCase()}`)), place);
+  return h(
+    "section",
+    { class: "stack part" },
+    h("div", { class: "row part-head" }, h("h3", {}, name), choice, copyButton(part.data, `Copy the ${name.toLowerCase()}`)),
+    place,
+  );
 }
 
 function textView(text, name) {

@@ -18,15 +18,39 @@ export function recordQuery({ topic, view, onChange }) {
     from: field({ name: "from", label: "Start", type: "select", options: STARTS, value: given.from ?? "newest" }),
     offset: field({ name: "offset", label: "Offset", type: "number", min: 0, value: given.offset ?? 0, required: true }),
     time: field({ name: "time", label: "Time", type: "datetime-local", step: 1, value: given.time ?? localTime(Date.now() - 3_600_000), required: true }),
-    partition: field({ name: "partition", label: "Partitions", placeholder: `all ${topic.partitionCount}`, value: given.partition ?? "", check: partitionProblem }),
-    limit: field({ name: "limit", label: "Limit", type: "select", options: LIMITS.map((one) => [one, one.toLocaleString("en-US")]), value: given.limit ?? LIMITS[0] }),
-    isolation: field({ name: "isolation", label: "Transactions", type: "select", options: [["", "committed only"], ["read_uncommitted", "open and aborted too"]], value: given.isolation ?? "" }),
+    partition: field({
+      name: "partition",
+      label: "Partitions",
+      placeholder: `all ${topic.partitionCount}`,
+      value: given.partition ?? "",
+      check: partitionProblem,
+    }),
+    limit: field({
+      name: "limit",
+      label: "Limit",
+      type: "select",
+      options: LIMITS.map((one) => [one, one.toLocaleString("en-US")]),
+      value: given.limit ?? LIMITS[0],
+    }),
+    isolation: field({
+      name: "isolation",
+      label: "Transactions",
+      type: "select",
+      options: [["", "committed only"], ["read_uncommitted", "open and aborted too"]],
+      value: given.isolation ?? "",
+    }),
     key: field({ name: "key", label: "Key contains", value: given.key ?? "", maxlength: 1000 }),
     value: field({ name: "value", label: "Value contains", value: given.value ?? "", maxlength: 1000 }),
     header: field({ name: "header", label: "Header", placeholder: "name", value: given.header ?? "", maxlength: 256 }),
     header_text: field({ name: "header_text", label: "Header contains", placeholder: "anything", value: given.header_text ?? "", maxlength: 1000 }),
     path: field({ name: "path", label: "JSON path", placeholder: "$.order.lines[0].sku", value: given.path ?? "", maxlength: 500 }),
-    path_test: field({ name: "path_test", label: "Test", type: "select", options: [["equals", "equals"], ["contains", "contains"]], value: given.path_test ?? "equals" }),
+    path_test: field({
+      name: "path_test",
+      label: "Test",
+      type: "select",
+      options: [["equals", "equals"], ["contains", "contains"]],
+      value: given.path_test ?? "equals",
+    }),
     path_text: field({ name: "path_text", label: "Text or number", placeholder: "exists", value: given.path_text ?? "", maxlength: 1000 }),
   };
   const read = (name) => fields[name].read();
@@ -37,9 +61,14 @@ export function recordQuery({ topic, view, onChange }) {
     "details",
     { class: "filters", open: chosen() },
     h("summary", {}, "Filters", about),
-    h("div", { class: "fields" }, ["key", "value", "header", "header_text", "path", "path_test", "path_text"].map((one) => fields[one].element)),
+    h("div", { class: "fields compact" }, ["key", "value", "header", "header_text", "path", "path_test", "path_text"].map((one) => fields[one].element)),
   );
-  const element = h("div", { class: "form" }, h("div", { class: "fields compact" }, fields.from.element, startPlace, fields.partition.element, fields.limit.element, fields.isolation.element), filters);
+  const element = h(
+    "div",
+    { class: "form" },
+    h("div", { class: "fields compact" }, fields.from.element, startPlace, fields.partition.element, fields.limit.element, fields.isolation.element),
+    filters,
+  );
 
   const draw = () => {
     const start = read("from");
@@ -83,7 +112,16 @@ export function recordQuery({ topic, view, onChange }) {
     const chosen = partitions();
     const first = { newest: ["--tail", limit], oldest: ["--from", "earliest"], offset: ["--from", from()], time: ["--from", isoTime(read("time"))] }[start];
     const last = isLive ? [] : ["--until", "end", ...(start === "newest" ? [] : ["--count", limit])];
-    const kwire = line("kwire", "topic", "consume", topic.name, first, chosen.flatMap((one) => ["--partition", one]), last, !read("isolation") && "--read-committed");
+    const kwire = line(
+      "kwire",
+      "topic",
+      "consume",
+      topic.name,
+      first,
+      chosen.flatMap((one) => ["--partition", one]),
+      last,
+      !read("isolation") && "--read-committed",
+    );
     // kcat reads one partition or all.
     if (chosen.length > 1) return { kwire, ...made };
     const at = { newest: `-${limit}`, oldest: "beginning", offset: from(), time: `s@${from().replace("ms", "")}` }[start];
