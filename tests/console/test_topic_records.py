@@ -81,7 +81,9 @@ def test_a_record_is_shown_as_a_tree_text_and_bytes(console: Console, console_se
     console.wait_until_gone("Only the beginning is shown.")
     console.wait_for("12345678901234567890")
     console.until("findControl('Hex') !== null")
-    console.evaluate("[...document.querySelectorAll('dialog button')].filter(one => one.innerText === 'Hex')[1].click()")
+    console.evaluate(
+        "[...document.querySelectorAll('dialog button')].filter(one => one.innerText === 'Hex')[1].click()"
+    )
     console.wait_for("7b 22 69 64")
     console.screenshot("topic-record-bytes")
     assert '"offset":1' in run(console_server, console.evaluate(f"document.querySelector('dialog {COMMAND[24:]}"))
