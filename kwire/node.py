@@ -26,6 +26,7 @@ from kwire.broker.admin.lag import Lags
 from kwire.broker.admin.log_dirs import LogDirs
 from kwire.broker.admin.metadata_log import MetadataLog
 from kwire.broker.admin.producer_ids import ProducerIds
+from kwire.broker.admin.segments import Segments
 from kwire.broker.batch_validation import Validated, ValidationWorker
 from kwire.broker.fetch.cold_reads import ColdReads
 from kwire.broker.fetch.sessions import FetchSessions
@@ -410,6 +411,7 @@ class Node:
                 publisher=publisher,
                 partitioner=Partitioner(),
                 retention=self._maintenance.retention,
+                segments=Segments(self._lanes.survey, self._files),
                 event_topics=self.event_topics,
                 scan_slots=ScanSlots(),
             ),

@@ -44,6 +44,7 @@ from kwire.web.services import (
     WebServices,
 )
 from kwire.web.topics import events as topic_events
+from kwire.web.topics import segments as topic_segments
 from kwire.web.topics import stats as topic_stats
 from kwire.web.topics import topics
 from kwire.web.webhooks import consumers as webhook_consumers
@@ -96,6 +97,7 @@ _GROUPS: tuple[RouteGroup[Any], ...] = (
             *topic_events.ROUTES,
             *topic_stats.ROUTES,
             *browse.ROUTES,
+            *topic_segments.ROUTES,
             *proxy_metadata.ROUTES,
             *proxy_produce.ROUTES,
         ),

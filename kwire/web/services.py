@@ -15,6 +15,7 @@ from kwire.access.usage.subscription_slots import SubscriptionSlots
 from kwire.access.users.users import Users
 from kwire.broker.admin.disk_space import DiskSpace
 from kwire.broker.admin.lag import Lags
+from kwire.broker.admin.segments import Segments
 from kwire.broker.backup.snapshots import Snapshots
 from kwire.broker.fetch.sessions import FetchSessions
 from kwire.broker.maintenance.retention import Retention
@@ -86,6 +87,7 @@ class TopicServices:
     publisher: Publisher
     partitioner: Partitioner
     retention: Retention
+    segments: Segments
     event_topics: EventTopics
     scan_slots: ScanSlots
 

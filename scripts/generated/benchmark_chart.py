@@ -9,7 +9,9 @@ from generated.svg import FAINT_INK, Picture
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "benchmarks.md"
 FIRST_TABLE_HEADING = "## The figures in short"
-_ROW = re.compile(r"^\| (?P<name>[^|]+?) \| (?P<unit>[^|]+?) \| (?P<other>[^|]+?) \| (?P<kwire>[^|]+?) \| (?P<better>more|less) \|")
+_ROW = re.compile(
+    r"^\| (?P<name>[^|]+?) \| (?P<unit>[^|]+?) \| (?P<other>[^|]+?) \| (?P<kwire>[^|]+?) \| (?P<better>more|less) \|"
+)
 
 WIDTH, ROW_HEIGHT, TOP, BOTTOM = 860, 30, 74, 40
 AXIS_LEFT, AXIS_RIGHT = 390, 790
@@ -46,8 +48,17 @@ def render() -> str:
     rows = measures(PAGE.read_text(encoding="utf-8"))
     height = TOP + ROW_HEIGHT * len(rows) + BOTTOM
     picture = Picture(WIDTH, height, "How many times better or worse kwire is than the other server, by measure")
-    picture.text(24, 30, "kwire beside Apache Kafka and NATS JetStream, on the same machine", size=15, anchor="start", bold=True)
-    picture.text(24, 50, "Right of the line kwire is better, left of it the other server. Logarithmic scale.", size=12, anchor="start", ink=FAINT_INK)
+    picture.text(
+        24, 30, "kwire beside Apache Kafka and NATS JetStream, on the same machine", size=15, anchor="start", bold=True
+    )
+    picture.text(
+        24,
+        50,
+        "Right of the line kwire is better, left of it the other server. Logarithmic scale.",
+        size=12,
+        anchor="start",
+        ink=FAINT_INK,
+    )
     for ratio in (1 / 10, 1 / 3, 1, 3, 10):
         dashes = "" if ratio == 1 else "3 4"
         picture.line(_x(ratio), TOP - 8, _x(ratio), height - BOTTOM + 4, dashes=dashes)
@@ -64,9 +75,9 @@ def _draw(picture: Picture, row: Measure, top: float) -> None:
     picture.bar(left, top + 4, max(right - left, 2), ROW_HEIGHT - 12, BETTER if row.advantage >= 1 else WORSE)
     ratio = max(row.advantage, 1 / row.advantage)
     if row.advantage >= 1:
-        picture.text(right + 6, top + 17, f"{ratio:.2g}×", size=11, anchor="start")
+        picture.text(right + 6, top + 17, f"{ratio:.2g}x", size=11, anchor="start")
     else:
-        picture.text(left - 6, top + 17, f"{ratio:.2g}×", size=11, anchor="end")
+        picture.text(left - 6, top + 17, f"{ratio:.2g}x", size=11, anchor="end")
 
 
 def _x(ratio: float) -> float:

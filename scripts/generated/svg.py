@@ -38,7 +38,15 @@ class Picture:
         )
 
     def text(
-        self, x: float, y: float, text: str, *, size: int = 13, anchor: str = "middle", bold: bool = False, ink: str = INK
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        size: int = 13,
+        anchor: str = "middle",
+        bold: bool = False,
+        ink: str = INK,
     ) -> None:
         weight = ' font-weight="600"' if bold else ""
         self._parts.append(

@@ -49,6 +49,20 @@ def fill(server: KwireProcess) -> None:
     commit_offset(server, "billing", "orders", 20)
 
 
+def create_topic(server: KwireProcess, name: str, partition_count: int = 1, **configs: str) -> None:
+    """Create a topic with Kafka's defaults. Dots in the names of settings are written as underscores."""
+    topic = {
+        "name": name,
+        "num_partitions": partition_count,
+        "replication_factor": 1,
+        "assignments": [],
+        "configs": [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()],
+    }
+    body = {"topics": [topic], "timeout_ms": 10_000, "validate_only": False}
+    answer = ask(f"{server.http_url}/kafka/CreateTopics", "POST", body)
+    assert answer.body["topics"][0]["error_code"] == 0, answer
+
+
 def commit_offset(server: KwireProcess, group: str, topic: str, offset: int) -> None:
     """Commit an offset of partition 0, so that the group lags behind."""
     consumer = KafkaConsumer(bootstrap_servers=server.bootstrap, group_id=group, enable_auto_commit=False)

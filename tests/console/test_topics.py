@@ -20,8 +20,11 @@ def test_topics_are_listed_and_filtered(console: Console) -> None:
 def test_a_topic_shows_its_partitions_and_settings(console: Console) -> None:
     console.open("/topics")
     console.click("orders")
-    console.wait_for("Next offset")
+    console.wait_for("First 50")
     assert console.path == "/console/topics/orders"
+    console.click("Partitions")
+    console.wait_for("Next offset")
+    assert console.path == "/console/topics/orders/partitions"
     console.screenshot("topic")
     console.click("Settings")
     console.wait_for("retention.ms")
@@ -51,6 +54,7 @@ def test_a_topic_is_created_changed_and_deleted(console: Console) -> None:
     console.wait_for("Topic invoices was created.")
     assert console.path == "/console/topics/invoices"
 
+    console.click("Partitions")
     console.click("Add partitions")
     console.type("Partitions in total", "5")
     console.press("Enter")

@@ -13,12 +13,18 @@ from tests.support.pages.run import PageRun
 from tests.support.pages.terminal import password_of
 
 ALL_BLOCKS = {page: blocks_of(page) for page in pages()}
+# Programs that the commands of a page need.
+NEEDS = {
+    "README.md": pytest.mark.needs_kcat,
+    "docs/security.md": pytest.mark.needs_kcat,
+    "docs/monitoring/README.md": pytest.mark.needs_prometheus,
+}
 # Files of the security page that have a password because the page says so.
 WITH_PASSWORD = {"app.properties"}
 
 
 def is_allowed(block: Block) -> bool:
-    return (block.page, block.first_line) in ALLOWED
+    return any(block.page == page and block.first_line.startswith(start) for page, start in ALLOWED)
 
 
 PAGES_WITH_COMMANDS = [
@@ -33,8 +39,7 @@ def page_run(tmp_path: Path) -> Iterator[PageRun]:
     run.close()
 
 
-@pytest.mark.needs_kcat
-@pytest.mark.parametrize("page", PAGES_WITH_COMMANDS)
+@pytest.mark.parametrize("page", [pytest.param(page, marks=NEEDS.get(page, ())) for page in PAGES_WITH_COMMANDS])
 def test_the_commands_of_a_page_do_what_it_says(page: str, page_run: PageRun, tmp_path: Path) -> None:
     is_left_out = False
     for block in ALL_BLOCKS[page]:
@@ -61,8 +66,10 @@ def test_every_command_block_is_run_or_has_a_reason() -> None:
                 counts["allowed" if is_allowed(block) else "run"] += 1
         text = (Path(__file__).resolve().parents[2] / page).read_text(encoding="utf-8")
         assert text.count("```") == 2 * len(blocks), f"{page}: a block was not recognised"
-    known = {(block.page, block.first_line) for blocks in ALL_BLOCKS.values() for block in blocks if block.is_run}
-    assert set(ALLOWED) - known == set(), "entries of blocks that no longer exist"
+    starts = [(block.page, block.first_line) for blocks in ALL_BLOCKS.values() for block in blocks if block.is_run]
+    for page, start in ALLOWED:
+        is_known = any(one == page and line.startswith(start) for one, line in starts)
+        assert is_known, f"{page} has no longer a block that begins with {start!r}"
     print(f"{counts['run']} command blocks are run, {counts['allowed']} have a reason not to be")
 
 

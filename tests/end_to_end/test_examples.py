@@ -106,7 +106,11 @@ def test_a_broadcast_reaches_quick_and_slow_readers(server: KwireProcess) -> Non
 def test_a_page_says_what_is_different_in_rooms_topics_queues_and_plain_publish_subscribe() -> None:
     docs = EXAMPLES.parent
     page = (docs / "choosing.md").read_text()
-    for chapter in ("Rooms, topics and the event store", "A log beside a queue", "A log beside plain publish/subscribe"):
+    for chapter in (
+        "Rooms, topics and the event store",
+        "A log beside a queue",
+        "A log beside plain publish/subscribe",
+    ):
         assert f"\n## {chapter}\n" in page
     for compared in ("who gets an event", "position", "key", "what is kept"):
         (row,) = re.findall(rf"^\| {compared} \|(.+)\|(.+)\|$", page.partition("\n## A log beside")[0], re.MULTILINE)

@@ -26,13 +26,18 @@ class Done(NamedTuple):
 
 def run_program(*arguments: object, given: str = "", **environment: str) -> Done:
     """Run the installed command with pipes. `given` is its standard input."""
+    return run_slow_program(COMMAND_TIMEOUT_S, *arguments, given=given, **environment)
+
+
+def run_slow_program(timeout_s: float, *arguments: object, given: str = "", **environment: str) -> Done:
+    """Run the installed command as `run_program` does, with another time limit."""
     done = subprocess.run(
         [str(kwire_command()), *map(str, arguments)],
         input=given,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,
-        timeout=COMMAND_TIMEOUT_S,
+        timeout=timeout_s,
         check=False,
     )
     return Done(done.returncode, done.stdout, done.stderr)

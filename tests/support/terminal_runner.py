@@ -1,8 +1,8 @@
 """Runs the installed program in terminals, for tests. A process of its own, because a test process has threads, and a
 process with threads must not fork.
 
-It reads one JSON object per line, {"arguments": [...], "input": "...", "stop_at": "...", "environment": {...}}, starts
-the program in a new pseudo-terminal for it, and answers with {"code": N, "output": "..."}.
+It reads one JSON object per line, {"arguments": [...], "input": "...", "stop_at": "...", "environment": {...},
+"seconds_max": N}, starts the program in a new pseudo-terminal for it, and answers with {"code": N, "output": "..."}.
 """
 
 import json
@@ -35,7 +35,8 @@ class Shown(NamedTuple):
 class TerminalRunner:
     """The process that runs commands in terminals, one at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, command_seconds_max: float = COMMAND_SECONDS_MAX) -> None:
+        self._seconds_max = command_seconds_max
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.terminal_runner"],
             stdin=subprocess.PIPE,
@@ -50,7 +51,7 @@ class TerminalRunner:
         with self._process:
             assert self._process.stdin is not None
             self._process.stdin.close()
-            self._process.wait(COMMAND_SECONDS_MAX)
+            self._process.wait(self._seconds_max)
 
     def run(self, *arguments: object, typed: str = "", stop_at: str = "", **environment: str) -> Shown:
         """Run a command. `typed` is what the user types. When the terminal shows `stop_at`, the user types Ctrl-C."""
@@ -61,6 +62,7 @@ class TerminalRunner:
             "input": typed,
             "stop_at": stop_at,
             "environment": environment,
+            "seconds_max": self._seconds_max,
         }
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
@@ -79,7 +81,7 @@ def _run(request: dict[str, Any]) -> Shown:
     # A line is typed when it is asked for. Questions about passwords discard what was typed before.
     lines = request["input"].splitlines(keepends=True)
     stop_at = request["stop_at"].encode()
-    output, deadline = bytearray(), time.monotonic() + COMMAND_SECONDS_MAX
+    output, deadline = bytearray(), time.monotonic() + request["seconds_max"]
     while len(output) < OUTPUT_BYTES_MAX:
         readable, _, _ = select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))
         if not readable:

@@ -1,6 +1,7 @@
 """Maintenance of a partition's log: the operations of retention, compaction, scrub, relocation, repair and metrics."""
 
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from storage.disk.files import Files
@@ -11,6 +12,7 @@ from storage.log.segment_ages import LogAges, open_log_ages
 from storage.log.segment_replacement import NewSegment, SegmentReplacement
 from storage.log.start_offset import LogStartUpdate
 from storage.relocation.relocation import CopyRound, LogMove, MovedLog, can_switch
+from storage.segment.facts import SegmentSurvey
 from storage.segment.segment import LogSegment
 from storage.snapshot.log_snapshot import LogSnapshot
 
@@ -70,6 +72,11 @@ class LogMaintenance:
     def segments(self) -> Iterator[LogSegment]:
         """All segments in the order of their offsets. The last one is the active segment, unless it is sealed."""
         return self._log.segments()
+
+    def survey(self, after: int, count_max: int, files: Files) -> list[SegmentSurvey]:
+        """Return the segments whose base offsets are above `after`, at most `count_max`, to read their facts."""
+        above = (one for one in self._log.segments() if one.base_offset > after)
+        return [SegmentSurvey(one, self._log.directory, files) for one in islice(above, count_max)]
 
     # --- periodic maintenance of open logs
 

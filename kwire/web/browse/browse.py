@@ -368,6 +368,7 @@ class Browsing:
         for scan in scans:
             scan.log.watch(note_rise)
         try:
+            await self._writer.report_progress()
             while not any(scan.log.is_gone for scan in scans):
                 has_risen.clear()
                 for scan in scans:

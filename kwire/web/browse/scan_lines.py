@@ -140,6 +140,11 @@ class ScanWriter:
         await self.flush()
         await self.response.write_eof()
 
+    async def report_progress(self) -> None:
+        """Send a progress line now."""
+        self._add_progress()
+        await self.flush()
+
     async def flush(self) -> None:
         """Send the lines. Returns when the client can receive more."""
         self._sent_at = self._loop.time()
@@ -184,8 +189,7 @@ class ScanWriter:
         if self._counts.gaps:
             self._add_gaps()
         if now - self._progress_at >= progress_seconds:
-            self._add_progress()
-            await self.flush()
+            await self.report_progress()
         elif now - self._sent_at >= SENT_SECONDS and self._lines:
             await self.flush()
 

@@ -15,7 +15,8 @@ _BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<kind>\w*) ?(?P<mark>\w*)\n(?P<content>.*?)^(?P=indent)```$", re.DOTALL | re.MULTILINE
 )
 _COMMAND_START = re.compile(
-    r"^\s*(\$ |(kwire|curl|kcat|docker|pip|python3?|pytest|prometheus|promtool|kafka-[a-z-]+(\.sh)?|\S*/kwire) |scripts/)"
+    r"^\s*(\$ |scripts/|(kwire(?= [a-z])|\S*/kwire|curl|kcat|kafka-[a-z-]+(\.sh)?|docker|useradd|systemctl) "
+    r"|(pip|python3?|pytest|prometheus|promtool) )"
 )
 _HERE_DOCUMENT = re.compile(r"<<'(?P<end>\w+)'$", re.MULTILINE)
 _FILE_NAME = re.compile(r"# (?P<name>[\w.-]+\.(py|properties|ini|json|yaml|yml|ndjson))\b")

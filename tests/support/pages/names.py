@@ -1,4 +1,4 @@
-"""The kind of thing that each example name of the docs stands for: a room, a topic of the event store, or a plain topic."""
+"""What each example name of the docs stands for: a room, a topic of the event store, or a plain topic."""
 
 import re
 from collections import defaultdict
@@ -23,7 +23,8 @@ _USES = {
     ),
     "topic": (
         rf"kwire topic (?:create|add-partitions) {_NAME}",
-        rf"/topics/{_NAME}(?:/publish|/partitions|/stats| -H 'Content-Type: application/json' -d '{{\s*\"num_partitions)",
+        rf"/topics/{_NAME}(?:/publish|/partitions|/stats)",
+        rf"/topics/{_NAME} -H 'Content-Type: application/json' -d '{{\s*\"num_partitions",
         rf"kafka-topics .*--create --topic {_NAME}",
         rf'kwire_server\.create_topic\("{_NAME}"',
     ),

@@ -2,9 +2,6 @@
 
 import os
 import re
-import shlex
-import sys
-from collections.abc import Mapping
 from pathlib import Path
 
 from kwire.testing.ports import unused_port
@@ -21,6 +18,9 @@ _OF_REPOSITORY = re.compile(r"(?<![\w./-])(?=(?:docs|scripts)/)")
 _PASSWORD = re.compile(r"PASSWORD-OF-(?P<user>[A-Z]+)")
 _ASSIGNMENT = re.compile(r"(?:export )?(?P<name>[A-Z_]+)=")
 _SERVE = re.compile(r"(?:\.venv/bin/)?(?:kwire serve|scripts/serve)\b")
+# Commands that read or write the folder of a server that is stopped; pages say "stop the server" before them.
+_OF_STOPPED_SERVER = re.compile(r"kwire (?:user|key|log) .*--data-dir")
+_NEEDS_NO_SERVER = re.compile(r"kwire (?:tls|backup (?:verify|restore)|completion) |cat >|export ")
 _STREAM = re.compile(r"curl -sN |kwire \w+ tail ")
 # The first rebalance of a group does not wait for further members.
 _QUICK = "--set group.initial.rebalance.delay.ms=0"
@@ -33,7 +33,8 @@ class PageRun:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._ports: dict[str, int] = {}
+        kafka, http = unused_port(), unused_port()
+        self._ports = {"9092": kafka, "9093": kafka, "8082": http, "8083": http}
         self._server: Process | None = None
         self._endless: Process | None = None
         self._running: list[Process] = []
@@ -42,6 +43,9 @@ class PageRun:
         home.mkdir()
         self._environment = {name: text for name, text in os.environ.items() if not name.startswith(("KWIRE_", "XDG_"))}
         self._environment |= {"HOME": str(home), "NO_COLOR": "1", "COLUMNS": COLUMNS, "TERM": "xterm"}
+        # Where the commands of kwire look for a server that they do not name.
+        self._environment["KWIRE_BOOTSTRAP_SERVER"] = f"127.0.0.1:{kafka}"
+        self._environment["KWIRE_HTTP"] = f"http://127.0.0.1:{http}"
         self._environment["PATH"] = f"{kwire_command().parent}:{os.environ['PATH']}"
 
     def close(self) -> None:
@@ -65,7 +69,7 @@ class PageRun:
                 self._run_step(step.command, step.output)
         elif block.kind == "python":
             (self._folder / "example.py").write_text(self._here(block.content), encoding="utf-8")
-            self._run_commands([f"{shlex.quote(sys.executable)} -u example.py"], block.mark)
+            self._run_commands(["python -u example.py"], block.mark)
         elif block.kind == "sh":
             self._run_commands(commands_of(block.content.splitlines()), block.mark)
 
@@ -89,7 +93,7 @@ class PageRun:
             process.interrupt()
         else:
             process.end()
-        lines = process.output.splitlines()
+        lines = process.output.rstrip().splitlines()
         assert len(lines) == len(expected), f"{command}\nprinted:\n{process.output}"
         for one, line in zip(expected, lines, strict=True):
             assert is_like(one, line), f"{command}\nprinted: {line}\nthe page has: {one}"
@@ -106,21 +110,20 @@ class PageRun:
         assert not missing, "not printed:\n" + "\n".join(missing) + f"\nprinted:\n{output}"
 
     def _start(self, command: str) -> Process:
-        if not self._ports and "--data-dir" not in command:
+        if _OF_STOPPED_SERVER.search(command):
+            if self._server is not None:
+                self._server.interrupt()
+        elif self._server is None and not _NEEDS_NO_SERVER.match(command):
             self._serve("kwire serve")
         command = self._here(command)
         assignment = _ASSIGNMENT.match(command)
         if assignment is not None and "\n" not in command:
             command += f"; declare -p {assignment['name']} >> {_VARIABLES}"
         prefix = f"[ ! -f {_VARIABLES} ] || source {_VARIABLES}; "
-        environment = dict(self._environment)
-        if self._ports:
-            environment["KWIRE_BOOTSTRAP_SERVER"] = f"127.0.0.1:{self._ports['9092']}"
-            environment["KWIRE_HTTP"] = f"http://127.0.0.1:{self._ports['8082']}"
-        return self._process(prefix + command, environment)
+        return self._process(prefix + command)
 
-    def _process(self, command: str, environment: Mapping[str, str]) -> Process:
-        process = Process(command, self._folder, environment)
+    def _process(self, command: str) -> Process:
+        process = Process(command, self._folder, self._environment)
         self._running.append(process)
         return process
 
@@ -128,20 +131,17 @@ class PageRun:
         """Start a server, in the place of the one that runs, and wait until it is ready."""
         if self._server is not None:
             self._server.interrupt()
-        if not self._ports:
-            kafka, http = unused_port(), unused_port()
-            self._ports = {"9092": kafka, "9093": kafka, "8082": http, "8083": http}
         command = _SERVE.sub("kwire serve", command)
         if "--config" not in command:
             command += f" --kafka 127.0.0.1:9092 --http 127.0.0.1:8082 {_QUICK}"
         # Nobody reads the terminal of a server later: its log goes to a file.
-        self._server = self._process(f"exec {self._here(command)} 2>>{_LOG}", self._environment)
+        self._server = self._process(f"exec {self._here(command)} 2>>{_LOG}")
         is_ready = self._server.read_until(lambda output: re.search("^ready ", output, re.MULTILINE) is not None)
         assert is_ready, f"the server has not started: {(self._folder / _LOG).read_text()}"
 
     def _here(self, text: str) -> str:
         """Put the ports, folders and passwords of this run into a text of the page."""
-        text = _ADDRESS.sub(lambda match: f"127.0.0.1:{self._ports.get(match['port'], match['port'])}", text)
+        text = _ADDRESS.sub(lambda match: f"127.0.0.1:{self._ports[match['port']]}", text)
         text = _PLACE.sub(f"{self._folder}/", _VENV.sub("", text))
         text = _OF_REPOSITORY.sub(f"{ROOT}/", text)
         return _PASSWORD.sub(lambda match: password_of(match["user"].lower()), text)

@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 COMMAND_TIMEOUT_S = 30.0
 COLUMNS = "200"
-_PROMPT = re.compile(rb"(?:assword of (?P<user>\w+)|same password again|(?P<question>\[y/N\])):? $")
+_PROMPT = re.compile(
+    rb"(?:assword (?:of|for user) '?(?P<user>\w+)'?|same password again|sasl\.password|(?P<question>\[y/N\])):? ?$"
+)
 
 
 def password_of(user: str) -> str:
@@ -47,7 +49,7 @@ class Process:
         os.close(terminal)
         self._output = b""
         self._answered = 0
-        self._user = ""
+        self._user = "nobody"
 
     @property
     def output(self) -> str:

@@ -35,19 +35,24 @@ def topic_of(http: Http, name: str) -> Topic:
     return topic
 
 
-async def make_topic(http: Http, name: str = "t", partitions: int = 1, **configs: str) -> Topic:
-    body = {"num_partitions": partitions, "retention_policy": {"type": "Infinite"}, "configs": configs}
+async def make_topic(http: Http, name: str = "t", partitions: int = 1, configs: dict[str, str] | None = None) -> Topic:
+    body = {"num_partitions": partitions, "retention_policy": {"type": "Infinite"}, "configs": configs or {}}
     answer = await http.post(f"/topics/{name}", body)
     assert answer.status == 201, answer
     return topic_of(http, name)
 
 
-async def put(topic: Topic, partition: int, records: Sequence[Record], compression: int = 0) -> int:
-    """Append one batch, and return the offset of its first record."""
+def begin_put(topic: Topic, partition: int, records: Sequence[Record], compression: int = 0) -> "asyncio.Future[Any]":
+    """Append one batch. The result is the offset of its first record, when it is committed."""
     batch = build_batch(records, compression=compression)
     appended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     topic.stream(partition).append(memoryview(batch), parse_header(batch), appended.set_result)
-    offset = await appended
+    return appended
+
+
+async def put(topic: Topic, partition: int, records: Sequence[Record], compression: int = 0) -> int:
+    """Append one batch, and return the offset of its first record."""
+    offset = await begin_put(topic, partition, records, compression)
     assert isinstance(offset, int), offset
     return offset
 

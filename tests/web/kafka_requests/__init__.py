@@ -1,0 +1,1 @@
+"""Kafka's administrative requests as JSON."""

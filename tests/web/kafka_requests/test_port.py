@@ -17,7 +17,7 @@ from tests.support.http import Http, http_node
 from tests.support.http_access import ADMIN, BOB, SETTINGS, access_node
 from tests.support.kafka_request_cases import CASES, NEW_TOPIC, load_transactions
 from tests.support.node import in_uvloop, running_node
-from tests.web.access.test_route_table import filled
+from tests.web.access.route_rows import filled
 from tests.web.test_audit_topic import recorded
 from tests.web.test_quotas import limit
 
@@ -136,3 +136,19 @@ async def test_requests_count_in_the_metrics_of_the_api(tmp_path: Path) -> None:
         before = latency.count
         await http.post("/kafka/DescribeCluster", {"include_cluster_authorized_operations": False})
         assert latency.count == before + 1
+
+
+@in_uvloop
+async def test_every_setting_has_a_documentation(tmp_path: Path) -> None:
+    """Settings of topics, the node, groups and client metrics. Loggers have none, as in Kafka."""
+    async with http_node(tmp_path) as http:
+        await http.post("/kafka/CreateTopics", new_topics("orders"))
+        kinds = {2: "orders", 4: "1", 32: "billing", 16: "metrics"}
+        resources = [
+            {"resource_type": kind, "resource_name": name, "configuration_keys": None} for kind, name in kinds.items()
+        ]
+        answer = await http.post("/kafka/DescribeConfigs", {"resources": resources, "include_documentation": True})
+        for result in answer.json["results"]:
+            assert result["configs"]
+            for config in result["configs"]:
+                assert config["documentation"].endswith("."), config

@@ -91,21 +91,31 @@ export async function request(method, path, { body, signal, headers } = {}) {
 async function errorOf(answer) {
   const text = await answer.text();
   try {
-    const { error } = JSON.parse(text);
+    const { error, error_code: code, message } = JSON.parse(text);
+    // Errors of REST Proxy's routes have a number and a message only.
+    if (!error && message) return new ApiError(message, { status: answer.status, code: String(code) });
     return new ApiError(error.message, { status: answer.status, code: error.code, details: error });
   } catch {
     return new ApiError(text || answer.statusText || `status ${answer.status}`, { status: answer.status });
   }
 }
 
+// Lines are read for at most this time before the browser may draw and handle events.
+const SLICE_MS = 12;
+
 // Reads a body of JSON lines, and calls `onLine` with each object as it arrives.
 export async function lines(path, { signal, onLine }) {
   const answer = await request("GET", path, { signal, headers: { Accept: "application/x-ndjson" } });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
+  let since = performance.now();
   while (true) {
     const { done, value } = await reader.read();
     if (done) break;
+    if (performance.now() - since > SLICE_MS) {
+      await new Promise((resume) => setTimeout(resume));
+      since = performance.now();
+    }
     const complete = (rest + value).split("\n");
     rest = complete.pop();
     for (const line of complete) if (line) onLine(JSON.parse(line));

@@ -5,12 +5,13 @@ import { commandHint } from "./command.js";
 import { toast } from "./toast.js";
 
 // openDialog({title, body, actions, wide}) -> {element, close}. Escape and the button close it; `onClose` is called then.
-export function openDialog({ title, body, actions = [], wide = false, onClose }) {
+// A dialog with `side` stands at the right edge of the window. `tools` are elements beside the title.
+export function openDialog({ title, body, actions = [], tools = [], wide = false, side = false, onClose }) {
   const id = newId("dialog");
   const element = h(
     "dialog",
-    { class: wide ? "wide" : "", "aria-labelledby": id },
-    h("div", { class: "dialog-head" }, h("h2", { id }, title), iconButton("Close", "close", () => element.close())),
+    { class: side ? "side-dialog" : wide ? "wide" : "", "aria-labelledby": id },
+    h("div", { class: "dialog-head" }, h("h2", { id }, title), h("span", { class: "dialog-tools" }, tools, iconButton("Close", "close", () => element.close()))),
     h("div", { class: "dialog-body" }, body),
     actions.length > 0 && h("div", { class: "dialog-foot" }, actions),
   );

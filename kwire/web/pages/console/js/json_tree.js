@@ -41,6 +41,8 @@ function more(inner, entries, from, open) {
 }
 
 function leaf(value) {
+  // Integers that a number cannot hold are BigInts, which JSON.stringify refuses.
+  if (typeof value === "bigint") return h("span", { class: "json-number" }, String(value));
   const kind = value === null ? "null" : typeof value;
   return h("span", { class: `json-${kind}` }, JSON.stringify(value));
 }

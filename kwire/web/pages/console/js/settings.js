@@ -1,7 +1,8 @@
 // A table of settings with their documentation, which can be changed: of topics, groups and the node.
 import { kafka, throwFirst } from "./api.js";
-import { h } from "./dom.js";
-import { badge, button } from "./elements.js";
+import { confirmAction } from "./dialog.js";
+import { h, show } from "./dom.js";
+import { badge } from "./elements.js";
 import { field, formDialog } from "./form.js";
 import { bytes, duration } from "./format.js";
 import { dataTable } from "./table.js";
@@ -19,27 +20,78 @@ const NO_LIMIT = "9223372036854775807";
 // settingsTable({resource: "topic", name: "orders", mayAlter: true, alterCommand: (change) => "kwire …", view})
 // -> {element, load()}. `change` is {name, value}; a value of null stands for the default.
 export function settingsTable({ resource, name, mayAlter, alterCommand, view }) {
+  let settings = null;
+  let onlyOwn = false;
+  const choice = h("div", { class: "segmented", role: "group", "aria-label": "Settings shown" });
+  const action = (text, setting, run) => h(
+    "button",
+    { type: "button", class: "quiet", "aria-label": `${text} ${setting.name}`, onclick: () => run(setting) },
+    text,
+  );
+  const inheritedValue = (setting) => valueIn(setting, setting.synonyms.find((one) => !OWN_SOURCES[resource].includes(one.source))) ?? "none";
   const table = dataTable({
     label: "Settings",
     noun: "setting",
     view,
     columns: [
-      { name: "Setting", value: (one) => one.name, render: (one) => [h("code", { class: "setting-name" }, one.name), h("span", { class: "setting-about" }, one.documentation)] },
-      { name: "Value", value: (one) => one.value ?? "", width: "30%", render: (one) => [h("code", {}, one.is_sensitive ? "hidden" : (one.value ?? "")), h("span", { class: "setting-about" }, meaning(one))] },
-      { name: "Source", value: (one) => (isOwn(resource, one) ? 0 : 1), width: "7rem", hideBelow: 640, render: (one) => badge(SOURCES[one.config_source] ?? "default", isOwn(resource, one) ? "accent" : "") },
-      mayAlter && { name: "", kind: "actions", width: "5rem", render: (one) => !one.read_only && h("button", { type: "button", class: "quiet", "aria-label": `Edit ${one.name}`, onclick: () => edit(one) }, "Edit") },
+      {
+        name: "Setting",
+        value: (one) => one.name,
+        render: (one) => [h("code", { class: "setting-name" }, one.name), h("span", { class: "setting-about" }, one.documentation)],
+      },
+      {
+        name: "Value",
+        value: (one) => one.value ?? "",
+        width: "30%",
+        render: (one) => [
+          h("code", {}, one.is_sensitive ? "hidden" : (one.value ?? "")),
+          h("span", { class: "setting-about" }, [meaning(one), isOwn(resource, one) && `default: ${inheritedValue(one)}`].filter(Boolean).join(" · ")),
+        ],
+      },
+      {
+        name: "Source",
+        value: (one) => (isOwn(resource, one) ? 0 : 1),
+        width: "7rem",
+        hideBelow: 640,
+        render: (one) => badge(SOURCES[one.config_source] ?? "default", isOwn(resource, one) ? "accent" : ""),
+      },
+      mayAlter && {
+        name: "",
+        kind: "actions",
+        width: "9rem",
+        render: (one) => !one.read_only && [isOwn(resource, one) && action("Reset", one, reset), action("Edit", one, edit)],
+      },
     ].filter(Boolean),
     key: (one) => one.name,
     filter: (one) => `${one.name} ${one.value} ${one.documentation}`,
     sort: "Source",
     isStacked: true,
+    tools: [choice],
   });
+  const draw = () => {
+    const own = settings?.filter((one) => isOwn(resource, one)) ?? [];
+    const entries = [[false, "All"], [true, `Overridden ${settings ? own.length : ""}`.trim()]];
+    show(
+      choice,
+      entries.map(([isOnly, text]) => h(
+        "button",
+        { type: "button", "aria-pressed": String(isOnly === onlyOwn), onclick: () => { onlyOwn = isOnly; draw(); } },
+        text,
+      )),
+    );
+    if (settings) table.setRows(onlyOwn ? own : settings);
+  };
 
   async function load() {
     try {
       const wanted = { resource_type: RESOURCES[resource], resource_name: name, configuration_keys: null };
-      const answer = throwFirst(await kafka("DescribeConfigs", { resources: [wanted], include_synonyms: true, include_documentation: true }, { signal: view.signal }));
-      table.setRows(answer.results[0].configs.sort((one, other) => (one.name < other.name ? -1 : 1)));
+      const answer = throwFirst(await kafka(
+        "DescribeConfigs",
+        { resources: [wanted], include_synonyms: true, include_documentation: true },
+        { signal: view.signal },
+      ));
+      settings = answer.results[0].configs.sort((one, other) => (one.name < other.name ? -1 : 1));
+      draw();
     } catch (error) {
       table.setFailure(error, load);
       if (!error.code) throw error;
@@ -55,32 +107,50 @@ export function settingsTable({ resource, name, mayAlter, alterCommand, view }) 
   }
 
   function edit(setting) {
-    const inherited = setting.synonyms.find((one) => !OWN_SOURCES[resource].includes(one.source));
     const options = setting.config_type === BOOLEAN ? { type: "select", options: [["true", "true"], ["false", "false"]] } : {};
-    const value = field({ name: "value", label: "Value", value: setting.value ?? "", wide: true, autofocus: true, hint: inherited ? `Default: ${inherited.value ?? "none"}` : "", ...options });
-    const dialog = formDialog({
+    formDialog({
       title: setting.name,
       about: setting.documentation,
       action: "Save",
-      fields: [value],
+      fields: [field({
+        name: "value",
+        label: "Value",
+        value: setting.value ?? "",
+        wide: true,
+        autofocus: true,
+        hint: `Default: ${inheritedValue(setting)}`,
+        ...options,
+      })],
       command: (values) => alterCommand({ name: setting.name, value: values.value }),
       run: (values) => alter(setting, values.value),
       fieldOf: () => "value",
-      more: isOwn(resource, setting) && button("Use the default", async () => {
-        try {
-          await alter(setting, null);
-          dialog.close();
-        } catch (error) {
-          value.setError(error.message);
-        }
-      }),
     });
   }
 
+  const reset = (setting) =>
+    confirmAction({
+      title: `Reset ${setting.name}`,
+      effect: `The value ${setting.value ?? "none"} is removed. The default applies again: ${inheritedValue(setting)}.`,
+      command: alterCommand({ name: setting.name, value: null }),
+      action: "Reset",
+      kind: "primary",
+      run: () => alter(setting, null),
+    });
+
+  draw();
   return { element: table.element, load };
 }
 
 const isOwn = (resource, { config_source: source }) => OWN_SOURCES[resource].includes(source);
+
+// The milliseconds of the units in which settings of a broker may be.
+const UNITS_MS = { hours: 3_600_000, minutes: 60_000 };
+
+// The value of a synonym in the unit of the setting: log.retention.hours=168 is 604800000 for retention.ms.
+function valueIn({ name }, synonym) {
+  const factor = name.endsWith(".ms") ? UNITS_MS[synonym?.name.split(".").at(-1)] : undefined;
+  return factor && synonym.value > 0 ? String(synonym.value * factor) : synonym?.value;
+}
 
 // A value in words: 604800000 of retention.ms is "7 d".
 function meaning({ name, value }) {

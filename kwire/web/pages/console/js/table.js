@@ -25,8 +25,10 @@ const compare = new Intl.Collator("en", { numeric: true }).compare;
 // `value` is what a column is sorted by and, with `text`, shows; `render` makes an element instead. Columns with `kind`
 // "number" are aligned to the right. `hideBelow` is a width in pixels: 640, 900 or 1200. `filter` returns the text in
 // which the words of the filter have to occur. `sort` is the name of a column, with "-" in front for descending.
-// `width` is a CSS width. On narrow screens the cells of a row with `isStacked` stand below each other.
-export function dataTable({ label, noun = "row", columns, rows = null, key, href, filter, sort = "", empty, tools = [], view, queryName = "q", isStacked = false }) {
+// `width` is a CSS width. On narrow screens the cells of a row with `isStacked` stand below each other. `isClipped` cuts
+// long texts, so that each row is one line. Instead of `href`, `open(row)` is called when a row is chosen; `openName(row)`
+// is then the accessible name of the button in its first cell.
+export function dataTable({ label, noun = "row", columns, rows = null, key, href, filter, sort = "", empty, tools = [], view, queryName = "q", isStacked = false, isClipped = false, open, openName }) {
   let all = rows;
   let shown = [];
   let sorted = { name: sort.replace(/^-/, ""), isDescending: sort.startsWith("-") };
@@ -70,7 +72,7 @@ export function dataTable({ label, noun = "row", columns, rows = null, key, href
     if (!all.length) return void show(place, empty ?? emptyState({ title: `No ${noun}s` }));
     if (!shown.length) return void show(place, emptyState({ icon: "search", title: "Nothing matches the filter" }));
     const isVirtual = shown.length > VIRTUAL_FROM;
-    table.classList.toggle("virtual", isVirtual);
+    table.classList.toggle("virtual", isVirtual || isClipped);
     table.setAttribute("aria-rowcount", String(shown.length + 1));
     if (table.parentNode !== place) show(place, table);
     first = last = -1;
@@ -110,12 +112,13 @@ export function dataTable({ label, noun = "row", columns, rows = null, key, href
     const cells = columns.map((column, number) => {
       const content = column.render ? column.render(row) : (column.text ?? String)(column.value(row) ?? "");
       const isLink = number === 0 && address && !(content instanceof Node);
+      if (number === 0 && open) return h("td", { class: cellClass(column) }, h("button", { type: "button", class: "quiet row-open", "aria-label": openName(row), onclick: () => open(row) }, content));
       return h("td", { class: cellClass(column) }, isLink ? h("a", { class: "row-link", href: address, title: content }, content) : content);
     });
-    const line = h("tr", { "aria-rowindex": index + 2, "data-key": key ? key(row) : null, class: address ? "linked" : null }, cells);
-    if (address) {
+    const line = h("tr", { "aria-rowindex": index + 2, "data-key": key ? key(row) : null, class: address || open ? "linked" : null }, cells);
+    if (address || open) {
       line.addEventListener("click", (event) => {
-        if (!event.defaultPrevented && !event.target.closest("a, button, input, label") && !getSelection().toString()) go(address);
+        if (!event.defaultPrevented && !event.target.closest("a, button, input, label") && !getSelection().toString()) open ? open(row) : go(address);
       });
     }
     return line;

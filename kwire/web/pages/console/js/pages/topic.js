@@ -4,31 +4,39 @@ import { line } from "../command.js";
 import { confirmAction } from "../dialog.js";
 import { show } from "../dom.js";
 import { badge, button, pageHeader } from "../elements.js";
-import { field, formDialog } from "../form.js";
-import { bytes, count, number } from "../format.js";
+import { bytes, count } from "../format.js";
 import { allows } from "../rights.js";
 import { go, url } from "../router.js";
+import { may } from "../session.js";
 import { tabs } from "../tabs.js";
-import { toast } from "../toast.js";
+import { groupsTab } from "./topic/groups.js";
 import { partitionsTab } from "./topic/partitions.js";
+import { produceRecords } from "./topic/produce.js";
+import { recordsTab } from "./topic/records.js";
+import { segmentsTab } from "./topic/segments.js";
 import { settingsTab } from "./topic/settings.js";
 import { KINDS } from "./topics.js";
 
-// A tab is {id, name, render(element, topic, view), needs}. The id is the last part of the address; the first tab has
-// none. `needs` is an operation on the topic without which the tab is not offered.
+// A tab is {id, name, render(element, topic, view), needs, clusterNeeds}. The id is the last part of the address; the
+// first tab has none. `needs` is an operation on the topic without which the tab is not offered, `clusterNeeds` one on
+// the cluster.
 const TABS = [
-  { id: "", name: "Partitions", render: partitionsTab },
+  { id: "", name: "Records", render: recordsTab, needs: "READ" },
+  { id: "partitions", name: "Partitions", render: partitionsTab },
   { id: "settings", name: "Settings", render: settingsTab, needs: "DESCRIBE_CONFIGS" },
+  { id: "segments", name: "Segments", render: segmentsTab, clusterNeeds: "DESCRIBE" },
+  { id: "groups", name: "Groups", render: groupsTab },
 ];
 
-const PARTITIONS_MAX = 10_000;
+// The kinds of topics that take records of any form.
+const WRITABLE = ["topic", "room"];
 
 export const title = ({ topic }) => topic;
 
 export async function render(element, view) {
   const topic = await loadTopic(view.params.topic, view.signal);
   const { name } = topic;
-  const canGrow = topic.allows("ALTER") && topic.kind === "topic";
+  const isOffered = ({ needs, clusterNeeds }) => (!needs || topic.allows(needs)) && (!clusterNeeds || may(clusterNeeds));
   show(
     element,
     pageHeader({
@@ -37,14 +45,14 @@ export async function render(element, view) {
       badges: topic.kind === "topic" ? [] : [badge(KINDS[topic.kind].text, KINDS[topic.kind].kind)],
       about: [count(topic.partitionCount, "partition"), topic.configs["cleanup.policy"]].filter(Boolean).join(" · "),
       actions: [
-        canGrow && button("Add partitions", () => addPartitions(topic), { icon: "plus" }),
+        topic.allows("WRITE") && WRITABLE.includes(topic.kind) && button("Produce", () => produceRecords(topic), { kind: "primary", icon: "send" }),
         topic.allows("DELETE") && topic.kind !== "internal" && button("Delete", () => deleteTopic(topic), { kind: "danger-quiet", icon: "trash" }),
       ],
     }),
     tabs({
       label: `Topic ${name}`,
       selected: view.params.tab,
-      items: TABS.filter((tab) => !tab.needs || topic.allows(tab.needs)).map((tab) => ({
+      items: TABS.filter(isOffered).map((tab) => ({
         id: tab.id,
         name: tab.name,
         href: url("/topics", name, tab.id),
@@ -54,33 +62,17 @@ export async function render(element, view) {
   );
 }
 
-// What all tabs need: {name, kind, configs, partitionCount, allows(operation)}.
+// What all tabs need: {name, kind, configs, partitionCount, bootstrap, allows(operation)}. `bootstrap` is an address of the Kafka port.
 async function loadTopic(name, signal) {
   const [described, metadata] = await Promise.all([
     get(`/topics/${encodeURIComponent(name)}`, { signal }),
     kafka("Metadata", { topics: [{ name }], allow_auto_topic_creation: false, include_topic_authorized_operations: true }, { signal }),
   ]);
   const [{ topic_authorized_operations: bits, is_internal: isInternal }] = throwFirst(metadata).topics;
+  const [broker] = metadata.brokers;
   const { configs, partitions, schemas } = described;
   const kind = schemas !== undefined ? "events" : configs["kwire.room"] === "true" ? "room" : isInternal ? "internal" : "topic";
-  return { name, kind, configs, partitionCount: partitions.length, allows: (operation) => allows(bits, operation) };
-}
-
-function addPartitions({ name, partitionCount }) {
-  formDialog({
-    title: `Add partitions to ${name}`,
-    about: "Partitions cannot be removed. Records with a key go to other partitions afterwards, so their order by key is kept only within each partition.",
-    action: "Add partitions",
-    fields: [
-      field({ name: "total", label: "Partitions in total", type: "number", value: partitionCount + 1, min: partitionCount + 1, max: PARTITIONS_MAX, required: true, autofocus: true, hint: `Now: ${number(partitionCount)}` }),
-    ],
-    command: ({ total }) => line("kwire", "topic", "add-partitions", name, "--partitions", String(total ?? "")),
-    run: async ({ total }) => {
-      throwFirst(await kafka("CreatePartitions", { topics: [{ name, count: total, assignments: null }], timeout_ms: 30_000, validate_only: false }));
-      toast(`Topic ${name} has ${count(total, "partition")}.`);
-      go(url("/topics", name), { replace: true });
-    },
-  });
+  return { name, kind, configs, partitionCount: partitions.length, bootstrap: `${broker.host}:${broker.port}`, allows: (operation) => allows(bits, operation) };
 }
 
 async function deleteTopic({ name, partitionCount }) {

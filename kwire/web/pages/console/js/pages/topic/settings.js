@@ -8,7 +8,13 @@ export async function settingsTab(element, topic, view) {
     resource: "topic",
     name: topic.name,
     mayAlter: topic.allows("ALTER_CONFIGS"),
-    alterCommand: ({ name, value }) => line("kwire", "topic", "alter", topic.name, "--config", `${name}=${value}`),
+    alterCommand: ({ name, value }) => line(
+      "kwire",
+      "topic",
+      "alter",
+      topic.name,
+      value === null ? ["--delete-config", name] : ["--config", `${name}=${value}`],
+    ),
     view,
   });
   show(element, table.element, commandHint(line("kwire", "config", "describe", `topic=${topic.name}`)).element);
