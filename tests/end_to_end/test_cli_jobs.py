@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.cli import run_here, run_program
+from tests.support.cli import run_here, run_slow_program
 from tests.support.cli_table import JOBS
 from tests.support.clients import unique_name
 from tests.support.server import KwireProcess
@@ -37,6 +37,7 @@ def test_every_job_has_a_call() -> None:
     assert set(CALLS) == set(JOBS)
 
 
+@pytest.mark.timeout(JOB_SECONDS_MAX + 60)
 def test_a_job_succeeds_in_a_terminal(kwire: KwireProcess, tmp_path: Path) -> None:
     with TerminalRunner(JOB_SECONDS_MAX) as runner:
         call = CALLS[("pipeline", "lake")].format(**names(kwire, tmp_path))
@@ -46,13 +47,14 @@ def test_a_job_succeeds_in_a_terminal(kwire: KwireProcess, tmp_path: Path) -> No
     assert not JAVA.search(output), output
 
 
+@pytest.mark.timeout(2 * len(CALLS) * JOB_SECONDS_MAX)
 @pytest.mark.full("starts Spark ten times; the jobs themselves are tested in tests/pipeline")
 def test_every_job_succeeds_in_a_terminal_and_in_a_pipe(kwire: KwireProcess, tmp_path: Path) -> None:
     here = names(kwire, tmp_path)
     with TerminalRunner(JOB_SECONDS_MAX) as runner:
         for job, call in CALLS.items():
             words = [*job, *call.format(**here).split()]
-            done = run_program(*words, timeout_s=JOB_SECONDS_MAX)
+            done = run_slow_program(JOB_SECONDS_MAX, *words)
             assert done.code == 0, (job, done)
             assert not JAVA.search(done.errors), (job, done.errors)
             code, output = runner.run(*words)

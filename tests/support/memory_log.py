@@ -95,6 +95,10 @@ class MemoryLog(StreamLog):
         undecided = [first for _, first, marker, _ in self._ended if marker >= self._durable_end]
         return min([self._durable_end, *self._open.values(), *undecided])
 
+    @property
+    def high_watermark(self) -> int:
+        return self._durable_end
+
     def usage(self) -> Usage:
         self._check()
         last_ms = max((parse_header(memoryview(one.data)).max_timestamp for one in self._batches), default=-1)
@@ -130,14 +134,21 @@ class MemoryLog(StreamLog):
                 watcher(self)
 
     def read(self, offset: int, max_bytes: int, waits: int = 0) -> StreamRead | NotReady:
+        return self._read(offset, max_bytes, waits, self.committed_end)
+
+    def read_uncommitted(self, offset: int, max_bytes: int, waits: int = 0) -> StreamRead | NotReady:
+        found = self._read(offset, max_bytes, waits, self.high_watermark)
+        return found if isinstance(found, NotReady) else found._replace(aborted=())
+
+    def _read(self, offset: int, max_bytes: int, waits: int, end: int) -> StreamRead | NotReady:
         self._check()
         if offset < self._start:
-            raise OffsetOutOfRange(offset, self._start, self.committed_end - 1)
+            raise OffsetOutOfRange(offset, self._start, end - 1)
         if self.is_cold and not waits:
             return self.in_thread(lambda: None)
         found: list[_Batch] = []
         for one in self._batches:
-            if one.last_offset >= offset and one.base_offset < self.committed_end:
+            if one.last_offset >= offset and one.base_offset < end:
                 if found and sum(len(other.data) for other in found) + len(one.data) > max_bytes:
                     break
                 found.append(one)

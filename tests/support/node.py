@@ -78,10 +78,12 @@ from storage.log.syncing import sync_all
 from tests.support.access import ADMIN, ALICE, acl
 from tests.support.batches import UnsyncedFiles, run_now
 from tests.support.clock import ManualClock
+from tests.support.effort import repetitions
 
 P = ParamSpec("P")
 
-TEST_TIMEOUT_S = 90.0
+# As the time limits of pytest, it rises with the repetitions of `soak`.
+TEST_TIMEOUT_S = float(repetitions(quick=90, full=90))
 CLUSTER_ID = "test-cluster"
 NODE_ID = 1
 DIRECTORY_ID = bytes(range(16))

@@ -35,8 +35,8 @@ def topic_of(http: Http, name: str) -> Topic:
     return topic
 
 
-async def make_topic(http: Http, name: str = "t", partitions: int = 1, **configs: str) -> Topic:
-    body = {"num_partitions": partitions, "retention_policy": {"type": "Infinite"}, "configs": configs}
+async def make_topic(http: Http, name: str = "t", partitions: int = 1, configs: dict[str, str] | None = None) -> Topic:
+    body = {"num_partitions": partitions, "retention_policy": {"type": "Infinite"}, "configs": configs or {}}
     answer = await http.post(f"/topics/{name}", body)
     assert answer.status == 201, answer
     return topic_of(http, name)

@@ -152,11 +152,10 @@ def random_wanted(chance: random.Random) -> Wanted:
         return None if chance.random() < 0.6 else "".join(chance.choices(WORDS, k=chance.randrange(1, 3)))
 
     headers = {chance.choice(WORDS): needle() or ""} if chance.random() < 0.2 else {}
-    path = None
+    path: list[str | int] | None = None
+    names = [one for one in WORDS if one not in '"\\']
     if chance.random() < 0.6:
-        path = [
-            chance.choice((*(one for one in WORDS if one not in '"\\'), 0, 1, -1)) for _ in range(chance.randrange(3))
-        ]
+        path = [chance.choice([*names, 0, 1, -1]) for _ in range(chance.randrange(3))]
     test = chance.randrange(3) if path is not None else 0
     return Wanted(
         needle() if chance.random() < 0.4 else None,
@@ -179,16 +178,17 @@ def naive(wanted: Wanted, record: Record) -> bool:
     if wanted.path is None:
         return True
     try:
-        part = json.loads((record.value or b"").decode())
+        part: Any = json.loads((record.value or b"").decode())
     except ValueError:
         return False
     for step in wanted.path:
-        try:
-            if not isinstance(part, dict if isinstance(step, str) else list):
-                return False
-            part = part[step]
-        except (KeyError, IndexError, TypeError):
+        if isinstance(step, str):
+            members = [part[step]] if isinstance(part, dict) and step in part else []
+        else:
+            members = part[step : step + 1 or None] if isinstance(part, list) else []
+        if not members:
             return False
+        part = members[0]
     if wanted.equals is not None:
         return naive_equals(part, wanted.equals)
     if wanted.contains is not None:

@@ -138,7 +138,7 @@ async def test_uncommitted_records_are_shown_on_request(tmp_path: Path) -> None:
 @in_uvloop
 async def test_records_that_retention_has_removed_are_left_out(tmp_path: Path) -> None:
     async with http_node(tmp_path) as http:
-        topic = await make_topic(http, **{"kwire.retention.messages": "65"})
+        topic = await make_topic(http, configs={"kwire.retention.messages": "65"})
         for first in range(0, 100, 10):
             await put(topic, 0, numbered(first, 10))
         start = topic.stream(0).bounds().start

@@ -17,7 +17,7 @@ from tests.support.http import Http, http_node
 from tests.support.http_access import ADMIN, BOB, SETTINGS, access_node
 from tests.support.kafka_request_cases import CASES, NEW_TOPIC, load_transactions
 from tests.support.node import in_uvloop, running_node
-from tests.web.access.test_route_table import filled
+from tests.web.access.route_rows import filled
 from tests.web.test_audit_topic import recorded
 from tests.web.test_quotas import limit
 

@@ -19,7 +19,7 @@ from tests.support.kafka_request_cases import (
     new_producer,
 )
 from tests.support.node import in_uvloop
-from tests.web.access.test_route_table import filled
+from tests.web.access.route_rows import filled
 
 
 def test_every_api_of_the_kafka_port_is_listed_or_excluded_with_a_reason() -> None:

@@ -23,7 +23,7 @@ from tests.support.http_access import ADMIN, AccessHttp
 from tests.support.kafka_request_cases import TRANSACTIONAL_ID, load_transactions, new_producer
 from tests.support.node import in_uvloop
 from tests.support.tenants import NO_SCOPE, SCOPES, A, B, tenant_node
-from tests.web.access.test_route_table import (
+from tests.web.access.route_rows import (
     BY_ROUTE,
     CLUSTER,
     EMPTY_GROUP,
