@@ -7,6 +7,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from kwire.testing.ports import unused_port
 from tests.support.pages.blocks import blocks_of
@@ -64,7 +65,7 @@ def test_events_of_a_stream_arrive_one_by_one(proxy: str, accepted: str) -> None
 
 
 def test_a_websocket_and_a_page_of_the_same_origin(proxy: str) -> None:
-    origin = f"http://{proxy}"
+    origin = Origin(f"http://{proxy}")
     with connect(f"ws://{proxy}/rooms/proxied-socket/subscribe?from_offset=0", origin=origin) as socket:
         publish(proxy, "proxied-socket", "through the socket")
         while "through the socket" not in str(socket.recv(WAIT_S)):
