@@ -28,6 +28,8 @@ READY = "ready kafka="
 
 Names = dict[str, str]
 VerbName = tuple[str, ...]
+# The first test of each kind waits for the calls of all verbs: 10 s, and many times that on a busy machine.
+pytestmark = pytest.mark.timeout(600)
 EVERY_VERB = pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 
 
