@@ -20,13 +20,19 @@ STARTS = 3
 
 
 def test_a_server_starts_in_less_than_a_second() -> None:
+    """Without the time for which the server waits for a processor, because other tests use them, too."""
     seconds = []
     for _ in range(STARTS):
         with KwireServer() as server:
-            seconds.append(server.start_seconds)
-    print(f"a test server accepts connections after {', '.join(f'{one:.2f}' for one in seconds)} s")
-    # The best of three: other tests use the same processors.
-    assert min(seconds) < START_SECONDS_MAX
+            seconds.append((server.start_seconds, server.start_seconds - seconds_in_run_queue(server.pid)))
+    starts = ", ".join(f"{whole:.2f} ({running:.2f})" for whole, running in seconds)
+    print(f"a test server accepts connections after {starts} s (without waits for a processor)")
+    assert min(running for _, running in seconds) < START_SECONDS_MAX
+
+
+def seconds_in_run_queue(pid: int) -> float:
+    """The time for which the main thread of a process was ready to run and had no processor."""
+    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
 
 
 def test_data_and_ports_survive_a_kill_and_faults_do_not(tmp_path: Path) -> None:
