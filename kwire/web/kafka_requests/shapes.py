@@ -10,14 +10,14 @@ import msgspec
 
 from kwire.web.kafka_requests.reading import INTEGER_BITS, UUID_LENGTH, integer_range
 from kwire.web.kafka_requests.writing import error_name_field
-from kwire.wire.codec import STRING_BYTES_MAX
 from kwire.wire.schema import REQUIRED, Api, ArrayKind, Field, Kind, Struct, Versions, message_of
 from kwire.wire.types import BOOL, BYTES, FLOAT64, RECORDS, STRING, UUID, Fixed, Varlen
 
 _SCALARS: dict[Fixed | Varlen, Any] = {
     BOOL: bool,
     FLOAT64: float | Literal["Infinity", "-Infinity", "NaN"],
-    STRING: Annotated[str, msgspec.Meta(max_length=STRING_BYTES_MAX)],
+    # The maximum length of a string is in bytes, which JSON Schema cannot express.
+    STRING: str,
     BYTES: bytes,
     RECORDS: bytes,
     UUID: Annotated[str, msgspec.Meta(pattern=f"^[A-Za-z0-9_-]{{{UUID_LENGTH - 1}}}[AQgw]$")],
