@@ -23,7 +23,7 @@ from kwire.web.requests.request_ids import common_headers
 from kwire.web.route import EVENT_STREAM, NDJSON
 
 # The maximum time between two lines while records are scanned, and while a stream waits for new records.
-PROGRESS_SECONDS = 0.4
+PROGRESS_SECONDS = 0.25
 IDLE_PROGRESS_SECONDS = 5.0
 # Lines are sent when they have this size, or are this old.
 SENT_BYTES = 32 * 1024
