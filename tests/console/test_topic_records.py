@@ -61,6 +61,23 @@ def test_filters_run_on_the_server_and_stay_in_the_address(console: Console) -> 
     console.expect_error("400")
 
 
+def test_a_browse_starts_at_a_time_or_an_offset_in_some_partitions(console: Console) -> None:
+    console.open("/topics/orders?from=time&time=2020-01-01T00:00:00&partition=0,2&limit=1000")
+    console.wait_for("Complete")
+    keys = console.evaluate(
+        "[...document.querySelectorAll('table.data tbody tr:not(.space)')].map(row => row.dataset.key)"
+    )
+    assert {key.split("/")[0] for key in keys} == {"0", "2"}
+    assert "0/0" in keys
+    console.choose("Start", "an offset")
+    console.type("Offset", "30")
+    console.type("Partitions", "0")
+    console.click("Browse")
+    console.until("document.querySelector('table.data tbody tr')?.dataset.key === '0/30'")
+    console.wait_for("kwire topic consume orders --from 30 --partition 0")
+    console.check_commands()
+
+
 def test_a_record_is_shown_as_a_tree_text_and_bytes(console: Console, console_server: KwireProcess) -> None:
     create_topic(console_server, "parts")
     value = '{"id": 12345678901234567890, "text": "' + "x" * 5000 + '"}'

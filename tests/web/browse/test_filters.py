@@ -153,9 +153,9 @@ def random_wanted(chance: random.Random) -> Wanted:
 
     headers = {chance.choice(WORDS): needle() or ""} if chance.random() < 0.2 else {}
     path: list[str | int] | None = None
-    names = [one for one in WORDS if one not in '"\\']
+    steps: list[str | int] = [0, 1, -1, *(one for one in WORDS if one not in '"\\')]
     if chance.random() < 0.6:
-        path = [chance.choice([*names, 0, 1, -1]) for _ in range(chance.randrange(3))]
+        path = [chance.choice(steps) for _ in range(chance.randrange(3))]
     test = chance.randrange(3) if path is not None else 0
     return Wanted(
         needle() if chance.random() < 0.4 else None,
