@@ -12,6 +12,7 @@ from tests.support.server import KwireProcess
 ORDER_COUNT = 500
 ORDERS_PER_REQUEST = 100
 TRAFFIC_PAUSE_S = 0.1
+POLL_MS = 50
 STOP_TIMEOUT_S = 10.0
 RECORDS = "application/vnd.kafka.json.v2+json"
 
@@ -92,7 +93,7 @@ class Traffic:
                 for index in range(number // 10 % 9 + 1):
                     producer.send("clicks", json.dumps(order(number + index)).encode())
                 producer.flush()
-                consumer.poll(timeout_ms=0)
+                consumer.poll(timeout_ms=POLL_MS)
                 number += 10
         finally:
             consumer.close()

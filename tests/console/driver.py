@@ -260,8 +260,9 @@ class Console:
     def screenshot(self, name: str, *, is_whole: bool = True) -> None:
         """Write NAME-WIDTH-THEME.png for each width and theme. Check each for overflow and names, and the commands.
 
-        A page that is not whole is shown as far as the window shows it.
+        A page that is not whole, or has an open dialog, is shown as far as the window shows it.
         """
+        is_whole = is_whole and self.evaluate("document.querySelector('dialog[open]') === null")
         self.check_commands()
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         for width, height in SIZES.items():

@@ -14,6 +14,8 @@ def test_the_overview_draws_live_charts(console: Console) -> None:
     console.wait_for("Ready")
     console.until("/Groups\\n[1-9]/.test(document.querySelector('.figures').innerText)")
     console.until("/Consumer lag\\n[1-9]/.test(document.querySelector('.figures').innerText)")
+    # The consumer of the shared load fetches what the producer appends.
+    console.until("!/Fetched\\s*0\\/s/.test(document.querySelectorAll('.chart')[1].innerText)")
     console.screenshot("overview")
     print(f"overview: longest task {console.longest_task_ms():.0f} ms")
 

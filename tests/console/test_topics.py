@@ -38,6 +38,7 @@ def test_keys_lead_to_pages_and_are_listed(console: Console) -> None:
     console.wait_for("Keyboard shortcuts")
     console.screenshot("keys")
     console.press("Escape")
+    console.until("document.querySelector('dialog[open]') === null")
     console.press("g", "s")
     console.wait_for("Data directories")
 

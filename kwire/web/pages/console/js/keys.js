@@ -24,8 +24,7 @@ export function addKey(view, key, text, run) {
 
 function handle(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.defaultPrevented) return;
-  const { target } = event;
-  if (target.closest?.("input, textarea, select, [contenteditable], dialog")) return;
+  if (event.target.closest?.("input, textarea, select, [contenteditable]") || document.querySelector("dialog[open]")) return;
   const isSecond = event.timeStamp - prefixAt < PREFIX_MS;
   prefixAt = 0;
   const page = isSecond && pages.find((one) => one.key === event.key);
