@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -255,9 +256,28 @@ def test_the_changelog_knows_the_version() -> None:
 
 @pytest.mark.parametrize("page", [path for path in project_files() if path.suffix == ".md"], ids=str)
 def test_links_between_pages_lead_somewhere(page: Path) -> None:
-    targets = re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text_of(page))
-    local = [target for target in targets if "://" not in target]
-    assert [target for target in local if not (ROOT / page.parent / target).exists()] == []
+    targets = re.findall(r"\]\(([^)#\s]*)(?:#([^)]*))?\)", text_of(page))
+    local = [
+        (ROOT / page.parent / target if target else ROOT / page, anchor)
+        for target, anchor in targets
+        if "://" not in target
+    ]
+    assert [str(target) for target, _ in local if not target.exists()] == []
+    with_anchor = [(target, anchor) for target, anchor in local if anchor and target.suffix == ".md"]
+    assert [f"{target}#{anchor}" for target, anchor in with_anchor if anchor not in anchors_of(target)] == []
+
+
+@cache
+def anchors_of(page: Path) -> frozenset[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    seen: Counter[str] = Counter()
+    anchors = set()
+    for heading in headings:
+        anchor = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        anchors.add(f"{anchor}-{seen[anchor]}" if seen[anchor] else anchor)
+        seen[anchor] += 1
+    return frozenset(anchors)
 
 
 @cache

@@ -3,12 +3,17 @@
 At the first start, it also shows commands to try.
 """
 
+import os
 import shlex
+import shutil
+import sys
+from pathlib import Path
 
 from kwire.logs.start_report import ListenerReport, Recovery, StartReport
 
 _BOLD, _RESET = "\x1b[1m", "\x1b[0m"
 _DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+_PROGRAM = "kwire"
 
 
 def banner(report: StartReport, seconds: float, *, has_colour: bool) -> str:
@@ -26,28 +31,43 @@ def banner(report: StartReport, seconds: float, *, has_colour: bool) -> str:
         lines.append(_row("http", f"{report.http_url} (try the API at {report.http_url}/docs)"))
         lines.append(_row("metrics", f"{report.monitoring_url or report.http_url}/metrics"))
     if report.is_first_start:
-        lines += ["", "  What to try next:", *(f"    {command}" for command in first_commands(report))]
+        lines += ["", "  What to try next:", *(f"    {one}" for one in first_commands(report, program()))]
     return "\n".join([*lines, "", ""])
 
 
-def first_commands(report: StartReport) -> list[str]:
-    """Return shell commands that work on a new server, or what to do before clients can connect to it."""
+def program() -> str:
+    """Return how a shell calls the program that runs: `kwire`, or its path if PATH does not lead to it."""
+    path = Path(sys.argv[0])
+    if path.name != _PROGRAM or not path.is_file():
+        return _PROGRAM
+    found = shutil.which(_PROGRAM)
+    if found is not None and Path(found).samefile(path):
+        return _PROGRAM
+    inside = os.path.relpath(path)
+    return shlex.quote(str(path) if inside.startswith("..") else inside)
+
+
+def first_commands(report: StartReport, kwire: str = _PROGRAM) -> list[str]:
+    """Return shell commands that work on a new server, or what to do before clients can connect to it.
+
+    `kwire` is how the shell calls the program.
+    """
     if report.needs_login:
         return [
             "Clients have to log in (docs/security.md). Stop the server, and create the first user:",
-            f"kwire user create admin --data-dir {shlex.quote(report.data_dirs[0])}",
+            f"{kwire} user create admin --data-dir {shlex.quote(report.data_dirs[0])}",
         ]
     if report.has_tls:
         return ["Clients connect with TLS (docs/security.md): give commands its settings with --command-config FILE."]
     option = "" if report.bootstrap == _DEFAULT_BOOTSTRAP else f" --bootstrap-server {report.bootstrap}"
-    commands = [f"kwire topic create orders --partitions 3{option}"]
+    commands = [f"{kwire} topic create orders --partitions 3{option}"]
     if report.http_url is not None:
         event = '{"event_type": "hello", "data": {"text": "it works"}}'
         commands += [
             f"curl {report.http_url}/rooms/lobby/events -H 'Content-Type: application/json' -d '{event}'",
             f"curl -N '{report.http_url}/rooms/lobby/subscribe?from_offset=0'",
         ]
-    return [*commands, f"kwire topic list{option}"]
+    return [*commands, f"{kwire} topic list{option}"]
 
 
 def _row(name: str, text: str) -> str:

@@ -1,6 +1,11 @@
 """The banner: what it shows of a start, and what it proposes at the first one."""
 
-from kwire.logs.banner import banner, first_commands
+import sys
+from pathlib import Path
+
+import pytest
+
+from kwire.logs.banner import banner, first_commands, program
 from kwire.logs.start_report import ListenerReport, Recovery, StartReport
 
 REPORT = StartReport(
@@ -89,3 +94,19 @@ def test_a_server_with_tls_proposes_no_command_that_would_fail() -> None:
 def test_colour_is_only_where_it_is_wanted() -> None:
     assert "\x1b" not in shown(REPORT)
     assert "\x1b[1m" in banner(REPORT, 1.0, has_colour=True)
+
+
+def test_commands_name_the_program_as_the_shell_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = tmp_path / ".venv" / "bin" / "kwire"
+    installed.parent.mkdir(parents=True)
+    installed.touch(mode=0o755)
+    monkeypatch.setattr(sys, "argv", [str(installed), "serve"])
+    monkeypatch.setenv("PATH", "/usr/bin")
+    monkeypatch.chdir(tmp_path)
+    assert program() == ".venv/bin/kwire"
+    assert first_commands(REPORT, program())[0].startswith(".venv/bin/kwire topic create ")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert program() == str(installed)
+    monkeypatch.setenv("PATH", f"{installed.parent}:/usr/bin")
+    assert program() == "kwire"

@@ -11,6 +11,7 @@ _VARYING = (
     (re.compile(r"\bsub_\d+"), "SUBSCRIPTION"),
     (re.compile(r'(?<="timestamp":)\d+'), "TIME"),
     (re.compile(r'(?<=_bytes":)\d+'), "BYTES"),
+    (re.compile(r'(?<="last_rebalance_secs":)\d+'), "SECONDS"),
     (re.compile(r"\bkws-\w{11}\b"), "SCOPE"),
 )
 ANYTHING = "…"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-COMMAND_TIMEOUT_S = 30.0
+COMMAND_TIMEOUT_S = 60.0
 COLUMNS = "200"
 _PROMPT = re.compile(
     rb"(?:assword (?:of|for user) '?(?P<user>\w+)'?|same password again|sasl\.password|(?P<question>\[y/N\])):? ?$"
