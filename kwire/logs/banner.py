@@ -28,7 +28,7 @@ def banner(report: StartReport, seconds: float, *, has_colour: bool) -> str:
     for index, one in enumerate(report.listeners):
         lines.append(_row("" if index else "kafka", _listener_text(one)))
     if report.http_url is not None:
-        lines.append(_row("http", f"{report.http_url} (try the API at {report.http_url}/docs)"))
+        lines.append(_row("http", f"{report.http_url} (the console; try the API at {report.http_url}/docs)"))
         lines.append(_row("metrics", f"{report.monitoring_url or report.http_url}/metrics"))
     if report.is_first_start:
         lines += ["", "  What to try next:", *(f"    {one}" for one in first_commands(report, program()))]

@@ -35,7 +35,7 @@ def test_it_shows_version_data_listeners_and_urls() -> None:
         "\n"
         "  data     /var/lib/kwire (1 topic, 1,200 partitions)\n"
         "  kafka    PLAINTEXT://0.0.0.0:9092\n"
-        "  http     http://127.0.0.1:8082 (try the API at http://127.0.0.1:8082/docs)\n"
+        "  http     http://127.0.0.1:8082 (the console; try the API at http://127.0.0.1:8082/docs)\n"
         "  metrics  http://127.0.0.1:8082/metrics\n"
         "\n"
     )
