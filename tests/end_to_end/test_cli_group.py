@@ -199,7 +199,7 @@ def test_group_of_the_consumer_protocol_is_described_with_its_members(kwire: Kwi
 def test_what_cannot_be_done_is_said(kwire: KwireProcess, topics: Topics) -> None:
     missing, topic = unique_name("no-group"), topics.create("cli-group")
     assert missing in refusal(kwire, "describe", missing)
-    assert f"Group {missing} not found" in refusal(kwire, "delete", "--yes", missing)
+    assert f"group {missing} does not exist" in refusal(kwire, "delete", "--yes", missing)
     assert "has no committed offsets" in refusal(kwire, "reset", missing, "--to", "earliest")
     assert "got 'soon'" in refusal(kwire, "reset", missing, "--by-duration", "soon", "--topic", topic)
     assert "cannot be used together" in refusal(kwire, "reset", missing, "--to", "0", "--topic", topic, "--all-topics")
