@@ -190,16 +190,17 @@ async def test_request_time_is_charged_for_every_api(tmp_path: Path, version: in
         await limit(node, 0.01, "request_percentage", user="ANONYMOUS", client_id=None)
         throttled = 0
         began = perf_counter()
-        for _ in range(60):
+        for _ in range(5_000):
             answer = await client.ask(commit, version)
             assert answer.topics[0].partitions[0].error_code in (0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, 15, 16)
             throttled = max(throttled, answer.throttle_time_ms)
             if perf_counter() - began > 1.5:
                 break
+        else:
+            pytest.fail("5,000 requests were not throttled")
         if version >= 3:
             # Not longer than one sample.
             assert 0 < throttled <= 1000
-        assert perf_counter() - began > 0.3
 
 
 @in_uvloop
