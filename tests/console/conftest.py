@@ -1,8 +1,4 @@
-"""One browser and one server with data for all tests of the console.
-
-They end with the last of these tests: the clients of the traffic use Python's global random numbers, which disturbs
-Hypothesis in other tests of the same process.
-"""
+"""One browser and one server with data for all tests of the console."""
 
 from collections.abc import Iterator
 
@@ -14,14 +10,14 @@ from tests.console.secured import SecuredServer
 from tests.support.server import KwireProcess
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[BrowserThread]:
     thread = BrowserThread()
     yield thread
     thread.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def console_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwireProcess]:
     server = KwireProcess(tmp_path_factory.mktemp("console"))
     server.restart()
@@ -43,7 +39,7 @@ def console(browser: BrowserThread, console_server: KwireProcess) -> Iterator[Co
         yield opened
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def secured_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
     server = SecuredServer(tmp_path_factory.mktemp("secured"))
     try:

@@ -1,9 +1,9 @@
 """The data of the server that the tests of the console share: topics, records, a room and a group that lags."""
 
-import json
-import threading
+import subprocess
+import sys
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaConsumer, TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from tests.support.http_json import ask
@@ -11,8 +11,6 @@ from tests.support.server import KwireProcess
 
 ORDER_COUNT = 500
 ORDERS_PER_REQUEST = 100
-TRAFFIC_PAUSE_S = 0.1
-POLL_MS = 50
 STOP_TIMEOUT_S = 10.0
 RECORDS = "application/vnd.kafka.json.v2+json"
 
@@ -76,29 +74,14 @@ def commit_offset(server: KwireProcess, group: str, topic: str, offset: int) -> 
 
 
 class Traffic:
-    """A gentle load in a thread, so that the charts move: a producer, and a group that reads slower than it writes."""
+    """A gentle load from a process of its own, so that the charts move. It ends with its standard input.
+
+    In a thread, its clients would use Python's global random numbers, which disturbs Hypothesis in later tests.
+    """
 
     def __init__(self, server: KwireProcess) -> None:
-        self._server = server
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="traffic", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        servers, number = self._server.bootstrap, ORDER_COUNT
-        producer = KafkaProducer(bootstrap_servers=servers, linger_ms=5)
-        consumer = KafkaConsumer("clicks", bootstrap_servers=servers, group_id="analytics", max_poll_records=20)
-        try:
-            while not self._is_over.wait(TRAFFIC_PAUSE_S):
-                for index in range(number // 10 % 9 + 1):
-                    producer.send("clicks", json.dumps(order(number + index)).encode())
-                producer.flush()
-                consumer.poll(timeout_ms=POLL_MS)
-                number += 10
-        finally:
-            consumer.close()
-            producer.close()
+        command = [sys.executable, "-m", "tests.console.traffic", server.bootstrap]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
 
     def close(self) -> None:
-        self._is_over.set()
-        self._thread.join(STOP_TIMEOUT_S)
+        self._process.communicate(timeout=STOP_TIMEOUT_S)
