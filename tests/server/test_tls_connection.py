@@ -54,28 +54,26 @@ async def test_file_pages_are_encrypted_in_pieces_as_the_client_reads(authority:
     size = 24 * MIB
     path = tmp_path / "segment"
     path.write_bytes(os.urandom(size))
+    with path.open("rb") as file:
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     async with world(authority) as here:
-        reader, writer, app = await here.connected()
+        # A receive buffer of fixed size: the kernel would otherwise take up to `tcp_rmem` for a client that reads nothing.
+        reader, writer, app = await here.connected(receive_buffer=256 * 1024)
         app.transport.set_write_buffer_limits(high=MIB)
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as pages:
-            view = memoryview(pages)
-            parts = [view[start : start + 5 * MIB] for start in range(0, size, 5 * MIB)]
-            app.transport.writelines([b"head", *parts])
-            assert app.events == ["made", "pause"]
-            unsent = app.transport.get_write_buffer_size()
-            assert size - 2 * MIB < unsent <= size + MIB
-            # The client reads nothing: what is encrypted stays bounded, all else are still file pages.
-            await asyncio.sleep(0.2)
-            assert app.transport._backlog_bytes > size - 8 * MIB
-            assert await reader.readexactly(4) == b"head"
-            await reader.readexactly(10 * MIB)
-            await until(lambda: app.transport.get_write_buffer_size() < unsent - 5 * MIB)
-            received = await reader.readexactly(size - 10 * MIB)
-            assert received == view[10 * MIB :]
-            await until(lambda: app.transport.get_write_buffer_size() == 0)
-            assert app.events == ["made", "pause", "resume"]
-            del parts
-            view.release()
+        app.transport.writelines([b"head", *(view[start : start + 5 * MIB] for start in range(0, size, 5 * MIB))])
+        assert app.events == ["made", "pause"]
+        unsent = app.transport.get_write_buffer_size()
+        assert size - 2 * MIB < unsent <= size + MIB
+        # The client reads nothing: what is encrypted stays bounded, all else are still file pages.
+        await asyncio.sleep(0.2)
+        assert app.transport._backlog_bytes > size - 8 * MIB
+        assert await reader.readexactly(4) == b"head"
+        await reader.readexactly(10 * MIB)
+        await until(lambda: app.transport.get_write_buffer_size() < unsent - 5 * MIB)
+        received = await reader.readexactly(size - 10 * MIB)
+        assert received == view[10 * MIB :]
+        await until(lambda: app.transport.get_write_buffer_size() == 0)
+        assert app.events == ["made", "pause", "resume"]
         writer.close()
 
 

@@ -113,13 +113,18 @@ class World:
         self.made.append(self._make())
         return self.made[-1]
 
-    async def client(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def client(self, receive_buffer: int = 0) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         context = ssl.create_default_context(cafile=str(self.authority.path))
-        return await asyncio.open_connection(*self.address, ssl=context, limit=64 * 1024)
+        one = socket.socket()
+        one.setblocking(False)
+        if receive_buffer:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        await asyncio.get_running_loop().sock_connect(one, self.address)
+        return await asyncio.open_connection(sock=one, ssl=context, server_hostname=self.address[0], limit=64 * 1024)
 
-    async def connected(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Any]:
+    async def connected(self, receive_buffer: int = 0) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, Any]:
         count = len(self.made)
-        reader, writer = await self.client()
+        reader, writer = await self.client(receive_buffer)
         await until(lambda: len(self.made) > count and self.made[-1].transport is not None)
         return reader, writer, self.made[-1]
 
