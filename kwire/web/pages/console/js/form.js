@@ -50,11 +50,11 @@ export function field({ name, label, type = "text", value, hint, options, check,
 
 // form({fields, action: "Create", command: (values) => "kwire …", run: async (values) => …, onCancel})
 // -> {element, values}. `run` gets the values by name. An ApiError is shown; `fieldOf(error)` may name its field. `more`
-// is a further button.
-export function form({ fields, action, command, run, onCancel, kind = "primary", fieldOf, more }) {
+// is a further button. `commandLabel` stands above the command.
+export function form({ fields, action, command, commandLabel, run, onCancel, kind = "primary", fieldOf, more }) {
   const error = h("div", {});
   const values = () => Object.fromEntries(fields.map((one) => [one.name, one.read()]));
-  const hint = command && commandHint(command(values()));
+  const hint = command && commandHint(command(values()), { label: commandLabel });
   const submit = button(action, null, { kind, type: "submit" });
   const element = h(
     "form",
