@@ -88,6 +88,7 @@ function aliasTable(rows) {
   return dataTable({
     label: "Aliases",
     noun: "alias",
+    nouns: "aliases",
     rows,
     isClipped: true,
     columns: [
