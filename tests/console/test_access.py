@@ -99,7 +99,7 @@ def test_a_key_is_created_used_limited_rotated_and_revoked(admin: Console, secur
     admin.screenshot("key-secret")
     token = admin.evaluate("document.querySelector('dialog pre[aria-label=Token]').textContent")
     admin.click("Close")
-    admin.wait_until_gone("Copy the secret now")
+    admin.until("document.querySelector('dialog') === null")
     assert token.split(".")[1] not in admin.evaluate("document.documentElement.outerHTML")
     event = {"event_type": "message", "data": "hello"}
     published = secured_server.ask("POST", "/rooms/lobby/events", event, f"Bearer {token}")
@@ -171,7 +171,7 @@ def test_acls_are_created_filtered_previewed_and_deleted(admin: Console, secured
     admin.type("Principal", "User:app")
     admin.wait_for("kwire acl list --principal User:app --topic shop.orders")
     admin.wait_for("2 ACLs")
-    assert admin.path == "/console/acls?principal=User%3Aapp&type=topic&name=shop.orders"
+    assert admin.path == "/console/acls?type=topic&name=shop.orders&principal=User%3Aapp"
     admin.screenshot("acls-filtered")
     admin.click("Delete: allow User:app to read topic shop.*")
     admin.wait_for("kwire acl delete --principal User:app --allow read --topic shop. --prefixed --host")

@@ -42,7 +42,7 @@ export async function render(element, view) {
       if (!error.code) throw error;
     }
   };
-  const create = async () => createAcl({ principals: await principals(view.signal), principal: filter.read().principal, onDone: load });
+  const create = () => createAcl({ principals: () => principals(view.signal), principal: filter.read().principal, onDone: load });
   const createButton = (kind) => mayAlter && button("Create ACL", create, { kind, icon: "plus" });
   const deletion = (acl) => h("button", { type: "button", class: "quiet", "aria-label": `Delete: ${aclText(acl)}`, onclick: () => deleteAcl(acl, load) }, "Delete");
   const table = aclTable({
@@ -62,7 +62,7 @@ export async function render(element, view) {
   await load();
 }
 
-// Principals that exist: users, and the principals of ACLs.
+// The principals of users, as suggestions.
 async function principals(signal) {
   const users = await pagesOf("/users", "users", { limit: SUGGESTED_MAX, max: SUGGESTED_MAX, signal });
   return [...users.map((one) => `User:${one.name}`), "User:*"];

@@ -115,8 +115,8 @@ function changeLimits(key, onDone) {
     command: (values) => line("kwire", "key", "alter", key.id, Object.entries(changed(values)).flatMap(([name, value]) => [LIMITS[name].option, value === null ? "none" : String(value)])),
     run: async (values) => {
       await patch(pathOf(key.id), changed(values));
-      toast("The limits were changed.");
       await onDone();
+      toast("The limits were changed.");
     },
   });
 }

@@ -125,8 +125,8 @@ function createUser(onDone) {
     },
     run: async (values) => {
       await post("/users", { name: values.name, password: values.password, ...wanted(values) });
-      toast(`User ${values.name} was created.`);
       await onDone();
+      toast(`User ${values.name} was created.`);
     },
     fieldOf: (error) => (["UserExists", "InvalidUser"].includes(error.code) ? "name" : null),
   });

@@ -1,4 +1,5 @@
 // Creating ACLs: one for each chosen operation.
+import { ApiError, isAborted } from "../../api.js";
 import { h, newId, show } from "../../dom.js";
 import { field, formDialog } from "../../form.js";
 import { count } from "../../format.js";
@@ -8,9 +9,9 @@ import { CLUSTER_NAME, TYPES, commandOf, createAcls } from "./model.js";
 // The types that the command line knows, too.
 const CREATED = ["topic", "group", "transactional", "cluster"];
 
-// createAcl({principals: suggestions, principal, onDone})
+// createAcl({principals: async () => suggestions, principal, onDone})
 export function createAcl({ principals, principal = "", onDone }) {
-  const suggestions = h("datalist", { id: newId("principals") }, principals.map((one) => h("option", { value: one })));
+  const suggestions = h("datalist", { id: newId("principals") });
   const fields = {
     principal: field({
       name: "principal",
@@ -56,8 +57,8 @@ export function createAcl({ principals, principal = "", onDone }) {
     run: async (values) => {
       const { operations, ...acl } = aclOf(values);
       await createAcls(operations.map((operation) => ({ ...acl, operation })));
-      toast(operations.length === 1 ? "The ACL was created." : `${count(operations.length, "ACL")} were created.`);
       await onDone();
+      toast(operations.length === 1 ? "The ACL was created." : `${count(operations.length, "ACL")} were created.`);
     },
   });
   const drawType = () => {
@@ -67,6 +68,12 @@ export function createAcl({ principals, principal = "", onDone }) {
   };
   fields.type.control.addEventListener("change", drawType);
   drawType();
+  principals().then((names) => show(suggestions, names.map((one) => h("option", { value: one }))), ignoreMissing);
+}
+
+// Without suggestions, the principal is typed.
+function ignoreMissing(error) {
+  if (!(error instanceof ApiError) && !isAborted(error)) throw error;
 }
 
 // A field with a checkbox for each operation.

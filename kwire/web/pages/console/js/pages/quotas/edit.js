@@ -46,9 +46,9 @@ export function editQuotas({ entity: known, values: present = {}, onDone }) {
       run: async (values) => {
         const wanted = changed(values);
         if (Object.keys(wanted).length) await alterQuotas(entityOf(values), wanted);
-        toast(`The quotas of ${entityText(entityOf(values))} were saved.`);
         dialog.close();
         await onDone();
+        toast(`The quotas of ${entityText(entityOf(values))} were saved.`);
       },
     });
     show(place, made.element);
