@@ -18,6 +18,8 @@ PASSWORD = "correct horse battery staple"
 # Users, and the role of each.
 USERS = {"admin": "admin", "olivia": "operator", "rita": "reader"}
 SCOPE = "acme"
+# Nothing is delivered there: its topic has no events.
+WEBHOOK_URL = "https://127.0.0.1:1/hook"
 
 
 def basic(user: str, password: str = PASSWORD) -> str:
@@ -39,6 +41,7 @@ class SecuredServer:
                 "listeners": f"SASL_PLAINTEXT://{self._bootstrap}",
                 "kwire.authorizer": "acl",
                 "kwire.http.authentication": "basic,key",
+                "kwire.webhooks.allow.private": "true",
             },
         )
         here = ("--data-dir", self.process.data_dir)
@@ -63,11 +66,21 @@ class SecuredServer:
         offset = {"partition_index": 0, "committed_offset": 0, "committed_leader_epoch": -1, "committed_metadata": ""}
         topics = [{"name": topic, "partitions": [offset]}]
         commit = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
+        transaction = f"{group}-transactions"
+        # As for every client, the first request for a coordinator creates its topic.
+        for key_type, name in ((0, group), (1, transaction)):
+            self.kafka("FindCoordinator", {"key_type": key_type, "coordinator_keys": [name]}, authorization)
         self.kafka("OffsetCommit", commit, authorization, version=9)
-        transactional = {"transactional_id": f"{group}-transactions", "transaction_timeout_ms": 60_000}
-        self.kafka("InitProducerId", transactional, authorization)
-        event = {"event_type": "message", "data": {"text": "Hello"}}
-        assert self.ask("POST", f"/rooms/{topic}-room/events", event, authorization).status == 201
+        producer = {"transactional_id": transaction, "transaction_timeout_ms": 60_000}
+        self.kafka("InitProducerId", producer, authorization)
+        stored = {"name": f"{topic}-events", "schemas": [{"eventType": "made", "type": "object"}]}
+        for path, body in (
+            (f"/rooms/{topic}-room/events", {"event_type": "message", "data": {"text": "Hello"}}),
+            ("/topics", stored),
+            ("/webhooks", {"url": WEBHOOK_URL, "topics": {f"{topic}-events": "latest"}}),
+        ):
+            answer = self.ask("POST", path, body, authorization)
+            assert answer.status == 201, answer
 
     def ask(self, method: str, path: str, body: object = None, authorization: str | None = None) -> HttpAnswer:
         """Send a request, as the administrator unless `authorization` says otherwise."""
@@ -78,6 +91,7 @@ class SecuredServer:
             "POST", f"/kafka/{name}{'' if version is None else f'?version={version}'}", body, authorization
         )
         assert answer.status == 200, answer
+        assert '"error"' not in json.dumps(answer.body), answer
         return answer.body
 
     def create_topics(self, user: str, password: str, *names: str) -> None:

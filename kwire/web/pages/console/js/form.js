@@ -24,14 +24,14 @@ export function field({ name, label, type = "text", value, hint, options, check,
   const note = hint && h("span", { class: "field-hint", id: `${id}-hint` }, hint);
   const element =
     type === "checkbox"
-      ? h("div", { class: "field check" }, h("label", {}, control, text), note, error)
+      ? h("div", { class: wide ? "field check wide" : "field check" }, h("label", {}, control, text), note, error)
       : h("div", { class: wide ? "field wide" : "field" }, h("label", { for: id }, text), control, note, error);
   const read = () => {
     if (type === "checkbox") return control.checked;
     if (type === "number") return control.value === "" ? null : Number(control.value);
     return control.value;
   };
-  return {
+  const made = {
     element,
     control,
     name,
@@ -46,6 +46,9 @@ export function field({ name, label, type = "text", value, hint, options, check,
       return !message;
     },
   };
+  // An error disappears when it is corrected.
+  control.addEventListener("input", () => error.textContent && made.isValid());
+  return made;
 }
 
 // form({fields, action: "Create", command: (values) => "kwire …", run: async (values) => …, onCancel})

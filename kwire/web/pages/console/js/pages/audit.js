@@ -52,7 +52,7 @@ export async function render(element, view) {
   const state = h("span", { role: "status", class: "scan-figures" });
   const problem = h("div", { class: "stack" });
   const hint = commandHint("");
-  const older = button("Load older entries", () => run({ isContinued: true }), { icon: "down" });
+  const more = h("div", { class: "row" }, button("Load older entries", () => run({ isContinued: true }), { icon: "down" }));
   const scan = new Scan(TOPIC, draw);
   const table = dataTable({
     label: "Audit",
@@ -91,8 +91,8 @@ export async function render(element, view) {
       const entries = scan.records.map(entryOf);
       if (entries.length || !scan.isRunning || live.checked) table.setRows(live.checked ? entries.reverse() : entries);
     }
-    older.hidden = live.checked || scan.isRunning || scan.end?.reason !== "limit";
-    setText(state, scan.isRunning ? (live.checked ? "Live" : "Searching") : "");
+    more.hidden = live.checked || scan.isRunning || scan.end?.reason !== "limit";
+    setText(state, scan.isRunning ? (live.checked ? "connected" : "Searching") : "");
     state.className = scan.isRunning && live.checked ? "badge good" : "muted";
     state.hidden = !scan.isRunning;
     show(
@@ -117,7 +117,7 @@ export async function render(element, view) {
   });
   form.addEventListener("submit", (event) => event.preventDefault());
   view.signal.addEventListener("abort", () => clearTimeout(timer));
-  show(element, header, h("div", { class: "stack" }, form, problem, table.element, h("div", {}, older), hint.element));
+  show(element, header, h("div", { class: "stack" }, form, problem, table.element, more, hint.element));
   run();
 }
 

@@ -11,7 +11,7 @@ import { dataTable } from "../table.js";
 import { toast } from "../toast.js";
 import { createAlias, showSecret } from "./key/create.js";
 import { LIMITS, limitFields, limitsOf } from "./key/limits.js";
-import { allKeys, momentOf, scopeBadges, statusBadge } from "./keys.js";
+import { allKeys, keyBadges, momentOf } from "./keys.js";
 
 const REFRESH_MS = 3_000;
 const OVERLAPS = [[86_400, "for 1 day"], [3_600, "for 1 hour"], [604_800, "for 7 days"], [0, "not at all"]];
@@ -37,7 +37,7 @@ export async function render(element, view) {
         title: key.description || "Key",
         parents: [["Keys", url("/keys")]],
         about: h("code", {}, key.id),
-        badges: [statusBadge(key), scopeBadges(key), key.alias_of && badge("alias")],
+        badges: keyBadges(key),
         actions: [
           key.alias_of === null && button("Change limits", () => changeLimits(key, draw), { icon: "edit" }),
           key.alias_of === null && button("Create alias", () => createAlias(key, draw), { icon: "plus" }),
@@ -92,10 +92,9 @@ function aliasTable(rows) {
     rows,
     isClipped: true,
     columns: [
-      { name: "Key", value: (one) => one.id },
+      { name: "Key", value: (one) => one.id, render: (one) => h("span", { class: "row-badges" }, h("a", { class: "row-link", href: url("/keys", one.id) }, one.id), one.status === "expired" && badge("expired", "bad")) },
       { name: "Description", value: (one) => one.description, hideBelow: 640 },
       { name: "Last used", value: (one) => one.last_used_at ?? "", text: momentOf, width: "11rem", hideBelow: 900 },
-      { name: "Status", value: (one) => one.status, render: statusBadge, width: "6rem" },
     ],
     key: (one) => one.id,
     href: (one) => url("/keys", one.id),

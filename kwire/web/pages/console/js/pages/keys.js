@@ -17,8 +17,12 @@ export const title = "Keys";
 
 export const allKeys = (signal) => pagesOf("/keys", "keys", { limit: PAGE, max: KEYS_MAX, signal });
 export const momentOf = (text) => (text ? time(Date.parse(text)) : NONE);
-export const statusBadge = ({ status }) => badge(status, status === "valid" ? "good" : "bad");
-export const scopeBadges = (key) => [key.root && badge("root", "warn"), key.scope !== null && badge(key.scope, "accent")];
+export const keyBadges = (key) => [
+  key.status === "expired" && badge("expired", "bad"),
+  key.root && badge("root", "warn"),
+  key.scope !== null && badge(key.scope, "accent"),
+  key.alias_of !== null && badge("alias"),
+];
 
 export async function render(element, view) {
   let keys = [];
@@ -39,12 +43,11 @@ export async function render(element, view) {
     view,
     isClipped: true,
     columns: [
-      { name: "Key", value: (one) => one.id },
-      { name: "Description", value: (one) => one.description, width: "20%", hideBelow: 640 },
-      { name: "Scope", value: (one) => one.scope ?? "", render: (one) => h("span", { class: "row" }, scopeBadges(one), one.alias_of && badge("alias")), width: "9rem" },
-      { name: "Limits", value: limitsText, width: "15rem", hideBelow: 1200 },
+      { name: "Key", value: (one) => one.id, width: "28%" },
+      { name: "Description", value: (one) => one.description, hideBelow: 640 },
+      { name: "Scope", value: (one) => one.scope ?? "", render: (one) => h("span", { class: "row-badges" }, keyBadges(one)), width: "9.5rem" },
+      { name: "Limits", value: limitsText, width: "14rem", hideBelow: 1200 },
       { name: "Last used", value: (one) => one.last_used_at ?? "", text: momentOf, width: "11rem", hideBelow: 900 },
-      { name: "Status", value: (one) => one.status, render: statusBadge, width: "6rem", hideBelow: 640 },
     ],
     key: (one) => one.id,
     href: (one) => url("/keys", one.id),

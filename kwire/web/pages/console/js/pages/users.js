@@ -99,7 +99,7 @@ function passwordFields() {
   return [password, again];
 }
 
-const COMMAND_LABEL = "Equivalent command, which asks for the password";
+const COMMAND_LABEL = "Command, asks for the password";
 
 function createUser(onDone) {
   const role = session.has_acls && field({

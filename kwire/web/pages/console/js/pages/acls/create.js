@@ -39,6 +39,7 @@ export function createAcl({ principals, principal = "", onDone }) {
       name: "isPrefixed",
       label: "All names that begin with this",
       type: "checkbox",
+      wide: true,
       check: (isSet) => (isSet && fields.name.read() === "*" ? "* already stands for all names." : ""),
     }),
     operations: operationField(),
@@ -51,7 +52,6 @@ export function createAcl({ principals, principal = "", onDone }) {
   formDialog({
     title: "Create ACL",
     action: "Create",
-    wide: true,
     fields: Object.values(fields),
     command: (values) => commandOf("add", { ...aclOf(values), principal: values.principal || "User:NAME", name: values.name || "NAME", operation: values.operations.join(",") || "OPERATION" }),
     run: async (values) => {
@@ -89,6 +89,7 @@ function operationField() {
     h("span", { class: "field-hint" }, "read and write include describe."),
     error,
   );
+  choices.addEventListener("input", () => (error.textContent = ""));
   const boxes = () => [...choices.querySelectorAll("input")];
   const read = () => boxes().filter((one) => one.checked).map((one) => one.value);
   return {

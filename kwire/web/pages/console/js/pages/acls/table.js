@@ -15,8 +15,7 @@ export function aclTable({ label, actions, ...options }) {
     noun: "ACL",
     columns: [
       { name: "Principal", value: (one) => one.principal, render: (one) => h("b", {}, one.principal) },
-      { name: "Permission", value: (one) => one.permission, render: (one) => badge(one.permission, one.permission === "allow" ? "good" : "bad"), width: "7.5rem" },
-      { name: "Operation", value: (one) => one.operation, width: "10rem" },
+      { name: "Operation", value: (one) => `${one.operation} ${one.permission}`, render: operation, width: "14rem" },
       { name: "Resource", value: resourceText, render: resource },
       { name: "Host", value: (one) => one.host, render: (one) => (one.host === "*" ? h("span", { class: "muted" }, "all") : h("code", {}, one.host)), width: "9rem", hideBelow: 900 },
       actions && { name: "", kind: "actions", width: "6rem", render: actions },
@@ -26,6 +25,8 @@ export function aclTable({ label, actions, ...options }) {
     ...options,
   });
 }
+
+const operation = (one) => h("span", { class: "row" }, badge(one.permission, one.permission === "allow" ? "good" : "bad"), one.operation);
 
 function resource({ type, name, isPrefixed }) {
   if (type === "cluster") return h("span", { class: "muted" }, "cluster");

@@ -23,7 +23,7 @@ export function createKey({ scopes, onDone }) {
     type: "select",
     value: "tenant",
     wide: true,
-    options: [["tenant", "a tenant: everything in its scope, nothing outside"], ["root", "an administrator: everything, with full names"]],
+    options: [["tenant", "a tenant: only its own scope"], ["root", "an administrator: everything"]],
   });
   const suggestions = h("datalist", { id: "key-scopes" }, scopes.map((one) => h("option", { value: one })));
   const scope = field({
@@ -42,7 +42,6 @@ export function createKey({ scopes, onDone }) {
   formDialog({
     title: "Create key",
     action: "Create key",
-    wide: true,
     fields: [kind, scope, descriptionField(), lifetimeField(), ...limitFields()],
     command: (values) => line("kwire", "key", "create", isRoot(values) ? "--root" : ["--scope", values.scope || "SCOPE"], limitWords(values), commonWords(values)),
     run: async (values) => {

@@ -8,7 +8,7 @@ import { ENTITIES, KINDS, TYPE_NAMES, alterQuotas, deleteCommand, entityText, ki
 // editQuotas({entity, values, onDone}). Without an entity, the user chooses it.
 export function editQuotas({ entity: known, values: present = {}, onDone }) {
   const place = h("div", {});
-  const dialog = openDialog({ title: known ? `Quotas of ${entityText(known)}` : "Set quotas", wide: true, body: place });
+  const dialog = openDialog({ title: known ? `Quotas of ${entityText(known)}` : "Set quotas", body: place });
   let kind = "user";
 
   // Another kind of entity has other fields.
