@@ -264,3 +264,16 @@ def test_the_audit_log_shows_changes_and_continues_live(admin: Console, secured_
     assert failed.status == 401
     admin.wait_for("failure")
     assert "user.deleted" not in admin.text()
+
+
+def test_a_server_without_logins_says_what_is_off(console: Console) -> None:
+    console.open("/users")
+    console.wait_for("This server has no authorizer")
+    console.wait_for("No users yet")
+    console.screenshot("users-open")
+    console.open("/acls")
+    console.wait_for("This server has no ACLs")
+    console.screenshot("acls-open")
+    console.open("/audit")
+    console.wait_for("No entries yet")
+    console.screenshot("audit-open")

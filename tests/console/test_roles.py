@@ -56,6 +56,9 @@ def check_others(console: Console, visitor: Visitor, visited: dict[str, Page]) -
 def test_an_administrator_opens_every_page(secured: Console, secured_server: SecuredServer, visitor: Visitor) -> None:
     secured_server.log_in(secured, "admin")
     visited = visit_all(secured, visitor)
+    assert {"/topics/kwire-audit/settings", "/topics/orders/settings"} <= set(visited)
+    visitor.go("/topics/kwire-audit/settings")
+    assert secured.evaluate(ACTIONS) == [], "nobody changes the audit log"
     missing = [page.path for page in visitor.pages() if page not in visited.values()]
     assert not missing, f"no link leads to {missing}: create what they show in secured.py"
     assert visitor.refused() == []

@@ -5,6 +5,7 @@ such as `/topics/:topic/:tab?`, is reached by a link of another page; the tabs o
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from tests.console.driver import Console
 
 # The most paths that the links of one session may have.
 PATHS_MAX = 1_000
+# The number of resources, for example topics, whose page is visited. The first topic is the audit log.
+RESOURCES_MAX = 2
 
 # Runs before the scripts of a page. Counts requests that have no answer yet, and keeps those that were refused: by
 # their status, or by an error of Kafka's protocol in a successful answer.
@@ -89,12 +92,12 @@ class Visitor:
         )
 
     def visit(self) -> Iterator[tuple[Page, str]]:
-        """Show one page of each kind to which links lead, and all its tabs; generate each with its path."""
+        """Show the pages to which links lead, with all their tabs; generate each with its path."""
         pages = self.pages()
         self.go("/")
         waiting = dict.fromkeys(self._console.evaluate(LINKS))
         tabs: set[str] = set()
-        visited: set[Page] = set()
+        visited = Counter[Page]()
         seen: set[str] = set()
         while waiting:
             path = next(iter(waiting))
@@ -102,9 +105,10 @@ class Visitor:
             seen.add(path)
             page = next((one for one in pages if one.matches(path)), None)
             assert page is not None, f"a link leads to {path}, but no page has this path"
-            if page in visited and path not in tabs:
-                continue
-            visited.add(page)
+            if path not in tabs:
+                visited[page] += 1
+                if visited[page] > RESOURCES_MAX:
+                    continue
             assert len(seen) < PATHS_MAX, "the links have no end"
             self.go(path)
             tabs.update(self._console.evaluate(TABS))

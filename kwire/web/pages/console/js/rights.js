@@ -13,6 +13,17 @@ export function allows(bits, operation) {
   return bits === undefined || bits === UNKNOWN || ((bits >> CODES[operation]) & 1) === 1;
 }
 
+// The topic of the audit log. Only the server changes it, whatever the rights of a client are. A tenant may have a topic
+// of this name, which is an ordinary one.
+export const AUDIT_TOPIC = "kwire-audit";
+const CHANGES = ["WRITE", "DELETE", "ALTER", "ALTER_CONFIGS"];
+
+// As `allows`, for the topic with this name.
+export function allowsTopic(name, bits, operation) {
+  const isProtected = name === AUDIT_TOPIC && session.scope === null;
+  return !(isProtected && CHANGES.includes(operation)) && allows(bits, operation);
+}
+
 // Whether creating a topic is offered. Sessions without a role may have the right for some names.
 export function mayCreateTopics() {
   return may("CREATE") || session.role === "writer" || session.role === null;

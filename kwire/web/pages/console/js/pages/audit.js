@@ -7,12 +7,12 @@ import { badge, button, emptyState, facts, notice, pageHeader } from "../element
 import { field } from "../form.js";
 import { count, number, time } from "../format.js";
 import { jsonTree } from "../json_tree.js";
+import { AUDIT_TOPIC as TOPIC } from "../rights.js";
 import { setQuery } from "../router.js";
 import { dataTable } from "../table.js";
 import { curl } from "./topic/commands.js";
 import { KEPT_MAX, Scan } from "./topic/records/scan.js";
 
-const TOPIC = "kwire-audit";
 const PORTION = 200;
 const TYPED_MS = 300;
 const UNKNOWN_TOPIC_OR_PARTITION = 3;
