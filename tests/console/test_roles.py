@@ -1,5 +1,7 @@
 """What administrators, readers and tenants are offered, on every page of the console."""
 
+import re
+
 import pytest
 
 from tests.console.driver import CONSOLE, Console
@@ -56,7 +58,8 @@ def check_others(console: Console, visitor: Visitor, visited: dict[str, Page]) -
 def test_an_administrator_opens_every_page(secured: Console, secured_server: SecuredServer, visitor: Visitor) -> None:
     secured_server.log_in(secured, "admin")
     visited = visit_all(secured, visitor)
-    assert {"/topics/kwire-audit/settings", "/topics/orders/settings"} <= set(visited)
+    settings = [path for path in visited if re.fullmatch("/topics/[^/]+/settings", path)]
+    assert len(settings) == 2, settings
     visitor.go("/topics/kwire-audit/settings")
     assert secured.evaluate(ACTIONS) == [], "nobody changes the audit log"
     missing = [page.path for page in visitor.pages() if page not in visited.values()]

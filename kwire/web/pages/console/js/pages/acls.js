@@ -49,7 +49,6 @@ export async function render(element, view) {
     label: "ACLs",
     view,
     filter: (one) => `${one.principal} ${one.permission} ${one.operation} ${resourceText(one)} ${one.host}`,
-    isStacked: true,
     actions: mayAlter && deletion,
     empty: emptyState({ icon: "acls", title: "No ACLs", text: "No ACL matches. A client without ACLs may do nothing.", action: createButton("") }),
   });

@@ -43,10 +43,10 @@ export async function render(element, view) {
     view,
     isClipped: true,
     columns: [
-      { name: "Key", value: (one) => one.id, width: "28%" },
-      { name: "Description", value: (one) => one.description, hideBelow: 640 },
+      { name: "Key", value: (one) => one.id },
+      { name: "Description", value: (one) => one.description, width: "18%", hideBelow: 640 },
       { name: "Scope", value: (one) => one.scope ?? "", render: (one) => h("span", { class: "row-badges" }, keyBadges(one)), width: "9.5rem" },
-      { name: "Limits", value: limitsText, width: "14rem", hideBelow: 1200 },
+      { name: "Limits", value: limitsText, width: "13rem", hideBelow: 1200 },
       { name: "Last used", value: (one) => one.last_used_at ?? "", text: momentOf, width: "11rem", hideBelow: 900 },
     ],
     key: (one) => one.id,

@@ -18,12 +18,12 @@ export function deleteMatching({ filter, onDone }) {
     principal: field({ name: "principal", label: "Principal", value: filter.principal ?? "", placeholder: "any" }),
     type: field({ name: "type", label: "Resource", type: "select", options: [["", "any"], ...named], value: filter.type ?? "" }),
     name: field({ name: "name", label: "Name", value: filter.name ?? "", hint: "Names are compared exactly." }),
-    isPrefixed: field({ name: "isPrefixed", label: "ACLs of a prefix", type: "checkbox" }),
+    isPrefixed: field({ name: "isPrefixed", label: "Only ACLs of a prefix", type: "checkbox", wide: true }),
   };
   const read = () => Object.fromEntries(Object.entries(fields).map(([name, one]) => [name, one.read()]));
   const preview = h("div", {});
   const error = h("div", {});
-  const hint = commandHint("kwire acl delete");
+  const hint = commandHint("");
   const execute = button("Delete", run, { kind: "danger", disabled: true });
   let turn = 0;
   let found = [];

@@ -22,6 +22,7 @@ export function aclTable({ label, actions, ...options }) {
     ].filter(Boolean),
     key: keyOf,
     sort: "Principal",
+    isStacked: true,
     ...options,
   });
 }
