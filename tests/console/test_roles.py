@@ -19,8 +19,8 @@ ACTIONS = f"""[...document.querySelectorAll('main :is(button, a, [role=tab])')].
   .filter(name => /^({VERBS})\\b/.test(name))"""
 NAVIGATION = "[...document.querySelectorAll('.side-nav a')].map(link => link.textContent)"
 
-# The role reader has READ on groups and topics, which is what Kafka asks for to commit offsets.
-READER_MAY = {"Reset offsets"}
+# The role reader has READ on groups and topics. Kafka asks for nothing else to commit offsets, nor kwire for a webhook.
+READER_MAY = {"Reset offsets", "Create webhook"}
 
 
 @pytest.fixture
