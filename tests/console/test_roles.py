@@ -20,7 +20,8 @@ ACTIONS = f"""[...document.querySelectorAll('main :is(button, a, [role=tab])')].
 NAVIGATION = "[...document.querySelectorAll('.side-nav a')].map(link => link.textContent)"
 
 # The role reader has READ on groups and topics. Kafka asks for nothing else to commit offsets, nor kwire for a webhook.
-READER_MAY = {"Reset offsets", "Create webhook"}
+# "Pause" holds the list of a live page.
+READER_MAY = {"Reset offsets", "Create webhook", "Pause"}
 
 
 @pytest.fixture
