@@ -24,6 +24,19 @@ export const put = (path, body, options) => send("PUT", path, { ...options, body
 export const patch = (path, body, options) => send("PATCH", path, { ...options, body });
 export const remove = (path, options) => send("DELETE", path, options);
 
+// Reads a list that the server sends in pages: pagesOf("/users", "users", {limit: 1_000, max: 20_000, signal}). At most
+// about `max` entries are read.
+export async function pagesOf(path, name, { limit, max, signal }) {
+  const found = [];
+  let after;
+  do {
+    const page = await get(`${path}${query({ limit, after })}`, { signal });
+    found.push(...page[name]);
+    after = page.next;
+  } while (after && found.length < max);
+  return found;
+}
+
 // A request of Kafka's protocol as JSON: kafka("Metadata", {topics: null}) -> the response message. The errors in the
 // response belong to single topics, groups and so on: `throwFirst` raises the first of them.
 export function kafka(name, body, { version, ...options } = {}) {

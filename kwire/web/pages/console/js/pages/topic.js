@@ -5,7 +5,7 @@ import { confirmAction } from "../dialog.js";
 import { show } from "../dom.js";
 import { badge, button, pageHeader } from "../elements.js";
 import { bytes, count } from "../format.js";
-import { allows } from "../rights.js";
+import { allowsTopic } from "../rights.js";
 import { go, url } from "../router.js";
 import { may } from "../session.js";
 import { tabs } from "../tabs.js";
@@ -72,7 +72,7 @@ async function loadTopic(name, signal) {
   const [broker] = metadata.brokers;
   const { configs, partitions, schemas } = described;
   const kind = schemas !== undefined ? "events" : configs["kwire.room"] === "true" ? "room" : isInternal ? "internal" : "topic";
-  return { name, kind, configs, partitionCount: partitions.length, bootstrap: `${broker.host}:${broker.port}`, allows: (operation) => allows(bits, operation) };
+  return { name, kind, configs, partitionCount: partitions.length, bootstrap: `${broker.host}:${broker.port}`, allows: (operation) => allowsTopic(name, bits, operation) };
 }
 
 async function deleteTopic({ name, partitionCount }) {
