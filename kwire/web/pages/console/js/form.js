@@ -48,6 +48,16 @@ export function field({ name, label, type = "text", value, hint, options, check,
   };
 }
 
+// The message of the error that `run` raises, an empty text without one: for the `check` of a field.
+export function problemOf(run) {
+  try {
+    run();
+    return "";
+  } catch (error) {
+    return error.message;
+  }
+}
+
 // form({fields, action: "Create", command: (values) => "kwire …", run: async (values) => …, onCancel})
 // -> {element, values}. `run` gets the values by name. An ApiError is shown; `fieldOf(error)` may name its field. `more`
 // is a further button.

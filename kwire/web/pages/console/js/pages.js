@@ -14,5 +14,7 @@ export const PAGES = [
   { path: "/groups/:group/:tab?", parent: "/groups", load: () => import("./pages/group.js") },
   { path: "/transactions", name: "Transactions", icon: "transactions", section: "Data", key: "x", load: () => import("./pages/transactions.js") },
   { path: "/transactions/:transaction", parent: "/transactions", load: () => import("./pages/transaction.js") },
+  { path: "/rooms", name: "Rooms", icon: "rooms", section: "Delivery", key: "r", load: () => import("./pages/rooms.js") },
+  { path: "/rooms/:room/:tab?", parent: "/rooms", load: () => import("./pages/room.js") },
   { path: "/server", name: "Server", icon: "server", section: "Server", key: "s", needs: "DESCRIBE", load: () => import("./pages/server.js") },
 ];
