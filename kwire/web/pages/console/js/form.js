@@ -86,7 +86,7 @@ export function form({ fields, action, command, run, onCancel, kind = "primary",
     } catch (failed) {
       const name = fieldOf?.(failed);
       const at = fields.find((one) => one.name === name);
-      if (at) at.setError(failed.message);
+      if (at) at.setError(failed.message, failed);
       else show(error, notice(failed.message, "bad"));
     } finally {
       submit.disabled = false;

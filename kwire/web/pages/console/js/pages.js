@@ -16,5 +16,10 @@ export const PAGES = [
   { path: "/transactions/:transaction", parent: "/transactions", load: () => import("./pages/transaction.js") },
   { path: "/rooms", name: "Rooms", icon: "rooms", section: "Delivery", key: "r", load: () => import("./pages/rooms.js") },
   { path: "/rooms/:room/:tab?", parent: "/rooms", load: () => import("./pages/room.js") },
+  { path: "/event-store", name: "Event store", icon: "events", section: "Delivery", key: "e", load: () => import("./pages/event_store.js") },
+  { path: "/event-store/:tab", parent: "/event-store", load: () => import("./pages/event_store.js") },
+  { path: "/event-store/topics/:topic/:tab?", parent: "/event-store", load: () => import("./pages/event_topic.js") },
+  { path: "/webhooks", name: "Webhooks", icon: "webhooks", section: "Delivery", key: "w", load: () => import("./pages/webhooks.js") },
+  { path: "/webhooks/:webhook/:tab?", parent: "/webhooks", load: () => import("./pages/webhook.js") },
   { path: "/server", name: "Server", icon: "server", section: "Server", key: "s", needs: "DESCRIBE", load: () => import("./pages/server.js") },
 ];

@@ -48,9 +48,10 @@ export async function render(element, view) {
     const rate = before && now.at > before.at ? Math.max(0, (now.offset - before.offset) / ((now.at - before.at) / 1000)) : null;
     before = now;
     const last = described.last_event_at === null ? null : Date.parse(described.last_event_at);
-    figures.events.set(number(described.event_count), described.event_count ? `offsets ${number(described.oldest_offset)} to ${number(described.newest_offset)}` : "none stored");
+    const range = `offsets ${number(described.oldest_offset)} to ${number(described.newest_offset)}`;
+    figures.events.set(number(described.event_count), described.event_count ? range : "none stored");
     figures.rate.set(rate === null ? NONE : `${short(rate)}/s`, `over ${REFRESH_MS / 1000} seconds`);
-    figures.subscribers.set(number(described.subscribers), "follow it now, this page included", described.subscribers ? "good" : "");
+    figures.subscribers.set(number(described.subscribers), "follow it now", described.subscribers ? "good" : "");
     figures.last.set(ago(last), last === null ? "no event yet" : time(last));
     figures.size.set(bytes(described.size_bytes), `keeps ${retentionText(described.retention)}`);
   };
@@ -86,7 +87,8 @@ export async function render(element, view) {
 }
 
 async function operationsOf(topic, signal) {
-  const metadata = await kafka("Metadata", { topics: [{ name: topic }], allow_auto_topic_creation: false, include_topic_authorized_operations: true }, { signal });
+  const body = { topics: [{ name: topic }], allow_auto_topic_creation: false, include_topic_authorized_operations: true };
+  const metadata = await kafka("Metadata", body, { signal });
   return throwFirst(metadata).topics[0].topic_authorized_operations;
 }
 

@@ -18,7 +18,8 @@ const NEAR_END_PX = 60;
 
 export function chatTab(element, room, view) {
   const mayWrite = room.allows("WRITE");
-  const name = h("input", { maxlength: NAME_MAX, autocomplete: "off", spellcheck: "false", "aria-label": "Your name", value: localStorage.getItem(STORED_NAME) ?? ownName() });
+  const stored = localStorage.getItem(STORED_NAME) ?? ownName();
+  const name = h("input", { maxlength: NAME_MAX, autocomplete: "off", spellcheck: "false", "aria-label": "Your name", value: stored });
   const text = h("textarea", { rows: 1, maxlength: TEXT_MAX, placeholder: "Write a message", "aria-label": "Message" });
   const send = button("Send", null, { kind: "primary", icon: "send", type: "submit" });
   const list = h("div", { class: "chat-list", role: "log", "aria-label": "Messages", tabindex: "0" });
@@ -41,7 +42,8 @@ export function chatTab(element, room, view) {
   function draw() {
     const isAtEnd = list.scrollHeight - list.scrollTop - list.clientHeight < NEAR_END_PX;
     const shown = feed.events.slice(-KEPT_MAX);
-    show(list, shown.length ? shown.map((event, index) => bubble(event, shown[index - 1], name.value.trim())) : emptyState({ icon: "messages", title: "No messages yet", text: "Open this page in a second window, and say hello." }));
+    const own = name.value.trim();
+    show(list, shown.length ? shown.map((event, index) => bubble(event, shown[index - 1], own)) : nothing());
     if (isAtEnd) list.scrollTop = list.scrollHeight;
     setText(state, feed.state === "live" ? "Live" : feed.state === "ended" ? "Ended" : "Connecting");
     state.className = `badge ${feed.state === "live" ? "good" : feed.state === "ended" ? "bad" : "warn"}`;
@@ -85,13 +87,21 @@ export function chatTab(element, room, view) {
   });
   show(
     element,
-    h("section", { class: "card chat", "aria-label": "Chat" }, h("div", { class: "card-head" }, h("h2", {}, "Chat"), h("span", { class: "muted" }, "Events of the type message"), h("span", { class: "actions" }, state)), list, mayWrite && form),
+    h(
+      "section",
+      { class: "card chat", "aria-label": "Chat" },
+      h("div", { class: "card-head" }, h("h2", {}, "Chat"), h("span", { class: "muted" }, "Events of the type message"), h("span", { class: "actions" }, state)),
+      list,
+      mayWrite && form,
+    ),
     problem,
     mayWrite && hint.element,
   );
   drawHint();
   draw();
 }
+
+const nothing = () => emptyState({ icon: "messages", title: "No messages yet", text: "Open this page in a second window, and say hello." });
 
 const ownName = () => (session.principal ?? "").replace(/^User:/, "").replace(/^ANONYMOUS$/, "") || "me";
 

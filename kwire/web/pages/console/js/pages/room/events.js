@@ -14,9 +14,9 @@ export const preview = (data) => jsonText(data).slice(0, PREVIEW_LENGTH);
 
 export const roomTable = (room) => ({
   columns: [
-    { name: "Offset", value: (one) => one.offset, text: number, kind: "number", width: "7rem" },
+    { name: "Offset", value: (one) => one.offset, text: number, kind: "number", width: "5.5rem" },
     { name: "Time", value: (one) => one.timestamp, text: (text) => time(Date.parse(text), { milliseconds: true }), width: "13rem", hideBelow: 900 },
-    { name: "Type", value: (one) => one.type, render: (one) => badge(one.type), width: "10rem" },
+    { name: "Type", value: (one) => one.type, render: (one) => badge(one.type), width: "10rem", hideBelow: 640 },
     { name: "Data", render: (one) => h("code", { class: "row-text" }, preview(one.data)) },
   ],
   key: (one) => String(one.offset),

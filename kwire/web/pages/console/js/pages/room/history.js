@@ -42,7 +42,8 @@ export async function historyTab(element, room, view) {
       table.setRows(events);
       const isEnd = !events.length || events.at(-1).offset <= page.oldest_offset;
       more.hidden = isEnd || events.length >= KEPT_MAX;
-      setText(state, isEnd ? (events.length ? "This is the oldest stored event." : "") : events.length >= KEPT_MAX ? `The page shows at most ${count(KEPT_MAX, "event")}.` : "");
+      const isFull = events.length >= KEPT_MAX;
+      setText(state, isEnd && events.length ? "This is the oldest stored event." : isFull ? `The page shows at most ${count(KEPT_MAX, "event")}.` : "");
     } catch (error) {
       if (!error.status) throw error;
       show(problem, notice(error.message, "bad"));
@@ -56,6 +57,7 @@ export async function historyTab(element, room, view) {
     return load(until.value === "" ? undefined : Number(until.value));
   };
   until.addEventListener("change", start);
-  show(element, table.element, problem, h("div", { class: "row" }, more, state), commandHint(line("kwire", "room", "history", room.name, "--from-offset", `-${PAGE}`)).element);
+  const hint = commandHint(line("kwire", "room", "history", room.name, "--from-offset", `-${PAGE}`));
+  show(element, table.element, problem, h("div", { class: "row" }, more, state), hint.element);
   await start();
 }

@@ -17,6 +17,9 @@ export function liveTab(element, room, view) {
       ...roomTable(room),
       feed: { path, start: { from_offset: -FIRST }, placeOf: (event) => event.offset, resumeAt: (offset) => ({ from_offset: offset }) },
     }),
-    commandHint({ kwire: line("kwire", "room", "tail", room.name, "--from-offset", `-${FIRST}`), curl: curl(`${path}?from_offset=-${FIRST}`, "--no-buffer") }).element,
+    commandHint({
+      kwire: line("kwire", "room", "tail", room.name, "--from-offset", `-${FIRST}`),
+      curl: curl(`${path}?from_offset=-${FIRST}`, "--no-buffer"),
+    }).element,
   );
 }

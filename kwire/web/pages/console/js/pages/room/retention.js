@@ -11,11 +11,20 @@ export const roomNameField = () =>
 
 // The fields for a retention as GET /rooms/{room} has it: {mode, hours, max_events}.
 export function retentionFields({ mode = "", hours, max_events: count }) {
-  return [
-    field({ name: "mode", label: "Keep events", type: "select", options: mode ? MODES.slice(1) : MODES, value: mode }),
-    field({ name: "hours", label: "Hours", type: "number", min: 0.01, max: HOURS_MAX, step: "any", value: hours ?? "", placeholder: "default" }),
-    field({ name: "count", label: "Events", type: "number", min: 1, value: count ?? "", placeholder: "default", hint: "Number of newest events to keep" }),
-  ];
+  const fields = {
+    mode: field({ name: "mode", label: "Keep events", type: "select", options: mode ? MODES.slice(1) : MODES, value: mode, wide: true }),
+    hours: field({ name: "hours", label: "Hours", type: "number", min: 0.01, max: HOURS_MAX, step: "any", value: hours ?? "", placeholder: "default" }),
+    count: field({ name: "count", label: "Events", type: "number", min: 1, value: count ?? "", placeholder: "default", hint: "Number of newest events to keep" }),
+  };
+  // Only the limits of the mode are offered.
+  const update = () => {
+    const chosen = fields.mode.read();
+    fields.hours.element.hidden = ["count", "infinite"].includes(chosen);
+    fields.count.element.hidden = ["time", "infinite"].includes(chosen);
+  };
+  fields.mode.control.addEventListener("change", update);
+  update();
+  return Object.values(fields);
 }
 
 // The body of PUT /rooms/{room}. Limits that do not belong to the mode are left out.
@@ -29,7 +38,8 @@ export function retentionOf({ mode, hours, count }) {
 
 export function retentionCommand(name, values) {
   const { retention_mode: mode, retention_hours: hours, max_events: count } = retentionOf(values);
-  return line("kwire", "room", "create", name, mode && ["--retention-mode", mode], hours !== undefined && ["--retention-hours", String(hours)], count !== undefined && ["--max-events", String(count)]);
+  const limits = [hours !== undefined && ["--retention-hours", String(hours)], count !== undefined && ["--max-events", String(count)]];
+  return line("kwire", "room", "create", name, mode && ["--retention-mode", mode], limits.filter(Boolean).flat());
 }
 
 // {mode: "hybrid", hours: 24, max_events: 100000} -> "24 h or 100,000 events"
