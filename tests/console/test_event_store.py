@@ -196,6 +196,7 @@ def test_schemas_are_shown_and_registered(console: Console, shop: KwireProcess) 
     console.wait_for("lines[].sku")
     console.click("JSON Schema")
     console.wait_for("$defs")
+    console.evaluate("scrollTo(0, 0)")
     console.screenshot("event-schemas")
 
 

@@ -31,18 +31,21 @@ export function field({ name, label, type = "text", value, hint, options, check,
     if (type === "number") return control.value === "" ? null : Number(control.value);
     return control.value;
   };
+  const setError = (message) => {
+    error.textContent = message ?? "";
+    control.setAttribute("aria-invalid", String(Boolean(message)));
+  };
+  // An error belongs to the value that it was found in.
+  control.addEventListener("input", () => setError(""));
   return {
     element,
     control,
     name,
     read,
-    setError(message) {
-      error.textContent = message ?? "";
-      control.setAttribute("aria-invalid", String(Boolean(message)));
-    },
+    setError,
     isValid() {
       const message = control.validationMessage || check?.(read()) || "";
-      this.setError(message);
+      setError(message);
       return !message;
     },
   };

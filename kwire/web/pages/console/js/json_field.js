@@ -20,7 +20,6 @@ export function jsonField({ isOptional = false, check, ...options }) {
     setText(state, text.trim() ? (problem ? "not valid yet" : "valid JSON") : "");
     state.className = problem ? "json-state warn-text" : "json-state good-text";
     format.disabled = Boolean(jsonProblem(text));
-    if (!problem) made.setError("");
   };
   made.control.addEventListener("input", update);
   made.control.after(h("span", { class: "json-tools" }, state, format));

@@ -57,7 +57,12 @@ async function topicsTab(element, view, action) {
     href: (one) => url("/event-store/topics", one.name),
     filter: (one) => `${one.name} ${one.types?.join(" ") ?? ""}`,
     sort: "Topic",
-    empty: emptyState({ icon: "events", title: "No topics in the event store yet", text: "A topic of the event store has a JSON Schema for each of its event types.", action }),
+    empty: emptyState({
+      icon: "events",
+      title: "No topics in the event store yet",
+      text: "A topic of the event store has a JSON Schema for each of its event types.",
+      action,
+    }),
   });
   show(element, table.element, commandHint(line("kwire", "schema", "list")).element);
   const topics = await eventTopics(view.signal);
@@ -95,6 +100,9 @@ async function addDetails(topics, signal) {
   await Promise.all(Array.from({ length: REQUESTS_MAX }, work));
 }
 
+// The field to which an error of the server belongs.
+const FIELD_OF = { InvalidSchema: "text", InvalidName: "name", TOPIC_ALREADY_EXISTS: "name", INVALID_TOPIC_EXCEPTION: "name" };
+
 function createTopic() {
   const bodyOf = ({ name, type, text }) => ({ name, schemas: [{ eventType: type, ...JSON.parse(text) }] });
   formDialog({
@@ -113,6 +121,6 @@ function createTopic() {
       toast(`Topic ${values.name} was created.`);
       go(url("/event-store/topics", values.name));
     },
-    fieldOf: (error) => ({ InvalidSchema: "text", InvalidName: "name", TopicExists: "name", TOPIC_ALREADY_EXISTS: "name", INVALID_TOPIC_EXCEPTION: "name" })[error.code] ?? null,
+    fieldOf: (error) => FIELD_OF[error.code] ?? null,
   });
 }

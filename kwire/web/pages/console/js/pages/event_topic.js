@@ -62,7 +62,7 @@ async function loadTopic(name, signal) {
 async function deleteTopic({ name, sequence, schemas }) {
   const isDone = await confirmAction({
     title: `Delete topic ${name}`,
-    effect: `${count(sequence, "event")} and ${count(schemas.length, "schema")} are deleted, and its subscriptions and webhooks get no more events. This cannot be undone.`,
+    effect: `${count(sequence, "event")} and ${count(schemas.length, "schema")} are deleted. Its subscriptions end. This cannot be undone.`,
     typeName: name,
     command: line("kwire", "schema", "delete", name),
     action: "Delete topic",

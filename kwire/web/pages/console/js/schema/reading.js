@@ -55,7 +55,7 @@ export const mayBeNull = ({ type, enum: values }) => (Array.isArray(type) && typ
 export function typeText(schema, root) {
   const found = resolved(schema, root);
   if (found === true || found === null || typeof found !== "object") return "any";
-  if ("const" in found || found.enum) return "one of the values";
+  if ("const" in found || found.enum) return "const" in found ? "const" : "enum";
   const type = Array.isArray(found.type) ? found.type.join(" or ") : (found.type ?? (found.properties ? "object" : "any"));
   if (type === "array" && found.items && typeof found.items === "object") return `array of ${typeText(found.items, root)}`;
   return [type, found.format].filter(Boolean).join(", ");

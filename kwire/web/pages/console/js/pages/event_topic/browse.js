@@ -29,7 +29,10 @@ export async function browseTab(element, topic, view) {
   };
   const { open, ...options } = storeTable();
   // The address names the event beside the list, so it can be sent to others.
-  const openOne = (one) => open(one, events.includes(one) ? events : [one], { onShow: (shown) => setQuery({ event: shown.id }), onClose: () => setQuery({ event: "" }) });
+  const openOne = (one) => {
+    const more = { onShow: (shown) => setQuery({ event: shown.id }), onClose: () => setQuery({ event: "" }) };
+    open(one, events.includes(one) ? events : [one], more);
+  };
   const table = dataTable({
     label: "Events",
     noun: "event",
@@ -104,5 +107,6 @@ export async function browseTab(element, topic, view) {
   // Opening an event changes the query, so it is read before the events are loaded.
   const wanted = view.query.event;
   await start();
-  if (wanted) openOne(events.find((one) => one.id === wanted) ?? (await get(`/events/${encodeURIComponent(wanted)}`, { signal: view.signal, parse: parseExact })));
+  const readOne = () => get(`/events/${encodeURIComponent(wanted)}`, { signal: view.signal, parse: parseExact });
+  if (wanted) openOne(events.find((one) => one.id === wanted) ?? (await readOne()));
 }

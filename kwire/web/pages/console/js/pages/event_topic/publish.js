@@ -10,6 +10,8 @@ import { curl } from "../topic/commands.js";
 import { typeOf } from "./schemas.js";
 
 const NOUN = "metadata";
+// The field to which an error of the server belongs.
+const FIELD_OF = { SchemaViolation: "payload", InvalidJson: "payload", EventTooLarge: "payload", WrongExpectedVersion: "version" };
 
 // publishEvent(topic, {type, onDone}). The dialog is closed when the event is stored.
 export function publishEvent(topic, { type, onDone } = {}) {
@@ -45,7 +47,7 @@ export function publishEvent(topic, { type, onDone } = {}) {
       toast(`Event ${id} was stored.`, { href: `${url("/event-store/topics", topic.name)}?event=${encodeURIComponent(id)}` });
       await onDone?.();
     },
-    fieldOf: (error) => ({ SchemaViolation: "payload", InvalidJson: "payload", EventTooLarge: "payload", WrongExpectedVersion: "version" })[error.code] ?? null,
+    fieldOf: (error) => FIELD_OF[error.code] ?? null,
   });
 }
 

@@ -29,7 +29,6 @@ export function schemasTab(element, topic) {
 }
 
 function schemaCard(topic, schema) {
-  const { eventType, ...rest } = schema;
   const name = typeOf(schema);
   const rows = propertiesOf(schema, schema);
   return card(
@@ -50,7 +49,7 @@ function schemaCard(topic, schema) {
       "details",
       { class: "schema-source" },
       h("summary", {}, "JSON Schema"),
-      h("div", { class: "code json-place" }, copyButton(JSON.stringify(eventType === undefined ? schema : rest, null, 2), `Copy the schema of ${name}`), jsonTree(schema, { label: `Schema of ${name}` })),
+      h("div", { class: "code json-place" }, copyButton(JSON.stringify(schema, null, 2), `Copy the schema of ${name}`), jsonTree(schema, { label: `Schema of ${name}` })),
     ),
   );
 }
@@ -63,8 +62,9 @@ function propertiesOf(schema, root, prefix = "", depth = 0) {
     const inner = resolved(one, root);
     const path = prefix + name;
     const isList = inner?.type === "array" && inner.items && typeof inner.items === "object";
+    const rules = [inner?.description, ...constraintsOf(inner)].filter(Boolean).join(" · ");
     return [
-      { name: path, depth, type: typeText(one, root), isRequired: (found.required ?? []).includes(name), rules: [inner?.description, ...constraintsOf(inner)].filter(Boolean).join(" · ") },
+      { name: path, depth, type: typeText(one, root), isRequired: (found.required ?? []).includes(name), rules },
       ...propertiesOf(isList ? inner.items : one, root, isList ? `${path}[].` : `${path}.`, depth + 1),
     ];
   });
@@ -105,10 +105,16 @@ function registerSchema(topic, schema) {
   });
 }
 
-export const typeField = (value) => field({ name: "type", label: "Event type", required: true, maxlength: 256, value, placeholder: "order.placed", wide: true });
+export const typeField = (value) => field({ name: "type", label: "Event type", required: true, maxlength: 256, value, placeholder: "order.placed", hint: "What happened" });
 
-export const schemaField = (schema = TEMPLATE) =>
-  jsonField({ name: "text", label: "JSON Schema", rows: 14, value: JSON.stringify(schema, null, 2), hint: "JSON Schema 2020-12", check: (text) => (isObject(JSON.parse(text)) ? "" : "a schema is an object") });
+export const schemaField = (schema = TEMPLATE) => jsonField({
+  name: "text",
+  label: "JSON Schema",
+  rows: 16,
+  value: JSON.stringify(schema, null, 2),
+  hint: "JSON Schema 2020-12",
+  check: (text) => (isObject(JSON.parse(text)) ? "" : "a schema is an object"),
+});
 
 const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
 
