@@ -59,18 +59,18 @@ def test_a_room_is_created_changed_and_deleted(console: Console, console_server:
 
 def test_events_appear_live_and_can_be_paused_and_filtered(console: Console, console_server: KwireProcess) -> None:
     data = {"order": 7, "lines": [{"sku": "a-1", "quantity": 2}], "big": 12345678901234567890}
-    publish(console_server, "live", data, event_type="order.paid")
-    console.open("/rooms/live")
+    publish(console_server, "live-orders", data, event_type="order.paid")
+    console.open("/rooms/live-orders")
     console.wait_for("order.paid")
     console.wait_for("12345678901234567890")
-    publish(console_server, "live", {"order": 8})
+    publish(console_server, "live-orders", {"order": 8})
     console.wait_for('{"order":8}')
     for number in range(3):
-        publish(console_server, "live", {"user": "carol", "text": f"message {number}"})
+        publish(console_server, "live-orders", {"user": "carol", "text": f"message {number}"})
     console.wait_for("message 2")
     console.screenshot("room-live")
     console.click("Pause")
-    publish(console_server, "live", {"order": 9})
+    publish(console_server, "live-orders", {"order": 9})
     console.wait_for("1 new")
     assert '{"order":9}' not in console.text()
     console.click("Resume")
@@ -79,7 +79,7 @@ def test_events_appear_live_and_can_be_paused_and_filtered(console: Console, con
     console.wait_for("1 of 6 events")
     console.click("Event 0")
     console.wait_for("lines: [1 item]")
-    console.wait_for("kwire room history live --from-offset 0 --to-offset 0")
+    console.wait_for("kwire room history live-orders --from-offset 0 --to-offset 0")
     console.screenshot("room-event")
 
 

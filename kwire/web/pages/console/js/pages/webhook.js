@@ -45,7 +45,7 @@ export async function render(element, view) {
     const why = `The webhook is ${current.state}: ${current.reason || "no reason is known"}.`;
     show(reason, current.state !== "active" && notice(why, current.state === "disabled" ? "bad" : "warn"));
     figures.delivered.set(number(current.delivered), count(Object.keys(current.topics).length, "topic"));
-    figures.failed.set(number(current.failed), "each is tried again", current.failed ? "warn" : "");
+    figures.failed.set(number(current.failed), "no answer, or not 2xx", current.failed ? "warn" : "");
     figures.pending.set(number(pendingOf(current)), `${number(retrying)} wait for their next attempt`);
     figures.dead.set(number(current.deadLetters), "given up until sent again", current.deadLetters ? "bad" : "");
     if (current.state !== shown) {

@@ -103,5 +103,6 @@ function createWebhook() {
 // The field to which an error of the server belongs.
 export function fieldOf({ code, message }) {
   if (code === "TopicNotFound" || code.startsWith("TOPIC_") || code.startsWith("UNKNOWN_TOPIC")) return "topics";
-  return ["url", "topics", "filter", "types", "headers", "rate", "parallel"].find((one) => message.toLowerCase().startsWith(one)) ?? null;
+  const named = /^(?:the )?(url|topics|filter|types|headers|parallel)\b/i.exec(message);
+  return named ? named[1].toLowerCase() : null;
 }

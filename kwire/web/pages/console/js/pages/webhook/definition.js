@@ -22,7 +22,7 @@ export function webhookFields(webhook) {
     }),
     topics: field({
       name: "topics", label: "Topics", required: true, wide: !webhook, value: Object.keys(old.topics ?? {}).join(", "), placeholder: "orders, payments",
-      hint: "Names, separated by commas. Topics that stay keep their position.",
+      hint: webhook ? "Separated by commas. Topics that stay keep their position." : "Separated by commas",
     }),
     start: field({ name: "start", label: webhook ? "New topics start" : "Start", type: "select", options: STARTS, value: "latest" }),
     types: field({ name: "types", label: "Only event types", value: (old.types ?? []).join(", "), placeholder: "all types", hint: "Separated by commas" }),

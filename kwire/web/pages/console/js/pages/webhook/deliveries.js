@@ -16,7 +16,8 @@ const KEPT_MAX = 2_000;
 const OUTCOMES = { delivered: "good", retry: "warn", dead: "bad", remove: "bad", disable: "bad", gap: "warn" };
 
 export const outcomeBadge = (outcome) => badge(outcome, OUTCOMES[outcome] ?? "");
-export const statusText = ({ status, problem }) => [status, problem].filter(Boolean).join(" · ") || NONE;
+// The problem, or the status of a delivery that succeeded.
+export const statusText = ({ status, problem }) => problem ?? (status === null ? NONE : String(status));
 
 // The address of the record of an event: "orders-7" is the record with offset 6.
 export function recordAddress(eventId) {
@@ -37,7 +38,7 @@ export async function deliveriesTab(element, webhook, view) {
     columns: [
       { name: "Event", value: (one) => one.eventId, width: "11rem" },
       { name: "Outcome", value: (one) => one.outcome, render: (one) => outcomeBadge(one.outcome), width: "8rem" },
-      { name: "Answer", value: statusText },
+      { name: "Answer", value: statusText, hideBelow: 640 },
       { name: "Attempt", value: (one) => one.attempt, text: String, kind: "number", width: "6rem", hideBelow: 900 },
       { name: "Duration", value: (one) => one.durationMs, text: (ms) => seconds(ms / 1000), kind: "number", width: "7rem", hideBelow: 900 },
       { name: "Time", value: (one) => one.at, text: (text) => ago(Date.parse(text)), width: "9rem", hideBelow: 640 },
