@@ -221,6 +221,21 @@ def test_a_topic_is_created_and_deleted(console: Console, shop: KwireProcess) ->
     assert ask(f"{shop.http_url}/topics/payments-made").status == 404
 
 
+def test_a_tenant_publishes_to_a_topic_of_its_scope(secured: Console, secured_server: SecuredServer) -> None:
+    secured_server.log_in_as_tenant(secured, "/event-store")
+    secured.click("Create topic")
+    secured.type("Name", "tenant-events")
+    secured.type("Event type", "it.happened")
+    secured.click("Create topic")
+    secured.wait_for("Topic tenant-events was created.")
+    secured.click("Publish event")
+    secured.type("id", "7")
+    secured.click("Publish")
+    secured.wait_for("Event tenant-events-1 was stored.")
+    secured.click("Event tenant-events-1")
+    secured.wait_for("it.happened")
+
+
 def test_a_reader_sees_events_but_no_actions(secured: Console, secured_server: SecuredServer) -> None:
     secured_server.log_in(secured, "admin", "/event-store")
     secured.click("Create topic")

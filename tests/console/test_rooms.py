@@ -144,6 +144,21 @@ def test_users_chat_in_a_room(console: Console, console_server: KwireProcess, br
         console.screenshot("room-subscribers")
 
 
+def test_a_tenant_uses_rooms_of_its_scope(secured: Console, secured_server: SecuredServer) -> None:
+    secured_server.log_in_as_tenant(secured, "/rooms")
+    secured.click("Create room")
+    secured.type("Name", "team: red")
+    secured.click("Create room")
+    secured.wait_for("Room team: red was created.")
+    secured.wait_for("Waiting for events")
+    secured.click("Publish")
+    secured.click("Publish")
+    secured.wait_for("Published at offset 0")
+    secured.wait_for('"text":"Hello"')
+    secured.click("Subscribers")
+    secured.wait_for("kwire room describe")
+
+
 def test_a_reader_may_read_a_room_but_not_write(secured: Console, secured_server: SecuredServer) -> None:
     secured_server.log_in(secured, "admin", "/rooms")
     secured.click("Create room")
