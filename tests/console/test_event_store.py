@@ -176,6 +176,46 @@ def test_an_event_is_published_with_a_form_from_its_schema(console: Console, sho
     assert event["payload"]["placed_at"].endswith("Z")
 
 
+def test_forms_have_null_constants_dates_large_numbers_and_nested_lists(console: Console, shop: KwireProcess) -> None:
+    odd = {
+        "eventType": "odd",
+        "type": "object",
+        "required": ["note", "kind", "matrix"],
+        "properties": {
+            "note": {"type": ["string", "null"]},
+            "kind": {"const": "x"},
+            "day": {"type": "string", "format": "date"},
+            "big": {"type": "integer", "default": 12345678901234567890},
+            "matrix": {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+            "left_out": {"type": "object", "required": ["id"], "properties": {"id": {"type": "string"}}},
+        },
+    }
+    text = {"eventType": "text", "type": "string", "minLength": 3}
+    assert ask(f"{shop.http_url}/topics", "POST", {"name": "odd", "schemas": [odd, text]}).status == 201
+    console.open("/event-store/topics/odd")
+    console.click("Publish event")
+    console.choose("kind", "x")
+    console.evaluate("findField('day').value = '2026-01-02'")
+    console.click("Add to matrix")
+    console.click("Add to matrix 1")
+    console.type("matrix 1 1", "5")
+    console.type("big", "12345678901234567891")
+    console.click("Publish")
+    console.wait_for("Event odd-1 was stored.")
+    payload = ask(f"{shop.http_url}/events/odd-1").body["payload"]
+    assert payload == {"note": None, "kind": "x", "day": "2026-01-02", "big": 12345678901234567891, "matrix": [[5]]}
+    console.click("Publish event")
+    console.choose("Event type", "text")
+    console.type("Payload", "ab")
+    console.expect_error("status of 400")
+    console.click("Publish")
+    console.wait_for("is shorter than 3 characters")
+    console.type("Payload", "abc")
+    console.click("Publish")
+    console.wait_for("Event odd-2 was stored.")
+    assert ask(f"{shop.http_url}/events/odd-2").body["payload"] == "abc"
+
+
 def test_schemas_are_shown_and_registered(console: Console, shop: KwireProcess) -> None:
     console.open("/event-store/topics/audit/schemas")
     console.wait_for("user.verified")

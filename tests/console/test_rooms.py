@@ -1,6 +1,7 @@
 """The list of rooms, a room with its live events, its history, its subscribers and its chat, and changes of a room."""
 
 import json
+from pathlib import Path
 
 from tests.console.driver import CONSOLE, BrowserThread, Console
 from tests.console.secured import SecuredServer
@@ -142,6 +143,32 @@ def test_users_chat_in_a_room(console: Console, console_server: KwireProcess, br
         console.wait_for("JSON lines")
         console.wait_for("User:ANONYMOUS")
         console.screenshot("room-subscribers")
+
+
+def test_a_live_room_continues_after_a_restart_of_the_server(browser: BrowserThread, tmp_path: Path) -> None:
+    server = KwireProcess(tmp_path)
+    server.restart()
+    try:
+        publish(server, "steady", {"number": 1})
+        with browser.console(server.http_url) as console:
+            console.expect_error("ERR_")
+            console.open("/rooms/steady")
+            console.wait_for('{"number":1}')
+            server.stop()
+            console.wait_for("Reconnecting")
+            server.restart()
+            publish(server, "steady", {"number": 2})
+            console.wait_for('{"number":2}')
+            console.wait_for("Live")
+            # The first event is not shown twice, and the figures of the page go on.
+            console.wait_for("2 events")
+            console.wait_for("offsets 0 to 1")
+            console.expect_error("status of 404")
+            assert ask(f"{server.http_url}/rooms/steady", "DELETE").status == 200
+            console.wait_for("Ended")
+            console.wait_for("there is no room")
+    finally:
+        server.kill()
 
 
 def test_a_tenant_uses_rooms_of_its_scope(secured: Console, secured_server: SecuredServer) -> None:

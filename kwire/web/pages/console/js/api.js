@@ -111,7 +111,7 @@ export async function lines(path, { signal, onLine, parse = JSON.parse }) {
   let rest = "";
   let since = performance.now();
   while (true) {
-    const { done, value } = await reader.read();
+    const { done, value } = await nextPart(reader);
     if (done) break;
     if (performance.now() - since > SLICE_MS) {
       await new Promise((resume) => setTimeout(resume));
@@ -122,6 +122,15 @@ export async function lines(path, { signal, onLine, parse = JSON.parse }) {
     for (const line of complete) if (line) onLine(parse(line));
   }
   if (rest) onLine(parse(rest));
+}
+
+async function nextPart(reader) {
+  try {
+    return await reader.read();
+  } catch (error) {
+    if (isAborted(error)) throw error;
+    throw new ApiError("The connection to the server was lost.", { code: "NoAnswer" });
+  }
 }
 
 export const isAborted = (error) => error?.name === "AbortError";

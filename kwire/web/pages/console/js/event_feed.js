@@ -39,7 +39,7 @@ export class EventFeed {
         if (isAborted(error)) return;
         // An answer with a status refuses the subscription. Without one, the server did not answer.
         if (error.status >= 400 && error.status < 500 && error.status !== 429) this._end(error);
-        else if (!error.status && error.code !== "NoAnswer" && !(error instanceof TypeError)) throw error;
+        else if (!error.status && error.code !== "NoAnswer") throw error;
       }
       if (this.state === "ended") return;
       this._set("reconnecting");

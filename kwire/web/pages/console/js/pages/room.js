@@ -3,7 +3,7 @@ import { get, kafka, put, remove, throwFirst } from "../api.js";
 import { line } from "../command.js";
 import { confirmAction } from "../dialog.js";
 import { h, show } from "../dom.js";
-import { button, keyFigure, keyFigures, pageHeader } from "../elements.js";
+import { button, keyFigure, keyFigures, notice, pageHeader } from "../elements.js";
 import { formDialog } from "../form.js";
 import { NONE, ago, bytes, count, number, short, time } from "../format.js";
 import { allows } from "../rights.js";
@@ -42,6 +42,7 @@ export async function render(element, view) {
     last: keyFigure({ name: "Last event" }),
     size: keyFigure({ name: "Size" }),
   };
+  const problem = h("div", {});
   let before = null;
   const draw = () => {
     const now = { offset: described.newest_offset, at: performance.now() };
@@ -67,7 +68,7 @@ export async function render(element, view) {
         described.is_room && room.allows("DELETE") && button("Delete", () => deleteRoom(room, described), { kind: "danger-quiet", icon: "trash" }),
       ],
     }),
-    h("div", { class: "stack" }, keyFigures("Room", Object.values(figures)), tabs({
+    h("div", { class: "stack" }, problem, keyFigures("Room", Object.values(figures)), tabs({
       label: `Room ${name}`,
       selected: view.params.tab,
       items: TABS.filter(({ needs }) => !needs || room.allows(needs)).map((tab) => ({
@@ -83,7 +84,15 @@ export async function render(element, view) {
     draw();
   }
   draw();
-  view.every(REFRESH_MS, refresh);
+  view.every(REFRESH_MS, async () => {
+    try {
+      await refresh();
+      show(problem);
+    } catch (error) {
+      if (!error.status) throw error;
+      show(problem, notice(error.message, "bad"));
+    }
+  });
 }
 
 async function operationsOf(topic, signal) {

@@ -82,7 +82,14 @@ export async function render(element, view) {
     })),
   );
   draw();
-  view.every(REFRESH_MS, refresh);
+  view.every(REFRESH_MS, async () => {
+    try {
+      await refresh();
+    } catch (error) {
+      if (!error.status) throw error;
+      show(reason, notice(error.message, "bad"));
+    }
+  });
 }
 
 const CHANGES = {

@@ -31,7 +31,9 @@ function part(schema, context) {
 
 function leafPart(kind, schema, context) {
   const { path, value, isRequired } = context;
-  const input = LEAVES[kind](schema, context);
+  // An empty field stands for null where null is allowed.
+  const isNullable = mayBeNull(schema ?? {});
+  const input = LEAVES[kind](schema, { isRequired: isRequired && !isNullable });
   const made = input.make({
     name: path,
     label: [context.label ?? "Payload", isRequired && h("span", { class: "required", title: "required" }, " *")],
@@ -44,7 +46,7 @@ function leafPart(kind, schema, context) {
     element: made.element,
     read: () => {
       const text = made.control.value;
-      if (text === "") return isRequired && mayBeNull(schema ?? {}) ? null : undefined;
+      if (text === "") return isRequired && isNullable ? null : undefined;
       return input.read(text);
     },
     invalid: () => (made.isValid() ? null : made.control),

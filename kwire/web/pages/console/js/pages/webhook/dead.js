@@ -6,7 +6,7 @@ import { h, show } from "../../dom.js";
 import { button, emptyState } from "../../elements.js";
 import { ago, count } from "../../format.js";
 import { dataTable } from "../../table.js";
-import { toast } from "../../toast.js";
+import { reporting, toast } from "../../toast.js";
 import { curl } from "../topic/commands.js";
 import { recordAddress, statusText } from "./deliveries.js";
 
@@ -27,7 +27,7 @@ export function deadTab(element, webhook, view, onChange) {
       { name: "Answer", value: statusText, hideBelow: 640 },
       { name: "Attempts", value: (one) => one.attempts, text: String, kind: "number", width: "6rem", hideBelow: 900 },
       { name: "Since", value: (one) => one.at, text: (text) => ago(Date.parse(text)), width: "9rem", hideBelow: 640 },
-      { name: "", kind: "actions", width: "11rem", render: (one) => [rowAction("Send again", one, resendOne), rowAction("Drop", one, drop)] },
+      { name: "", kind: "actions", width: "11rem", render: (one) => [rowAction("Send again", one, reporting(resendOne)), rowAction("Drop", one, drop)] },
     ],
     key: (one) => one.eventId,
     filter: (one) => `${one.eventId} ${one.type} ${statusText(one)}`,

@@ -7,7 +7,7 @@ import { badge, button, emptyState, facts, notice } from "../../elements.js";
 import { NONE, ago, count, seconds, time } from "../../format.js";
 import { setQuery, url } from "../../router.js";
 import { dataTable } from "../../table.js";
-import { toast } from "../../toast.js";
+import { reporting, toast } from "../../toast.js";
 
 const REFRESH_MS = 2_000;
 const PAGE = 100;
@@ -30,7 +30,7 @@ export async function deliveriesTab(element, webhook, view) {
   const known = new Map();
   let next = null;
   const failed = h("input", { type: "checkbox", checked: isFailedOnly });
-  const more = button("Load more", () => load(next), { icon: "down" });
+  const more = button("Load more", reporting(() => load(next)), { icon: "down" });
   const table = dataTable({
     label: "Deliveries",
     noun: "attempt",
@@ -62,13 +62,13 @@ export async function deliveriesTab(element, webhook, view) {
     table.setRows(rows);
     more.hidden = next === null || rows.length >= KEPT_MAX;
   }
-  failed.addEventListener("change", async () => {
+  failed.addEventListener("change", reporting(async () => {
     isFailedOnly = failed.checked;
     setQuery({ failed: isFailedOnly ? "true" : "" });
     known.clear();
     drawHint();
     await load();
-  });
+  }));
   const drawHint = () => hint.set(line("kwire", "webhook", "deliveries", webhook.id, isFailedOnly && "--failed"));
   more.hidden = true;
   show(element, table.element, h("div", { class: "row" }, more), hint.element);
