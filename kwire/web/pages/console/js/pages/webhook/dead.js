@@ -16,7 +16,7 @@ const PAGE = 500;
 export function deadTab(element, webhook, view, onChange) {
   const rowAction = (text, one, run) => h("button", { type: "button", class: "quiet", "aria-label": `${text} ${one.eventId}`, onclick: () => run(one) }, text);
   const all = button("Send all again", () => resendAll(), { icon: "send" });
-  const more = h("p", { class: "muted" });
+  const more = h("div", { class: "muted" });
   const table = dataTable({
     label: "Dead letters",
     noun: "dead letter",

@@ -18,7 +18,7 @@ export function webhookFields(webhook) {
   const fields = {
     url: field({
       name: "url", label: "URL", type: "url", required: true, maxlength: 2000, wide: true, autofocus: true, value: old.url ?? "",
-      placeholder: "https://…",
+      hint: "The server sends each event there by POST",
     }),
     topics: field({
       name: "topics", label: "Topics", required: true, wide: !webhook, value: Object.keys(old.topics ?? {}).join(", "), placeholder: "orders, payments",
