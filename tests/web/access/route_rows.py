@@ -109,6 +109,7 @@ TABLE: tuple[Row, ...] = (
     Row("PUT", "/rooms/{room}", ((Op.ALTER_CONFIGS, TOPIC),), ROOM, "/rooms/{name}", {"max_events": 5}),
     Row("PUT", "/rooms/{room}", ((Op.DESCRIBE, TOPIC),), ROOM, "/rooms/{name}", {}),
     Row("GET", "/rooms/{room}", ((Op.DESCRIBE, TOPIC),), ROOM, "/rooms/{name}"),
+    Row("GET", "/rooms/{room}/subscribers", ((Op.DESCRIBE, TOPIC),), ROOM, "/rooms/{name}/subscribers"),
     Row("DELETE", "/rooms/{room}", ((Op.DELETE, TOPIC),), ROOM, "/rooms/{name}"),
     Row(
         "POST",

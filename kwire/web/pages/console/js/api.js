@@ -70,11 +70,12 @@ export function query(values) {
   return text && `?${text}`;
 }
 
-async function send(method, path, { body, signal, headers } = {}) {
+// `parse` reads the JSON of the answer.
+async function send(method, path, { body, signal, headers, parse = JSON.parse } = {}) {
   const answer = await request(method, path, { body, signal, headers });
   const text = await answer.text();
   if (!text) return null;
-  return (answer.headers.get("Content-Type") ?? "").includes("json") ? JSON.parse(text) : text;
+  return (answer.headers.get("Content-Type") ?? "").includes("json") ? parse(text) : text;
 }
 
 // Returns the Response of a successful request. Raises ApiError otherwise, AbortError if `signal` is aborted.
@@ -117,13 +118,13 @@ async function errorOf(answer) {
 const SLICE_MS = 12;
 
 // Reads a body of JSON lines, and calls `onLine` with each object as it arrives.
-export async function lines(path, { signal, onLine }) {
+export async function lines(path, { signal, onLine, parse = JSON.parse }) {
   const answer = await request("GET", path, { signal, headers: { Accept: "application/x-ndjson" } });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   let since = performance.now();
   while (true) {
-    const { done, value } = await reader.read();
+    const { done, value } = await nextPart(reader);
     if (done) break;
     if (performance.now() - since > SLICE_MS) {
       await new Promise((resume) => setTimeout(resume));
@@ -131,9 +132,18 @@ export async function lines(path, { signal, onLine }) {
     }
     const complete = (rest + value).split("\n");
     rest = complete.pop();
-    for (const line of complete) if (line) onLine(JSON.parse(line));
+    for (const line of complete) if (line) onLine(parse(line));
   }
-  if (rest) onLine(JSON.parse(rest));
+  if (rest) onLine(parse(rest));
+}
+
+async function nextPart(reader) {
+  try {
+    return await reader.read();
+  } catch (error) {
+    if (isAborted(error)) throw error;
+    throw new ApiError("The connection to the server was lost.", { code: "NoAnswer" });
+  }
 }
 
 export const isAborted = (error) => error?.name === "AbortError";

@@ -51,6 +51,16 @@ export function field({ name, label, type = "text", value, hint, options, check,
   };
 }
 
+// The message of the error that `run` raises, an empty text without one: for the `check` of a field.
+export function problemOf(run) {
+  try {
+    run();
+    return "";
+  } catch (error) {
+    return error.message;
+  }
+}
+
 // form({fields, action: "Create", command: (values) => "kwire …", run: async (values) => …, onCancel})
 // -> {element, values}. `run` gets the values by name. An ApiError is shown; `fieldOf(error)` may name its field. `more`
 // is a further button. `commandLabel` stands above the command.
@@ -79,7 +89,7 @@ export function form({ fields, action, command, commandLabel, run, onCancel, kin
     } catch (failed) {
       const name = fieldOf?.(failed);
       const at = fields.find((one) => one.name === name);
-      if (at) at.setError(failed.message);
+      if (at) at.setError(failed.message, failed);
       else show(error, notice(failed.message, "bad"));
     } finally {
       submit.disabled = false;

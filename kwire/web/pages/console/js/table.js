@@ -62,7 +62,8 @@ export function dataTable({ label, noun = "row", nouns = `${noun}s`, columns, ro
   function update() {
     if (all === null) return void show(place, skeleton());
     shown = words.length ? all.filter((row) => { const text = filter(row).toLowerCase(); return words.every((one) => text.includes(one)); }) : [...all];
-    const column = columns.find((one) => one.name === sorted.name);
+    // A column of actions has no name and no value: rows cannot be sorted by it.
+    const column = columns.find((one) => one.value && one.name === sorted.name);
     if (column) shown.sort(orderOf(column, sorted.isDescending));
     for (const [index, cell] of [...head.children].entries()) {
       const isSorted = columns[index] === column;

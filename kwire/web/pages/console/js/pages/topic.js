@@ -2,7 +2,7 @@
 import { get, kafka, remove, throwFirst } from "../api.js";
 import { line } from "../command.js";
 import { confirmAction } from "../dialog.js";
-import { show } from "../dom.js";
+import { h, show } from "../dom.js";
 import { badge, button, pageHeader } from "../elements.js";
 import { bytes, count } from "../format.js";
 import { allowsTopic } from "../rights.js";
@@ -45,6 +45,7 @@ export async function render(element, view) {
       badges: topic.kind === "topic" ? [] : [badge(KINDS[topic.kind].text, KINDS[topic.kind].kind)],
       about: [count(topic.partitionCount, "partition"), topic.configs["cleanup.policy"]].filter(Boolean).join(" · "),
       actions: [
+        topic.kind === "events" && h("a", { class: "button", href: url("/event-store/topics", name) }, "Event store"),
         topic.allows("WRITE") && WRITABLE.includes(topic.kind) && button("Produce", () => produceRecords(topic), { kind: "primary", icon: "send" }),
         topic.allows("DELETE") && topic.kind !== "internal" && button("Delete", () => deleteTopic(topic), { kind: "danger-quiet", icon: "trash" }),
       ],
