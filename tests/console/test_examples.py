@@ -32,7 +32,10 @@ def open_example(console: Console, path: str) -> None:
 
 
 def test_two_tabs_chat_with_each_other(browser: BrowserThread, console_server: KwireProcess) -> None:
-    with tab(browser, console_server, "/chat?room=talk") as alice, tab(browser, console_server, "/chat?room=talk") as bob:
+    with (
+        tab(browser, console_server, "/chat?room=talk") as alice,
+        tab(browser, console_server, "/chat?room=talk") as bob,
+    ):
         alice.screenshot("example-chat-join")
         for page, name in ((alice, "alice"), (bob, "bob")):
             page.type("Your name", name)
@@ -87,10 +90,10 @@ def test_players_of_a_lobby_see_each_other(browser: BrowserThread, console_serve
 def test_monitoring_draws_what_machines_report(browser: BrowserThread, console_server: KwireProcess) -> None:
     with tab(browser, console_server, "/monitoring") as page:
         page.wait_for("No reports yet")
-        reports = ("example", "monitoring", "--http", console_server.http_url, "--every", "0.1", "--count")
+        reports = ("example", "monitoring", "--http", console_server.http_url, "--every", "0.2", "--count")
         machines = [
             subprocess.Popen(
-                [sys.executable, "-m", "kwire", *reports, "15", "--name", name], stdout=subprocess.PIPE, text=True
+                [sys.executable, "-m", "kwire", *reports, "12", "--name", name], stdout=subprocess.PIPE, text=True
             )
             for name in ("alpha", "beta")
         ]

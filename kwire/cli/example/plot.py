@@ -10,10 +10,10 @@ from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 
-from kwire.cli.connection.options import add_source_options
+from kwire.cli.connection.options import add_connection_options
 from kwire.cli.example.demo_stream import MINUTES, ROOMS, demo_stream
 from kwire.cli.example.server import ExampleServer, add_temporary, example_server
-from kwire.cli.framework.errors import CannotRun
+from kwire.cli.framework.errors import CannotRun, UsageError
 from kwire.cli.framework.parser import CommandParser
 from kwire.client import Client, ClientError, Event, NewEvent
 
@@ -33,12 +33,10 @@ def add(parser: CommandParser) -> None:
         help="the picture (default activity.png)",
     )
     add_temporary(parser)
-    group = parser.add_argument_group("connection")
-    group.add_argument("--http", metavar="URL", help="the HTTP port of a running server (default: a temporary server)")
-    group.add_argument("--bootstrap-server", "--bootstrap", metavar="HOST:PORT", help="its Kafka port")
-    add_source_options(group)
+    add_connection_options(parser)
     parser.epilog = (
-        "Needs Java 17 and the extras `spark` and `plots`. Spark jobs connect without TLS and without a login."
+        "Needs Java 17 and the extras `spark` and `plots`. If no server is named, a temporary one is used. Spark jobs "
+        "connect without TLS and without a login."
     )
     parser.set_defaults(run=run)
 
@@ -47,10 +45,14 @@ def run(options: argparse.Namespace) -> None:
     missing = [name for name, module in (("spark", "pyspark"), ("plots", "matplotlib")) if find_spec(module) is None]
     if missing:
         raise CannotRun(f"this example needs the extras of kwire: pip install 'kwire[{','.join(missing)}]'")
+    if not options.path.parent.is_dir():
+        raise UsageError(f"{options.path}: the folder {options.path.parent} does not exist")
     with (
         tempfile.TemporaryDirectory(prefix="kwire-example-") as directory,
         example_server(options, prefers_temporary=True) as server,
     ):
+        if server.http.login is not None or server.http.url.startswith("https:"):
+            raise UsageError("Spark jobs connect without TLS and without a login: use --temporary")
         try:
             make_picture(server, f"{directory}/lake", options.path)
         except ClientError as error:

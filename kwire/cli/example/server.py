@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -44,8 +45,8 @@ def example_server(options: argparse.Namespace, *, prefers_temporary: bool = Fal
             source,
             os.environ,
             url=options.http,
-            user=getattr(options, "user", None),
-            ca_file=getattr(options, "cacert", None),
+            user=options.user,
+            ca_file=options.cacert,
         )
         has_kafka = hasattr(options, "bootstrap_server")
         kafka = kafka_settings(source, os.environ, bootstrap_server=options.bootstrap_server) if has_kafka else None
@@ -54,9 +55,14 @@ def example_server(options: argparse.Namespace, *, prefers_temporary: bool = Fal
     with tempfile.TemporaryDirectory(prefix="kwire-example-") as directory, _ended_by_signals():
         command = [sys.executable, "-m", "kwire", "serve", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]
         command += ["--data-dir", f"{directory}/data", "--log-level", "WARNING"]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        # The banner would only distract; the log is shown if the server does not start.
+        log = Path(directory, "server.log")
+        with (
+            log.open("w") as errors,
+            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
+        ):
             try:
-                yield _started(process)
+                yield _started(process, log)
             finally:
                 process.terminate()
                 process.wait(STOP_SECONDS_MAX)
@@ -78,12 +84,12 @@ def _listens(url: str) -> bool:
     return True
 
 
-def _started(process: subprocess.Popen[str]) -> ExampleServer:
+def _started(process: subprocess.Popen[str], log: Path) -> ExampleServer:
     assert process.stdout is not None
     words = next((line.split() for line in process.stdout if line.startswith(READY)), [])
     addresses = dict(word.split("=", 1) for word in words if "=" in word)
     if not {"kafka", "http"} <= addresses.keys():
-        raise OSError("the temporary server did not start; its message is above")
+        raise OSError(f"the temporary server did not start: {log.read_text().strip()}")
     return ExampleServer(HttpSettings(f"http://{addresses['http']}"), addresses["kafka"], process)
 
 

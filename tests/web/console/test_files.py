@@ -51,7 +51,15 @@ async def test_scripts_of_the_current_build_are_kept_by_browsers(tmp_path: Path)
 @in_uvloop
 async def test_files_outside_of_the_folder_are_not_served(tmp_path: Path) -> None:
     async with http_node(tmp_path) as http:
-        for path in ("nothing.js", "index.html", "examples/index.html", "..%2Fdocs.html", "%2E%2E/docs.html", "js", "/etc/passwd"):
+        for path in (
+            "nothing.js",
+            "index.html",
+            "examples/index.html",
+            "..%2Fdocs.html",
+            "%2E%2E/docs.html",
+            "js",
+            "/etc/passwd",
+        ):
             answer = await http.get(f"/console/static/{build().name}/{path}")
             assert (answer.status, answer.code) == (404, "FileNotFound"), path
 

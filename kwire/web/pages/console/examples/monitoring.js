@@ -12,13 +12,14 @@ const HISTORY_EVENTS = 900;
 const REPORTS_MAX = 3_600;
 const WINDOW_MS = 5 * 60_000;
 const SILENT_MS = 10_000;
+const STEP_MS = 1_000;
 const REDRAW_MS = 1_000;
 // The charts have a colour for each of these machines. The table has all of them.
 const CHARTED_MAX = 4;
 const CHARTS = [
   { title: "CPU", about: "share of all cores", column: "cpu", format: percent, least: 1 },
   { title: "Memory", about: "in use", column: "memory", format: percent, least: 1 },
-  { title: "Load", about: "processes that run or wait", column: "load", format: short, least: 1 },
+  { title: "Load", about: "average of one minute", column: "load", format: short, least: 1 },
 ];
 
 export async function render(element, query) {
@@ -91,23 +92,27 @@ class Reports {
     return [...found.values()].sort((one, other) => (one.host < other.host ? -1 : 1));
   }
 
-  // The values of each host at all times. A machine keeps its last value until it has been silent for a while.
+  // The values of each host in steps of STEP_MS. A machine keeps its last value until it has been silent for a while.
   columns(hosts) {
     const newest = this._all.at(-1)?.at ?? 0;
-    const recent = this._all.filter((one) => one.at > newest - WINDOW_MS);
+    const steps = new Map();
+    for (const report of this._all) {
+      if (report.at <= newest - WINDOW_MS) continue;
+      const time = Math.floor(report.at / STEP_MS) * STEP_MS;
+      if (!steps.has(time)) steps.set(time, new Map());
+      steps.get(time).set(report.host, report);
+    }
     const values = Object.fromEntries(CHARTS.map(({ column }) => [column, hosts.map(() => [])]));
     const last = new Map();
-    const times = [];
-    for (const report of recent) {
-      last.set(report.host, report);
-      times.push(report.at);
+    for (const [time, reports] of steps) {
+      for (const [host, report] of reports) last.set(host, report);
       for (const [index, host] of hosts.entries()) {
         const known = last.get(host);
-        const isFresh = known !== undefined && report.at - known.at <= SILENT_MS;
+        const isFresh = known !== undefined && time - known.at <= SILENT_MS;
         for (const { column } of CHARTS) values[column][index].push(isFresh ? known[column] : null);
       }
     }
-    return { times, values };
+    return { times: [...steps.keys()], values };
   }
 }
 
@@ -120,7 +125,7 @@ function drawFigures(figures, machines, highCount) {
   figures.machines.set(number(machines.length), `${number(machines.length - live.length)} silent`, machines.length > live.length ? "warn" : "");
   figures.cpu.set(percent(most(live.map((one) => one.cpu).filter((one) => one !== null))), "of all cores");
   figures.memory.set(bytes(free.length ? Math.min(...free) : null), "available");
-  figures.high.set(number(highCount), "since the oldest report shown", highCount ? "warn" : "");
+  figures.high.set(number(highCount), "in the reports shown", highCount ? "warn" : "");
 }
 
 function machineTable() {
