@@ -14,5 +14,7 @@ export const PAGES = [
   { path: "/groups/:group/:tab?", parent: "/groups", load: () => import("./pages/group.js") },
   { path: "/transactions", name: "Transactions", icon: "transactions", section: "Data", key: "x", load: () => import("./pages/transactions.js") },
   { path: "/transactions/:transaction", parent: "/transactions", load: () => import("./pages/transaction.js") },
+  { path: "/jobs", name: "Spark jobs", icon: "jobs", section: "Delivery", key: "j", load: () => import("./pages/jobs.js") },
+  { path: "/jobs/:run", parent: "/jobs", load: () => import("./pages/job.js") },
   { path: "/server", name: "Server", icon: "server", section: "Server", key: "s", needs: "DESCRIBE", load: () => import("./pages/server.js") },
 ];
