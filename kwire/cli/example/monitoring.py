@@ -48,7 +48,8 @@ def run(options: argparse.Namespace) -> None:
 
 def report(client: HttpClient, options: argparse.Namespace) -> None:
     path = f"/rooms/{quote(options.room, safe='')}/events"
-    sent, times = 0, cpu_times()
+    # The first report has the average since the machine was started.
+    sent, times = 0, CpuTimes(0, 0)
     while options.count is None or sent < options.count:
         before, times = times, cpu_times()
         load = os.getloadavg()[0]

@@ -104,4 +104,5 @@ export const stateOf = (run) => (run.state === "running" && Date.now() - run.at 
 
 export const durationOf = (run) => (run.ended_at ? Date.parse(run.ended_at) : stateOf(run) === "silent" ? run.at : Date.now()) - Date.parse(run.started_at);
 
-export const sourceOf = ({ topics = [], pattern }) => pattern ?? topics.join(", ");
+// What a job reads. A lake job without topics reads those with kwire.lake.mode: its queries have their names.
+export const sourceOf = ({ topics = [], pattern, queries }) => pattern ?? (topics.length ? topics : [...queries.keys()]).join(", ");
