@@ -54,6 +54,7 @@ THREADS_BESIDE_THE_LANES = {
     "kwire/client/sync/loop_thread.py": "not in the server",
     "kwire/pipeline/query_runner.py": "not in the server",
     "kwire/pipeline/java/output.py": "not in the server",
+    "kwire/pipeline/reports/sender.py": "not in the server",
 }
 
 BANNED_SUFFIX = re.compile(r"(Manager|Helper|Helpers|Util|Utils|Impl|Base)$")
