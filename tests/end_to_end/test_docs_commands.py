@@ -18,6 +18,7 @@ NEEDS = {
     "README.md": pytest.mark.needs_kcat,
     "docs/security.md": pytest.mark.needs_kcat,
     "docs/monitoring/README.md": pytest.mark.needs_prometheus,
+    **dict.fromkeys(("docs/keys.md", "docs/s1-events.md", "docs/tenants.md", "docs/webhooks.md"), pytest.mark.needs_jq),
 }
 # Files of the security page that have a password because the page says so.
 WITH_PASSWORD = {"app.properties"}
@@ -71,6 +72,12 @@ def test_every_command_block_is_run_or_has_a_reason() -> None:
         is_known = any(one == page and line.startswith(start) for one, line in starts)
         assert is_known, f"{page} has no longer a block that begins with {start!r}"
     print(f"{counts['run']} command blocks are run, {counts['allowed']} have a reason not to be")
+
+
+def test_schemas_name_the_types_of_their_properties() -> None:
+    blocks = [block for blocks in ALL_BLOCKS.values() for block in blocks if '"required"' in block.content]
+    assert len(blocks) > 3
+    assert [block.place for block in blocks if '"properties"' not in block.content] == []
 
 
 def test_one_name_stands_for_one_thing_on_all_pages() -> None:
