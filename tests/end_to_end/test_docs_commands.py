@@ -1,5 +1,6 @@
 """Every command block of README.md and docs/ runs as a person would type it, or stands on a list with a reason."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,6 +73,16 @@ def test_every_command_block_is_run_or_has_a_reason() -> None:
         is_known = any(one == page and line.startswith(start) for one, line in starts)
         assert is_known, f"{page} has no longer a block that begins with {start!r}"
     print(f"{counts['run']} command blocks are run, {counts['allowed']} have a reason not to be")
+
+
+def test_the_tests_that_reasons_name_exist() -> None:
+    root = Path(__file__).resolve().parents[2]
+    for reason in set(ALLOWED.values()):
+        folder = ""
+        for name in re.findall(r"(?:tests|scripts)/[\w/*.]+\w|test_[\w*]+\.py", reason):
+            path = name if "/" in name else f"{folder}/{name}"
+            folder = path.rpartition("/")[0]
+            assert list(root.glob(path)), f"{reason}: there is no {path}"
 
 
 def test_schemas_name_the_types_of_their_properties() -> None:
