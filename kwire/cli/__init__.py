@@ -45,6 +45,7 @@ COMMANDS = {
         "tls": Entry("make certificates for development", "kwire.cli.tls"),
     },
     "this program": {
+        "example": Entry("run an example: chat, game lobby, monitoring, plot", "kwire.cli.example"),
         "profile": Entry("store the addresses and logins of servers under a name", "kwire.cli.profile"),
         "completion": Entry("print the completion script of a shell", "kwire.cli.completion"),
     },

@@ -1,4 +1,4 @@
-"""Runs the streaming queries of a job, with metrics, console progress and graceful stop.
+"""Runs the streaming queries of a job, with metrics, console progress, reports to a room, and graceful stop.
 
     with query_runner(spark, arguments, "lake") as runner:
         runner.start(frame.writeStream.queryName("orders").option("checkpointLocation", …), write_batch)
@@ -23,6 +23,8 @@ from kwire.pipeline.batch_facts import UNNAMED, BatchFacts
 from kwire.pipeline.console import Console
 from kwire.pipeline.graceful_stop import StoppableBatchWriter, StopRequest, WriteBatch, without_duplicate_failure_logs
 from kwire.pipeline.metrics import Metrics, parsed_address, serving
+from kwire.pipeline.reports.job_reports import DONE, STOPPED, QueryReports, job_reports
+from kwire.pipeline.reports.job_reports import add_arguments as add_report_arguments
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +47,7 @@ def add_arguments(parser: argparse._ActionsContainer) -> None:
         "--metrics", metavar="HOST:PORT", type=_address, help="serve the job's Prometheus metrics at this address"
     )
     parser.add_argument("--quiet", action="store_true", help="do not show progress")
+    add_report_arguments(parser)
 
 
 def _address(text: str) -> str:
@@ -68,14 +71,20 @@ def query_runner(
     stop, metrics = StopRequest(), Metrics(job)
     is_bounded = bool(getattr(arguments, "once", False))
     console = Console(job, sys.stderr, is_bounded=is_bounded, is_shown=not arguments.quiet, shares_source=shares_source)
-    events = QueryEvents(metrics, console)
-    listener = _listener(events)
     spark.conf.set("spark.sql.streaming.stopTimeout", f"{STOP_S_MAX}s")
-    with serving(metrics, arguments.metrics), without_duplicate_failure_logs(spark), stop.on_signals():
+    with (
+        job_reports(arguments, job, shares_source=shares_source) as reports,
+        serving(metrics, arguments.metrics),
+        without_duplicate_failure_logs(spark),
+        stop.on_signals(),
+    ):
+        events = QueryEvents(metrics, console, reports)
+        listener = _listener(events)
         spark.streams.addListener(listener)
         runner = QueryRunner(stop, console, events)
         try:
             yield runner
+            reports.end(STOPPED if stop.is_requested else DONE)
         finally:
             # If the Java process has ended, there are no queries to stop, and the caller's code has raised an error.
             with contextlib.suppress(Py4JNetworkError, OSError):
@@ -188,11 +197,15 @@ class RunningQuery:
 
 
 class QueryEvents:
-    """Passes Spark's query events to metrics and console. The listener calls the methods in one of Spark's threads."""
+    """Passes Spark's query events to metrics, console and reports.
 
-    def __init__(self, metrics: Metrics, console: Console) -> None:
+    The listener calls the methods in one of Spark's threads.
+    """
+
+    def __init__(self, metrics: Metrics, console: Console, reports: QueryReports) -> None:
         self._metrics = metrics
         self._console = console
+        self._reports = reports
         self._names: dict[str, str] = {}
         self._ended: set[str] = set()
         self._changed = threading.Condition()
@@ -204,14 +217,18 @@ class QueryEvents:
         facts = BatchFacts.of(progress)
         self._metrics.batch(facts)
         self._console.batch(facts)
+        self._reports.batch(facts)
 
     def idle(self, run_id: str) -> None:
         name = self._names.get(run_id, UNNAMED)
         self._metrics.idle(name)
         self._console.idle(name)
+        self._reports.idle(name)
 
-    def ended(self, run_id: str) -> None:
-        self._console.ended(self._names.get(run_id, UNNAMED))
+    def ended(self, run_id: str, error: str | None) -> None:
+        name = self._names.get(run_id, UNNAMED)
+        self._console.ended(name)
+        self._reports.ended(name, error)
         with self._changed:
             self._ended.add(run_id)
             self._changed.notify_all()
@@ -243,6 +260,6 @@ def _listener(events: QueryEvents) -> "StreamingQueryListener":
             events.idle(str(event.runId))
 
         def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-            events.ended(str(event.runId))
+            events.ended(str(event.runId), event.exception)
 
     return Listener()

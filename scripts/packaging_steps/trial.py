@@ -75,6 +75,7 @@ class EmptyEnvironment:
                 if len(addresses) != 2:
                     raise SystemExit("the server did not start")
                 self.kwire("topic", "create", "numbers", "--bootstrap-server", addresses["kafka"])
+                self.kwire("example", "chat", "--http", f"http://{addresses['http']}")
                 self.python(str(self.programs / "use_server.py"), addresses["kafka"], f"http://{addresses['http']}")
             finally:
                 server.terminate()

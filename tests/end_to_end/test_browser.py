@@ -13,18 +13,22 @@ from tests.support.chromium import Browser, chromium
 from tests.support.node import in_loop
 from tests.support.server import HOST, KwireProcess
 
-CHAT = Path(__file__).resolve().parents[2] / "docs" / "examples" / "chat"
 WAIT_S = 60.0
-OFFSETS = "[...document.querySelectorAll('#messages li')].map(line => Number(line.dataset.offset))"
+OFFSETS = "[...document.querySelectorAll('.message')].map(line => Number(line.dataset.offset))"
+EMPTY_PAGE = "<!doctype html><title>a page of another origin</title>"
 
 pytestmark = pytest.mark.needs_chromium
 
 
 @asynccontextmanager
-async def chat_page() -> AsyncIterator[str]:
-    """The chat's files on a port of their own: another origin than the server's."""
+async def other_origin() -> AsyncIterator[str]:
+    """A page on a port of its own: another origin than the server's."""
+
+    async def show(request: web.Request) -> web.Response:
+        return web.Response(text=EMPTY_PAGE, content_type="text/html")
+
     app = web.Application()
-    app.router.add_static("/", CHAT)
+    app.router.add_get("/", show)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, HOST, 0).start()
@@ -35,8 +39,9 @@ async def chat_page() -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def chat_and_browser(directory: Path) -> AsyncIterator[tuple[KwireProcess, Browser, str]]:
-    async with chat_page() as origin:
+async def server_and_browser(directory: Path) -> AsyncIterator[tuple[KwireProcess, Browser, str]]:
+    """The page of the other origin may use the server."""
+    async with other_origin() as origin:
         server = KwireProcess(directory, settings={"kwire.http.origins": origin})
         server.start()
         try:
@@ -50,15 +55,15 @@ async def chat_and_browser(directory: Path) -> AsyncIterator[tuple[KwireProcess,
 @pytest.mark.proves("S0-53", "S0-27")
 @in_loop
 async def test_a_page_that_publishes_is_reloaded_and_outlives_its_server_misses_no_message(tmp_path: Path) -> None:
-    async with chat_and_browser(tmp_path) as (server, browser, origin), AsyncClient(server.http_url) as other:
-        page = await browser.open(f"{origin}/index.html?server={server.http_url}&room=chat-room-1&user=alice")
-        await page.until("document.getElementById('status').textContent.startsWith('live')")
+    async with server_and_browser(tmp_path) as (server, browser, _), AsyncClient(server.http_url) as other:
+        page = await browser.open(f"{server.http_url}/examples/chat?user=alice")
+        await page.until("document.querySelector('.room-state').textContent === 'Live'")
 
         # Publish by the form, as a person does.
-        await page.evaluate("document.getElementById('text').value = 'Hello!'")
-        await page.evaluate("document.getElementById('form').requestSubmit()")
+        await page.evaluate("document.querySelector('.compose input').value = 'Hello!'")
+        await page.evaluate("document.querySelector('.compose').requestSubmit()")
         await page.until(f"{OFFSETS}.length === 1")
-        assert await page.evaluate("document.querySelector('#messages li').textContent") == "alice: Hello!"
+        assert await page.evaluate("document.querySelector('.bubble').textContent") == "Hello!"
 
         async def talk(count: int) -> None:
             for _ in range(count):
@@ -84,7 +89,7 @@ async def test_a_page_that_publishes_is_reloaded_and_outlives_its_server_misses_
 
 @in_loop
 async def test_the_module_works_on_the_servers_own_pages_and_reads_long_history(tmp_path: Path) -> None:
-    async with chat_and_browser(tmp_path) as (server, browser, _), AsyncClient(server.http_url) as other:
+    async with server_and_browser(tmp_path) as (server, browser, _), AsyncClient(server.http_url) as other:
         for first in range(0, 3_000, 1_000):
             await other.stream.publish_many("long", [NewEvent("n", first + more) for more in range(1_000)])
         page = await browser.open(f"{server.http_url}/docs")
@@ -106,10 +111,29 @@ async def test_the_module_works_on_the_servers_own_pages_and_reads_long_history(
 
 
 @in_loop
+async def test_a_page_of_an_origin_that_is_listed_publishes_and_subscribes(tmp_path: Path) -> None:
+    async with server_and_browser(tmp_path) as (server, browser, origin):
+        page = await browser.open(f"{origin}/")
+        await page.until(f"document.readyState === 'complete' && location.origin === '{origin}'")
+        seen = await page.evaluate(
+            f"""
+            const {{ KwireClient }} = await import("{server.http_url}/kwire.js");
+            const client = new KwireClient();
+            const subscription = await client.stream.subscribe("from-elsewhere", {{ fromOffset: 0 }});
+            await client.stream.publish("from-elsewhere", "message", "hello");
+            const event = await subscription.nextEvent();
+            client.close();
+            event.data;
+            """
+        )
+        assert seen == "hello"
+
+
+@in_loop
 async def test_a_page_of_an_origin_that_is_not_listed_gets_nothing(tmp_path: Path) -> None:
-    async with chat_and_browser(tmp_path) as (server, browser, origin):
+    async with server_and_browser(tmp_path) as (server, browser, origin):
         stranger = origin.replace(HOST, "localhost")
-        page = await browser.open(f"{stranger}/index.html")
+        page = await browser.open(f"{stranger}/")
         await page.until("document.readyState === 'complete' && location.hostname === 'localhost'")
         refused = await page.evaluate(
             f"""

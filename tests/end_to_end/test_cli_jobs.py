@@ -19,6 +19,7 @@ CALLS = {
     ("pipeline", "maintain"): "--topic {topic} --warehouse {folder}",
     ("pipeline", "reconcile"): "--topic {topic} --warehouse {folder} {servers}",
     ("pipeline", "replay"): "--topic {topic} --to {target} --warehouse {folder} {servers}",
+    ("example", "plot"): "{folder}/activity.png {servers}",
     ("pipeline", "analytics"): "--once --topic {topic} --warehouse {folder} --to tables {servers}",
 }
 

@@ -1,5 +1,6 @@
 """Every command block of README.md and docs/ runs as a person would type it, or stands on a list with a reason."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ NEEDS = {
     "README.md": pytest.mark.needs_kcat,
     "docs/security.md": pytest.mark.needs_kcat,
     "docs/monitoring/README.md": pytest.mark.needs_prometheus,
+    **dict.fromkeys(("docs/keys.md", "docs/s1-events.md", "docs/tenants.md", "docs/webhooks.md"), pytest.mark.needs_jq),
 }
 # Files of the security page that have a password because the page says so.
 WITH_PASSWORD = {"app.properties"}
@@ -71,6 +73,22 @@ def test_every_command_block_is_run_or_has_a_reason() -> None:
         is_known = any(one == page and line.startswith(start) for one, line in starts)
         assert is_known, f"{page} has no longer a block that begins with {start!r}"
     print(f"{counts['run']} command blocks are run, {counts['allowed']} have a reason not to be")
+
+
+def test_the_tests_that_reasons_name_exist() -> None:
+    root = Path(__file__).resolve().parents[2]
+    for reason in set(ALLOWED.values()):
+        folder = ""
+        for name in re.findall(r"(?:tests|scripts)/[\w/*.]+\w|test_[\w*]+\.py", reason):
+            path = name if "/" in name else f"{folder}/{name}"
+            folder = path.rpartition("/")[0]
+            assert list(root.glob(path)), f"{reason}: there is no {path}"
+
+
+def test_schemas_name_the_types_of_their_properties() -> None:
+    blocks = [block for blocks in ALL_BLOCKS.values() for block in blocks if '"required"' in block.content]
+    assert len(blocks) > 3
+    assert [block.place for block in blocks if '"properties"' not in block.content] == []
 
 
 def test_one_name_stands_for_one_thing_on_all_pages() -> None:

@@ -1,15 +1,18 @@
 """The example programs run, and do what they say."""
 
 import re
+import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from kwire.client import Client
-from tests.support.server import KwireProcess
+from tests.support.cli import interruptible, run_here
+from tests.support.server import KwireProcess, kwire_command
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
 WAIT_S = 60.0
@@ -88,11 +91,32 @@ def test_a_watcher_sees_what_machines_report(server: KwireProcess) -> None:
     assert watcher.stdout is not None
     with watcher:
         assert watcher.stdout.readline() == "watching system-events\n"
-        run(server, "monitoring/report.py", "--count", "2", "--every", "0")
-        assert all(
-            '"load"' in line or "'load'" in line for line in (watcher.stdout.readline(), watcher.stdout.readline())
-        )
+        reports = run_here("example", "monitoring", "--count", "2", "--every", "0.1", "--http", server.http_url)
+        assert reports.code == 0, reports.errors
+        assert all("'cpu'" in line for line in (watcher.stdout.readline(), watcher.stdout.readline()))
         assert watcher.wait(WAIT_S) == 0
+
+
+def test_an_example_without_a_server_has_a_temporary_one() -> None:
+    command = [str(kwire_command()), "example", "chat", "--temporary"]
+    with interruptible(), subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as example:
+        assert example.stdout is not None
+        word, address = example.stdout.readline().split()
+        assert word == "open"
+        with urllib.request.urlopen(address, timeout=WAIT_S) as page:
+            assert b"examples/main.js" in page.read()
+        directories = [path for path in _temporary_directories(example.pid) if path.is_dir()]
+        assert len(directories) == 1
+        example.send_signal(signal.SIGTERM)
+        assert example.wait(WAIT_S) == 0
+    assert not directories[0].exists()
+
+
+def _temporary_directories(pid: int) -> list[Path]:
+    """The data directories of the servers that a process has started."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    words = [Path(f"/proc/{child}/cmdline").read_text().split("\0") for child in children]
+    return [Path(line[line.index("--data-dir") + 1]).parent for line in words]
 
 
 @pytest.mark.proves("S0-97")

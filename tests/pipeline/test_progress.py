@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kwire.client import Client
 from kwire.pipeline import graceful_stop
 from kwire.pipeline import query_runner as runner_module
 from kwire.pipeline.query_runner import query_runner
-from tests.support.clients import produce_values
+from tests.support.clients import produce_values, unique_name
 from tests.support.server import KwireProcess, wait_until
 
 if TYPE_CHECKING:
@@ -175,3 +176,55 @@ def test_a_signal_ends_the_job_also_when_the_server_is_gone(
     assert "Exception" not in capfd.readouterr().err
     with contextlib.suppress(PySparkException):
         assert query.awaitTermination(WAIT_S)
+
+
+def test_a_job_reports_to_a_room_what_it_does(spark: "SparkSession", kwire: KwireProcess, tmp_path: Path) -> None:
+    """A job that is done, and one that fails. Both read a topic of the server that gets the reports."""
+    topic = unique_name("reported")
+    produce_values(kwire.bootstrap, topic, [b"%d" % number for number in range(20)])
+    options = {"kafka.bootstrap.servers": kwire.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+
+    def run(name: str, write: "Callable[[DataFrame, int], None]") -> None:
+        given = arguments(http=kwire.http_url, once=True, topic=[topic], warehouse="s3a://user:secret@lake/a")
+        with query_runner(spark, given, name) as runner:
+            rows = spark.readStream.format("kafka").options(**options).load()
+            writer = rows.writeStream.queryName(name).trigger(availableNow=True)
+            runner.start(writer.option("checkpointLocation", str(tmp_path / name)), write)
+            runner.wait()
+
+    def fail(batch: "DataFrame", batch_id: int) -> None:
+        raise ValueError("no such table")
+
+    run(f"{topic}-good", lambda batch, _: print(batch.count()))
+    with pytest.raises(ValueError, match="no such table"):
+        run(f"{topic}-bad", fail)
+
+    with Client(kwire.http_url) as client:
+        info = client.rooms.get("kwire.jobs")
+        assert info.facts["retention"]["mode"] == "hybrid"
+        events = client.stream.history("kwire.jobs", from_offset=-50, limit=50).events
+    good = [event for event in events if event.data["job"] == f"{topic}-good"]
+    assert {event.data["run"] for event in good} == {good[0].data["run"]}
+    first, last = good[0].data, good[-1].data
+    assert (good[0].type, first["state"], first["topics"]) == ("job.report", "running", [topic])
+    assert first["warehouse"] == "s3a://lake/a"
+    assert (last["state"], last["error"], last["read_events"]) == ("done", None, 20)
+    figures = [event.data for event in good if event.type == "query.report"][-1]
+    assert (figures["query"], figures["read_events"], figures["lag_events"]) == (f"{topic}-good", 20, 0)
+    assert figures["batches"] == 1
+    bad = [event.data for event in events if event.data["job"] == f"{topic}-bad"][-1]
+    assert (bad["state"], "no such table" in bad["error"]) == ("failed", True)
+
+
+def test_a_server_that_takes_no_reports_does_not_fail_the_job(
+    spark: "SparkSession", tmp_path: Path, unused_port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    numbers = Numbers(spark, "unreported", tmp_path)
+
+    def write(batch: "DataFrame", batch_id: int) -> None:
+        numbers.write(batch, batch_id)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    run_to_the_end(spark, (numbers, write), quiet=False, http=f"http://127.0.0.1:{unused_port}")
+    assert numbers.ended == [0]
+    assert capsys.readouterr().err.count("the progress is not reported to the room kwire.jobs") == 1

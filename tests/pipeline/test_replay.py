@@ -23,6 +23,7 @@ from kwire.pipeline.replay.rate_limit import RateLimiter
 from kwire.pipeline.replay.rounds import Round
 from kwire.pipeline.replay.source import Backlog
 from kwire.pipeline.replay.target import BY_KEY, KEEP, Target
+from kwire.pipeline.reports.job_reports import NoReports
 from tests.support.clients import DEADLINE_S, Topics, produce_values, read_topic, unique_name
 from tests.support.effort import repetitions
 from tests.support.http_json import ask
@@ -123,7 +124,7 @@ def replayed(kwire: KwireProcess, topic: str, checkpoints: CheckpointFile, sourc
     target = CrashingTarget(kwire.bootstrap, topic, crash.pop("placement", KEEP))
     target.__dict__.update(crash)
     # Slow, so that rounds are small and many.
-    replay = Replay(source, target, checkpoints, RateLimiter(20, lambda _: None), StopRequest())
+    replay = Replay(source, target, checkpoints, RateLimiter(20, lambda _: None), StopRequest(), NoReports())
     try:
         with checkpoints.locked():
             checkpoint = checkpoints.read({"to": topic})
@@ -222,7 +223,7 @@ def test_a_signal_ends_it_behind_the_round_that_is_under_way(
 
     try:
         with checkpoints.locked(), stop.on_signals():
-            replay = Replay(ListSource(events), target, checkpoints, RateLimiter(20, kill_at_once), stop)
+            replay = Replay(ListSource(events), target, checkpoints, RateLimiter(20, kill_at_once), stop, NoReports())
             checkpoint = replay.run(checkpoints.read({"to": topic}), CHECK, is_shown=False)
     finally:
         target.close()

@@ -396,6 +396,9 @@ VERBS: dict[tuple[str, ...], Verb] = {
         several=f"{NOT_THERE} {{name}} --yes",
         failure=f"profile {NOT_THERE} does not exist",
     ),
+    ("example", "chat"): Verb("--room {name}", Refused("{name}", "unrecognized arguments"), HTTP),
+    ("example", "lobby"): Verb("", Refused("--room", "expected one argument"), HTTP),
+    ("example", "monitoring"): Verb("--count 1", Refused("--every 0", "expected seconds, at least 0.1, got '0'"), HTTP),
     ("completion",): Verb("bash", Refused("tcsh", "'tcsh' is not a known SHELL: choose from bash, zsh, fish")),
     ("tls", "init"): Verb("--dir {folder}/tls localhost", Refused("--dir {folder}/tls", "required: HOST")),
     ("wire", "decode"): Verb(f"--hex {FRAME}", Refused("--hex xyz", "'xyz' is not hex")),
@@ -440,7 +443,7 @@ VERBS: dict[tuple[str, ...], Verb] = {
     ),
 }
 
-# Spark jobs: their calls are tried in tests/end_to_end/test_cli_jobs.py.
+# Verbs that start Spark: their calls are tried in tests/end_to_end/test_cli_jobs.py.
 JOBS: dict[tuple[str, ...], Refused] = {
     ("pipeline", "lake"): Refused("--warehouse w --interval soon", "must be a number of seconds"),
     ("pipeline", "maintain"): Refused("--warehouse {folder}/none", "none does not exist"),
@@ -448,6 +451,7 @@ JOBS: dict[tuple[str, ...], Refused] = {
         "--warehouse w --topic a --window 1m --slide 7s", "must be a multiple of --slide"
     ),
     ("pipeline", "replay"): Refused("--warehouse w --topic a --rate fast", "--rate"),
+    ("example", "plot"): Refused("{folder}/none/a.png", "none does not exist"),
     ("pipeline", "reconcile"): Refused("--topic a", "the following arguments are required: --warehouse"),
 }
 

@@ -47,6 +47,7 @@ NEEDS: dict[str, tuple[str, Callable[[], bool]]] = {
     "needs_fish": ("fish", lambda: shutil.which("fish") is not None),
     "needs_go": ("Go 1.21", lambda: has_version("go", "version", r"go1\.(\d+)", GO_MINOR_VERSION_MIN)),
     "needs_java": ("Java 17", has_java),
+    "needs_jq": ("jq", lambda: shutil.which("jq") is not None),
     "needs_kcat": ("kcat", lambda: shutil.which("kcat") is not None),
     "needs_mvn": ("Maven", lambda: shutil.which("mvn") is not None),
     "needs_nginx": ("nginx", lambda: shutil.which("nginx") is not None),

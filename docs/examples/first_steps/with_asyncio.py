@@ -28,7 +28,7 @@ async def use_a_room(client: AsyncClient, room: str) -> None:
 
 
 async def use_the_event_store(client: AsyncClient, topic: str) -> None:
-    schema = {"type": "object", "required": ["total"]}
+    schema = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
     await client.events.create_topic(topic, {"order.placed": schema, "order.paid": schema})
     await client.events.publish(topic, "order.placed", {"total": 12.5})
     last = await client.events.last(topic)

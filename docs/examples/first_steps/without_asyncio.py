@@ -27,7 +27,7 @@ def use_a_room(client: Client, room: str) -> None:
 
 
 def use_the_event_store(client: Client, topic: str) -> None:
-    schema = {"type": "object", "required": ["total"]}
+    schema = {"type": "object", "properties": {"total": {"type": "number"}}, "required": ["total"]}
     client.events.create_topic(topic, {"order.placed": schema, "order.paid": schema})
     client.events.publish(topic, "order.placed", {"total": 12.5})
     last = client.events.last(topic)

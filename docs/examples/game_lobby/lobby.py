@@ -28,6 +28,8 @@ class Board:
             self.players.discard(move["player"])
         elif event.type == "player_move":
             self.hits[move["target"]] += 1
+        elif event.type == "round_start":
+            self.hits.clear()
 
     def __str__(self) -> str:
         hits = ", ".join(f"{target} {count}" for target, count in sorted(self.hits.items()))

@@ -1,4 +1,4 @@
-"""Watch the machines that report.py reports of: only what is new, pulled one event at a time.
+"""Watch the machines on which `kwire example monitoring` runs: only new events, pulled one at a time.
 
 .venv/bin/python docs/examples/monitoring/watch.py [--count 0] [--types load.high] [--room system-events] [--url http://127.0.0.1:8082]
 """

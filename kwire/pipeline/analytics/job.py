@@ -18,6 +18,7 @@ from kwire.pipeline.lake.locks.writer_lock import sole_writer
 from kwire.pipeline.lake.tables import FORMATS, open_lake
 from kwire.pipeline.query_runner import add_arguments as add_runner_arguments
 from kwire.pipeline.query_runner import query_runner
+from kwire.pipeline.reports.sender import ROOM as REPORTS_ROOM
 from kwire.pipeline.session import add_session_arguments, session_options, spark_session, warehouse_uri
 from kwire.pipeline.source import SourceOptions
 from kwire.pipeline.topic_facts import TopicFactsReader
@@ -201,6 +202,10 @@ def _source(arguments: argparse.Namespace) -> dict[str, str]:
         )
     if room in (arguments.topics or ()):
         raise ValueError(f"{room} is the room for results and cannot be analysed: choose another --results-room")
+    if REPORTS_ROOM in (room, *(arguments.topics or ())):
+        raise ValueError(
+            f"{REPORTS_ROOM} is the room for reports of jobs, to which each batch adds: choose another room"
+        )
     options = SourceOptions(
         arguments.bootstrap,
         starting_offsets=arguments.start,
@@ -213,5 +218,7 @@ def _source(arguments: argparse.Namespace) -> dict[str, str]:
     # A list of topics is also passed as a pattern. A query that subscribes to topics by name fails when one of them is
     # deleted.
     wanted = arguments.pattern or "|".join(map(re.escape, arguments.topics))
-    # The pattern excludes the room for results, because results must not be analysed again.
-    return {**options, "subscribePattern": f"(?!{re.escape(room)}$)(?:{wanted})"}
+    # The pattern excludes the room for results, because results must not be analysed again, and the room for reports,
+    # because each batch adds to it.
+    excluded = "|".join(map(re.escape, (room, REPORTS_ROOM)))
+    return {**options, "subscribePattern": f"(?!(?:{excluded})$)(?:{wanted})"}

@@ -22,6 +22,8 @@ from kwire.pipeline.ordered_rows import rows_in_order
 from kwire.pipeline.reconcile.comparison import BEHIND, MISSING, ROW_KEY, Comparison, Difference, Hour
 from kwire.pipeline.reconcile.report import Report
 from kwire.pipeline.reconcile.topic_rows import Bounds, TopicRows, topic_rows, within
+from kwire.pipeline.reports.job_reports import FAILED, job_reports
+from kwire.pipeline.reports.job_reports import add_arguments as add_report_arguments
 from kwire.pipeline.session import add_session_arguments, check_warehouse, session_options, spark_session
 from kwire.pipeline.source import PROBLEM, SourceOptions
 from kwire.pipeline.topic_facts import UPSERT, LogBounds, TopicFactsReader
@@ -54,6 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print one line of JSON per topic")
     parser.add_argument("--quiet", action="store_true", help="do not show progress")
+    add_report_arguments(parser)
     add_session_arguments(parser)
 
 
@@ -71,12 +74,14 @@ def run(arguments: argparse.Namespace) -> int:
     spark = spark_session(options)
     lake = open_lake(spark, arguments.warehouse, arguments.format)
     is_same = True
-    with _opened(arguments.report) as everything:
+    with _opened(arguments.report) as everything, job_reports(arguments, "reconcile") as reports:
         for topic, name in tables.items():
             report = Report(topic, lake.table(name).name, sys.stdout, everything, is_json=arguments.json)
             reconciliation = Reconciliation(spark, topic, reader, lake, name, SourceOptions(arguments.bootstrap))
             reconciliation.write_report(report, is_bad_elsewhere=arguments.bad_elsewhere)
             is_same &= report.is_same(may_be_behind=arguments.may_be_behind)
+        if not is_same:
+            reports.end(FAILED, "topics and tables differ: the output of the job has the differences")
     return DONE if is_same else DIFFERENT_EVENTS
 
 

@@ -19,6 +19,8 @@ from kwire.pipeline.replay.rate_limit import RateLimiter
 from kwire.pipeline.replay.rounds import ROUND_EVENTS_MAX, Round, in_rounds
 from kwire.pipeline.replay.source import Backlog, FrameSource, Source
 from kwire.pipeline.replay.target import KEEP, PLACEMENTS, Target
+from kwire.pipeline.reports import job_reports as reported
+from kwire.pipeline.reports.job_reports import JobReports, NoReports, job_reports
 from kwire.pipeline.session import add_session_arguments, session_options, spark_session, warehouse_uri
 from kwire.pipeline.topic_facts import TopicFacts, TopicFactsReader, TopicMissing
 from kwire.progress import Progress, duration_text
@@ -67,6 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--checkpoint", metavar="FILE", help="file with the progress of the replay (default: in WAREHOUSE/_replay)"
     )
     parser.add_argument("--quiet", action="store_true", help="do not show progress")
+    reported.add_arguments(parser)
     add_session_arguments(parser)
 
 
@@ -78,6 +81,8 @@ def run(arguments: argparse.Namespace) -> int:
     checkpoint_file = CheckpointFile(_checkpoint_path(arguments))
     check_server(arguments, uses_http=arguments.files is None)
     target = Target(arguments.bootstrap, arguments.to or arguments.topic, arguments.partitions)
+    # A replay of files does not use the HTTP port, and the target may be another server than kwire.
+    arguments.is_reported = arguments.is_reported and arguments.files is None
     stop = StopRequest()
     try:
         with checkpoint_file.locked():
@@ -89,12 +94,13 @@ def run(arguments: argparse.Namespace) -> int:
                 )
             spark = spark_session(options)
             # The handlers are installed after the start of Spark, which installs its own handler for Ctrl-C.
-            with stop.on_signals():
+            with stop.on_signals(), job_reports(arguments, "replay") as reports:
                 source = _source(spark, arguments)
-                replay = Replay(source, target, checkpoint_file, RateLimiter(arguments.rate), stop)
+                replay = Replay(source, target, checkpoint_file, RateLimiter(arguments.rate), stop, reports)
                 checkpoint = replay.run(
                     checkpoint.for_origin(source.origin), arguments.in_doubt, is_shown=not arguments.quiet
                 )
+                reports.end(reported.DONE if replay.is_complete else reported.STOPPED)
     finally:
         target.close()
     duration = duration_text(time.monotonic() - began)
@@ -117,12 +123,14 @@ class Replay:
         checkpoint_file: CheckpointFile,
         rate_limiter: RateLimiter,
         stop: StopRequest,
+        reports: JobReports | NoReports,
     ) -> None:
         self._source = source
         self._target = target
         self._checkpoint_file = checkpoint_file
         self._rate_limiter = rate_limiter
         self._stop = stop
+        self._reports = reports
         self.sent = 0
         self.found = 0
         self.is_complete = False
@@ -149,7 +157,9 @@ class Replay:
                 checkpoint = checkpoint.start_round(whole_round.through(), ends)
                 ends = {**ends, **self._send(checkpoint, whole_round)}
                 checkpoint = checkpoint.finish_round(len(whole_round.events))
-                bar.show(self.sent + self.found)
+                done = self.sent + self.found
+                bar.show(done)
+                self._reports.progress(self._target.topic, done, max(0, backlog.events - done))
             else:
                 self.is_complete = True
         finally:

@@ -1,6 +1,7 @@
-"""The files of the console: /console, every path below it, and /console/static for scripts and styles.
+"""The files of the console and of the examples: /console, /examples, and /console/static for scripts and styles.
 
 The console is one page, so every path below /console answers with the same document; the script in it reads the path.
+The same holds for the pages below /examples, which share the scripts and styles of the console.
 The paths of scripts and styles contain the build, a hash of all files. Browsers therefore keep the files for as long as
 they like and still load the new ones after an upgrade. Modules import each other by relative paths, so they stay
 within one build.
@@ -19,8 +20,10 @@ from kwire.web.needs import PUBLIC
 from kwire.web.route import Route
 
 HOME = "/console"
+EXAMPLES_HOME = "/examples"
 DOCUMENT = "index.html"
-# The text in the document that stands for the build.
+EXAMPLES_DOCUMENT = "examples/index.html"
+# The text in a document that stands for the build.
 BUILD_PLACEHOLDER = b"{build}"
 BUILD_CHARS = 16
 CONTENT_TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
@@ -53,7 +56,8 @@ def build() -> Build:
     bodies = dict(sorted(_walk(files("kwire.web").joinpath("pages", "console"), "")))
     name = hashlib.sha256(b"\0".join(path.encode() + b"\0" + body for path, body in bodies.items())).hexdigest()
     name = name[:BUILD_CHARS]
-    bodies[DOCUMENT] = bodies[DOCUMENT].replace(BUILD_PLACEHOLDER, name.encode())
+    for document in (DOCUMENT, EXAMPLES_DOCUMENT):
+        bodies[document] = bodies[document].replace(BUILD_PLACEHOLDER, name.encode())
     return Build(name, {path: _file(path, body) for path, body in bodies.items()})
 
 
@@ -76,7 +80,15 @@ def _file(path: str, body: bytes) -> File:
 
 
 async def show_console(services: object, request: web.Request) -> web.Response:
-    answer = _answer(request, build().files[DOCUMENT], ASK_EVERY_TIME)
+    return _document(request, DOCUMENT)
+
+
+async def show_example(services: object, request: web.Request) -> web.Response:
+    return _document(request, EXAMPLES_DOCUMENT)
+
+
+def _document(request: web.Request, path: str) -> web.Response:
+    answer = _answer(request, build().files[path], ASK_EVERY_TIME)
     answer.headers["Content-Security-Policy"] = POLICY
     answer.headers["Referrer-Policy"] = "no-referrer"
     return answer
@@ -85,7 +97,7 @@ async def show_console(services: object, request: web.Request) -> web.Response:
 async def show_file(services: object, request: web.Request) -> web.Response:
     path, current = request.match_info["file"], build()
     found = current.files.get(path)
-    if found is None or path == DOCUMENT:
+    if found is None or path in (DOCUMENT, EXAMPLES_DOCUMENT):
         raise Refusal(f"the console has no file {path}", code="FileNotFound", status=404)
     is_current = request.match_info["build"] == current.name
     return _answer(request, found, UNTIL_THE_NEXT_BUILD if is_current else ASK_EVERY_TIME)
@@ -102,4 +114,6 @@ ROUTES: tuple[Route[object], ...] = (
     Route("GET", f"{HOME}/static/{{build}}/{{file:.+}}", show_file, is_hidden=True, needs=PUBLIC),
     Route("GET", HOME, show_console, is_hidden=True, needs=PUBLIC),
     Route("GET", f"{HOME}/{{path:.*}}", show_console, is_hidden=True, needs=PUBLIC),
+    Route("GET", EXAMPLES_HOME, show_example, is_hidden=True, needs=PUBLIC),
+    Route("GET", f"{EXAMPLES_HOME}/{{name}}", show_example, is_hidden=True, needs=PUBLIC),
 )

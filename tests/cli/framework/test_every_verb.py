@@ -14,6 +14,7 @@ VERBS = verbs_of_program()
 WITHOUT_OUTPUT = {
     *{("serve",), ("completion",), ("tls", "init"), ("room", "tail"), ("log", "adopt"), ("topic", "export")},
     ("event", "tail"),
+    *{("example", name) for name in ("chat", "lobby", "monitoring", "plot")},
 }
 DELETING = {"delete", "revoke", "trim", "delete-offsets", "abort", "terminate"}
 # Jobs of Spark have options of their own, because they also run without this program (spark-submit).

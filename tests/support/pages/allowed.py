@@ -5,9 +5,6 @@ _SPARK = "needs Java, and half a minute for each job; tests/pipeline runs every 
 _SYSTEM = "changes the machine: users, services, folders outside the repository"
 _CONTAINER = "needs a container runtime; tests/end_to_end/test_container.py checks the files"
 _JAVA_TOOLS = "starts a Java process for each command; tests/end_to_end/test_*_tools.py run Kafka's tools"
-_KEYS = "needs a key that is shown once; tests/end_to_end/test_keys.py and test_db_events.py use keys"
-_RECEIVER = "sends requests to a public host; tests/end_to_end/test_webhooks.py has a receiver on this machine"
-_LOGIN = "needs an administrator's login on a server of its own; tests/cli/access runs these verbs"
 _DAMAGE = "needs a damaged data directory; tests/end_to_end/test_catalogue_loss.py and test_cli_log.py make such"
 
 # Each is the beginning of a block, or of several with the same reason.
@@ -33,9 +30,6 @@ ALLOWED: dict[tuple[str, str], str] = {
         "needs transactions that hang; tests/end_to_end/test_cli_admin.py makes them"
     ),
     ("docs/command-line.md", "kwire completion fish"): "for another shell than that of the test",
-    ("docs/event-files.md", "kwire event export"): (
-        "a synopsis; tests/end_to_end/test_event_files.py runs all four commands"
-    ),
     ("docs/fuzzing.md", "scripts/fuzz"): "takes up to an hour; the tests of tests/wire run cases in small numbers",
     ("docs/install.md", "python3 -m venv /opt/kwire"): _SYSTEM,
     ("docs/install.md", "useradd"): _SYSTEM,
@@ -44,10 +38,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("docs/kafka-over-http.md", "$ curl"): (
         "needs topics and groups of its own; tests/web/kafka_requests/test_documentation.py runs these examples"
     ),
-    ("docs/keys.md", "kwire key create --root"): _KEYS,
-    ("docs/keys.md", "curl -H"): _KEYS,
-    ("docs/keys.md", "kwire key alter"): _KEYS,
-    ("docs/keys.md", "kwire key revoke"): _KEYS,
     ("docs/monitoring/README.md", "prometheus --config.file"): (
         "listens on a fixed port; tests/end_to_end/test_monitoring.py runs Prometheus on another one"
     ),
@@ -59,18 +49,8 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("docs/pipeline.md", "kwire pipeline replay"): _SPARK,
     ("docs/pipeline.md", "kwire pipeline reconcile"): _SPARK,
     ("docs/quotas.md", "kafka-configs"): _JAVA_TOOLS,
-    ("docs/s1-events.md", "curl https://kwire.example"): _KEYS,
-    ("docs/s1-events.md", "from websockets"): _KEYS,
-    ("docs/s1-events.md", "curl …"): _KEYS,
-    ("docs/security.md", "kwire acl add --principal User:app --allow read --topic orders --group"): _LOGIN,
-    ("docs/security.md", "kwire room list"): _LOGIN,
     ("docs/tenants.md", "kafka-topics"): _JAVA_TOOLS,
-    ("docs/tenants.md", "$ curl"): _KEYS,
     ("docs/testing.md", "pip install"): "needs the wheel; scripts/package builds, installs and tries it",
     ("docs/troubleshooting.md", "kwire log adopt /data"): _DAMAGE,
     ("docs/troubleshooting.md", "$ kwire log verify"): _DAMAGE,
-    ("docs/troubleshooting.md", "$ kwire log dump"): _DAMAGE,
-    ("docs/webhooks.md", "kwire webhook create"): _RECEIVER,
-    ("docs/webhooks.md", "curl -X POST"): _RECEIVER,
-    ("docs/webhooks.md", "from standardwebhooks"): "a fragment: needs the body and the headers of a delivery",
 }

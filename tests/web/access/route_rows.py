@@ -336,6 +336,8 @@ TABLE: tuple[Row, ...] = (
     Row("GET", "/", status=302),
     Row("GET", "/console"),
     Row("GET", "/console/{path:.*}", path="/console/topics"),
+    Row("GET", "/examples"),
+    Row("GET", "/examples/{name}", path="/examples/chat"),
     Row("GET", "/console/static/{build}/{file:.+}", path="/console/static/any/console.css"),
     *(Row("GET", path) for path in ("/docs", "/docs.css", "/docs.js", "/kwire.js", "/kwire.d.ts")),
 )

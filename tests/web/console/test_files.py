@@ -25,6 +25,16 @@ async def test_every_path_below_the_console_shows_the_same_document(tmp_path: Pa
 
 
 @in_uvloop
+async def test_the_examples_have_the_policy_of_the_console(tmp_path: Path) -> None:
+    async with http_node(tmp_path) as http:
+        home = await http.get("/examples")
+        assert (home.status, home.headers["Content-Security-Policy"]) == (200, POLICY)
+        assert (await http.get("/examples/chat")).body == home.body
+        for path in re.findall(r'"(/console/static/[^"]+)"', home.body.decode()):
+            assert (await http.get(path)).status == 200, path
+
+
+@in_uvloop
 async def test_scripts_of_the_current_build_are_kept_by_browsers(tmp_path: Path) -> None:
     async with http_node(tmp_path) as http:
         document = (await http.get("/console")).body.decode()
@@ -41,7 +51,15 @@ async def test_scripts_of_the_current_build_are_kept_by_browsers(tmp_path: Path)
 @in_uvloop
 async def test_files_outside_of_the_folder_are_not_served(tmp_path: Path) -> None:
     async with http_node(tmp_path) as http:
-        for path in ("nothing.js", "index.html", "..%2Fdocs.html", "%2E%2E/docs.html", "js", "/etc/passwd"):
+        for path in (
+            "nothing.js",
+            "index.html",
+            "examples/index.html",
+            "..%2Fdocs.html",
+            "%2E%2E/docs.html",
+            "js",
+            "/etc/passwd",
+        ):
             answer = await http.get(f"/console/static/{build().name}/{path}")
             assert (answer.status, answer.code) == (404, "FileNotFound"), path
 
@@ -73,6 +91,6 @@ def test_no_script_makes_markup_from_text_or_loads_from_elsewhere() -> None:
 
 
 def test_every_import_of_a_script_leads_to_a_file() -> None:
-    for path in (FOLDER / "js").rglob("*.js"):
+    for path in FOLDER.rglob("*.js"):
         for target in re.findall(r"""(?:from|import\()\s*"(\.[^"]+)\"""", path.read_text()):
             assert (path.parent / target).is_file(), f"{path}: {target}"

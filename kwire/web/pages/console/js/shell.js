@@ -104,7 +104,8 @@ function userLine() {
   );
 }
 
-function themeSwitch() {
+// The button that chooses the theme of the system, the light or the dark one.
+export function themeSwitch() {
   const button = h("button", { class: "quiet icon-button", onclick: () => choose((chosen() + 1) % THEMES.length) });
   const chosen = () => Math.max(0, THEMES.findIndex((one) => one.name === document.documentElement.dataset.theme));
   const choose = (index) => {
