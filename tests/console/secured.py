@@ -7,8 +7,10 @@ from typing import Any
 
 from kafka.admin import KafkaAdminClient, NewTopic
 
+from kwire.pipeline.reports.sender import ROOM
 from kwire.testing.ports import unused_port
 from tests.console.driver import Console
+from tests.console.job_reports import job
 from tests.support.access_commands import run_with_password, succeeded
 from tests.support.cli import run_here
 from tests.support.http_json import HttpAnswer, ask
@@ -73,9 +75,11 @@ class SecuredServer:
         self.kafka("OffsetCommit", commit, authorization, version=9)
         producer = {"transactional_id": transaction, "transaction_timeout_ms": 60_000}
         self.kafka("InitProducerId", producer, authorization)
+        report = job("1" * 32, "lake", 10, "running", topics=[topic])
         stored = {"name": f"{topic}-events", "schemas": [{"eventType": "made", "type": "object"}]}
         for path, body in (
             (f"/rooms/{topic}-room/events", {"event_type": "message", "data": {"text": "Hello"}}),
+            (f"/rooms/{ROOM}/events", {"event_type": report.type, "data": report.data}),
             ("/topics", stored),
             ("/webhooks", {"url": WEBHOOK_URL, "topics": {f"{topic}-events": "latest"}}),
         ):

@@ -1,9 +1,13 @@
 """The pages for access: users, keys, ACLs, quotas and the audit log, as an administrator uses them."""
 
+import urllib.request
+
 import pytest
 
 from tests.console.driver import CONSOLE, Console
-from tests.console.secured import PASSWORD, SecuredServer, basic
+from tests.console.secured import BASIC, PASSWORD, SecuredServer, basic
+from tests.support.http_json import HTTP_TIMEOUT_S
+from tests.support.server import wait_until
 
 pytestmark = CONSOLE
 
@@ -36,7 +40,7 @@ def test_a_user_is_created_gets_another_password_and_is_deleted(admin: Console, 
     admin.wait_for("User walter was created.")
     admin.wait_for("writer of app.*")
     assert PASSWORD not in admin.evaluate("document.documentElement.outerHTML")
-    assert admin.evaluate("document.querySelector('input[type=password]')") is None
+    admin.until("document.querySelector('input[type=password]') === null")
     session = secured_server.ask("GET", "/session", authorization=basic("walter"))
     assert session.body["principal"] == "User:walter"
 
@@ -242,9 +246,19 @@ def quotas(server: SecuredServer) -> dict[str, float]:
     return {one["key"]: one["value"] for one in entry["values"]}
 
 
+def audit_entries(server: SecuredServer, text: str) -> str:
+    """The newest entry of the audit log that contains the text, as a line of JSON."""
+    url = f"{server.process.http_url}/topics/kwire-audit/records?from=newest&value={text}&limit=1"
+    request = urllib.request.Request(url, headers={"Authorization": BASIC})
+    with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S) as answer:
+        return str(answer.read().decode())
+
+
 def test_the_audit_log_shows_changes_and_continues_live(admin: Console, secured_server: SecuredServer) -> None:
     created = secured_server.ask("POST", "/users", {"name": "ulla", "password": PASSWORD})
     assert created.status == 201, created
+    # Entries are written a little later than their requests are answered, and the page is not live yet.
+    wait_until(lambda: "user.created" in audit_entries(secured_server, "ulla"), "the entry about ulla")
     admin.open("/audit?type=user.")
     admin.wait_for("user.created")
     admin.wait_for("user ulla")

@@ -1,40 +1,17 @@
 """The pages of Spark jobs: reports as jobs send them are listed, drawn and continued live."""
 
-from datetime import UTC, datetime, timedelta
-from typing import Any
-
 from kwire.client import Client, NewEvent
 from kwire.pipeline.batch_facts import BatchFacts
 from kwire.pipeline.reports.job_reports import ALIVE, DONE, FAILED, JOB, QUERY, QueryState
 from kwire.pipeline.reports.sender import RETENTION, ROOM
 from tests.console.driver import CONSOLE, Console
+from tests.console.job_reports import job, time_before
 from tests.support.server import KwireProcess
 
 pytestmark = CONSOLE
 
 REASON = "kwire.orders: the table has no column total, and --bad-rows is stop"
 LINES = "document.querySelectorAll('.chart path.line').length"
-
-
-def job(run: str, name: str, minutes_ago: int, state: str, **more: Any) -> NewEvent:
-    facts = {
-        "run": run,
-        "job": name,
-        "host": "spark-1",
-        "pid": 4711,
-        "started_at": time_before(minutes_ago),
-        "is_bounded": False,
-        "shares_source": name == "analytics",
-        "topics": ["orders", "payments"],
-        "pattern": None,
-        "warehouse": "s3a://lake/warehouse",
-        "state": state,
-    }
-    return NewEvent(JOB, facts | more)
-
-
-def time_before(minutes: int) -> str:
-    return (datetime.now(UTC) - timedelta(minutes=minutes)).isoformat(timespec="milliseconds")
 
 
 class Query:

@@ -67,7 +67,8 @@ function showFirstOffered(found, content) {
     return navigate();
   }
   const { name, needs } = found.page;
-  const text = needs === "AUDIT" ? "This page needs the right to READ the audit log." : `This page needs the right to ${needs} the cluster.`;
+  const right = { AUDIT: "READ the audit log", TOPICS: "READ topics" }[needs] ?? `${needs} the cluster`;
+  const text = `This page needs the right to ${right}.`;
   showInstead(content, name ?? "Not allowed", emptyState({ icon: "acls", title: "Not allowed", text }));
 }
 

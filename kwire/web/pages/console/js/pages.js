@@ -2,8 +2,8 @@
 //
 // A page module exports `title` (a text, or a function of the path's parameters) and `render(element, view)`. `view` is
 // a View of view.js: the parameters, the query, a signal that is aborted when the page is left, and `every`.
-// `needs` is an operation on the cluster without which the page is not offered, or AUDIT for the right to read the audit
-// log. A page without `section` is not in the navigation: `parent` is the path of the page that is marked there.
+// `needs` is an operation on the cluster without which the page is not offered, AUDIT for the right to read the audit log, or
+// TOPICS for the right to read topics. A page without `section` is not in the navigation: `parent` is the page marked there.
 export const SECTIONS = ["", "Data", "Delivery", "Access", "Server"];
 
 export const PAGES = [
@@ -21,8 +21,8 @@ export const PAGES = [
   { path: "/event-store/topics/:topic/:tab?", parent: "/event-store", load: () => import("./pages/event_topic.js") },
   { path: "/webhooks", name: "Webhooks", icon: "webhooks", section: "Delivery", key: "w", load: () => import("./pages/webhooks.js") },
   { path: "/webhooks/:webhook/:tab?", parent: "/webhooks", load: () => import("./pages/webhook.js") },
-  { path: "/jobs", name: "Spark jobs", icon: "jobs", section: "Delivery", key: "j", load: () => import("./pages/jobs.js") },
-  { path: "/jobs/:run", parent: "/jobs", load: () => import("./pages/job.js") },
+  { path: "/jobs", name: "Spark jobs", icon: "jobs", section: "Delivery", key: "j", needs: "TOPICS", load: () => import("./pages/jobs.js") },
+  { path: "/jobs/:run", parent: "/jobs", needs: "TOPICS", load: () => import("./pages/job.js") },
   { path: "/users", name: "Users", icon: "users", section: "Access", key: "u", needs: "DESCRIBE", load: () => import("./pages/users.js") },
   { path: "/keys", name: "Keys", icon: "keys", section: "Access", key: "k", needs: "ALTER", load: () => import("./pages/keys.js") },
   { path: "/keys/:key", parent: "/keys", needs: "ALTER", load: () => import("./pages/key.js") },

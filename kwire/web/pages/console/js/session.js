@@ -30,7 +30,9 @@ export function mayOnTopics(operation) {
 
 // Whether the session may use a page of pages.js.
 export function isOffered({ needs }) {
-  return !needs || (needs === "AUDIT" ? session.reads_audit : may(needs));
+  if (needs === "AUDIT") return session.reads_audit;
+  if (needs === "TOPICS") return mayOnTopics("READ");
+  return !needs || may(needs);
 }
 
 // Whether somebody has to log in before the console shows anything.
