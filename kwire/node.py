@@ -436,7 +436,8 @@ class Node:
             monitoring=monitoring,
             overview=OverviewServices(monitoring, Sampler(monitoring)),
             access=AccessServices(
-                clock, services.authorizer, authenticator, services.audit, services.keys, services.users
+                *(clock, services.authorizer, authenticator, services.audit),
+                *(services.keys, self._key_usage, services.users),
             ),
             quotas=services.quotas,
             db_events=db_events,

@@ -26,7 +26,7 @@ from kwire.web.monitoring import health, metrics
 from kwire.web.proxy import metadata as proxy_metadata
 from kwire.web.proxy import produce as proxy_produce
 from kwire.web.rooms import events as room_events
-from kwire.web.rooms import post_command, rooms
+from kwire.web.rooms import post_command, rooms, subscribers
 from kwire.web.rooms import subscribe as room_subscribe
 from kwire.web.route import Route
 from kwire.web.services import (
@@ -77,7 +77,14 @@ _GROUPS: tuple[RouteGroup[Any], ...] = (
     RouteGroup[GroupServices](lambda web: web.groups, groups.ROUTES),
     # The routes for events and subscriptions of rooms come first, because they are used most often.
     RouteGroup[RoomServices](
-        lambda web: web.rooms, (*room_events.ROUTES, *room_subscribe.ROUTES, *rooms.ROUTES, *post_command.ROUTES)
+        lambda web: web.rooms,
+        (
+            *room_events.ROUTES,
+            *room_subscribe.ROUTES,
+            *rooms.ROUTES,
+            *subscribers.ROUTES,
+            *post_command.ROUTES,
+        ),
     ),
     RouteGroup[DbEventServices](
         lambda web: web.db_events, (*db_publish.ROUTES, *db_subscribe.ROUTES, *db_slots.ROUTES)

@@ -201,6 +201,7 @@ class AccessServices:
     authenticator: Authenticator | None
     audit: Audit
     keys: Keys
+    key_usage: KeyUsage
     users: Users
 
 

@@ -9,6 +9,9 @@ from tests.console.driver import BrowserThread, Console
 from tests.console.secured import SecuredServer
 from tests.support.server import KwireProcess
 
+# Webhooks of tests go to loopback, and a failed delivery becomes a dead letter soon.
+WEBHOOK_SETTINGS = {"kwire.webhooks.allow.private": "true", "kwire.webhooks.retry.schedule.ms": "10,10"}
+
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[BrowserThread]:
@@ -19,7 +22,7 @@ def browser() -> Iterator[BrowserThread]:
 
 @pytest.fixture(scope="session")
 def console_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwireProcess]:
-    server = KwireProcess(tmp_path_factory.mktemp("console"))
+    server = KwireProcess(tmp_path_factory.mktemp("console"), settings=WEBHOOK_SETTINGS)
     server.restart()
     traffic = None
     try:

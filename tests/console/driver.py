@@ -30,7 +30,16 @@ THEMES = ("light", "dark")
 # A screenshot shows the page down to this height.
 SCREENSHOT_HEIGHT_MAX = 2400
 START_TIMEOUT_S = 60.0
-KEYS = {"Enter": 13, "Escape": 27, "Tab": 9, "ArrowLeft": 37, "ArrowRight": 39, "ArrowDown": 40, "ArrowUp": 38}
+KEYS = {
+    "Enter": 13,
+    "Escape": 27,
+    "Tab": 9,
+    "Delete": 46,
+    "ArrowLeft": 37,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+    "ArrowUp": 38,
+}
 
 # Runs in every page before its own scripts: collects long tasks, and finds elements by their accessible names.
 IN_THE_PAGE = """

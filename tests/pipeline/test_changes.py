@@ -296,6 +296,7 @@ class TestInSpark:
 
     # It waits for a process: the tests that share Spark go on in another worker.
     @pytest.mark.xdist_group("spark-processes")
+    @pytest.mark.full("waits half a minute for a job in a process of its own")
     def test_a_running_job_takes_in_new_partitions_and_new_fields(self, world: World, running_lake: Any) -> None:
         topic = world.topics.create("grows")
         events = unique_name("gains")

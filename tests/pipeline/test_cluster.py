@@ -68,6 +68,7 @@ def executor_count(spark: "SparkSession") -> int:
     return int(spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos().__len__()) - 1
 
 
+@pytest.mark.full("starts a Spark cluster; the other tests of the lake job run it in one process")
 def test_the_lake_job_runs_on_both_workers(
     cluster: tuple[str, Path], spark: "SparkSession", kwire: KwireProcess, topics: Topics
 ) -> None:

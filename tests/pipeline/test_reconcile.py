@@ -215,6 +215,7 @@ def test_rows_do_not_make_up_for_each_other(
     assert list(comparison.differences(hours)) == expected
 
 
+@pytest.mark.full("four comparisons in Spark; the planted differences of the first test include this one")
 def test_what_came_since_is_behind_and_may_be_allowed(own_world: World, capfd: pytest.CaptureFixture[str]) -> None:
     producer = KafkaProducer(bootstrap_servers=own_world.kwire.bootstrap)
     producer.send(own_world.topic, value=b"later", partition=1)
@@ -242,6 +243,7 @@ def test_what_retention_took_from_the_topic_is_no_difference(
     assert own_world.found() == [("missing", 0, 6)]
 
 
+@pytest.mark.full("another table and two comparisons in Spark, through the same code as for Iceberg")
 def test_plain_files_are_compared_too(filled: World, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     world = World(filled.spark, filled.kwire, filled.topic, tmp_path)
     # Formats do not share a directory.

@@ -20,11 +20,14 @@ def ask(
     body: object = None,
     content_type: str = "application/json",
     accept: str | None = None,
+    authorization: str | None = None,
 ) -> HttpAnswer:
     raw = None if body is None else body if isinstance(body, bytes) else json.dumps(body).encode()
     headers = {"Content-Type": content_type} if raw is not None else {}
     if accept is not None:
         headers["Accept"] = accept
+    if authorization is not None:
+        headers["Authorization"] = authorization
     request = urllib.request.Request(url, raw, headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=HTTP_TIMEOUT_S) as answer:

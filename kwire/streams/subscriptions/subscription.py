@@ -186,6 +186,11 @@ class Subscription:
     def on_lag(self) -> OnLag:
         return self._on_lag
 
+    @property
+    def types(self) -> frozenset[str] | None:
+        """The event types that are delivered; None for all types."""
+        return self._types
+
     # --- called by the owner of the sink
 
     def begin(self) -> None:

@@ -116,6 +116,16 @@ class KeyList(msgspec.Struct, kw_only=True):
     next: str | None
 
 
+class ShownUsage(msgspec.Struct, kw_only=True):
+    """What a key and its aliases use of their limits at the moment."""
+
+    events: Annotated[
+        int, msgspec.Meta(description="Events that count for `max_events`. Without this limit they are not counted.")
+    ]
+    subscriptions: Annotated[int, msgspec.Meta(description="Subscriptions that are open.")]
+    last_used_at: str | None
+
+
 class RevokedKeys(msgspec.Struct, kw_only=True):
     """The ids of the revoked keys: the key and its aliases."""
 
@@ -153,11 +163,19 @@ async def list_keys(services: AccessServices, request: web.Request) -> web.Respo
 
 
 async def get(services: AccessServices, request: web.Request) -> web.Response:
-    key_id = request.match_info["key"]
-    key = services.keys.get(key_id)
-    if key is None:
-        raise _not_found(f"the key {key_id} does not exist")
-    return json_answer(_shown(services, key))
+    return json_answer(_shown(services, _key_of(services, request)))
+
+
+async def get_usage(services: AccessServices, request: web.Request) -> web.Response:
+    key = _key_of(services, request)
+    usage = services.key_usage
+    return json_answer(
+        ShownUsage(
+            events=usage.events.used(key.usage_id),
+            subscriptions=usage.slots.count(key.usage_id),
+            last_used_at=_shown(services, key).last_used_at,
+        )
+    )
 
 
 async def change(services: AccessServices, request: web.Request) -> web.Response:
@@ -176,6 +194,14 @@ async def rotate(services: AccessServices, request: web.Request) -> web.Response
 async def revoke(services: AccessServices, request: web.Request) -> web.Response:
     with _refusals():
         return json_answer(RevokedKeys(revoked=sorted(await services.keys.revoke(request.match_info["key"]))))
+
+
+def _key_of(services: AccessServices, request: web.Request) -> Key:
+    key_id = request.match_info["key"]
+    key = services.keys.get(key_id)
+    if key is None:
+        raise _not_found(f"the key {key_id} does not exist")
+    return key
 
 
 async def _optional_body(request: web.Request, shape: type[S]) -> S:
@@ -265,6 +291,17 @@ ROUTES: tuple[Route[AccessServices], ...] = (
         tag="keys",
         parameters=PATH,
         answers={200: ShownKey},
+        needs=(ALTER_CLUSTER,),
+    ),
+    Route(
+        "GET",
+        "/keys/{key}/usage",
+        get_usage,
+        summary="Show what an API key uses of its limits",
+        description="An alias has the usage of its key.",
+        tag="keys",
+        parameters=PATH,
+        answers={200: ShownUsage},
         needs=(ALTER_CLUSTER,),
     ),
     Route(

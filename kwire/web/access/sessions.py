@@ -3,15 +3,17 @@
 `session_store.py` describes how long a session is valid, `session_cookie.py` which requests may use its cookie.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
 from aiohttp import hdrs, web
 
-from kwire.access.acl import OPERATIONS, WILDCARD, AclFilter, ResourceType
+from kwire.access.acl import OPERATIONS, WILDCARD, AclFilter, Operation, ResourceType
 from kwire.access.authorizer import AclAuthorizer
 from kwire.access.principal import ANONYMOUS, KEY
 from kwire.access.roles import Role, roles_of
+from kwire.broker.topics.catalogue import AUDIT_TOPIC
 from kwire.web.access.session_cookie import (
     check_page_origin,
     check_session_origin,
@@ -52,7 +54,12 @@ class ClientFacts(msgspec.Struct, kw_only=True):
         | None
     )
     has_acls: Annotated[bool, msgspec.Meta(description="Whether the server has an authorizer with ACLs.")]
+    reads_audit: Annotated[bool, msgspec.Meta(description="Whether the client may READ the audit log.")]
     cluster_operations: Annotated[list[str], msgspec.Meta(description="Operations that are allowed on the cluster.")]
+    topic_operations: Annotated[
+        list[str],
+        msgspec.Meta(description="Operations that are allowed on at least one topic, which may not exist yet."),
+    ]
     session: SessionTimes | None
 
 
@@ -98,7 +105,7 @@ async def _facts(services: AccessServices, access: RequestAccess, session: Sessi
     authenticator = services.authenticator
     kind = _kind(access)
     needs_login = authenticator is not None and kind == "anonymous"
-    operations = () if needs_login else OPERATIONS[ResourceType.CLUSTER]
+    operations: Mapping[ResourceType, tuple[Operation, ...]] = {} if needs_login else OPERATIONS
     return ClientFacts(
         principal=None if needs_login else str(access.principal),
         kind=kind,
@@ -107,7 +114,13 @@ async def _facts(services: AccessServices, access: RequestAccess, session: Sessi
         scope=None if access.scope is None else access.scope.name,
         role=None if needs_login else await _role(services, access),
         has_acls=services.authorizer.is_enabled,
-        cluster_operations=[one.name for one in operations if access.allows_cluster(one)],
+        reads_audit=not needs_login and access.allows_topic(Operation.READ, AUDIT_TOPIC),
+        cluster_operations=[one.name for one in operations.get(ResourceType.CLUSTER, ()) if access.allows_cluster(one)],
+        topic_operations=[
+            one.name
+            for one in operations.get(ResourceType.TOPIC, ())
+            if access.access.allows_any(one, ResourceType.TOPIC)
+        ],
         session=(
             None if session is None else SessionTimes(idle_secs=IDLE_SECONDS, expires_in_secs=session.seconds_left)
         ),

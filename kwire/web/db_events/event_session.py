@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from msgspec.json import Encoder
 
+from kwire.access.principal import Principal
 from kwire.concurrency.chunking import schedule_chunk
 from kwire.streams.events.event import Event
 from kwire.streams.subscriptions import OnLag, SubscribeOptions, Subscription
@@ -97,6 +98,14 @@ class EventSession:
         else:
             subscription.begin()
         return self
+
+    @property
+    def protocol(self) -> str:
+        return "websocket"
+
+    @property
+    def principal(self) -> Principal:
+        return self._access.principal
 
     # --- the reader
 

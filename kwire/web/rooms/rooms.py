@@ -54,9 +54,15 @@ class RoomsQuery(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class ListedRoom(msgspec.Struct, kw_only=True):
+    """A room in a list. `event_count`, `newest_offset` and `last_event_at` are null if the room has not been used for a
+    while: listing rooms opens no log. `GET /rooms/{room}` always has them."""
+
     room: str
     subscribers: int
     created_at: str | None
+    event_count: int | None
+    newest_offset: int | None
+    last_event_at: str | None
 
 
 class RoomList(msgspec.Struct, kw_only=True):
@@ -225,7 +231,14 @@ def _listed(services: RoomServices, access: RequestAccess, name: str) -> ListedR
     seen = services.rooms.summary(name)
     if seen is None:
         return None
-    return ListedRoom(room=access.shown(name), subscribers=seen.subscriber_count, created_at=_time(seen.created_at_ms))
+    return ListedRoom(
+        room=access.shown(name),
+        subscribers=seen.subscriber_count,
+        created_at=_time(seen.created_at_ms),
+        event_count=seen.event_count,
+        newest_offset=seen.newest_offset,
+        last_event_at=_time(seen.last_event_at_ms),
+    )
 
 
 def _description(services: RoomServices, access: RequestAccess, room: Room) -> RoomDescription:

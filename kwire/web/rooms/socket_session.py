@@ -26,6 +26,7 @@ from msgspec import Raw
 from msgspec.json import Encoder
 
 from kwire.access.acl import Operation
+from kwire.access.principal import Principal
 from kwire.concurrency.chunking import schedule_chunk
 from kwire.errors import KafkaError, RoomNotFound, StreamError, SubscriptionFailed
 from kwire.streams.events.event import NewEvent
@@ -147,6 +148,14 @@ class SocketSession:
         self._send_result(NO_ID, _encode(facts_json(subscription.name, subscription.facts)))
         subscription.begin()
         return self
+
+    @property
+    def protocol(self) -> str:
+        return "websocket"
+
+    @property
+    def principal(self) -> Principal:
+        return self._access.principal
 
     # --- input
 

@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol
 
 from aiohttp import web
 
+from kwire.access.principal import Principal
 from kwire.errors import OffsetOutOfRange, RoomNotFound, StreamError
 from kwire.streams.log import StreamLog
 from kwire.streams.subscriptions import (
@@ -105,6 +106,14 @@ class SubscriptionStream:
         else:
             subscription.begin()
         return self
+
+    @property
+    def protocol(self) -> str:
+        return "sse" if self._format.content_type == EVENT_STREAM else "ndjson"
+
+    @property
+    def principal(self) -> Principal:
+        return self._access.principal
 
     def is_writable(self) -> bool:
         return self._outlet is not None and self._outlet.is_writable

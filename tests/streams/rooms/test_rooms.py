@@ -336,7 +336,7 @@ async def test_stats_tell_the_state_of_a_room(node: RoomsNode) -> None:
     assert (stats.created_at_ms, stats.last_event_at_ms) == (created_ms, node.clock.now_ms() + 2)
     assert stats.size_bytes == room.topic.partitions[0].size_bytes > 0
     assert stats.subscriber_count == 1
-    assert node.rooms.summary("lobby") == ("lobby", created_ms, 1)
+    assert node.rooms.summary("lobby") == ("lobby", created_ms, 1, 3, 2, node.clock.now_ms() + 2)
     assert node.rooms.summary("other") is None
     assert (stats.name, stats.topic, stats.epoch, stats.is_room) == ("lobby", "lobby", room.epoch, True)
 

@@ -109,6 +109,7 @@ TABLE: tuple[Row, ...] = (
     Row("PUT", "/rooms/{room}", ((Op.ALTER_CONFIGS, TOPIC),), ROOM, "/rooms/{name}", {"max_events": 5}),
     Row("PUT", "/rooms/{room}", ((Op.DESCRIBE, TOPIC),), ROOM, "/rooms/{name}", {}),
     Row("GET", "/rooms/{room}", ((Op.DESCRIBE, TOPIC),), ROOM, "/rooms/{name}"),
+    Row("GET", "/rooms/{room}/subscribers", ((Op.DESCRIBE, TOPIC),), ROOM, "/rooms/{name}/subscribers"),
     Row("DELETE", "/rooms/{room}", ((Op.DELETE, TOPIC),), ROOM, "/rooms/{name}"),
     Row(
         "POST",
@@ -293,6 +294,7 @@ TABLE: tuple[Row, ...] = (
     Row("POST", "/keys", ALTER_CLUSTER, body={"scope": "acme"}, status=201),
     Row("GET", "/keys", ALTER_CLUSTER),
     Row("GET", "/keys/{key}", ALTER_CLUSTER, KEY),
+    Row("GET", "/keys/{key}/usage", ALTER_CLUSTER, KEY),
     Row("PATCH", "/keys/{key}", ALTER_CLUSTER, KEY, body={"max_events": 5}),
     Row("POST", "/keys/{key}/rotate", ALTER_CLUSTER, KEY),
     Row("POST", "/keys/{key}/aliases", ALTER_CLUSTER, KEY, status=201),

@@ -322,18 +322,23 @@ async def test_the_facts_name_the_role_and_the_operations(tmp_path: Path) -> Non
             "scope": None,
             "role": None,
             "has_acls": True,
+            "reads_audit": False,
             "cluster_operations": [],
+            "topic_operations": [],
             "session": None,
         }
         assert (await http.get("/session", **cookie("ended"))).json == nobody
         admin = (await http.get("/session", Authorization=ADMIN)).json
         assert (admin["principal"], admin["kind"], admin["role"]) == ("User:admin", "user", "admin")
         assert {"ALTER", "CREATE", "DESCRIBE"} <= set(admin["cluster_operations"])
+        assert admin["reads_audit"]
+        assert {"READ", "WRITE", "CREATE"} <= set(admin["topic_operations"])
         assert admin["session"] is None
         assert (await http.get("/session", Authorization=basic("bob", "wrong"))).status == 401
         used = cookie(await log_in(http))
         bob = (await http.get("/session", **used)).json
-        assert (bob["role"], bob["cluster_operations"]) == (None, [])
+        assert (bob["role"], bob["cluster_operations"], bob["reads_audit"]) == (None, [], False)
+        assert bob["topic_operations"] == []
         assert bob["session"]["idle_secs"] == IDLE_SECONDS
         assert AGE_SECONDS_MAX - 60 <= bob["session"]["expires_in_secs"] <= AGE_SECONDS_MAX
         await http.authorizer.add(acls_of_role(Role.OPERATOR, Principal("User", "bob")))
@@ -342,6 +347,10 @@ async def test_the_facts_name_the_role_and_the_operations(tmp_path: Path) -> Non
         assert bob["cluster_operations"] == ["CREATE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"]
         await http.allow((Operation.READ, ResourceType.TOPIC, "lobby"))
         assert (await http.get("/session", **used)).json["role"] is None, "more than the role"
+        operations = {"READ", "CREATE", "DELETE", "ALTER", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"}
+        assert set((await http.get("/session", **used)).json["topic_operations"]) == operations
+        await http.allow((Operation.READ, ResourceType.TOPIC, "kwire-audit"))
+        assert (await http.get("/session", **used)).json["reads_audit"]
 
 
 @in_uvloop

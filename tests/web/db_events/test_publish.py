@@ -110,6 +110,11 @@ async def test_the_limit_of_events(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert changed.status == 200
         assert (await db.publish(key, "t", 4)).status == 200
         assert (await db.publish(key, "t", 5)).status == 400
+        for one in (key, alias):
+            usage = await db.ask("GET", f"/keys/{one.key.id}/usage", Authorization=bearer(root))
+            assert (usage.json["events"], usage.json["subscriptions"]) == (4, 0)
+            assert usage.json["last_used_at"] > "2020"
+        assert (await db.ask("GET", "/keys/kwk_unknown/usage", Authorization=bearer(root))).code == "KeyNotFound"
 
 
 @in_uvloop

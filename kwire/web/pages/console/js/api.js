@@ -24,6 +24,19 @@ export const put = (path, body, options) => send("PUT", path, { ...options, body
 export const patch = (path, body, options) => send("PATCH", path, { ...options, body });
 export const remove = (path, options) => send("DELETE", path, options);
 
+// Reads a list that the server sends in pages: pagesOf("/users", "users", {limit: 1_000, max: 20_000, signal}). At most
+// about `max` entries are read.
+export async function pagesOf(path, name, { limit, max, signal }) {
+  const found = [];
+  let after;
+  do {
+    const page = await get(`${path}${query({ limit, after })}`, { signal });
+    found.push(...page[name]);
+    after = page.next;
+  } while (after && found.length < max);
+  return found;
+}
+
 // A request of Kafka's protocol as JSON: kafka("Metadata", {topics: null}) -> the response message. The errors in the
 // response belong to single topics, groups and so on: `throwFirst` raises the first of them.
 export function kafka(name, body, { version, ...options } = {}) {
@@ -57,11 +70,12 @@ export function query(values) {
   return text && `?${text}`;
 }
 
-async function send(method, path, { body, signal, headers } = {}) {
+// `parse` reads the JSON of the answer.
+async function send(method, path, { body, signal, headers, parse = JSON.parse } = {}) {
   const answer = await request(method, path, { body, signal, headers });
   const text = await answer.text();
   if (!text) return null;
-  return (answer.headers.get("Content-Type") ?? "").includes("json") ? JSON.parse(text) : text;
+  return (answer.headers.get("Content-Type") ?? "").includes("json") ? parse(text) : text;
 }
 
 // Returns the Response of a successful request. Raises ApiError otherwise, AbortError if `signal` is aborted.
@@ -104,13 +118,13 @@ async function errorOf(answer) {
 const SLICE_MS = 12;
 
 // Reads a body of JSON lines, and calls `onLine` with each object as it arrives.
-export async function lines(path, { signal, onLine }) {
+export async function lines(path, { signal, onLine, parse = JSON.parse }) {
   const answer = await request("GET", path, { signal, headers: { Accept: "application/x-ndjson" } });
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   let since = performance.now();
   while (true) {
-    const { done, value } = await reader.read();
+    const { done, value } = await nextPart(reader);
     if (done) break;
     if (performance.now() - since > SLICE_MS) {
       await new Promise((resume) => setTimeout(resume));
@@ -118,9 +132,18 @@ export async function lines(path, { signal, onLine }) {
     }
     const complete = (rest + value).split("\n");
     rest = complete.pop();
-    for (const line of complete) if (line) onLine(JSON.parse(line));
+    for (const line of complete) if (line) onLine(parse(line));
   }
-  if (rest) onLine(JSON.parse(rest));
+  if (rest) onLine(parse(rest));
+}
+
+async function nextPart(reader) {
+  try {
+    return await reader.read();
+  } catch (error) {
+    if (isAborted(error)) throw error;
+    throw new ApiError("The connection to the server was lost.", { code: "NoAnswer" });
+  }
 }
 
 export const isAborted = (error) => error?.name === "AbortError";

@@ -24,37 +24,50 @@ export function field({ name, label, type = "text", value, hint, options, check,
   const note = hint && h("span", { class: "field-hint", id: `${id}-hint` }, hint);
   const element =
     type === "checkbox"
-      ? h("div", { class: "field check" }, h("label", {}, control, text), note, error)
+      ? h("div", { class: wide ? "field check wide" : "field check" }, h("label", {}, control, text), note, error)
       : h("div", { class: wide ? "field wide" : "field" }, h("label", { for: id }, text), control, note, error);
   const read = () => {
     if (type === "checkbox") return control.checked;
     if (type === "number") return control.value === "" ? null : Number(control.value);
     return control.value;
   };
+  const setError = (message) => {
+    error.textContent = message ?? "";
+    control.setAttribute("aria-invalid", String(Boolean(message)));
+  };
+  // An error belongs to the value that it was found in.
+  control.addEventListener("input", () => setError(""));
   return {
     element,
     control,
     name,
     read,
-    setError(message) {
-      error.textContent = message ?? "";
-      control.setAttribute("aria-invalid", String(Boolean(message)));
-    },
+    setError,
     isValid() {
       const message = control.validationMessage || check?.(read()) || "";
-      this.setError(message);
+      setError(message);
       return !message;
     },
   };
 }
 
+// The message of the error that `run` raises, an empty text without one: for the `check` of a field.
+export function problemOf(run) {
+  try {
+    run();
+    return "";
+  } catch (error) {
+    return error.message;
+  }
+}
+
 // form({fields, action: "Create", command: (values) => "kwire …", run: async (values) => …, onCancel})
 // -> {element, values}. `run` gets the values by name. An ApiError is shown; `fieldOf(error)` may name its field. `more`
-// is a further button.
-export function form({ fields, action, command, run, onCancel, kind = "primary", fieldOf, more }) {
+// is a further button. `commandLabel` stands above the command.
+export function form({ fields, action, command, commandLabel, run, onCancel, kind = "primary", fieldOf, more }) {
   const error = h("div", {});
   const values = () => Object.fromEntries(fields.map((one) => [one.name, one.read()]));
-  const hint = command && commandHint(command(values()));
+  const hint = command && commandHint(command(values()), { label: commandLabel });
   const submit = button(action, null, { kind, type: "submit" });
   const element = h(
     "form",
@@ -76,7 +89,7 @@ export function form({ fields, action, command, run, onCancel, kind = "primary",
     } catch (failed) {
       const name = fieldOf?.(failed);
       const at = fields.find((one) => one.name === name);
-      if (at) at.setError(failed.message);
+      if (at) at.setError(failed.message, failed);
       else show(error, notice(failed.message, "bad"));
     } finally {
       submit.disabled = false;

@@ -4,7 +4,7 @@ import { h, show } from "./dom.js";
 import { PAGES } from "./pages.js";
 import { emptyState, failure, pageHeader, skeleton } from "./elements.js";
 import { match, onNavigate } from "./router.js";
-import { loadSession, may, needsLogin } from "./session.js";
+import { isOffered, loadSession, needsLogin } from "./session.js";
 import { frame } from "./shell.js";
 import { View } from "./view.js";
 import * as login from "./pages/login.js";
@@ -41,7 +41,7 @@ async function navigate() {
   if (!found.page) {
     return showInstead(content, "Not found", emptyState({ icon: "search", title: "There is no such page", text: location.pathname }));
   }
-  if (found.page.needs && !may(found.page.needs)) return showFirstOffered(found, content);
+  if (!isOffered(found.page)) return showFirstOffered(found, content);
   let title = found.page.name ?? "";
   const slow = setTimeout(() => show(content, skeleton()), SKELETON_AFTER_MS);
   try {
@@ -66,8 +66,9 @@ function showFirstOffered(found, content) {
     history.replaceState(null, "", "/console/topics");
     return navigate();
   }
-  const text = `This page needs the right to ${found.page.needs} the cluster.`;
-  showInstead(content, found.page.name, emptyState({ icon: "acls", title: "Not allowed", text }));
+  const { name, needs } = found.page;
+  const text = needs === "AUDIT" ? "This page needs the right to READ the audit log." : `This page needs the right to ${needs} the cluster.`;
+  showInstead(content, name ?? "Not allowed", emptyState({ icon: "acls", title: "Not allowed", text }));
 }
 
 // Shows why a page is not shown.

@@ -2,7 +2,7 @@
 import { get, post, remove } from "./api.js";
 
 // The answer of GET /session.
-export const session = { principal: null, kind: "anonymous", login_needed: false, login_methods: [], scope: null, role: null, cluster_operations: [] };
+export const session = { principal: null, kind: "anonymous", login_needed: false, login_methods: [], scope: null, role: null, has_acls: false, reads_audit: false, cluster_operations: [], topic_operations: [] };
 
 export async function loadSession() {
   return Object.assign(session, await get("/session"));
@@ -21,6 +21,16 @@ export async function logOut() {
 // Whether the session may do an operation (DESCRIBE, ALTER, CREATE …) on the cluster.
 export function may(operation) {
   return session.cluster_operations.includes(operation);
+}
+
+// Whether the session may do an operation (READ, WRITE, CREATE …) on at least one topic.
+export function mayOnTopics(operation) {
+  return session.topic_operations.includes(operation);
+}
+
+// Whether the session may use a page of pages.js.
+export function isOffered({ needs }) {
+  return !needs || (needs === "AUDIT" ? session.reads_audit : may(needs));
 }
 
 // Whether somebody has to log in before the console shows anything.

@@ -5,7 +5,7 @@ import { icon } from "./icons.js";
 import { showKeys, watchKeys } from "./keys.js";
 import { PAGES, SECTIONS } from "./pages.js";
 import { url } from "./router.js";
-import { logOut, may, session } from "./session.js";
+import { isOffered, logOut, session } from "./session.js";
 
 const THEMES = [
   { name: "system", icon: "system", text: "Theme of the system" },
@@ -14,7 +14,7 @@ const THEMES = [
 ];
 
 export function frame() {
-  const offered = PAGES.filter((page) => page.section !== undefined && (!page.needs || may(page.needs)));
+  const offered = PAGES.filter((page) => page.section !== undefined && isOffered(page));
   const links = new Map();
   const navigation = h("nav", { class: "side-nav", "aria-label": "Pages" }, SECTIONS.map((section) => sectionOf(section, offered, links)));
   const main = h("main", { id: "main", tabindex: "-1" });

@@ -13,7 +13,7 @@ const ROWS_BEYOND_VIEW = 12;
 const compare = new Intl.Collator("en", { numeric: true }).compare;
 
 // dataTable({
-//   label: "Topics", noun: "topic",
+//   label: "Topics", noun: "topic", nouns: "topics",
 //   columns: [
 //     {name: "Name", value: (row) => row.name, render: (row) => h("a", …)},
 //     {name: "Size", value: (row) => row.size, text: bytes, kind: "number", hideBelow: 640},
@@ -28,7 +28,7 @@ const compare = new Intl.Collator("en", { numeric: true }).compare;
 // `width` is a CSS width. On narrow screens the cells of a row with `isStacked` stand below each other. `isClipped` cuts
 // long texts, so that each row is one line. Instead of `href`, `open(row)` is called when a row is chosen; `openName(row)`
 // is then the accessible name of the button in its first cell.
-export function dataTable({ label, noun = "row", columns, rows = null, key, href, filter, sort = "", empty, tools = [], view, queryName = "q", isStacked = false, isClipped = false, open, openName }) {
+export function dataTable({ label, noun = "row", nouns = `${noun}s`, columns, rows = null, key, href, filter, sort = "", empty, tools = [], view, queryName = "q", isStacked = false, isClipped = false, open, openName }) {
   let all = rows;
   let shown = [];
   let sorted = { name: sort.replace(/^-/, ""), isDescending: sort.startsWith("-") };
@@ -62,14 +62,15 @@ export function dataTable({ label, noun = "row", columns, rows = null, key, href
   function update() {
     if (all === null) return void show(place, skeleton());
     shown = words.length ? all.filter((row) => { const text = filter(row).toLowerCase(); return words.every((one) => text.includes(one)); }) : [...all];
-    const column = columns.find((one) => one.name === sorted.name);
+    // A column of actions has no name and no value: rows cannot be sorted by it.
+    const column = columns.find((one) => one.value && one.name === sorted.name);
     if (column) shown.sort(orderOf(column, sorted.isDescending));
     for (const [index, cell] of [...head.children].entries()) {
       const isSorted = columns[index] === column;
       if (columns[index].value) cell.setAttribute("aria-sort", isSorted ? (sorted.isDescending ? "descending" : "ascending") : "none");
     }
-    setText(total, words.length ? `${shown.length.toLocaleString("en-US")} of ${count(all.length, noun)}` : count(all.length, noun));
-    if (!all.length) return void show(place, empty ?? emptyState({ title: `No ${noun}s` }));
+    setText(total, words.length ? `${shown.length.toLocaleString("en-US")} of ${count(all.length, noun, nouns)}` : count(all.length, noun, nouns));
+    if (!all.length) return void show(place, empty ?? emptyState({ title: `No ${nouns}` }));
     if (!shown.length) return void show(place, emptyState({ icon: "search", title: "Nothing matches the filter" }));
     const isVirtual = shown.length > VIRTUAL_FROM;
     table.classList.toggle("virtual", isVirtual || isClipped);

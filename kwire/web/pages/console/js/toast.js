@@ -1,4 +1,5 @@
 // Short messages in the corner: toast("Topic orders was created", {kind: "good"}).
+import { ApiError, isAborted } from "./api.js";
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
 
@@ -23,4 +24,16 @@ export function toast(text, { kind = "good", href, link } = {}) {
   list.append(one);
   while (list.children.length > SHOWN_MAX) list.firstElementChild.remove();
   if (kind !== "bad") setTimeout(close, SHOWN_MS);
+}
+
+// The same function with errors of the server as a message: button("Send again", reporting(resend)).
+export function reporting(run) {
+  return async (...given) => {
+    try {
+      await run(...given);
+    } catch (error) {
+      if (error instanceof ApiError) toast(error.message, { kind: "bad" });
+      else if (!isAborted(error)) throw error;
+    }
+  };
 }

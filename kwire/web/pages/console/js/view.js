@@ -26,7 +26,8 @@ export class View {
       try {
         if (!document.hidden) await run();
       } catch (error) {
-        if (!isAborted(error)) throw error;
+        // While the server does not answer, the console says so at the top of the page. A later call may succeed.
+        if (!isAborted(error) && error.code !== "NoAnswer") throw error;
       }
       if (!this.signal.aborted) timer = setTimeout(tick, ms);
     };

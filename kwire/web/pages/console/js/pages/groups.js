@@ -1,5 +1,5 @@
 // The list of groups of every kind, with their lag in records and seconds.
-import { get, query } from "../api.js";
+import { pagesOf } from "../api.js";
 import { commandHint, line } from "../command.js";
 import { h, show } from "../dom.js";
 import { badge, emptyState, pageHeader } from "../elements.js";
@@ -43,21 +43,10 @@ export async function render(element, view) {
   );
   view.every(REFRESH_MS, async () => {
     try {
-      table.setRows(await allGroups(view.signal));
+      table.setRows(await pagesOf("/api/v1/groups", "groups", { limit: PAGE, max: GROUPS_MAX, signal: view.signal }));
     } catch (error) {
       if (!error.status) throw error;
       table.setFailure(error);
     }
   });
-}
-
-async function allGroups(signal) {
-  const found = [];
-  let after;
-  do {
-    const page = await get(`/api/v1/groups${query({ limit: PAGE, after })}`, { signal });
-    found.push(...page.groups);
-    after = page.next;
-  } while (after !== null && found.length < GROUPS_MAX);
-  return found;
 }

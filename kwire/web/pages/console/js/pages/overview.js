@@ -26,8 +26,8 @@ export async function render(element, view) {
   const figures = {
     topics: keyFigure({ name: "Topics", href: url("/topics") }),
     groups: keyFigure({ name: "Groups" }),
-    rooms: keyFigure({ name: "Rooms" }),
-    webhooks: keyFigure({ name: "Webhooks" }),
+    rooms: keyFigure({ name: "Rooms", href: url("/rooms") }),
+    webhooks: keyFigure({ name: "Webhooks", href: url("/webhooks") }),
     lag: keyFigure({ name: "Consumer lag" }),
     stored: keyFigure({ name: "Disk" }),
   };

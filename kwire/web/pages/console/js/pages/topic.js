@@ -2,10 +2,10 @@
 import { get, kafka, remove, throwFirst } from "../api.js";
 import { line } from "../command.js";
 import { confirmAction } from "../dialog.js";
-import { show } from "../dom.js";
+import { h, show } from "../dom.js";
 import { badge, button, pageHeader } from "../elements.js";
 import { bytes, count } from "../format.js";
-import { allows } from "../rights.js";
+import { allowsTopic } from "../rights.js";
 import { go, url } from "../router.js";
 import { may } from "../session.js";
 import { tabs } from "../tabs.js";
@@ -45,6 +45,7 @@ export async function render(element, view) {
       badges: topic.kind === "topic" ? [] : [badge(KINDS[topic.kind].text, KINDS[topic.kind].kind)],
       about: [count(topic.partitionCount, "partition"), topic.configs["cleanup.policy"]].filter(Boolean).join(" · "),
       actions: [
+        topic.kind === "events" && h("a", { class: "button", href: url("/event-store/topics", name) }, "Event store"),
         topic.allows("WRITE") && WRITABLE.includes(topic.kind) && button("Produce", () => produceRecords(topic), { kind: "primary", icon: "send" }),
         topic.allows("DELETE") && topic.kind !== "internal" && button("Delete", () => deleteTopic(topic), { kind: "danger-quiet", icon: "trash" }),
       ],
@@ -72,7 +73,7 @@ async function loadTopic(name, signal) {
   const [broker] = metadata.brokers;
   const { configs, partitions, schemas } = described;
   const kind = schemas !== undefined ? "events" : configs["kwire.room"] === "true" ? "room" : isInternal ? "internal" : "topic";
-  return { name, kind, configs, partitionCount: partitions.length, bootstrap: `${broker.host}:${broker.port}`, allows: (operation) => allows(bits, operation) };
+  return { name, kind, configs, partitionCount: partitions.length, bootstrap: `${broker.host}:${broker.port}`, allows: (operation) => allowsTopic(name, bits, operation) };
 }
 
 async function deleteTopic({ name, partitionCount }) {

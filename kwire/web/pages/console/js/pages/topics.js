@@ -1,5 +1,5 @@
 // The list of topics.
-import { get, kafka, query, throwFirst } from "../api.js";
+import { kafka, pagesOf, throwFirst } from "../api.js";
 import { line } from "../command.js";
 import { h, show } from "../dom.js";
 import { badge, button, emptyState, pageHeader } from "../elements.js";
@@ -63,7 +63,7 @@ export async function render(element, view) {
   };
   const load = async () => {
     try {
-      topics = await allTopics(view.signal);
+      topics = await pagesOf("/overview/topics", "topics", { limit: PAGE, max: TOPICS_MAX, signal: view.signal });
       draw();
     } catch (error) {
       table.setFailure(error, load);
@@ -74,17 +74,6 @@ export async function render(element, view) {
   if (mayCreateTopics()) addKey(view, "n", "Create a topic", createTopic);
   draw();
   await load();
-}
-
-async function allTopics(signal) {
-  const found = [];
-  let after;
-  do {
-    const page = await get(`/overview/topics${query({ limit: PAGE, after })}`, { signal });
-    found.push(...page.topics);
-    after = page.next;
-  } while (after && found.length < TOPICS_MAX);
-  return found;
 }
 
 function retention(topic) {

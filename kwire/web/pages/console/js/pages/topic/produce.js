@@ -3,8 +3,9 @@ import { ApiError, post } from "../../api.js";
 import { openDialog } from "../../dialog.js";
 import { h, show } from "../../dom.js";
 import { badge } from "../../elements.js";
-import { field, form } from "../../form.js";
+import { field, form, problemOf } from "../../form.js";
 import { count, number } from "../../format.js";
+import { jsonProblem } from "../../json.js";
 import { go, url } from "../../router.js";
 import { commandsOf, headersOf, recordOf, recordsOf } from "./produce/records.js";
 
@@ -100,15 +101,4 @@ function resultList({ name }, offsets, close) {
     h("ul", { class: "results" }, shown),
     offsets.length > RESULTS_SHOWN && h("p", { class: "muted" }, `and ${number(offsets.length - RESULTS_SHOWN)} more`),
   ];
-}
-
-const jsonProblem = (text) => problemOf(() => JSON.parse(text));
-
-function problemOf(run) {
-  try {
-    run();
-    return "";
-  } catch (error) {
-    return error.message;
-  }
 }

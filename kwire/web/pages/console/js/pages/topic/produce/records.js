@@ -1,5 +1,6 @@
 // Records as the JSON of a produce request (REST Proxy v2, format `text`), and the commands that produce them.
 import { line } from "../../../command.js";
+import { pairsOf } from "../../../pairs.js";
 import { curl, kcat } from "../commands.js";
 
 // The limit of the server for one request.
@@ -19,15 +20,7 @@ export function recordOf({ key, value, headers, partition, format }) {
 
 // "source=console" -> [{key: "source", value: "Y29uc29sZQ=="}]. Raises Error.
 export function headersOf(text) {
-  return headerPairs(text).map(([key, value]) => ({ key, value: base64(value) }));
-}
-
-function headerPairs(text) {
-  return text.split("\n").filter((one) => one.trim()).map((one, index) => {
-    const at = one.indexOf("=");
-    if (at < 1) throw new Error(`line ${index + 1}: a header is name=value`);
-    return [one.slice(0, at).trim(), one.slice(at + 1).trim()];
-  });
+  return pairsOf(text, "a header").map(([key, value]) => ({ key, value: base64(value) }));
 }
 
 // The records of JSON lines, as `kwire topic produce --format jsonl` reads them. Raises Error with the number of the line.
@@ -92,7 +85,7 @@ export function commandsOf(topic, values, bodyOf, mediaType) {
 function oneRecord(topic, { key, value, headers, partition, format }) {
   let pairs = [];
   try {
-    pairs = headerPairs(headers);
+    pairs = pairsOf(headers, "a header");
   } catch {
     // The form shows what is wrong.
   }

@@ -6,6 +6,7 @@ import { h, show } from "../../../dom.js";
 import { button, facts, iconButton, notice } from "../../../elements.js";
 import { bytes, number, time } from "../../../format.js";
 import { bytesOf, hexView } from "../../../hex.js";
+import { parseExact } from "../../../json.js";
 import { jsonTree } from "../../../json_tree.js";
 import { curl, kcat } from "../commands.js";
 
@@ -139,14 +140,8 @@ function textView(text, name) {
 function parse(text) {
   if (!/^\s*[[{]/.test(text)) return undefined;
   try {
-    return JSON.parse(text, exact);
+    return parseExact(text);
   } catch {
     return undefined;
   }
-}
-
-// Integers that a number cannot hold keep their digits.
-function exact(_, value, context) {
-  const isInexact = typeof value === "number" && !Number.isSafeInteger(value) && /^-?\d+$/.test(context?.source ?? "");
-  return isInexact ? BigInt(context.source) : value;
 }
