@@ -5,9 +5,8 @@ from contextlib import suppress
 from functools import partial
 from urllib.parse import urlencode
 
-from kwire.cli.connection.http_client import HttpClient
 from kwire.cli.connection.options import add_http_options
-from kwire.cli.example.server import ExampleServer, add_temporary, example_server
+from kwire.cli.example.server import ExampleServer, add_temporary, check_examples, example_server
 from kwire.cli.framework.parser import CommandParser
 
 ROOMS = {"chat": "chat-room-1", "lobby": "game-lobby-42", "monitoring": "system-events"}
@@ -41,10 +40,9 @@ def run(name: str, options: argparse.Namespace) -> None:
 
 
 def show_page(name: str, server: ExampleServer, options: argparse.Namespace) -> None:
-    """Print the address of a page. Raises Unreachable if the server does not answer, Refused if it has no such page."""
+    """Print the address of a page. Raises as `check_examples` does."""
     path = f"/examples/{name}"
-    with HttpClient(server.http) as client:
-        client.fetch(path)
+    check_examples(server)
     base = server.http.url if "://" in server.http.url else f"http://{server.http.url}"
     query = "" if options.room == ROOMS[name] else f"?{urlencode({'room': options.room})}"
     address = f"{base.rstrip('/')}{path}{query}"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kwire.cli.connection.options import add_connection_options
 from kwire.cli.example.demo_stream import MINUTES, ROOMS, demo_stream
-from kwire.cli.example.server import ExampleServer, add_temporary, example_server
+from kwire.cli.example.server import ExampleServer, add_temporary, check_examples, example_server
 from kwire.cli.framework.errors import CannotRun, UsageError
 from kwire.cli.framework.parser import CommandParser
 from kwire.client import Client, ClientError, Event, NewEvent
@@ -53,6 +53,7 @@ def run(options: argparse.Namespace) -> None:
     ):
         if server.http.login is not None or server.http.url.startswith("https:"):
             raise UsageError("Spark jobs connect without TLS and without a login: use --temporary")
+        check_examples(server)
         try:
             make_picture(server, f"{directory}/lake", options.path)
         except ClientError as error:

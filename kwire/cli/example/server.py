@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
+from kwire.cli.connection.errors import Refused
+from kwire.cli.connection.http_client import HttpClient
 from kwire.cli.connection.options import source_of_options
 from kwire.cli.connection.profiles import HTTP_SETTING
 from kwire.cli.connection.settings import HttpSettings, http_settings, kafka_settings
@@ -21,6 +23,8 @@ from kwire.server_addresses import HTTP_DEFAULT, HTTP_VARIABLE
 STOP_SECONDS_MAX = 30.0
 CONNECT_SECONDS_MAX = 1.0
 READY = "ready"
+# A part of the document of the examples.
+MARK = b"/examples/main.js"
 
 
 class ExampleServer(NamedTuple):
@@ -66,6 +70,14 @@ def example_server(options: argparse.Namespace, *, prefers_temporary: bool = Fal
             finally:
                 process.terminate()
                 process.wait(STOP_SECONDS_MAX)
+
+
+def check_examples(server: ExampleServer) -> None:
+    """Raise Unreachable if the server does not answer, and Refused if it does not have the pages of the examples."""
+    with HttpClient(server.http) as client:
+        page = client.fetch("/examples")
+    if MARK not in page:
+        raise Refused(f"{server.http.url} does not have the examples: it is not a kwire server, or an older one")
 
 
 def add_temporary(parser: argparse.ArgumentParser) -> None:
