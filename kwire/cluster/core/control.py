@@ -1,0 +1,159 @@
+"""Messages between clients, stores and the master."""
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from kwire.cluster.core.messages import Incarnation, Member, SegmentId
+
+
+class SegmentState(StrEnum):
+    """OPEN takes entries, SEALING is in recovery, SEALED has its final content."""
+
+    OPEN = "open"
+    SEALING = "sealing"
+    SEALED = "sealed"
+
+
+class SegmentRecord(Struct, frozen=True):
+    """A segment in the metadata of its stream.
+
+    `base` is the number of entries in all segments before it; it is known when they are sealed, and None before.
+    `end_index` is the index of the bridge of a sealed segment.
+    """
+
+    number: int
+    state: SegmentState
+    copy_set: tuple[Member, ...]
+    write_quorum: int
+    opened_by_epoch: int
+    base: int | None = None
+    end_index: int | None = None
+    end_epoch: int | None = None
+
+
+# --- from a client
+
+
+class Heartbeat(Struct, frozen=True, gc=False):
+    """A client is alive. With `epoch` 0 it is a candidate, otherwise it renews its lease as the leader."""
+
+    stream: str
+    client: str
+    epoch: int
+
+
+class OpenSegment(Struct, frozen=True, gc=False):
+    """Create the segment `number`. The master chooses its copy set, without the stores in `avoid` if it can."""
+
+    stream: str
+    epoch: int
+    number: int
+    avoid: tuple[str, ...] = ()
+
+
+class BeginRecovery(Struct, frozen=True, gc=False):
+    """Record that the leader recovers this segment."""
+
+    stream: str
+    epoch: int
+    number: int
+
+
+class CloseSegment(Struct, frozen=True, gc=False):
+    """Record the segment as sealed, with its bridge at `end_index`."""
+
+    stream: str
+    epoch: int
+    number: int
+    end_index: int
+
+
+class Describe(Struct, frozen=True, gc=False):
+    """Return the segments of a stream."""
+
+    stream: str
+
+
+# --- to a client
+
+
+class Granted(Struct, frozen=True, gc=False):
+    """The client is the leader. Its lease lasts `ttl_ms` from the moment before it sent the heartbeat."""
+
+    stream: str
+    epoch: int
+    ttl_ms: int
+    segments: tuple[SegmentRecord, ...]
+
+
+class Renewed(Struct, frozen=True, gc=False):
+    """The lease was renewed. `must_roll`: a store of the open segment has failed or drains; open another segment."""
+
+    stream: str
+    epoch: int
+    ttl_ms: int
+    must_roll: bool
+
+
+class NotLeader(Struct, frozen=True, gc=False):
+    """The client does not lead the stream, or no longer. `epoch` is the newest epoch."""
+
+    stream: str
+    epoch: int
+
+
+class SegmentChanged(Struct, frozen=True, gc=False):
+    """The answer to OpenSegment, BeginRecovery and CloseSegment: the record as it is now."""
+
+    stream: str
+    epoch: int
+    record: SegmentRecord
+
+
+class Unavailable(Struct, frozen=True, gc=False):
+    """The request can not be met now, for example because too few stores are alive. The client asks again later."""
+
+    stream: str
+    epoch: int
+    reason: str
+
+
+class Described(Struct, frozen=True, gc=False):
+    """The segments of a stream, and its newest epoch."""
+
+    stream: str
+    epoch: int
+    segments: tuple[SegmentRecord, ...]
+
+
+# --- stores
+
+
+class StoreHeartbeat(Struct, frozen=True, gc=False):
+    """A store is alive. `incomplete` are closed segments of which it lacks entries; `limbo` open ones it can not vouch for."""
+
+    store: str
+    incarnation: Incarnation
+    free_bytes: int
+    incomplete: tuple[SegmentId, ...] = ()
+    limbo: tuple[SegmentId, ...] = ()
+
+
+class StoreAccepted(Struct, frozen=True, gc=False):
+    """The store belongs to the cluster."""
+
+    store: str
+
+
+class StoreRejected(Struct, frozen=True, gc=False):
+    """The store may not serve under this name: its disk or its process is another one."""
+
+    store: str
+    reason: str
+
+
+ClientRequest = Heartbeat | OpenSegment | BeginRecovery | CloseSegment | Describe
+ClientAnswer = Granted | Renewed | NotLeader | SegmentChanged | Unavailable | Described
+StoreRequest = StoreHeartbeat
+StoreRegistration = StoreAccepted | StoreRejected
