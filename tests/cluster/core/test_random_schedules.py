@@ -15,7 +15,7 @@ from tests.support.effort import repetitions
 QUORUMS = (Quorum(1, 1), Quorum(3, 2), Quorum(3, 3), Quorum(4, 3), Quorum(5, 2), Quorum(5, 3))
 SCHEDULES = repetitions(quick=200, full=3000)
 CHUNKS = 4
-STEPS = 300
+STEPS = 500
 
 
 def random_policy(chance: Random) -> Policy:
@@ -46,7 +46,7 @@ class Schedule:
         self.world.start_reader("r1")
         self.loss, self.doubling = chance.choice([0.0, 0.05, 0.3]), chance.choice([0.0, 0.1])
         self.restarts = chance.choice([0.0, 0.02])
-        self.elections = chance.choice([0.01, 0.03])
+        self.elections = chance.choice([0.004, 0.01, 0.03])
         self.serial = 0
         self.sealed: dict[int, tuple[int | None, int | None]] = {}
 
@@ -64,16 +64,18 @@ class Schedule:
             world.elect(chance.choice(["w1", "w2", "w3"]))
         elif dice < self.elections + self.restarts:
             world.start_store(chance.choice(list(world.stores)))
-        elif dice < 0.15:
+        elif dice < 0.10:
             world.tick(chance.choice([10, 50, 250]))
-        elif dice < 0.2:
+        elif dice < 0.12:
             for reader in world.readers.values():
                 reader.tick(world.now)
                 world.collect_reader(reader)
-        elif dice < 0.4:
+        elif dice < 0.25:
             self.serial += 1
             world.append(chance.choice(list(world.writers)), b"%06d" % self.serial)
-        elif dice < 0.41:
+        elif dice < 0.255:
+            world.deliver_all()
+        elif dice < 0.26:
             world.roll(chance.choice(list(world.writers)))
         elif world.bag:
             message = world.bag.pop(chance.randrange(min(len(world.bag), chance.choice([1, 10, 1000]))))

@@ -87,7 +87,7 @@ class World:
             for reader in self.readers.values():
                 reader.tick(self.now)
                 self.collect_reader(reader)
-            self._deliver_all()
+            self.deliver_all()
 
     def deliver(self, message: Message) -> None:
         """Deliver one message, which the caller has taken from the bag. A receiver that does not run loses it."""
@@ -104,11 +104,12 @@ class World:
     def settle(self, rounds: int = 12) -> None:
         """Deliver everything in order, and let time pass, long enough for every retry."""
         for _ in range(rounds):
-            self._deliver_all()
+            self.deliver_all()
             self.tick(self.limits.retry_ms)
-        self._deliver_all()
+        self.deliver_all()
 
-    def _deliver_all(self) -> None:
+    def deliver_all(self) -> None:
+        """Deliver everything in the bag and what follows from it, in order."""
         for _ in range(DELIVERIES_MAX):
             if not self.bag:
                 return
