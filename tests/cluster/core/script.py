@@ -125,7 +125,7 @@ class Script:
         return []
 
     def do_lose(self, store: str, index: str, segment: str = "1") -> list[str]:
-        """The store starts again and lacks an entry, without a sign of damage: more has failed than the policy allows."""
+        """The store starts again and lacks an entry, without a sign of damage: more failed than the policy allows."""
         del self._world.storage[store].replicas[SegmentId(STREAM, int(segment))].entries[int(index)]
         self._world.start_store(store)
         return []
