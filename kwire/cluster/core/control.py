@@ -36,11 +36,15 @@ class SegmentRecord(Struct, frozen=True):
 
 
 class Heartbeat(Struct, frozen=True, gc=False):
-    """A client is alive. With `epoch` 0 it is a candidate, otherwise it renews its lease as the leader."""
+    """A client is alive. With `epoch` 0 it is a candidate, otherwise it renews its lease as the leader.
+
+    `sent_at` is the time of the client's clock. The answer repeats it, and means nothing else to the master.
+    """
 
     stream: str
     client: str
     epoch: int
+    sent_at: int
 
 
 class OpenSegment(Struct, frozen=True, gc=False):
@@ -79,11 +83,12 @@ class Describe(Struct, frozen=True, gc=False):
 
 
 class Granted(Struct, frozen=True, gc=False):
-    """The client is the leader. Its lease lasts `ttl_ms` from the moment before it sent the heartbeat."""
+    """The client is the leader. Its lease lasts `ttl_ms` from `sent_at` on, when it sent the heartbeat."""
 
     stream: str
     epoch: int
     ttl_ms: int
+    sent_at: int
     segments: tuple[SegmentRecord, ...]
 
 
@@ -93,6 +98,7 @@ class Renewed(Struct, frozen=True, gc=False):
     stream: str
     epoch: int
     ttl_ms: int
+    sent_at: int
     must_roll: bool
 
 

@@ -27,8 +27,8 @@ def writer() -> Writer:
     """A leader with an open segment on the stores A, B and C; A and B are sealed."""
     writer = Writer("w", "s", Policy(Quorum(3, 2)), Limits(unacked_bytes=100))
     writer.tick(0)
-    assert writer.take_output().requests == [Heartbeat("s", "w", 0)]
-    writer.control(Granted("s", 1, TTL_MS, ()), 10)
+    assert writer.take_output().requests == [Heartbeat("s", "w", 0, 0)]
+    writer.control(Granted("s", 1, TTL_MS, 0, ()), 10)
     assert writer.take_output().requests == [OpenSegment("s", 1, 1)]
     writer.control(SegmentChanged("s", 1, record()), 20)
     assert [message.body for message in writer.take_output().messages] == [
@@ -69,13 +69,13 @@ def test_the_lease_counts_from_before_the_heartbeat_and_a_little_shorter(writer:
 @pytest.mark.proves("S4-42")
 def test_the_master_can_make_the_leader_end_its_segment(writer: Writer) -> None:
     writer.append(b"one", 40)
-    writer.control(Renewed("s", 1, TTL_MS, must_roll=True), 50)
+    writer.control(Renewed("s", 1, TTL_MS, 0, must_roll=True), 50)
     assert writer.open_segment is None
     assert writer.append(b"two", 60) is None, "the segment has ended, and the next one is not open"
-    writer.control(Renewed("s", 1, TTL_MS, must_roll=True), 70)
+    writer.control(Renewed("s", 1, TTL_MS, 0, must_roll=True), 70)
 
 
-@pytest.mark.parametrize("answer", [NotLeader("s", 2), Granted("s", 3, TTL_MS, ())])
+@pytest.mark.parametrize("answer", [NotLeader("s", 2), Granted("s", 3, TTL_MS, 0, ())])
 def test_events_in_flight_have_an_unknown_outcome_when_the_leadership_ends(
     writer: Writer, answer: NotLeader | Granted
 ) -> None:
@@ -92,8 +92,8 @@ def test_events_in_flight_have_an_unknown_outcome_when_the_leadership_ends(
 def test_answers_to_earlier_leaderships_change_nothing(writer: Writer) -> None:
     writer.append(b"one", 40)
     for answer in (
-        Granted("s", 1, TTL_MS, ()),
-        Renewed("s", 0, TTL_MS, must_roll=True),
+        Granted("s", 1, TTL_MS, 0, ()),
+        Renewed("s", 0, TTL_MS, 0, must_roll=True),
         NotLeader("s", 0),
         SegmentChanged("s", 0, record()),
         SegmentChanged("s", 1, record()),
@@ -117,7 +117,7 @@ def test_appends_are_refused_above_the_bound_for_unacknowledged_bytes(writer: Wr
 def test_unanswered_requests_are_sent_to_the_master_again() -> None:
     writer = Writer("w", "s", Policy(Quorum(1, 1)), Limits())
     writer.tick(0)
-    writer.control(Granted("s", 1, TTL_MS, ()), 0)
+    writer.control(Granted("s", 1, TTL_MS, 0, ()), 0)
     writer.take_output()
     writer.tick(100)
     assert writer.take_output().requests == []
