@@ -14,7 +14,7 @@ class Violation(Exception):
 
 
 class History:
-    """What was proposed, acknowledged, recovered and delivered; each method raises Violation when an invariant breaks."""
+    """What was proposed, acknowledged, recovered and delivered; raises Violation when an invariant breaks."""
 
     __slots__ = ("acked", "completed", "delivered", "prefix", "proposed")
 

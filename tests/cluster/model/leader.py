@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from tests.cluster.model import master
 from tests.cluster.model.entries import (
     BRIDGE,
     CONTENT,
@@ -15,7 +16,6 @@ from tests.cluster.model.entries import (
     Entry,
     Message,
 )
-from tests.cluster.model import master
 from tests.cluster.model.master import SEALING, UNSEALED_MAX, Segment
 from tests.cluster.model.mistakes import Mistake
 from tests.cluster.model.recovery import Answer, decide
@@ -23,8 +23,8 @@ from tests.cluster.model.recovery import Answer, decide
 if TYPE_CHECKING:
     from tests.cluster.model.world import World
 
-# The phases of a leader's work on a segment: recovery that has not begun, recovery that collects answers, replication of a
-# log that grows or has its bridge, and a segment that this leader closed.
+# The phases of a leader's work on a segment: recovery that has not begun, recovery that collects answers, replication
+# of a log that grows or has its bridge, and a segment that this leader closed.
 WAITING, COLLECTING, REPLICATING, CLOSED = range(4)
 
 
@@ -143,7 +143,7 @@ class Leader:
             return
         job = self.jobs[message[3]]
         store = message[2]
-        if kind == SEALED or kind == CONTENT:
+        if kind <= CONTENT:
             if job.phase != COLLECTING:
                 return
             hint = message[4]
@@ -162,14 +162,15 @@ class Leader:
         mistake = self.world.mistake
         if mistake is Mistake.ACK_WITH_GAP:
             matched = there.bit_length()
-        elif mistake is Mistake.ANSWERS_COUNTED:
+        # A store that does not check epochs may have more than this leader sent.
+        matched = min(matched, len(job.log))
+        if mistake is Mistake.ANSWERS_COUNTED:
             for slot in range(matched):
                 job.counts[slot] = job.counts.get(slot, 0) + 1
         if incarnation != job.incarnations[store]:
             job.incarnations[store] = incarnation
-        elif matched <= job.confirmed[store]:
-            if mistake is not Mistake.ANSWERS_COUNTED:
-                return
+        elif matched <= job.confirmed[store] and mistake is not Mistake.ANSWERS_COUNTED:
+            return
         job.confirmed[store] = matched
         self._advance(job)
 
@@ -190,7 +191,7 @@ class Leader:
         if job.phase != REPLICATING or not job.own:
             return
         if mistake is Mistake.ACKED_TOO_EARLY:
-            level = copies[setting.n - setting.w + 1]
+            level = copies[setting.n - setting.w + 1] if setting.w > 1 else len(job.log)
         if level > job.acked:
             before = self.jobs.get(segment.id - 1)
             if before is not None and before.phase != CLOSED and mistake is not Mistake.ACK_BEFORE_SEALED:
@@ -219,7 +220,7 @@ class Leader:
             if len(unclosed) < allowed or (world.mistake is Mistake.THIRD_OPEN_SEGMENT and world.setting.parallel):
                 self._open(choice)
             else:
-                self._resend()
+                self.resend()
             return
         kind = choice & 7
         if kind < 5 and len(last.log) < EVENTS_MAX:
@@ -230,7 +231,7 @@ class Leader:
         elif kind == 5:
             self.roll(last.segment.id)
         else:
-            self._resend()
+            self.resend()
 
     def roll(self, segment: int) -> None:
         """End an open segment with a bridge after its last event."""
@@ -270,6 +271,7 @@ class Leader:
         after = self.jobs.get(segment.id + 1)
         if after is not None and after.phase == REPLICATING:
             self._advance(after)
+        self.resend()
 
     def _open(self, choice: int) -> None:
         world = self.world
@@ -283,7 +285,7 @@ class Leader:
         self.jobs[segment.id] = Job(segment, stores, own=True)
         world.add_replicas(segment)
 
-    def _resend(self) -> None:
+    def resend(self) -> None:
         """Send every store what it has not confirmed, and the acked index."""
         bag = self.world.bag
         for job in self.jobs.values():

@@ -6,8 +6,8 @@ import enum
 class Mistake(enum.Enum):
     """One wrong rule each, switched on in one place of the model.
 
-    `row` is the scenario (B1 to B29) that the mistake belongs to, or the rule that it breaks; `requirements` are the lines
-    of docs/requirements.md that a Stream Engine with this mistake would break.
+    `row` is the scenario (B1 to B29) that the mistake belongs to, or the rule that it breaks; `requirements` are the
+    lines of docs/requirements.md that a Stream Engine with this mistake would break.
     """
 
     row: str

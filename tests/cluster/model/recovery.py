@@ -57,11 +57,12 @@ def decide(
         if mistake is Mistake.MAJORITY_VOTE:
             best = _most_frequent(answers, slot)
         elif mistake is Mistake.BASE_FROM_ONE and slot < base:
-            best = max(answers, key=_hint)[1][slot] or best
+            best = max(answers, key=_hint)[1][slot] or (HOLE, 0, epoch, epoch)
         if best is not None and bridges and _is_excluded(best, slot, bridges):
             best = None
         if best is None or best[0] == BRIDGE:
-            if slot < base:
+            # The acked index of a closed segment includes its bridge.
+            if slot < base - (best is not None):
                 raise Violation("I24", f"slot {slot} is in front of the acked index {base} and no store has an entry")
             continues = best is None and (sparse or mistake is Mistake.HOLE_UNDER_PREFIX)
             if not (continues and _anything_after(answers, slot, bridges)):

@@ -10,6 +10,8 @@ from tests.cluster.model.settings import Setting
 from tests.cluster.model.world import ARRIVES, LOST, NOT_SYNCED, SHORTENED, STAYS, Step, World
 
 EPOCHS_MAX = 6
+# A schedule begins with an open segment and fewer events than this.
+FIRST_EVENTS_MAX = 4
 # The end of a schedule: a last leader, and at most this many deliveries in front of each of its actions.
 LAST_ACTIONS = 8
 LAST_DELIVERIES_MAX = 60
@@ -33,10 +35,11 @@ class Failure(AssertionError):
 def run(setting: Setting, random: Random, mistake: Mistake | None = None, *, strict: bool = True) -> World:
     """Run one random schedule; raise Failure if an invariant breaks."""
     world = World(setting, mistake, strict=strict)
-    steps: list[Step] = []
+    steps = world.steps
     try:
-        world.elect()
-        steps.append(("elect",))
+        _step(world, steps, ("elect",))
+        for _ in range(1 + int(random.random() * FIRST_EVENTS_MAX)):
+            _step(world, steps, ("act", 0, int(random.random() * CHOICES) & ~7))
         _go(world, steps, random)
         _finish(world, steps, random)
         world.check_end()
@@ -69,6 +72,8 @@ def _go(world: World, steps: list[Step], random: Random) -> None:
         elif drawn < elect:
             if len(leaders) >= EPOCHS_MAX:
                 continue
+            if weather.forget and chance() < weather.forget:
+                _step(world, steps, ("forget",))
             step = ("elect",)
         elif drawn < read:
             step = ("read", int(chance() * stores), _recent(len(world.master.segments), chance()))
@@ -95,7 +100,7 @@ def _recent(count: int, drawn: float) -> int:
     return count - 1 - int(drawn * drawn * count) if count else 0
 
 
-def _deliver_any(world: World, steps: list[Step], random: Random) -> None:
+def _deliver_any(world: World, steps: list[Step], random: Random, *, calm: bool = False) -> None:
     weather, bag = world.setting.weather, world.bag
     place = int(random.random() * len(bag))
     message, last = bag[place], bag.pop()
@@ -103,43 +108,44 @@ def _deliver_any(world: World, steps: list[Step], random: Random) -> None:
         bag[place] = last
     drawn = random.random()
     fate = ARRIVES
-    if drawn < weather.lost:
+    if drawn >= 1 - weather.shortened:
+        if message[0] == STORE:
+            fate = SHORTENED
+    elif calm:
+        pass
+    elif drawn < weather.lost:
         fate = LOST
     elif drawn < weather.lost + weather.stays:
         fate = STAYS
-    elif message[0] == STORE:
-        drawn -= weather.lost + weather.stays
-        if drawn < weather.shortened:
-            fate = SHORTENED
-        elif drawn < weather.shortened + weather.not_synced:
-            fate = NOT_SYNCED
+    elif message[0] == STORE and drawn < weather.lost + weather.stays + weather.not_synced:
+        fate = NOT_SYNCED
     steps.append(("deliver", message, fate))
     world.deliver(message, fate)
 
 
 def _finish(world: World, steps: list[Step], random: Random) -> None:
-    """End the faults: a last leader recovers what is open, and readers read every replica."""
+    """A last leader recovers what is open without a fault, and readers read every replica."""
     last = len(world.leaders)
     if random.random() < 0.5:
         _step(world, steps, ("forget",))
     _step(world, steps, ("elect",))
-    bag = world.bag
     for _ in range(LAST_ACTIONS):
-        for _ in range(LAST_DELIVERIES_MAX):
-            if not bag:
-                break
-            place = int(random.random() * len(bag))
-            message, other = bag[place], bag.pop()
-            if place < len(bag):
-                bag[place] = other
-            steps.append(("deliver", message, ARRIVES))
-            world.deliver(message, ARRIVES)
+        _deliver_all(world, steps, random, calm=True)
         if not world.master.unsealed():
             break
         _step(world, steps, ("act", last, RESEND))
+    _step(world, steps, ("resend", last))
+    _deliver_all(world, steps, random, calm=False)
     for store in range(len(world.stores)):
         for segment in range(len(world.master.segments)):
             _step(world, steps, ("read", store, segment))
+
+
+def _deliver_all(world: World, steps: list[Step], random: Random, *, calm: bool) -> None:
+    for _ in range(LAST_DELIVERIES_MAX):
+        if not world.bag:
+            break
+        _deliver_any(world, steps, random, calm=calm)
 
 
 def _step(world: World, steps: list[Step], step: Step) -> None:

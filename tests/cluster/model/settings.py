@@ -21,6 +21,8 @@ class Weather(NamedTuple):
     damage: float = 0.0
     wipe: float = 0.0
     replace: float = 0.0
+    # Of an election: all messages are lost.
+    forget: float = 0.0
     # Of a message.
     lost: float = 0.08
     stays: float = 0.08
@@ -31,17 +33,21 @@ class Weather(NamedTuple):
 CALM = Weather("calm", elect=0.02, crash_store=0.0, lost=0.02, stays=0.02)
 LOSSY = Weather("lossy", lost=0.25, stays=0.15, elect=0.06)
 ELECTIONS = Weather("elections", elect=0.10, act=0.15, crash_leader=0.03)
+INTERRUPTIONS = Weather(
+    "interruptions", elect=0.06, act=0.01, crash_store=0.0, forget=1.0, lost=0.1, stays=0.0, shortened=0.02
+)
+BACK_PRESSURE = Weather("back pressure", shortened=0.5, elect=0.06, read=0.08)
 CRASHES = Weather("crashes", crash_store=0.06, sync=0.05)
 BAD_DISKS = Weather("bad disks", damage=0.02, not_synced=0.02, crash_store=0.04)
 REPLACEMENTS = Weather("replacements", wipe=0.004, replace=0.05)
-WEATHERS = (CALM, LOSSY, ELECTIONS, CRASHES, BAD_DISKS, REPLACEMENTS)
+WEATHERS = (CALM, LOSSY, ELECTIONS, INTERRUPTIONS, BACK_PRESSURE, CRASHES, BAD_DISKS, REPLACEMENTS)
 
 
 class Setting:
     """What one schedule runs with.
 
-    `sparse` recoveries fill holes, others end a segment at the first empty slot (the prefix policy). `relaxed` stores answer
-    before they sync. `parallel` leaders open the next segment while they recover the last one.
+    `sparse` recoveries fill holes, others end a segment at the first empty slot (the prefix policy). `relaxed` stores
+    answer before they sync. `parallel` leaders open the next segment while they recover the last one.
     """
 
     __slots__ = ("n", "parallel", "r", "relaxed", "sparse", "steps", "w", "weather")

@@ -25,9 +25,9 @@ LEFTOVERS_MATCHED = Mistake.LEFTOVERS_MATCHED
 class Replica:
     """One store's copy of one segment.
 
-    Durable: `sealed` (the sealed epoch) and the entries. `doubt` has a bit for each slot whose newest entry may have been
-    lost; a write clears it. Volatile: `there`, the bits of the slots that the leader of epoch `leader_epoch` has stored or
-    confirmed. `unsynced` maps a slot to the entry that a crash brings back.
+    Durable: `sealed` (the sealed epoch) and the entries. `doubt` has a bit for each slot whose newest entry may have
+    been lost; a write clears it. Volatile: `there`, the bits of the slots that the leader of epoch `leader_epoch` has
+    stored. `unsynced` maps a slot to the entry that a crash brings back.
     """
 
     __slots__ = ("doubt", "entries", "hint", "leader_epoch", "sealed", "there", "unsynced", "young")
@@ -46,7 +46,7 @@ class Replica:
 class Store:
     """A segment store.
 
-    In the relaxed mode it answers before its entries are synced; a crash may then lose them, and everything is in doubt.
+    In the relaxed mode it answers before its entries are synced; a crash may lose them, and everything is in doubt.
     """
 
     __slots__ = ("id", "incarnation", "mistake", "refused", "relaxed", "replicas", "strict")

@@ -3,15 +3,15 @@
 from typing import Any
 
 from tests.cluster.model.checks import History, Violation
-from tests.cluster.model.entries import EVENT, MATCHED, SLOTS, STORE, Message
-from tests.cluster.model.leader import CLOSED, Job, Leader
-from tests.cluster.model.master import OPEN, SEALED, Master, Segment
+from tests.cluster.model.entries import MATCHED, STORE, Message
+from tests.cluster.model.leader import Job, Leader
+from tests.cluster.model.master import SEALED, Master, Segment
 from tests.cluster.model.mistakes import Mistake
 from tests.cluster.model.settings import Setting
 from tests.cluster.model.store import Replica, Store
 
-# What happens to a message: it arrives, arrives and stays for another delivery, is lost, or arrives at a store that drops
-# all entries but the first, or cannot sync.
+# What happens to a message: it arrives, arrives and stays for another delivery, is lost, or arrives at a store that
+# drops all entries but the first, or cannot sync.
 ARRIVES, STAYS, LOST, SHORTENED, NOT_SYNCED = range(5)
 
 # One step of a schedule: the name of a method of World and its arguments.
@@ -38,6 +38,7 @@ class World:
         "recoveries",
         "seal_sets",
         "setting",
+        "steps",
         "stores",
         "strict",
     )
@@ -46,6 +47,7 @@ class World:
         self.setting = setting
         self.mistake = mistake
         self.strict = strict
+        self.steps: list[Step] = []
         self.bag: list[Message] = []
         self.history = History(prefix=not setting.sparse)
         self.master = Master(mistake)
@@ -86,11 +88,17 @@ class World:
 
     def elect(self) -> None:
         epoch = self.master.elect()
+        if self.strict and self.leaders and epoch <= self.leaders[-1].epoch:
+            raise Violation("I4", f"epoch {epoch} was given twice")
         self.leaders.append(Leader(self, len(self.leaders), epoch))
 
     def act(self, leader: int, choice: int) -> None:
         if leader < len(self.leaders):
             self.leaders[leader].act(choice)
+
+    def resend(self, leader: int) -> None:
+        if leader < len(self.leaders) and self.leaders[leader].alive:
+            self.leaders[leader].resend()
 
     def crash_leader(self, leader: int) -> None:
         if leader < len(self.leaders):
