@@ -125,7 +125,7 @@ class Leader:
         if world.strict:
             sealed = [store for store in job.segment.copy_set if job.sealed >> store & 1]
             world.note_quorum(job.segment, world.seal_sets, world.ack_sets, sealed)
-        log.append((BRIDGE, 0, self.epoch, self.epoch))
+        log.append((BRIDGE, 0, 0, self.epoch))
         job.log, job.acked, job.bridged, job.phase = log, job.base, True, REPLICATING
         entries = tuple(log)
         for store in job.segment.copy_set:
@@ -200,45 +200,50 @@ class Leader:
 
     # Steps of its own.
 
-    def act(self, choice: int) -> None:
-        """Do what is next: close, recover or open a segment; otherwise propose, roll over or resend, by `choice`."""
+    def act(self, choice: int) -> str:
+        """Close, recover or open a segment, if that is next; otherwise propose, roll over or resend, by `choice`.
+
+        Return what was done, for traces.
+        """
         if not self.alive:
-            return
+            return "has stopped"
         world = self.world
         unclosed = [job for job in self.jobs.values() if job.phase != CLOSED]
         if unclosed:
             oldest = unclosed[0]
             if oldest.complete:
                 self._close(oldest)
-                return
+                return "closes the oldest segment" if self.alive else "may not close the segment and stops"
             if oldest.phase == WAITING:
                 self._begin(oldest)
-                return
+                return "begins to recover the next segment"
         last = unclosed[-1] if unclosed else None
         if last is None or last.bridged or not last.own:
             allowed = UNSEALED_MAX - (not world.setting.parallel)
             if len(unclosed) < allowed or (world.mistake is Mistake.THIRD_OPEN_SEGMENT and world.setting.parallel):
                 self._open(choice)
-            else:
-                self.resend()
-            return
+                return "opens a segment" if self.alive else "may not open a segment and stops"
+            self.resend()
+            return "resends"
         kind = choice & 7
         if kind < 5 and len(last.log) < EVENTS_MAX:
             payload = (self.epoch * 10 + self.incarnation) * 100 + last.segment.id * 10 + len(last.log)
             entry = (EVENT, payload, self.epoch, self.epoch)
             world.history.propose(last.segment.id, len(last.log), entry)
             self._append(last, entry)
-        elif kind == 5:
+            return "proposes an event"
+        if kind == 5:
             self.roll(last.segment.id)
-        else:
-            self.resend()
+            return "ends the open segment with a bridge"
+        self.resend()
+        return "resends"
 
     def roll(self, segment: int) -> None:
         """End an open segment with a bridge after its last event."""
         job = self.jobs.get(segment)
         if self.alive and job is not None and job.own and job.log and not job.bridged:
             job.bridged = True
-            self._append(job, (BRIDGE, 0, self.epoch, self.epoch))
+            self._append(job, (BRIDGE, 0, 0, self.epoch))
 
     def crash(self) -> None:
         """Lose everything: a leader that restarts needs a new epoch."""

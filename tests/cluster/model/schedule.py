@@ -7,7 +7,7 @@ from tests.cluster.model.checks import Violation
 from tests.cluster.model.entries import SLOTS, STORE, message_text
 from tests.cluster.model.mistakes import Mistake
 from tests.cluster.model.settings import Setting
-from tests.cluster.model.world import ARRIVES, LOST, NOT_SYNCED, SHORTENED, STAYS, Step, World
+from tests.cluster.model.world import ARRIVES, FATES, LOST, NOT_SYNCED, SHORTENED, STAYS, Step, World
 
 EPOCHS_MAX = 6
 # A schedule begins with an open segment and fewer events than this.
@@ -23,12 +23,12 @@ RESEND = 7
 class Failure(AssertionError):
     """A schedule broke an invariant."""
 
-    def __init__(self, setting: Setting, mistake: Mistake | None, steps: Sequence[Step], violation: Violation) -> None:
+    def __init__(self, world: World, violation: Violation) -> None:
         super().__init__(str(violation))
-        self.setting = setting
-        self.mistake = mistake
-        self.steps = list(steps)
-        self.violation = violation
+        self.setting = world.setting
+        self.mistake = world.mistake
+        self.strict = world.strict
+        self.steps = world.steps
         self.invariant = violation.invariant
 
 
@@ -44,7 +44,7 @@ def run(setting: Setting, random: Random, mistake: Mistake | None = None, *, str
         _finish(world, steps, random)
         world.check_end()
     except Violation as violation:
-        raise Failure(setting, mistake, steps, violation) from None
+        raise Failure(world, violation) from None
     return world
 
 
@@ -72,7 +72,7 @@ def _go(world: World, steps: list[Step], random: Random) -> None:
         elif drawn < elect:
             if len(leaders) >= EPOCHS_MAX:
                 continue
-            if weather.forget and chance() < weather.forget:
+            if chance() < weather.forget:
                 _step(world, steps, ("forget",))
             step = ("elect",)
         elif drawn < read:
@@ -153,8 +153,13 @@ def _step(world: World, steps: list[Step], step: Step) -> None:
     getattr(world, step[0])(*step[1:])
 
 
-def replay(setting: Setting, steps: Sequence[Step], mistake: Mistake | None, *, strict: bool) -> Violation | None:
-    """Apply steps; those that are no longer possible, because steps in front of them are missing, have no effect."""
+def replay(
+    setting: Setting, steps: Sequence[Step], mistake: Mistake | None, *, strict: bool, told: list[str] | None = None
+) -> Violation | None:
+    """Apply steps; those that are no longer possible, because steps in front of them are missing, have no effect.
+
+    `told` receives a line for each step that had an effect.
+    """
     world = World(setting, mistake, strict=strict)
     try:
         for step in steps:
@@ -162,14 +167,18 @@ def replay(setting: Setting, steps: Sequence[Step], mistake: Mistake | None, *, 
                 if step[1] not in world.bag:
                     continue
                 world.bag.remove(step[1])
-            getattr(world, step[0])(*step[1:])
+            if told is not None:
+                told.append(_step_text(step))
+            done = getattr(world, step[0])(*step[1:])
+            if told is not None and done is not None:
+                told[-1] = f"leader {step[1]} {done}"
         world.check_end()
     except Violation as violation:
         return violation
     return None
 
 
-def shortest(failure: Failure, *, strict: bool) -> list[Step]:
+def shortest(failure: Failure) -> list[Step]:
     """Drop steps, larger groups first, as long as the same invariant breaks."""
     steps = failure.steps
     size = len(steps) // 2
@@ -177,7 +186,7 @@ def shortest(failure: Failure, *, strict: bool) -> list[Step]:
         start = 0
         while start < len(steps):
             fewer = steps[:start] + steps[start + size :]
-            violation = replay(failure.setting, fewer, failure.mistake, strict=strict)
+            violation = replay(failure.setting, fewer, failure.mistake, strict=failure.strict)
             if violation is not None and violation.invariant == failure.invariant:
                 steps = fewer
             else:
@@ -186,9 +195,14 @@ def shortest(failure: Failure, *, strict: bool) -> list[Step]:
     return steps
 
 
-def step_text(step: Step) -> str:
-    """A step as a trace shows it."""
+def trace(failure: Failure, steps: Sequence[Step]) -> str:
+    """Steps of a failed schedule in lines that a person can read."""
+    lines: list[str] = []
+    violation = replay(failure.setting, steps, failure.mistake, strict=failure.strict, told=lines)
+    return "\n".join([f"{len(steps)} of {len(failure.steps)} steps:", *lines, str(violation)])
+
+
+def _step_text(step: Step) -> str:
     if step[0] == "deliver":
-        fate = ("deliver", "deliver and keep", "lose", "deliver the first entry of", "fail to sync")[step[2]]
-        return f"{fate} {message_text(step[1])}"
+        return f"{FATES[step[2]]}: {message_text(step[1])}"
     return " ".join(map(str, step))

@@ -22,7 +22,7 @@ class Weather(NamedTuple):
     wipe: float = 0.0
     replace: float = 0.0
     # Of an election: all messages are lost.
-    forget: float = 0.0
+    forget: float = 0.05
     # Of a message.
     lost: float = 0.08
     stays: float = 0.08
@@ -38,8 +38,8 @@ INTERRUPTIONS = Weather(
 )
 BACK_PRESSURE = Weather("back pressure", shortened=0.5, elect=0.06, read=0.08)
 CRASHES = Weather("crashes", crash_store=0.06, sync=0.05)
-BAD_DISKS = Weather("bad disks", damage=0.02, not_synced=0.02, crash_store=0.04)
-REPLACEMENTS = Weather("replacements", wipe=0.004, replace=0.05)
+BAD_DISKS = Weather("bad disks", damage=0.02, not_synced=0.05, crash_store=0.04)
+REPLACEMENTS = Weather("replacements", wipe=0.015, replace=0.05)
 WEATHERS = (CALM, LOSSY, ELECTIONS, INTERRUPTIONS, BACK_PRESSURE, CRASHES, BAD_DISKS, REPLACEMENTS)
 
 

@@ -13,6 +13,7 @@ from tests.cluster.model.store import Replica, Store
 # What happens to a message: it arrives, arrives and stays for another delivery, is lost, or arrives at a store that
 # drops all entries but the first, or cannot sync.
 ARRIVES, STAYS, LOST, SHORTENED, NOT_SYNCED = range(5)
+FATES = ("arrives", "stays", "lost", "shortened", "not synced")
 
 # One step of a schedule: the name of a method of World and its arguments.
 Step = tuple[Any, ...]
@@ -92,9 +93,8 @@ class World:
             raise Violation("I4", f"epoch {epoch} was given twice")
         self.leaders.append(Leader(self, len(self.leaders), epoch))
 
-    def act(self, leader: int, choice: int) -> None:
-        if leader < len(self.leaders):
-            self.leaders[leader].act(choice)
+    def act(self, leader: int, choice: int) -> str:
+        return self.leaders[leader].act(choice) if leader < len(self.leaders) else "does not exist"
 
     def resend(self, leader: int) -> None:
         if leader < len(self.leaders) and self.leaders[leader].alive:
