@@ -2,7 +2,7 @@
 
 from typing import Any
 
-# (kind, payload, birth epoch, stamp epoch). A payload is a number of its own for each proposal; a bridge has no birth epoch.
+# (kind, payload, birth epoch, stamp epoch). Every proposal has a payload of its own; a bridge has no birth epoch.
 Entry = tuple[int, int, int, int]
 # What a reader sees of an entry: kind, payload, birth epoch.
 Content = tuple[int, int, int]

@@ -33,12 +33,12 @@ class Job:
 
     __slots__ = (
         "acked",
+        "answered",
         "answers",
         "base",
         "bridged",
         "complete",
         "confirmed",
-        "counts",
         "fenced",
         "incarnations",
         "log",
@@ -67,8 +67,8 @@ class Job:
         self.confirmed = [0] * stores
         self.incarnations = [-1] * stores
         self.told = [0] * stores
-        # Answers by slot, for ANSWERS_COUNTED.
-        self.counts: dict[int, int] = {}
+        # Every matched index that was reported.
+        self.answered: list[int] = []
 
 
 class Leader:
@@ -164,24 +164,22 @@ class Leader:
             matched = there.bit_length()
         # A store that does not check epochs may have more than this leader sent.
         matched = min(matched, len(job.log))
-        if mistake is Mistake.ANSWERS_COUNTED:
-            for slot in range(matched):
-                job.counts[slot] = job.counts.get(slot, 0) + 1
+        job.answered.append(matched)
         if incarnation != job.incarnations[store]:
             job.incarnations[store] = incarnation
-        elif matched <= job.confirmed[store] and mistake is not Mistake.ANSWERS_COUNTED:
-            return
-        job.confirmed[store] = matched
+            job.confirmed[store] = matched
+        elif matched > job.confirmed[store]:
+            job.confirmed[store] = matched
         self._advance(job)
 
     def _advance(self, job: Job) -> None:
         world = self.world
         setting, mistake, segment = world.setting, world.mistake, job.segment
         copies = [job.confirmed[store] for store in segment.copy_set]
-        copies.sort()
-        level = copies[setting.n - setting.w]
         if mistake is Mistake.ANSWERS_COUNTED:
-            level = max(level, next(i for i in range(len(job.log) + 1) if job.counts.get(i, 0) < setting.w))
+            copies += job.answered
+        copies.sort()
+        level = copies[-setting.w]
         if job.bridged and not job.complete:
             enough = copies[-1] if mistake is Mistake.CLOSED_TOO_EARLY else level
             if enough >= len(job.log):
@@ -191,7 +189,7 @@ class Leader:
         if job.phase != REPLICATING or not job.own:
             return
         if mistake is Mistake.ACKED_TOO_EARLY:
-            level = copies[setting.n - setting.w + 1] if setting.w > 1 else len(job.log)
+            level = copies[1 - setting.w] if setting.w > 1 else len(job.log)
         if level > job.acked:
             before = self.jobs.get(segment.id - 1)
             if before is not None and before.phase != CLOSED and mistake is not Mistake.ACK_BEFORE_SEALED:
@@ -219,15 +217,15 @@ class Leader:
                 return "begins to recover the next segment"
         last = unclosed[-1] if unclosed else None
         if last is None or last.bridged or not last.own:
-            allowed = UNSEALED_MAX - (not world.setting.parallel)
-            if len(unclosed) < allowed or (world.mistake is Mistake.THIRD_OPEN_SEGMENT and world.setting.parallel):
+            allowed = UNSEALED_MAX if world.setting.parallel else 1
+            if len(unclosed) < allowed + (world.mistake is Mistake.THIRD_OPEN_SEGMENT):
                 self._open(choice)
                 return "opens a segment" if self.alive else "may not open a segment and stops"
             self.resend()
             return "resends"
         kind = choice & 7
         if kind < 5 and len(last.log) < EVENTS_MAX:
-            payload = (self.epoch * 10 + self.incarnation) * 100 + last.segment.id * 10 + len(last.log)
+            payload = ((self.id + 1) * 10 + self.incarnation) * 100 + last.segment.id * 10 + len(last.log)
             entry = (EVENT, payload, self.epoch, self.epoch)
             world.history.propose(last.segment.id, len(last.log), entry)
             self._append(last, entry)

@@ -61,8 +61,6 @@ class Master:
     def create(self, epoch: int, segment_id: int, copy_set: tuple[int, ...]) -> Segment | None:
         if not self._is_current(epoch):
             return None
-        if self.unsealed() >= UNSEALED_MAX and self.mistake is not Mistake.THIRD_OPEN_SEGMENT:
-            return None
         segment = Segment(segment_id, copy_set)
         if segment_id == len(self.segments):
             self.segments.append(segment)
