@@ -12,7 +12,7 @@ from tests.cluster.kept_seeds import KEPT
 from tests.cluster.model.biases import BIASES
 from tests.cluster.model.mistakes import Mistake
 from tests.cluster.model.schedule import Failure, replay, run, shortest, trace
-from tests.cluster.model.settings import Setting
+from tests.cluster.model.settings import INTERRUPTIONS, QUORUMS, Setting
 
 # A search ends without a result after this many schedules; the rarest mistake needs about 2,000.
 SEARCHED_MAX = 30_000
@@ -59,6 +59,16 @@ def test_a_mistake_is_found_and_its_schedule_is_minimised(mistake: Mistake) -> N
     assert violation is not None
     assert violation.invariant == invariant
     assert replay(failure.setting, steps, None, strict=True) is None, "the correct rules break in the same schedule"
+
+
+@pytest.mark.parametrize("quorum", QUORUMS, ids=str)
+def test_every_quorum_needs_all_of_its_answers(quorum: tuple[int, int, int]) -> None:
+    """S4-28 and S4-31: R = N - W + 1 is the smallest number of answers, for every N and W."""
+    setting = Setting(quorum, weather=INTERRUPTIONS)
+    found = (failure_of(setting, seed, Mistake.ANSWERS_MISSING) for seed in range(SEARCHED_MAX))
+    schedules, failure = next((number, one) for number, one in enumerate(found, 1) if one is not None)
+    print(f"{setting}: {schedules} schedules: {failure}")
+    assert failure.invariant in ("I1", "I2", "I24")
 
 
 @pytest.mark.full("searches from a random seed for what the kept seeds show")

@@ -62,7 +62,9 @@ class Mistake(enum.Enum):
     DAMAGE_SERVED = "B19", "S4-3", "a store does not notice damaged entries"
     WIPED_REJOINS = "B20", "S4-3", "a wiped store comes back under its old id"
     FILE_NOT_IN_DIRECTORY = "B28", "S4-3", "a crash removes the file of a new segment, because only the file was synced"
+    DOUBT_FORGOTTEN = "I21", "S4-3", "a store that restarts forgets which entries it found damaged"
     COPY_SET_CHANGED = "B24", "S4-42", "the master changes the copy set of an open segment"
+    REPLACED_WITHOUT_COPY = "2.8", "S4-41", "the master replaces a store of a sealed segment before the new one has it"
 
     # Reads.
     UNACKED_SERVED = "2.5", "S4-12 S4-32", "a store serves entries beyond its acked index"

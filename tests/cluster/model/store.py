@@ -163,6 +163,8 @@ class Store:
                 if lost >> slot & 1:
                     replica.entries[slot] = old
             replica.unsynced.clear()
+            if self.mistake is Mistake.DOUBT_FORGOTTEN:
+                replica.doubt = 0
             if self.relaxed and self.mistake is not Mistake.LOST_IS_ABSENT:
                 replica.doubt = ALL_SLOTS
             if self.mistake is Mistake.FOREIGN_ENTRY and segment:

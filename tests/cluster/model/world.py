@@ -127,9 +127,9 @@ class World:
         record = self.master.segments[segment]
         outside = next(store.id for store in self.stores if store.id not in record.copy_set)
         copy_set = (*record.copy_set[:place], outside, *record.copy_set[place + 1 :])
-        if record.state == SEALED:
+        if record.state == SEALED and self.mistake is not Mistake.REPLACED_WITHOUT_COPY:
             self._copy_sealed(record, outside, copy_set)
-        elif self.mistake is Mistake.COPY_SET_CHANGED:
+        elif record.state == SEALED or self.mistake is Mistake.COPY_SET_CHANGED:
             record.copy_set = copy_set
             self.add_replicas(record)
         else:
