@@ -37,7 +37,7 @@ KEPT = {
     Mistake.FILE_NOT_IN_DIRECTORY: (0, "I1"),
     Mistake.DOUBT_FORGOTTEN: (6, "I1"),
     Mistake.COPY_SET_CHANGED: (347, "I2"),
-    Mistake.REPLACED_WITHOUT_COPY: (4785, "I19"),
+    Mistake.REPLACED_WITHOUT_COPY: (8, "I19"),
     Mistake.UNACKED_SERVED: (33, "I14"),
     Mistake.UNMATCHED_SERVED: (1986, "I14"),
 }

@@ -21,7 +21,7 @@ FAST_ACK = (5, 2, 4)
 MORE_CRASHES = Weather("more crashes", crash_store=0.15, elect=0.06, forget=0.0)
 MORE_BAD_DISKS = Weather("more bad disks", crash_store=0.10, damage=0.10, not_synced=0.20, forget=0.0)
 MORE_WIPES = Weather("more wipes", wipe=0.02, forget=0.0)
-MORE_REPLACEMENTS = Weather("more replacements", replace=0.20, crash_store=0.0)
+MORE_REPLACEMENTS = Weather("more replacements", replace=0.10, crash_store=0.0)
 LATE_MESSAGES = Weather("late messages", elect=0.05, lost=0.15, stays=0.15, forget=0.0)
 
 BIASES = {
@@ -59,7 +59,7 @@ BIASES = {
     Mistake.FILE_NOT_IN_DIRECTORY: Setting(MAJORITY, parallel=True, weather=CRASHES),
     Mistake.DOUBT_FORGOTTEN: Setting(MAJORITY, weather=MORE_BAD_DISKS),
     Mistake.COPY_SET_CHANGED: Setting(MAJORITY, parallel=True, weather=REPLACEMENTS),
-    Mistake.REPLACED_WITHOUT_COPY: Setting((4, 3, 2), weather=MORE_REPLACEMENTS, steps=120),
+    Mistake.REPLACED_WITHOUT_COPY: Setting((1, 1, 1), weather=MORE_REPLACEMENTS),
     Mistake.UNACKED_SERVED: Setting(MAJORITY, weather=LOSSY),
     Mistake.UNMATCHED_SERVED: Setting(MAJORITY, sparse=True, weather=BACK_PRESSURE, steps=40),
 }
