@@ -13,7 +13,7 @@ import pytest
 
 from tests.cluster.model.schedule import Failure, replay, run, shortest, trace
 from tests.cluster.model.settings import QUORUMS, Setting
-from tests.cluster.model.world import FATES
+from tests.cluster.model.world import FATES, Step
 from tests.support.effort import repetitions
 
 # Of these schedules, one is looked into for the faults that fired.
@@ -25,9 +25,9 @@ FAULTS = (
 )
 
 
-def tally(steps: list[tuple[object, ...]], fired: Counter[str]) -> None:
+def tally(steps: list[Step], fired: Counter[str]) -> None:
     for step in steps:
-        fired[FATES[step[2]] if step[0] == "deliver" else str(step[0])] += 1  # type: ignore[call-overload]
+        fired[FATES[step[2]] if step[0] == "deliver" else step[0]] += 1
 
 
 @pytest.mark.timeout(900)

@@ -40,13 +40,13 @@ class Job:
         "complete",
         "confirmed",
         "fenced",
+        "hints_sent",
         "incarnations",
         "log",
         "own",
         "phase",
         "sealed",
         "segment",
-        "told",
     )
 
     def __init__(self, segment: Segment, stores: int, *, own: bool) -> None:
@@ -66,7 +66,7 @@ class Job:
         # By store: matched index and the incarnation that reported it, and the acked index that it was sent.
         self.confirmed = [0] * stores
         self.incarnations = [-1] * stores
-        self.told = [0] * stores
+        self.hints_sent = [0] * stores
         # Every matched index that was reported.
         self.answered: list[int] = []
 
@@ -194,7 +194,7 @@ class Leader:
             before = self.jobs.get(segment.id - 1)
             if before is not None and before.phase != CLOSED and mistake is not Mistake.ACK_BEFORE_SEALED:
                 return
-            world.acknowledge(self, job, level)
+            world.acknowledge(job, level)
 
     # Steps of its own.
 
@@ -259,7 +259,7 @@ class Leader:
         job.log.append(entry)
         for store in segment.copy_set:
             bag.append((STORE, store, segment.id, self.epoch, self.id, first, (entry,), job.acked))
-            job.told[store] = job.acked
+            job.hints_sent[store] = job.acked
 
     def _close(self, job: Job) -> None:
         world, segment = self.world, job.segment
@@ -268,7 +268,7 @@ class Leader:
             return
         world.closed += 1
         if job.own:
-            world.acknowledge(self, job, len(job.log))
+            world.acknowledge(job, len(job.log))
         job.phase = CLOSED
         job.acked = len(job.log)
         after = self.jobs.get(segment.id + 1)
@@ -297,7 +297,7 @@ class Leader:
             segment = job.segment
             for store in segment.copy_set:
                 first = job.confirmed[store]
-                if first < len(job.log) or job.told[store] < job.acked:
+                if first < len(job.log) or job.hints_sent[store] < job.acked:
                     entries = tuple(job.log[first:])
                     bag.append((STORE, store, segment.id, self.epoch, self.id, first, entries, job.acked))
-                    job.told[store] = job.acked
+                    job.hints_sent[store] = job.acked

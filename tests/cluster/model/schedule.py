@@ -154,11 +154,11 @@ def _step(world: World, steps: list[Step], step: Step) -> None:
 
 
 def replay(
-    setting: Setting, steps: Sequence[Step], mistake: Mistake | None, *, strict: bool, told: list[str] | None = None
+    setting: Setting, steps: Sequence[Step], mistake: Mistake | None, *, strict: bool, lines: list[str] | None = None
 ) -> Violation | None:
     """Apply steps; those that are no longer possible, because steps in front of them are missing, have no effect.
 
-    `told` receives a line for each step that had an effect.
+    `lines` receives a line for each step that had an effect.
     """
     world = World(setting, mistake, strict=strict)
     try:
@@ -167,11 +167,11 @@ def replay(
                 if step[1] not in world.bag:
                     continue
                 world.bag.remove(step[1])
-            if told is not None:
-                told.append(_step_text(step))
+            if lines is not None:
+                lines.append(_step_text(step))
             done = getattr(world, step[0])(*step[1:])
-            if told is not None and done is not None:
-                told[-1] = f"leader {step[1]} {done}"
+            if lines is not None and done is not None:
+                lines[-1] = f"leader {step[1]} {done}"
         world.check_end()
     except Violation as violation:
         return violation
@@ -198,7 +198,7 @@ def shortest(failure: Failure) -> list[Step]:
 def trace(failure: Failure, steps: Sequence[Step]) -> str:
     """Steps of a failed schedule in lines that a person can read."""
     lines: list[str] = []
-    violation = replay(failure.setting, steps, failure.mistake, strict=failure.strict, told=lines)
+    violation = replay(failure.setting, steps, failure.mistake, strict=failure.strict, lines=lines)
     return "\n".join([f"{len(steps)} of {len(failure.steps)} steps:", *lines, str(violation)])
 
 

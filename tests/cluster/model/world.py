@@ -168,7 +168,7 @@ class World:
         for store in segment.copy_set:
             self.stores[store].replicas.setdefault(segment.id, Replica())
 
-    def acknowledge(self, leader: Leader, job: Job, level: int) -> None:
+    def acknowledge(self, job: Job, level: int) -> None:
         segment = job.segment
         if segment.id and self.master.segments[segment.id - 1].state != SEALED:
             raise Violation(
