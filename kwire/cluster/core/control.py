@@ -131,7 +131,10 @@ class Described(Struct, frozen=True, gc=False):
 
 
 class StoreHeartbeat(Struct, frozen=True, gc=False):
-    """A store is alive. `incomplete` are closed segments of which it lacks entries; `limbo` open ones it can not vouch for."""
+    """A store is alive.
+
+    `incomplete` are closed segments of which it lacks entries, `limbo` are open ones that it can not answer for.
+    """
 
     store: str
     incarnation: Incarnation

@@ -33,8 +33,16 @@ class Member(NamedTuple):
     cookie: int
 
 
+class Hop(NamedTuple):
+    """A later store of a chain, with what the leader knows of its replica."""
+
+    store: str
+    incarnation: Incarnation
+    matched: int
+
+
 class Message(Struct, frozen=True, gc=False):
-    """A message body with its sender and its receiver. The names are those of stores, clients, readers and the master."""
+    """A message body with its sender and its receiver: the names of stores, clients, readers or the master."""
 
     source: str
     target: str
@@ -47,14 +55,12 @@ class Message(Struct, frozen=True, gc=False):
 class Seal(Struct, frozen=True, gc=False):
     """Refuse all smaller epochs from now on and report what is there. Creates the replica if the store has none.
 
-    `cookie` is that of the copy set. A store with another disk refuses. `is_new` says that the leader has just opened
-    the segment: only then an unknown segment is created.
+    `cookie` is that of the copy set. A store with another disk refuses.
     """
 
     segment: SegmentId
     epoch: int
     cookie: int
-    is_new: bool
 
 
 class Store(Struct, frozen=True, gc=False):
@@ -62,7 +68,8 @@ class Store(Struct, frozen=True, gc=False):
 
     The replica equals the leader's log up to `matched`: the leader compared the runs of this incarnation. `restamped`
     are runs of which the replica has the content already; it only changes their stamp. All entries up to `acked` are
-    acknowledged. `forward` is the rest of the chain that the store sends the message on to, in chain replication.
+    acknowledged. In chain replication the store sends the message on to the first of `forward`. `leader` gets the
+    answer.
     """
 
     segment: SegmentId
@@ -72,8 +79,7 @@ class Store(Struct, frozen=True, gc=False):
     acked: int
     entries: tuple[Entry, ...] = ()
     restamped: tuple[Run, ...] = ()
-    forward: tuple[tuple[str, Incarnation], ...] = ()
-    # The leader, which gets the answer.
+    forward: tuple[Hop, ...] = ()
     leader: str = ""
 
 
@@ -111,7 +117,7 @@ class Sealed(Struct, frozen=True, gc=False):
 
 
 class Stored(Struct, frozen=True, gc=False):
-    """The replica holds the leader's log up to `matched`, durably. `has_gap`: entries after it were stored or dropped."""
+    """The replica holds the leader's log up to `matched`, durably. `has_gap`: it was sent entries after a gap."""
 
     segment: SegmentId
     epoch: int
@@ -191,22 +197,25 @@ class Peek(Struct, frozen=True, gc=False):
 
 
 class Peeked(Struct, frozen=True, gc=False):
-    """One replica's part of a quorum read. It covers the indexes up to `last`."""
+    """One replica's part of a quorum read: the runs of all its entries from `first` on, and the first entries."""
 
     segment: SegmentId
     first: int
-    last: int
     incarnation: Incarnation
     acked: int
-    entries: tuple[Entry, ...]
+    runs: tuple[Run, ...]
     unknown: tuple[Range, ...]
+    entries: tuple[Entry, ...]
 
 
 # --- repair of sealed segments: the master to a store, and stores to each other
 
 
 class Copy(Struct, frozen=True, gc=False):
-    """Copy a sealed segment from other stores, and report its digest. From the master."""
+    """Copy a sealed segment from other stores, and report its digest. From the master.
+
+    A store that is its own only source verifies its replica: it reads all entries and reports their digest.
+    """
 
     segment: SegmentId
     end: int
@@ -214,7 +223,7 @@ class Copy(Struct, frozen=True, gc=False):
 
 
 class Copied(Struct, frozen=True, gc=False):
-    """The store holds the whole sealed segment, verified. To the master."""
+    """The store has read the whole sealed segment from its disk. Stamps are not in the digest. To the master."""
 
     segment: SegmentId
     end: int
@@ -236,12 +245,11 @@ class Pull(Struct, frozen=True, gc=False):
 
 
 class Pulled(Struct, frozen=True, gc=False):
-    """Entries of a sealed segment. `digest` is that of the whole content, `end` the index of its bridge."""
+    """Entries of a sealed segment that ends with the bridge at `end`."""
 
     segment: SegmentId
     first: int
     end: int
-    digest: int
     entries: tuple[Entry, ...]
 
 
