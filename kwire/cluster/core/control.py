@@ -133,13 +133,14 @@ class Described(Struct, frozen=True, gc=False):
 class StoreHeartbeat(Struct, frozen=True, gc=False):
     """A store is alive.
 
-    `incomplete` are closed segments of which it lacks entries, `limbo` are open ones that it can not answer for.
+    `unclosed` are segments whose replica is not closed here: open ones, and sealed ones for which the store waits for
+    Finish or Copy. `limbo` are those of them that it can not answer for.
     """
 
     store: str
     incarnation: Incarnation
     free_bytes: int
-    incomplete: tuple[SegmentId, ...] = ()
+    unclosed: tuple[SegmentId, ...] = ()
     limbo: tuple[SegmentId, ...] = ()
 
 

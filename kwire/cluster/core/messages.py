@@ -222,6 +222,17 @@ class Copy(Struct, frozen=True, gc=False):
     sources: tuple[str, ...]
 
 
+class Finish(Struct, frozen=True, gc=False):
+    """The leader of `end_epoch` has closed the segment at `end`. From the master, if no Close has arrived.
+
+    A replica that was complete under that leader becomes closed. Any other one needs a Copy.
+    """
+
+    segment: SegmentId
+    end: int
+    end_epoch: int
+
+
 class Copied(Struct, frozen=True, gc=False):
     """The store has read the whole sealed segment from its disk. Stamps are not in the digest. To the master."""
 
@@ -255,5 +266,5 @@ class Pulled(Struct, frozen=True, gc=False):
 
 LeaderRequest = Seal | Store | Read | Close
 StoreAnswer = Sealed | Stored | Entries | Closed | Stale | Restarted | Refused
-RepairMessage = Copy | Copied | Drop | Pull | Pulled
+RepairMessage = Copy | Copied | Finish | Drop | Pull | Pulled
 Body = LeaderRequest | StoreAnswer | Fetch | Fetched | Peek | Peeked | RepairMessage

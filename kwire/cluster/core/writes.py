@@ -48,6 +48,13 @@ class SetUnknown(Struct, frozen=True, gc=False):
     ranges: tuple[Range, ...]
 
 
+class SetComplete(Struct, frozen=True, gc=False):
+    """The replica equals the log of the leader of `epoch` up to its bridge."""
+
+    segment: SegmentId
+    epoch: int
+
+
 class SetClosed(Struct, frozen=True, gc=False):
     """The replica is complete and ends with the bridge at `end`."""
 
@@ -61,7 +68,17 @@ class RemoveReplica(Struct, frozen=True, gc=False):
     segment: SegmentId
 
 
-Write = SetSealedEpoch | PutEntries | SetStamps | RemoveAfter | SetAcked | SetUnknown | SetClosed | RemoveReplica
+Write = (
+    SetSealedEpoch
+    | PutEntries
+    | SetStamps
+    | RemoveAfter
+    | SetAcked
+    | SetUnknown
+    | SetComplete
+    | SetClosed
+    | RemoveReplica
+)
 
 
 class ReplicaState(Struct):
@@ -70,5 +87,6 @@ class ReplicaState(Struct):
     sealed_epoch: int = 0
     acked: int = 0
     closed_end: int = 0
+    complete_epoch: int = 0
     runs: tuple[Run, ...] = ()
     unknown: tuple[Range, ...] = ()

@@ -128,11 +128,15 @@ class Replicator:
             elif self._closed_end is not None and not peer.is_closed:
                 if silence >= self._limits.retry_ms:
                     self._close(peer, now)
-            elif peer.acked_sent < self.acked and silence >= self._limits.idle_ms:
+            elif not peer.is_closed and silence >= self._idle_ms(peer):
                 self._send(peer, now)
         if self._reading is not None and now - self._reading[2] >= self._limits.retry_ms:
             self._reading = None
         self.flush(now)
+
+    def _idle_ms(self, peer: Progress) -> int:
+        """A replica that knows everything still gets messages: the leader notices that its store has started again."""
+        return self._limits.idle_ms if peer.acked_sent < self.acked else self._limits.heartbeat_ms
 
     def step(self, store: str, answer: StoreAnswer, now: int) -> None:
         """Take the answer of a store of the copy set."""

@@ -10,8 +10,8 @@ from crc32c import crc32c
 from kwire.cluster.core.entries import Entry, Kind, run_of
 from kwire.cluster.core.messages import Copied, Copy, Incarnation, Message, Pull, Pulled
 from kwire.cluster.core.policies import Limits
-from kwire.cluster.core.store.replica import EVERYTHING, Replica
-from kwire.cluster.core.writes import PutEntries, RemoveAfter, SetClosed, Write
+from kwire.cluster.core.store.replica import Replica
+from kwire.cluster.core.writes import PutEntries, RemoveAfter, Write
 
 
 def content_digest(entries: tuple[Entry, ...], digest: int = 0) -> int:
@@ -122,6 +122,4 @@ class SegmentCopy:
         if replica.runs.last > end:
             replica.runs.remove_after(end)
             self._writes.append(RemoveAfter(replica.segment, end))
-        replica.make_known(EVERYTHING)
-        replica.closed_end = replica.acked = replica.matched = replica.limit = end
-        self._writes.append(SetClosed(replica.segment, end))
+        replica.set_closed(end)

@@ -11,6 +11,7 @@ from kwire.cluster.core.writes import (
     ReplicaState,
     SetAcked,
     SetClosed,
+    SetComplete,
     SetSealedEpoch,
     SetStamps,
     SetUnknown,
@@ -33,13 +34,25 @@ class Replica:
     once keeps its content under all later leaders.
     """
 
-    __slots__ = ("acked", "closed_end", "limit", "matched", "runs", "sealed_epoch", "segment", "unknown", "writes")
+    __slots__ = (
+        "acked",
+        "closed_end",
+        "complete_epoch",
+        "limit",
+        "matched",
+        "runs",
+        "sealed_epoch",
+        "segment",
+        "unknown",
+        "writes",
+    )
 
     def __init__(self, segment: SegmentId, state: ReplicaState, writes: list[Write]) -> None:
         self.segment = segment
         self.sealed_epoch = state.sealed_epoch
         self.acked = state.acked
         self.closed_end = state.closed_end
+        self.complete_epoch = state.complete_epoch
         self.runs = EntryRuns(state.runs)
         self.unknown = joined_ranges(state.unknown)
         self.matched = self.limit = state.closed_end
@@ -82,11 +95,19 @@ class Replica:
             return Stored(self.segment, request.epoch, request.incarnation, self.matched, self.acked, has_gap=True)
         if not self.closed_end:
             self._check_end(request.end)
-            self.closed_end = self.acked = request.end
-            self.make_known(EVERYTHING)
-            self.writes.append(SetClosed(self.segment, request.end))
-            self._raise_limit()
+            self.set_closed(request.end)
         return Closed(self.segment, request.epoch, request.incarnation, self.closed_end)
+
+    def finish(self, end: int, end_epoch: int) -> None:
+        """The segment was closed by the leader of `end_epoch`: so is this replica, if it was complete under it."""
+        if not self.closed_end and self.complete_epoch == end_epoch:
+            self._check_end(end)
+            self.set_closed(end)
+
+    def set_closed(self, end: int) -> None:
+        self.closed_end = self.acked = self.matched = self.limit = end
+        self.make_known(EVERYTHING)
+        self.writes.append(SetClosed(self.segment, end))
 
     # --- entries
 
@@ -157,6 +178,10 @@ class Replica:
     def _advance_matched(self) -> None:
         while (run := self.runs.at(self.matched + 1)) is not None and run.stamp_epoch == self.sealed_epoch:
             self.matched = run.last
+            if run.kind is Kind.BRIDGE:
+                # After a restart the replica knows that it lacks nothing, should this leader have closed the segment.
+                self.complete_epoch = self.sealed_epoch
+                self.writes.append(SetComplete(self.segment, self.sealed_epoch))
 
     def _raise_limit(self) -> None:
         self.limit = max(self.limit, min(self.acked, self.matched))

@@ -18,6 +18,7 @@ from kwire.cluster.core.messages import (
     Entries,
     Fetch,
     Fetched,
+    Finish,
     Incarnation,
     Message,
     Peek,
@@ -94,7 +95,7 @@ class SegmentStore:
                 self._lead(message, request)
             case Fetch() | Peek() | Pull() as request:
                 self._serve(message.source, request)
-            case Copy() | Pulled() | Drop() as request:
+            case Copy() | Finish() | Pulled() | Drop() as request:
                 self._repair(message.source, request, now)
             case other:
                 raise ValueError(f"a segment store does not take {type(other).__name__}")
@@ -194,12 +195,15 @@ class SegmentStore:
 
     # --- repair
 
-    def _repair(self, source: str, request: Copy | Pulled | Drop, now: int) -> None:
+    def _repair(self, source: str, request: Copy | Finish | Pulled | Drop, now: int) -> None:
         segment = request.segment
         if isinstance(request, Drop):
             self._copies.pop(segment, None)
             if self.replicas.pop(segment, None) is not None:
                 self._writes.append(RemoveReplica(segment))
+        elif isinstance(request, Finish):
+            if (replica := self.replicas.get(segment)) is not None:
+                replica.finish(request.end, request.end_epoch)
         elif isinstance(request, Copy):
             copy = self._copies.get(segment)
             if copy is None:
