@@ -34,7 +34,7 @@ class Member(NamedTuple):
 
 
 class Message(Struct, frozen=True, gc=False):
-    """A message body with its sender and its receiver. The names are those of stores, clients, readers and the master."""
+    """A message body with its sender and its receiver: stores, clients, readers and the master have names."""
 
     source: str
     target: str
@@ -111,7 +111,7 @@ class Sealed(Struct, frozen=True, gc=False):
 
 
 class Stored(Struct, frozen=True, gc=False):
-    """The replica holds the leader's log up to `matched`, durably. `has_gap`: entries after it were stored or dropped."""
+    """The replica holds the leader's log up to `matched`, durably. `has_gap`: later entries were stored or dropped."""
 
     segment: SegmentId
     epoch: int
@@ -206,7 +206,10 @@ class Peeked(Struct, frozen=True, gc=False):
 
 
 class Copy(Struct, frozen=True, gc=False):
-    """Copy a sealed segment from other stores, and report its digest. From the master."""
+    """Copy a sealed segment from other stores, and report its digest. From the master.
+
+    A store that has the whole segment already reports its digest at once.
+    """
 
     segment: SegmentId
     end: int
@@ -223,9 +226,13 @@ class Copied(Struct, frozen=True, gc=False):
 
 
 class Drop(Struct, frozen=True, gc=False):
-    """Remove the replica: the copy set no longer contains this store. From the master."""
+    """Remove the replica: the copy set no longer contains this store. From the master.
+
+    Another incarnation of the store ignores it: the copy set may contain that one again.
+    """
 
     segment: SegmentId
+    incarnation: Incarnation
 
 
 class Pull(Struct, frozen=True, gc=False):
