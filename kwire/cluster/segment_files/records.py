@@ -35,6 +35,7 @@ class Code(IntEnum):
     REMOVE_AFTER = 4
     ACKED = 5
     UNKNOWN = 6
+    COMPLETE = 7
 
 
 class FileId(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Final
 from kwire.cluster.core.entries import INDEX_MAX, Entry, Range, Run, joined_ranges, run_of
 from kwire.cluster.core.policies import ENTRY_BYTES
 from kwire.cluster.core.runs import EntryRuns
-from kwire.cluster.core.writes import PutEntries, RemoveAfter, ReplicaState, SetAcked, SetStamps, SetUnknown
+from kwire.cluster.core.writes import PutEntries, RemoveAfter, ReplicaState, SetAcked, SetComplete, SetStamps, SetUnknown
 from kwire.cluster.segment_files.records import (
     Code,
     FileId,
@@ -37,7 +37,8 @@ from storage.errors import JournalDamaged, StorageError, disk_errors
 EVERYTHING: Final = Range(1, INDEX_MAX)
 _NOTHING: Final = Range(0, 0)
 
-ReplicaWrite = PutEntries | SetStamps | RemoveAfter | SetAcked | SetUnknown
+ReplicaWrite = PutEntries | SetStamps | RemoveAfter | SetAcked | SetComplete | SetUnknown
+_Change = Entry | SetStamps | RemoveAfter | SetAcked | SetComplete | SetUnknown
 
 
 class EntryDamaged(StorageError):
@@ -51,7 +52,10 @@ class ReplicaContent:
         self.file = file
         self.runs = EntryRuns()
         self.acked = 0
+        self.complete_epoch = 0
         self.unknown: list[Range] = []
+        # Whether frames are missing.
+        self.is_damaged = False
         # By index: the position and the size of the record in the file.
         self.places: dict[int, tuple[int, int]] = {}
         self.frame_count = 0
@@ -73,12 +77,19 @@ class ReplicaContent:
         return True
 
     def doubt(self, lost: Range) -> None:
+        """Frames are missing that may have changed these indexes."""
+        self.is_damaged = True
         if lost.last:
             self.unknown = joined_ranges([*self.unknown, lost])
 
     def state(self, sealed_epoch: int, closed_end: int) -> ReplicaState:
         return ReplicaState(
-            sealed_epoch, max(self.acked, closed_end), closed_end, tuple(self.runs), tuple(self.unknown)
+            sealed_epoch,
+            max(self.acked, closed_end),
+            closed_end,
+            self.complete_epoch,
+            tuple(self.runs),
+            tuple(self.unknown),
         )
 
     # --- the effect of each record
@@ -93,6 +104,8 @@ class ReplicaContent:
                 self.remove_after(decode_index(record))
             case Code.ACKED:
                 self.acked = decode_index(record)
+            case Code.COMPLETE:
+                self.complete_epoch = decode_index(record)
             case Code.UNKNOWN:
                 self.set_unknown(decode_ranges(record))
 
@@ -143,6 +156,8 @@ class ReplicaFile:
             for frame in salvage_frames(journal.read(0, journal.size_bytes)):
                 if not content.add_frame(frame):
                     raise JournalDamaged(f"{path}: the frame at byte {frame.start} belongs to another file")
+            if content.is_damaged:
+                raise JournalDamaged(f"{path}: a frame is missing")
         except BaseException:
             journal.close()
             raise
@@ -169,6 +184,8 @@ class ReplicaFile:
                     content.remove_after(change.index)
                 case SetAcked():
                     content.acked = change.acked
+                case SetComplete():
+                    content.complete_epoch = change.epoch
                 case SetUnknown():
                     content.set_unknown(change.ranges)
 
@@ -219,6 +236,7 @@ def salvaged(path: str, files: Files, file: FileId) -> tuple[ReplicaContent, lis
     if any(data[end:]) or not content.frame_count:
         # Frames after the last complete one are lost, and no frame says what they changed.
         content.doubt(EVERYTHING)
+    content.complete_epoch = 0
     entries = []
     for run in content.runs:
         for index in range(run.first, run.last + 1):
@@ -228,14 +246,14 @@ def salvaged(path: str, files: Files, file: FileId) -> tuple[ReplicaContent, lis
     return content, entries
 
 
-def _changes(write: ReplicaWrite) -> Iterator[Entry | SetStamps | RemoveAfter | SetAcked | SetUnknown]:
+def _changes(write: ReplicaWrite) -> Iterator[_Change]:
     if isinstance(write, PutEntries):
         yield from write.entries
     else:
         yield write
 
 
-def _encode(file: FileId, change: Entry | SetStamps | RemoveAfter | SetAcked | SetUnknown) -> bytes:
+def _encode(file: FileId, change: _Change) -> bytes:
     match change:
         case Entry():
             return encode_entry(file, change)
@@ -245,5 +263,7 @@ def _encode(file: FileId, change: Entry | SetStamps | RemoveAfter | SetAcked | S
             return encode_index(Code.REMOVE_AFTER, change.index)
         case SetAcked():
             return encode_index(Code.ACKED, change.acked)
+        case SetComplete():
+            return encode_index(Code.COMPLETE, change.epoch)
         case SetUnknown():
             return encode_ranges(change.ranges)

@@ -28,7 +28,7 @@ from kwire.cluster.core.writes import (
 )
 from kwire.cluster.segment_files.records import FileId
 from kwire.cluster.segment_files.register import Register, Registered
-from kwire.cluster.segment_files.replica_file import ReplicaFile, ReplicaWrite, salvaged
+from kwire.cluster.segment_files.replica_file import ReplicaContent, ReplicaFile, ReplicaWrite, salvaged
 from storage.disk.files import Files
 from storage.errors import JournalDamaged, disk_errors
 
@@ -76,6 +76,11 @@ class SegmentFiles:
             content = self._replicas[segment].content
             result[segment] = content.state(registered.sealed_epoch, registered.closed_end)
         return result
+
+    def content(self, segment: SegmentId) -> ReplicaContent | None:
+        """What the files of a replica add up to; None if there is no replica."""
+        replica = self._replicas.get(segment)
+        return None if replica is None else replica.content
 
     def apply(self, writes: Iterable[Write]) -> None:
         """Apply writes. Raises DiskFailure, after which the store has to start again."""
@@ -179,7 +184,8 @@ class SegmentFiles:
             replica.keep_unsynced()
         replica.write([SetAcked(segment, content.acked), SetUnknown(segment, tuple(content.unknown))])
         replica.sync()
-        self._register.set_replica(segment, replace(registered, generation=generation))
+        # A damaged replica is not closed any more: it must not serve or confirm what it may lack.
+        self._register.set_replica(segment, replace(registered, generation=generation, closed_end=0))
         self._unlink(registered.generation)
         return replica
 

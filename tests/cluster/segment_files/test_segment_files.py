@@ -14,6 +14,7 @@ from kwire.cluster.core.writes import (
     ReplicaState,
     SetAcked,
     SetClosed,
+    SetComplete,
     SetSealedEpoch,
     SetStamps,
     SetUnknown,
@@ -77,6 +78,7 @@ def test_a_restart_returns_what_was_written() -> None:
             SetStamps(ONE, (Run(2, 3, Kind.EVENT, 1, 3),)),
             PutEntries(ONE, (bridge(4, 3),)),
             RemoveAfter(ONE, 4),
+            SetComplete(ONE, 3),
             SetClosed(ONE, 4),
             SetSealedEpoch(TWO, 3),
             SetUnknown(TWO, (Range(5, 9),)),
@@ -87,8 +89,8 @@ def test_a_restart_returns_what_was_written() -> None:
     assert again.incarnation == (COOKIE, 2)
     runs = (Run(1, 1, Kind.EVENT, 1, 1), Run(2, 3, Kind.EVENT, 1, 3), Run(4, 4, Kind.BRIDGE, 3, 3))
     assert again.states() == {
-        ONE: ReplicaState(3, 4, 4, runs, ()),
-        TWO: ReplicaState(3, 0, 0, (), (Range(5, 9),)),
+        ONE: ReplicaState(3, 4, 4, 3, runs, ()),
+        TWO: ReplicaState(3, 0, 0, 0, (), (Range(5, 9),)),
     }
     assert again.damages == []
     assert again.read(ONE, 1, 4, 10_000) == (event(1), event(2, stamp=3), event(3, stamp=3), bridge(4, 3))
@@ -123,6 +125,16 @@ def test_the_loss_of_one_frame_makes_its_indexes_unknown() -> None:
     assert len(again.damages) == 1
     # The next start finds the same in the new file.
     assert opened(disk.restarted()).states()[ONE] == state
+
+
+def test_a_damaged_replica_is_not_closed_any_more() -> None:
+    disk = make_disk()
+    files = filled(disk)
+    files.apply([PutEntries(ONE, (bridge(11, 1),)), SetComplete(ONE, 1), SetClosed(ONE, 11)])
+    file = disk.file(replica_path(disk))
+    file.flip_bit(bytes(file.read(file.size, 0)).index(b"event 4"), 3)
+    state = opened(disk.restarted()).states()[ONE]
+    assert (state.closed_end, state.complete_epoch, state.unknown) == (0, 0, (Range(4, 4),))
 
 
 def test_damage_of_the_last_frame_makes_everything_unknown() -> None:

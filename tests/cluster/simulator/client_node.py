@@ -15,6 +15,7 @@ from kwire.cluster.core.control import (
     SegmentRecord,
     Unavailable,
 )
+from kwire.cluster.core.leader.replicator import Replicator
 from kwire.cluster.core.leader.writer import Position, Writer
 from kwire.cluster.core.messages import Fetched, Peek, Peeked, Refused, SegmentId
 from kwire.cluster.core.quorum import Quorum
@@ -66,6 +67,15 @@ class ClientNode:
         life = self._life
         self._world.after(self._chance.randint(1, 50), lambda: self._tick(life))
         self._world.after(self._chance.randint(1, 50), lambda: self._produce(life))
+
+    def replicator_of(self, segment: SegmentId, epoch: int) -> Replicator | None:
+        """The log of a segment, if this client still leads with the epoch."""
+        writer = self.writer
+        if writer.epoch != epoch:
+            return None
+        recovery = writer._recovery
+        found = [*writer._replicators(), *([recovery.replicator] if recovery and recovery.replicator else [])]
+        return next((one for one in found if one.segment == segment), None)
 
     def restart(self) -> None:
         """The process is killed and starts again, with another name."""

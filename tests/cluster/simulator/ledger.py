@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.cluster.core.control import Granted, SegmentRecord, SegmentState
 from kwire.cluster.core.entries import Entry, Kind, Range
+from kwire.cluster.core.leader.replicator import Replicator
 from kwire.cluster.core.leader.writer import Position
 from kwire.cluster.core.messages import Fetched, Incarnation, Message, Sealed, SegmentId, Store, Stored
 from kwire.cluster.core.policies import Policy
@@ -71,6 +72,17 @@ class Ledger:
         self.ack_count: dict[str, int] = {}
         self.recovery_count = 0
         self.alarms: list[str] = []
+        self._slots: dict[tuple[SegmentId, int], dict[Identity, set[str]]] = {}
+        self._clients: dict[tuple[str, int], ClientNode] = {}
+
+    def holders_at(self, segment: SegmentId, index: int) -> list[tuple[Identity, set[str]]]:
+        """The contents of a slot that any store has held, with these stores."""
+        return [(one, stores) for one, stores in self._slots.get((segment, index), {}).items()]
+
+    def leader_log(self, segment: SegmentId, epoch: int) -> Replicator | None:
+        """The log of the leader of this epoch, if it still leads."""
+        client = self._clients.get((segment.stream, epoch))
+        return None if client is None else client.replicator_of(segment, epoch)
 
     # --- the master
 
@@ -98,6 +110,7 @@ class Ledger:
 
     def granted(self, client: ClientNode, granted: Granted) -> None:
         metadata_rules.check_i4_leader(self, client.name, granted)
+        self._clients[granted.stream, granted.epoch] = client
 
     def client_stopped(self, client: ClientNode) -> None:
         """Its appends that were not acknowledged have an unknown outcome."""
@@ -155,7 +168,6 @@ class Ledger:
 
     def store_wiped(self, store: StoreNode) -> None:
         """The copies of this store are gone."""
-        assert store.files is not None
         for holders in self.holders.values():
             holders.discard(store.name)
 
@@ -208,7 +220,9 @@ class Ledger:
         store_rules.check_identity(self.payloads.setdefault(identity, digest), digest, identity)
         store_rules.check_i8_birth(self, segment, entry)
         store_rules.check_i15_prefix(self.policy, segment, entry)
-        self.holders.setdefault(identity, set()).add(store.name)
+        holders = self.holders.setdefault(identity, set())
+        holders.add(store.name)
+        self._slots.setdefault((segment, entry.index), {})[identity] = holders
 
     def _closed(self, store: StoreNode, segment: SegmentId, end: int) -> None:
         assert store.files is not None

@@ -60,6 +60,7 @@ class Options(Struct):
     client_count: int
     reader_count: int
     stream_count: int
+    is_whole_log: bool
     ttl_ms: int
     is_synced: bool
     group_commit_ms: int
@@ -114,6 +115,7 @@ def draw_options(chance: Random) -> Options:
         client_count=client_count,
         reader_count=chance.choice((1, 2)),
         stream_count=chance.choice((1, 1, 1, 2)),
+        is_whole_log=chance.random() < 0.3,
         ttl_ms=ttl_ms,
         is_synced=is_synced,
         group_commit_ms=chance.choice((0, 0, 1, 5)),

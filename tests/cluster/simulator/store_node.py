@@ -107,13 +107,13 @@ class StoreNode:
         assert self.core is not None
         self._heartbeat_at = self._world.now
         self._heartbeat_count += 1
-        doubtful = [replica for replica in self.core.replicas.values() if replica.unknown]
+        unclosed = [replica for replica in self.core.replicas.values() if not replica.closed_end]
         body = StoreHeartbeat(
             self.name,
             self.core.incarnation,
             SimulatedFiles(self._disk).space(DIRECTORY)[1],
-            tuple(replica.segment for replica in doubtful if replica.closed_end),
-            tuple(replica.segment for replica in doubtful if not replica.closed_end),
+            tuple(replica.segment for replica in unclosed),
+            tuple(replica.segment for replica in unclosed if replica.unknown),
             sequence=self._heartbeat_count,
         )
         self._network.send(self.name, "m", body)
@@ -132,7 +132,9 @@ class StoreNode:
             return
         self._world.note(self.name, (source, type(body).__name__, body))
         if isinstance(body, StoreRejected):
-            self._rejected()
+            # A late heartbeat of an earlier process of this store is refused, too.
+            if "disk" in body.reason and body.store == self.name:
+                self._rejected()
         elif not isinstance(body, StoreAccepted):
             if isinstance(body, Store) and body.entries and self._is_almost_full:
                 self._world.fired["entry refused by a full disk"] += 1
