@@ -56,6 +56,8 @@ class ClientNode:
         self._paused_until = 0
         self._inbox: list[tuple[str, object]] = []
         self.is_producing = True
+        # Why the master has refused the last request.
+        self._refusal = ""
         self._start()
 
     def _start(self) -> None:
@@ -76,6 +78,12 @@ class ClientNode:
         recovery = writer._recovery
         found = [*writer._replicators(), *([recovery.replicator] if recovery and recovery.replicator else [])]
         return next((one for one in found if one.segment == segment), None)
+
+    def state(self) -> str:
+        """What this leader waits for."""
+        writer, recovery = self.writer, self.writer._recovery
+        waits = f"recovers {recovery.segment} ({recovery.phase}, {recovery.undecided})" if recovery else "recovers nothing"
+        return f"{self.name} leads with epoch {writer.epoch}, {waits}, writes to {writer.open_segment} {self._refusal}"
 
     def restart(self) -> None:
         """The process is killed and starts again, with another name."""
@@ -131,6 +139,7 @@ class ClientNode:
             answer: ClientAnswer = body
             if isinstance(answer, Granted):
                 self._ledger.granted(self, answer)
+            self._refusal = answer.reason if isinstance(answer, Unavailable) else ""
             self.writer.control(answer, self._clock.now)
         else:
             self.writer.step(source, body, self._clock.now)  # type: ignore[arg-type]

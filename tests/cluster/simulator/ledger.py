@@ -166,11 +166,6 @@ class Ledger:
                 found = states[segment].sealed_epoch if segment in states else 0
                 store_rules.check_i5_fence(store.name, segment, epoch, found)
 
-    def store_wiped(self, store: StoreNode) -> None:
-        """The copies of this store are gone."""
-        for holders in self.holders.values():
-            holders.discard(store.name)
-
     def before_writes(self, store: StoreNode, writes: Iterable[Write]) -> None:
         """Check the entries that a store is about to change, against what it holds."""
         assert store.files is not None

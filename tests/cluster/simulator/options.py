@@ -130,7 +130,7 @@ def draw_options(chance: Random) -> Options:
         ),
         skews=tuple(chance.choice((0.8, 0.95, 1.0, 1.05, 1.25)) if "clock skew" in kinds else 1.0 for _ in range(8)),
         forgetful=forgetful,
-        faults=_draw_faults(chance, kinds, safety_ms, store_count, forgetful, is_synced),
+        faults=_draw_faults(chance, kinds, safety_ms, store_count, forgetful, policy.quorum, is_synced),
     )
 
 
@@ -160,7 +160,7 @@ def _draw_limits(chance: Random, ttl_ms: int) -> Limits:
 
 
 def _draw_faults(
-    chance: Random, kinds: set[str], safety_ms: int, store_count: int, forgetful: tuple[int, ...], is_synced: bool
+    chance: Random, kinds: set[str], safety_ms: int, store_count: int, forgetful: tuple[int, ...], quorum: Quorum, is_synced: bool
 ) -> list[Fault]:
     drawn = []
     for kind in (*STORE_FAULTS, *OTHER_FAULTS):
@@ -170,11 +170,13 @@ def _draw_faults(
             time, target, size = chance.randint(200, safety_ms), chance.randrange(1000), chance.randint(1, 1000)
             if kind in STORE_FAULTS:
                 target %= store_count
-            # Without syncs a power cut loses acknowledged entries.
+            # Without syncs a power cut loses acknowledged entries. A recovery needs W stores, so only N - W disks may be
+            # replaced.
             if STORE_FAULTS.get(kind) or (not is_synced and kind in ("power cut", "kill", "failed sync", "failed write", "full disk")):
-                if not forgetful:
+                allowed = forgetful[: quorum.replicas - quorum.writes] if kind == "wiped disk" else forgetful
+                if not allowed:
                     continue
-                target = forgetful[target % len(forgetful)]
+                target = allowed[target % len(allowed)]
             if kind == "power cut of all stores" and not is_synced:
                 continue
             drawn.append(Fault(time, kind, target, size))

@@ -107,8 +107,12 @@ class Simulation:
         for stream in self.streams:
             count = self.ledger.ack_count.get(stream, 0) - self._acks_before.get(stream, 0)
             if count < ACKS_AFTER_FAULTS:
-                return f"{stream} acknowledged {count} events"
+                return f"{stream} acknowledged {count} events; {self._leaders()}"
         return ""
+
+    def _leaders(self) -> str:
+        """What the leaders wait for."""
+        return "; ".join(client.state() for client in self.clients if client.writer.epoch) or "no client leads"
 
     def _is_settled(self) -> str:
         return final_rules.unsettled(self)

@@ -166,7 +166,11 @@ class StoreNode:
         try:
             self._ledger.before_writes(self, writes)
             self.files.apply(writes)
-            messages = [self._filled(read) for output in outputs for read in output.reads]
+            messages = [
+                message
+                for output in outputs
+                for message in (*(self._filled(read) for read in output.reads), *output.messages)
+            ]
         except Crashed:
             self._stop("crash")
             return
@@ -174,7 +178,7 @@ class StoreNode:
             self._stop(str(failure))
             return
         self._ledger.after_writes(self, writes)
-        for message in [*messages, *(message for output in outputs for message in output.messages)]:
+        for message in messages:
             self._ledger.store_sends(self, message.body)
             self._network.send(message.source, message.target, message.body)
 
@@ -268,7 +272,6 @@ class StoreNode:
         self._is_power_cut = False
         if self.core is not None:
             self._stop("wiped")
-        self._ledger.store_wiped(self)
         self._disk = _new_disk()
         self._cookie = self._chance.getrandbits(60)
 

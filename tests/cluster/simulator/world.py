@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import re
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable
@@ -14,6 +15,20 @@ import msgspec
 
 # How many of the last events a failure shows.
 TAIL_EVENTS: Final = 80
+
+LINE_CHARACTERS: Final = 700
+_SHORTER: Final = (
+    (re.compile(r"""b(['"])(?:\\.|(?!\1).)*\1"""), "-"),
+    (re.compile(r"<(?:Kind|SegmentState)\.(\w+): [^>]*>"), r"\1"),
+    (re.compile(r"SegmentId\(stream='(\w+)', number=(\d+)\)"), r"\1/\2"),
+    (re.compile(r"Incarnation\(cookie=\d+, start=(\d+)\)"), r"start \1"),
+    (re.compile(r"Entry\(index=(\d+), kind=(\w+), birth_epoch=(\d+), stamp_epoch=(\d+), payload=-\)"), r"\1:\2 \3/\4"),
+    (
+        re.compile(r"Run\(first=(\d+), last=(\d+), kind=(\w+), birth_epoch=(\d+), stamp_epoch=(\d+)\)"),
+        r"\1-\2:\3 \4/\5",
+    ),
+    (re.compile(r"Member\(store='([^']*)', cookie=\d+\)"), r"\1"),
+)
 
 _encode = msgspec.msgpack.Encoder(enc_hook=repr).encode
 
@@ -65,4 +80,14 @@ class World:
 
     def tail(self) -> str:
         """The last events, one per line."""
-        return "\n".join(f"{time:>7} {what} {'' if detail is None else detail}" for time, what, detail in self._tail)
+        return "\n".join(f"{time:>7} {what} {_short(detail)}" for time, what, detail in self._tail)
+
+
+def _short(detail: object) -> str:
+    """An event in few words: without payloads and the names of fields."""
+    if detail is None:
+        return ""
+    text = repr(detail)
+    for pattern, replacement in _SHORTER:
+        text = pattern.sub(replacement, text)
+    return text[:LINE_CHARACTERS]

@@ -42,7 +42,8 @@ class Reader:
         """Take the list of segments. The oldest one may have been removed by retention."""
         for record in answer.segments:
             known = self._segments.get(record.number)
-            if known is None or known.end_index is None:
+            # An older answer may arrive later: what is known of a base or an end is final.
+            if known is None or (known.end_index is None and (known.base is None or record.base is not None)):
                 self._segments[record.number] = record
         if answer.segments and not self.position.segment_number:
             self.position = Position(min(record.number for record in answer.segments), 1)

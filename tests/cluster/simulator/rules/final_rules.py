@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from kwire.cluster.core.control import SegmentState
 from kwire.cluster.core.entries import INDEX_MAX, Kind
 from kwire.cluster.core.messages import SegmentId
+from kwire.cluster.segment_files.replica_file import EntryDamaged
 from tests.cluster.simulator.rules import check
 
 if TYPE_CHECKING:
@@ -70,7 +71,11 @@ def _check_i18_copies(simulation: Simulation, store: StoreNode) -> None:
     for segment, replica in store.core.replicas.items():
         if not replica.closed_end:
             continue
-        entries = store.files.read(segment, 1, INDEX_MAX, INDEX_MAX)
+        try:
+            entries = store.files.read(segment, 1, INDEX_MAX, INDEX_MAX)
+        except EntryDamaged:
+            simulation.world.fired["damage found at the end"] += 1
+            continue
         found = [(one.kind, one.birth_epoch) for one in entries]
         check(found == ledger.contents[segment], "I18", f"{store.name}: {segment} has changed")
         for entry in entries:
