@@ -68,7 +68,7 @@ class World:
         return position
 
     def roll(self, name: str) -> None:
-        self.writers[name].roll()
+        self.writers[name].roll(self.now)
         self._collect(self.writers[name])
 
     def tick(self, milliseconds: int) -> None:

@@ -1,10 +1,13 @@
 """What the leader knows of one replica of a segment."""
 
 from collections import deque
+from typing import Final
 
 from kwire.cluster.core.entries import Run
 from kwire.cluster.core.messages import Incarnation, Member, Sealed
 from kwire.cluster.core.runs import EntryRuns
+
+NEVER: Final = -(2**62)
 
 
 class Progress:
@@ -21,7 +24,7 @@ class Progress:
 
     def __init__(self, member: Member) -> None:
         self.member = member
-        self.sent_at = 0
+        self.sent_at = NEVER
         self.is_closed = False
         self.forget()
 

@@ -88,8 +88,6 @@ class Recovery:
 
     def _decide(self, now: int) -> None:
         answers = [self._answers[member.store] for member in self._members if member.store in self._answers]
-        if len(answers) < self._policy.quorum.reads:
-            return
         result = decide(answers, self._policy.quorum, self._policy.gaps, self.epoch)
         if isinstance(result, Decision):
             self._replicate(result, now)

@@ -140,10 +140,12 @@ class Writer:
         led.replicator.flush(now)
         return Position(led.replicator.segment.number, index)
 
-    def roll(self) -> None:
+    def roll(self, now: int) -> None:
         """End the open segment and continue in a new one."""
         if (led := self._open()) is not None:
             led.replicator.end()
+            led.replicator.flush(now)
+            self._advance(now)
 
     def take_output(self) -> WriterOutput:
         """What the calls since the last one ask for."""
@@ -195,7 +197,7 @@ class Writer:
             case Renewed() if answer.epoch == self.epoch:
                 self._renew(answer.ttl_ms)
                 if answer.must_roll:
-                    self.roll()
+                    self.roll(now)
             case NotLeader() if self.epoch and answer.epoch >= self.epoch:
                 self._resign()
             case SegmentChanged() if answer.epoch == self.epoch:
