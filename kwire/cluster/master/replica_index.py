@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from kwire.cluster.core.control import SegmentState
 from kwire.cluster.core.messages import SegmentId
-from kwire.cluster.master.digests import verified_stores
+from kwire.cluster.master.repair.digests import verified_stores
 from kwire.cluster.master.state import SegmentEntry
 
 T = TypeVar("T")
@@ -65,10 +65,12 @@ class ReplicaIndex:
         """The sealed segments of the stream of which the store has a verified copy."""
         return frozenset(self._verified.get(store, {}).get(stream, ()))
 
-    def sealed(self) -> Iterator[SegmentId]:
-        for segment, entry in self._entries.items():
-            if entry.record.state is SegmentState.SEALED:
-                yield segment
+    def is_sealed(self, segment: SegmentId) -> bool:
+        entry = self._entries.get(segment)
+        return entry is not None and entry.record.state is SegmentState.SEALED
+
+    def is_member(self, store: str, segment: SegmentId) -> bool:
+        return segment.number in self._members.get(store, {}).get(segment.stream, ())
 
 
 def _change(values: set[T], value: T, by: int) -> None:

@@ -21,7 +21,10 @@ REPLICAS_MAX: Final = 15
 SEGMENTS_PER_ANSWER_MAX: Final = 1_000
 # The maximum number of unsealed segments of a stream.
 UNSEALED_MAX: Final = 2
-# The maximum number of removed replicas that the entry of a segment names.
+# The maximum number of members of a copy set while a segment is repaired.
+COPY_SET_MAX: Final = 2 * REPLICAS_MAX + 2
+# The maximum number of removed replicas that the entry of a segment names. Those without a Drop are forgotten first: if
+# such a store returns, it keeps a replica that is of no use.
 REMOVED_MAX: Final = 16
 # The maximum number of stores that a leader can avoid. Further ones are ignored.
 AVOIDED_MAX: Final = 32
@@ -90,10 +93,13 @@ class Report(Struct, frozen=True):
 
 
 class Removed(Struct, frozen=True):
-    """A replica that was removed from the copy set. This incarnation of its store may have got a Drop."""
+    """A replica that was removed from the copy set.
+
+    `incarnation` is that of the store to which a Drop was sent, or None if none was sent.
+    """
 
     store: str
-    incarnation: Incarnation
+    incarnation: Incarnation | None = None
 
 
 class SegmentEntry(Struct, frozen=True):

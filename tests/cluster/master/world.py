@@ -21,7 +21,8 @@ from kwire.cluster.core.control import (
 from kwire.cluster.core.messages import Incarnation, SegmentId
 from kwire.cluster.master import Master, MasterSettings
 from kwire.cluster.master.decisions import Answer
-from kwire.cluster.master.master import Outcome, Request
+from kwire.cluster.master.master import Outcome
+from kwire.cluster.master.requests import Request
 from kwire.cluster.master.state import Metadata, SegmentEntry, StreamEntry
 from tests.metastore.naive import NaiveMetaStore
 from tests.support.clock import ManualClock
