@@ -78,7 +78,7 @@ class ClusterView:
         has_returned = before is None or now - before.heard_ms >= self.settings.store_timeout_ms
         if before is None or has_returned or before.incarnation != request.incarnation:
             self.repairs.add_drops(request.store, self.index.removed_from(request.store))
-        for segment in {*request.incomplete, *request.limbo}:
+        for segment in request.unclosed:
             if not self.index.is_sealed(segment):
                 continue
             if self.index.is_member(request.store, segment):

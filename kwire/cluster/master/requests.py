@@ -1,5 +1,9 @@
 """The decision about each request: which entries it needs, and which rule decides."""
 
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
 from kwire.cluster.core.control import (
     AdminRequest,
     BeginRecovery,
@@ -12,12 +16,14 @@ from kwire.cluster.core.control import (
     Heartbeat,
     OpenSegment,
     SegmentState,
+    StoreAccepted,
     StoreHeartbeat,
     Unavailable,
 )
+from kwire.cluster.core.messages import Finish
 from kwire.cluster.master.cluster_view import ClusterView
 from kwire.cluster.master.copy_sets import choose_copy_set, is_about_to_join, must_roll
-from kwire.cluster.master.decisions import Decision
+from kwire.cluster.master.decisions import Decision, Order
 from kwire.cluster.master.elections import decide_heartbeat
 from kwire.cluster.master.liveness import Candidate
 from kwire.cluster.master.segments import decide_closing, decide_creation, decide_opening, decide_recovery
@@ -32,7 +38,10 @@ def decide(request: Request, view: ClusterView, now: int, choice: int) -> Decisi
     match request:
         case StoreHeartbeat():
             others = (one for one in view.stores() if one.name != request.store)
-            return decide_registration(request, view.metadata.store(request.store), others)
+            decision = decide_registration(request, view.metadata.store(request.store), others)
+            if isinstance(decision.answer, StoreAccepted):
+                return replace(decision, orders=(*decision.orders, *_finish_orders(request, view)))
+            return decision
         case DrainStore():
             return decide_drain(request, view.metadata.store(request.store))
         case CreateStream():
@@ -55,6 +64,15 @@ def decide(request: Request, view: ClusterView, now: int, choice: int) -> Decisi
         case Describe():
             records = view.metadata.records(stream.value, request.first)
             return Decision(Described(request.stream, stream.value.epoch, records, stream.value.last))
+
+
+def _finish_orders(request: StoreHeartbeat, view: ClusterView) -> Iterator[Order]:
+    """The end of each sealed segment that the store has not closed: the Close of the leader may have been lost."""
+    for segment_id in request.unclosed:
+        segment = view.metadata.segment(segment_id)
+        record = segment.value.record if segment is not None else None
+        if record is not None and record.end_index is not None and record.end_epoch is not None:
+            yield Order(request.store, Finish(segment_id, record.end_index, record.end_epoch))
 
 
 def _heartbeat(

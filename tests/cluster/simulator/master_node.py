@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from kwire.cluster.core.control import CreateStream, Granted
+from kwire.cluster.core.messages import Copied
 from kwire.cluster.master import Master, MasterSettings, NotMaster, Outcome
 from kwire.cluster.master.state import SEGMENT_PREFIX, SegmentEntry
 from kwire.metastore.interface import ABSENT, Change, Condition, Conflict, Entry
@@ -144,6 +145,7 @@ class MasterNode:
                 done(stop.value)
             except NotMaster:
                 self._world.note("not the master")
+                self._is_ticking = False
             else:
                 self._world.after(length, proceed)
 
@@ -160,7 +162,10 @@ class MasterNode:
             if answer is not None:
                 self._network.send(NAME, source, answer)
 
-        self._run(self._handle(body), answered, self._life)
+        if isinstance(body, Copied):
+            self._run(self._master.handle_copied(source, body, self._world.now), self._finish, self._life)
+        else:
+            self._run(self._handle(body), answered, self._life)
 
     def _handle(self, body: Any) -> Coroutine[Any, Any, Outcome]:
         return self._master.handle(body, self._world.now, self._chance.getrandbits(30))
@@ -169,6 +174,15 @@ class MasterNode:
         if life != self._life:
             return
         self._world.after(TICK_MS, lambda: self._tick(life))
+        if self._is_ticking:
+            return
+        self._is_ticking = True
+
+        def ticked(outcome: Outcome) -> None:
+            self._is_ticking = False
+            self._finish(outcome)
+
+        self._run(self._master.tick(self._world.now, self._chance.getrandbits(30)), ticked, life)
 
     def _finish(self, outcome: Outcome) -> None:
         self._ledger.alarms += outcome.alarms
