@@ -17,6 +17,7 @@ from crc32c import crc32c
 from kwire.cluster.core.entries import Entry, Kind, Range, Run
 
 _FRAME: Final = struct.Struct(">BQQQQQ")
+HEAD_BYTES: Final = _FRAME.size
 # The CRC32C is over the cookie and generation of the file and the bytes after it.
 _ENTRY: Final = struct.Struct(">BIQBQQ")
 _ENTRY_CRC_END: Final = 5

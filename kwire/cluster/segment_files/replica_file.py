@@ -15,6 +15,7 @@ from kwire.cluster.core.policies import ENTRY_BYTES
 from kwire.cluster.core.runs import EntryRuns
 from kwire.cluster.core.writes import PutEntries, RemoveAfter, ReplicaState, SetAcked, SetComplete, SetStamps, SetUnknown
 from kwire.cluster.segment_files.records import (
+    HEAD_BYTES,
     Code,
     FileId,
     FrameHead,
@@ -31,7 +32,7 @@ from kwire.cluster.segment_files.records import (
     encode_runs,
 )
 from storage.disk.files import Files
-from storage.disk.journal import Frame, Journal, encode_frame, record_positions, salvage_frames
+from storage.disk.journal import Frame, Journal, decode_journal, encode_frame, record_positions, salvage_frames
 from storage.errors import JournalDamaged, StorageError, disk_errors
 
 EVERYTHING: Final = Range(1, INDEX_MAX)
@@ -81,6 +82,11 @@ class ReplicaContent:
         self.is_damaged = True
         if lost.last:
             self.unknown = joined_ranges([*self.unknown, lost])
+
+    def covers(self, end: int) -> bool:
+        """Whether all entries up to the bridge at `end` are there, and none after it."""
+        count = sum(run.last - run.first + 1 for run in self.runs)
+        return count == self.runs.last == end
 
     def state(self, sealed_epoch: int, closed_end: int) -> ReplicaState:
         return ReplicaState(
@@ -150,6 +156,7 @@ class ReplicaFile:
     @classmethod
     def open(cls, path: str, files: Files, file: FileId) -> ReplicaFile:
         """Open or create the file. Raises JournalDamaged if frames are lost, see :func:`salvaged`."""
+        _check_tail(path, files, file)
         journal = Journal.open(path, files)
         try:
             content = ReplicaContent(file)
@@ -219,6 +226,17 @@ class ReplicaFile:
 
     def close(self) -> None:
         self._journal.close()
+
+
+def _check_tail(path: str, files: Files, file: FileId) -> None:
+    """Raise JournalDamaged if the journal would remove the end of the file although it is a frame of another file."""
+    with disk_errors(f"read {path}"):
+        data = files.read_file(path) or b""
+    _, end = decode_journal(path, data)
+    positions = record_positions(end, [b""])
+    head = decode_head(data[next(positions) :][:HEAD_BYTES])
+    if head is not None and head.file != file:
+        raise JournalDamaged(f"{path}: the unfinished frame at byte {end} belongs to another file")
 
 
 def salvaged(path: str, files: Files, file: FileId) -> tuple[ReplicaContent, list[Entry]]:

@@ -28,7 +28,7 @@ from kwire.cluster.core.writes import (
 )
 from kwire.cluster.segment_files.records import FileId
 from kwire.cluster.segment_files.register import Register, Registered
-from kwire.cluster.segment_files.replica_file import ReplicaContent, ReplicaFile, ReplicaWrite, salvaged
+from kwire.cluster.segment_files.replica_file import EVERYTHING, ReplicaContent, ReplicaFile, ReplicaWrite, salvaged
 from storage.disk.files import Files
 from storage.errors import JournalDamaged, disk_errors
 
@@ -81,6 +81,11 @@ class SegmentFiles:
         """What the files of a replica add up to; None if there is no replica."""
         replica = self._replicas.get(segment)
         return None if replica is None else replica.content
+
+    def closed_end(self, segment: SegmentId) -> int:
+        """The index of the bridge of a closed replica; 0 if it is not closed."""
+        registered = self._register.replicas.get(segment)
+        return 0 if registered is None else registered.closed_end
 
     def apply(self, writes: Iterable[Write]) -> None:
         """Apply writes. Raises DiskFailure, after which the store has to start again."""
@@ -166,7 +171,11 @@ class SegmentFiles:
         try:
             if not self._files.exists(path):
                 raise JournalDamaged(f"{path} is missing")
-            return self._open(registered.generation)
+            replica = self._open(registered.generation)
+            if registered.closed_end and not replica.content.covers(registered.closed_end):
+                replica.close()
+                raise JournalDamaged(f"{path} lacks entries of a closed segment")
+            return replica
         except JournalDamaged as damage:
             self.damages.append(str(damage))
             return self._rebuild(segment, registered)
@@ -176,6 +185,8 @@ class SegmentFiles:
         content, entries = salvaged(
             self._path(registered.generation), self._files, FileId(self.incarnation.cookie, registered.generation)
         )
+        if registered.closed_end and not content.covers(registered.closed_end) and not content.unknown:
+            content.doubt(EVERYTHING)
         generation = self._register.next_generation()
         self._unlink(generation)  # an interrupted rebuild may have left it
         replica = self._open(generation)

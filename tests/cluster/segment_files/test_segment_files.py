@@ -170,6 +170,16 @@ def test_frames_of_another_file_are_not_accepted() -> None:
     assert again.read(ONE, 1, last, 10_000) == tuple(event(index) for index in range(1, last + 1))
 
 
+def test_a_file_that_was_replaced_by_a_longer_frame_of_another_file_is_damaged() -> None:
+    disk = make_disk()
+    files = filled(disk, 2)
+    files.apply([SetSealedEpoch(TWO, 1), PutEntries(TWO, (event(1, payload=bytes(range(1, 200)) * 20),))])
+    source, target = disk.file(replica_path(disk, 1)), disk.file(replica_path(disk, 0))
+    target.write(memoryview(source.read(target.size, 0)), 0)
+    state = opened(disk.restarted()).states()[ONE]
+    assert (state.runs, state.unknown) == ((), (EVERYTHING,))
+
+
 def test_a_damaged_copy_of_the_register_does_not_lower_a_sealed_epoch() -> None:
     disk = make_disk()
     files = filled(disk)

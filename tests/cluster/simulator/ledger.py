@@ -17,7 +17,7 @@ from kwire.cluster.core.leader.writer import Position
 from kwire.cluster.core.messages import Fetched, Incarnation, Message, Sealed, SegmentId, Store, Stored
 from kwire.cluster.core.policies import Policy
 from kwire.cluster.core.reader.reader import Delivery
-from kwire.cluster.core.writes import PutEntries, ReplicaState, SetClosed, SetSealedEpoch, SetStamps, SetUnknown, Write
+from kwire.cluster.core.writes import PutEntries, RemoveReplica, ReplicaState, SetClosed, SetSealedEpoch, SetStamps, SetUnknown, Write
 from tests.cluster.simulator.rules import leader_rules, metadata_rules, reader_rules, store_rules
 
 if TYPE_CHECKING:
@@ -206,6 +206,8 @@ class Ledger:
                         self._put(store, write.segment, entry)
                 case SetClosed():
                     self._closed(store, write.segment, write.end)
+                case RemoveReplica():
+                    self.fences.pop((cookie, write.segment), None)
                 case SetUnknown():
                     store_rules.check_i21_limbo_exit(self, store, write.segment, write.ranges)
 

@@ -9,6 +9,7 @@ from typing import Final
 from msgspec import Struct
 
 from kwire.cluster.core.control import SegmentState
+from kwire.cluster.core.messages import Member
 from tests.cluster.simulator.client_node import ClientNode, ReaderNode
 from tests.cluster.simulator.ledger import Ledger
 from tests.cluster.simulator.master_node import NAME, MasterNode
@@ -72,6 +73,8 @@ class Simulation:
         for fault in self.options.faults:
             self.world.at(fault.time, lambda fault=fault: self._fire(fault))  # type: ignore[misc]
         self._is_healed = False
+        # Streams that can not go on, because too many disks were replaced.
+        self._lost: dict[str, bool] = {}
         self._acks_before: dict[str, int] = {}
 
     # --- phases
@@ -104,11 +107,28 @@ class Simulation:
         check(not why, "I26", f"the cluster never {what}: {why}")
 
     def _is_acknowledging(self) -> str:
-        for stream in self.streams:
+        for stream in self._streams_with_quorum():
             count = self.ledger.ack_count.get(stream, 0) - self._acks_before.get(stream, 0)
             if count < ACKS_AFTER_FAULTS:
                 return f"{stream} acknowledged {count} events; {self._leaders()}"
         return ""
+
+    def _streams_with_quorum(self) -> list[str]:
+        """The streams whose unsealed segments have W members with their disks. Replaced disks never come back."""
+        members = {Member(store.name, store.cookie) for store in self.stores}
+        lost = {
+            segment.stream
+            for segment, record in self.ledger.records.items()
+            if record.state is not SegmentState.SEALED
+            and sum(member in members for member in record.copy_set) < record.write_quorum
+        }
+        for stream in sorted(lost):
+            self.world.fired["stream that lost its quorum"] += not self._lost.get(stream, False)
+            self._lost[stream] = True
+        return [stream for stream in self.streams if stream not in lost]
+
+    def has_quorum(self, stream: str) -> bool:
+        return stream not in self._lost
 
     def _leaders(self) -> str:
         """What the leaders wait for."""

@@ -41,7 +41,7 @@ class StoreNode:
         self._ledger = ledger
         self._chance = world.chance(f"store {number}")
         self._disk = _new_disk()
-        self._cookie = self._chance.getrandbits(60)
+        self.cookie = self._chance.getrandbits(60)
         self.core: SegmentStore | None = None
         self.files: SegmentFiles | None = None
         # Counts the lives of the process, so that events of an earlier one are ignored.
@@ -61,7 +61,7 @@ class StoreNode:
         self._life += 1
         try:
             files = SegmentFiles.open(
-                DIRECTORY, SimulatedFiles(self._disk), self._cookie, syncs=self._options.is_synced
+                DIRECTORY, SimulatedFiles(self._disk), self.cookie, syncs=self._options.is_synced
             )
         except Crashed:
             self._stop("crash at the start")
@@ -273,7 +273,7 @@ class StoreNode:
         if self.core is not None:
             self._stop("wiped")
         self._disk = _new_disk()
-        self._cookie = self._chance.getrandbits(60)
+        self.cookie = self._chance.getrandbits(60)
 
     def heal(self) -> None:
         """No more faults."""
