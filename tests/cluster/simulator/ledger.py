@@ -161,6 +161,13 @@ class Ledger:
     def store_started(
         self, store: StoreNode, states: Mapping[SegmentId, ReplicaState], incarnation: Incarnation
     ) -> None:
+        for segment, state in states.items():
+            # A crash may come after a step became durable and before its answer was sent.
+            for run in state.runs:
+                for index in range(run.first, run.last + 1):
+                    self._hold(store, Identity(segment, index, run.kind, run.birth_epoch))
+            if state.closed_end:
+                self._closed(store, segment, state.closed_end)
         for (cookie, segment), epoch in self.fences.items():
             if cookie == incarnation.cookie:
                 found = states[segment].sealed_epoch if segment in states else 0
@@ -176,6 +183,9 @@ class Ledger:
             if isinstance(write, SetSealedEpoch):
                 fences[segment] = write.epoch
                 continue
+            if isinstance(write, RemoveReplica):
+                # A crash may come after the removal.
+                self.fences.pop((store.files.incarnation.cookie, segment), None)
             content = store.files.content(segment)
             if content is None or not isinstance(write, PutEntries | SetStamps):
                 continue
@@ -206,8 +216,6 @@ class Ledger:
                         self._put(store, write.segment, entry)
                 case SetClosed():
                     self._closed(store, write.segment, write.end)
-                case RemoveReplica():
-                    self.fences.pop((cookie, write.segment), None)
                 case SetUnknown():
                     store_rules.check_i21_limbo_exit(self, store, write.segment, write.ranges)
 
@@ -217,9 +225,12 @@ class Ledger:
         store_rules.check_identity(self.payloads.setdefault(identity, digest), digest, identity)
         store_rules.check_i8_birth(self, segment, entry)
         store_rules.check_i15_prefix(self.policy, segment, entry)
+        self._hold(store, identity)
+
+    def _hold(self, store: StoreNode, identity: Identity) -> None:
         holders = self.holders.setdefault(identity, set())
         holders.add(store.name)
-        self._slots.setdefault((segment, entry.index), {})[identity] = holders
+        self._slots.setdefault((identity.segment, identity.index), {})[identity] = holders
 
     def _closed(self, store: StoreNode, segment: SegmentId, end: int) -> None:
         assert store.files is not None
