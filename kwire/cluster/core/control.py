@@ -41,11 +41,13 @@ class Heartbeat(Struct, frozen=True, gc=False):
     `candidacy` grows with each candidacy of a client, also over its restarts. A repeated heartbeat of the candidacy
     that was elected gets the same epoch again, one of an earlier candidacy gets none. With candidacy 0, each heartbeat
     of a candidate that was elected gets another epoch. `store` is the store on the machine of the candidate, if any.
+    `sent_at` is the time of the client's clock. The answer repeats it, and means nothing else to the master.
     """
 
     stream: str
     client: str
     epoch: int
+    sent_at: int = 0
     candidacy: int = 0
     store: str = ""
 
@@ -87,7 +89,7 @@ class Describe(Struct, frozen=True, gc=False):
 
 
 class Granted(Struct, frozen=True, gc=False):
-    """The client is the leader. Its lease lasts `ttl_ms` from the moment before it sent the heartbeat.
+    """The client is the leader. Its lease lasts `ttl_ms` from `sent_at` on, when it sent the heartbeat.
 
     `segments` are the last ones, at most 1,000. All unsealed segments are among them.
     """
@@ -95,6 +97,7 @@ class Granted(Struct, frozen=True, gc=False):
     stream: str
     epoch: int
     ttl_ms: int
+    sent_at: int
     segments: tuple[SegmentRecord, ...]
 
 
@@ -104,6 +107,7 @@ class Renewed(Struct, frozen=True, gc=False):
     stream: str
     epoch: int
     ttl_ms: int
+    sent_at: int
     must_roll: bool
 
 

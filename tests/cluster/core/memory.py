@@ -124,10 +124,10 @@ class MemoryMaster:
         self.leader = ""
         self.segments: dict[int, SegmentRecord] = {}
 
-    def elect(self, client: str) -> Granted:
+    def elect(self, client: str, sent_at: int) -> Granted:
         self.epoch += 1
         self.leader = client
-        return Granted(self.stream, self.epoch, TTL_MS, tuple(self.segments.values()))
+        return Granted(self.stream, self.epoch, TTL_MS, sent_at, tuple(self.segments.values()))
 
     def handle(self, request: ClientRequest) -> ClientAnswer | None:
         match request:
@@ -135,7 +135,7 @@ class MemoryMaster:
                 return Described(request.stream, self.epoch, tuple(self.segments.values()))
             case Heartbeat():
                 if request.epoch == self.epoch and request.client == self.leader:
-                    return Renewed(request.stream, self.epoch, TTL_MS, must_roll=False)
+                    return Renewed(request.stream, self.epoch, TTL_MS, request.sent_at, must_roll=False)
                 return NotLeader(request.stream, self.epoch) if request.epoch else None
         if request.epoch != self.epoch:
             return NotLeader(request.stream, self.epoch)

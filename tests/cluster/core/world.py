@@ -55,7 +55,7 @@ class World:
     def elect(self, name: str) -> None:
         writer = self.writers.get(name) or self.start_writer(name)
         writer.tick(self.now)
-        writer.control(self.master.elect(name), self.now)
+        writer.control(self.master.elect(name, self.now), self.now)
         self._collect(writer)
 
     def append(self, name: str, payload: bytes) -> Position | None:
@@ -81,13 +81,18 @@ class World:
             self._emit(name, store.tick(self.now))
 
     def read(self, rounds: int = 60) -> None:
-        """Let the readers read until they find nothing more."""
+        """Let the readers read until they find nothing more. Other messages stay in the bag."""
         for _ in range(rounds):
             self.now += self.limits.retry_ms
             for reader in self.readers.values():
                 reader.tick(self.now)
                 self.collect_reader(reader)
-            self.deliver_all()
+            while (message := next(filter(self._is_readers, self.bag), None)) is not None:
+                self.bag.remove(message)
+                self.deliver(message)
+
+    def _is_readers(self, message: Message) -> bool:
+        return message.source in self.readers or message.target in self.readers
 
     def deliver(self, message: Message) -> None:
         """Deliver one message, which the caller has taken from the bag. A receiver that does not run loses it."""

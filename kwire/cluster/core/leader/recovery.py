@@ -12,7 +12,6 @@ from kwire.cluster.core.leader.replicator import Replicator
 from kwire.cluster.core.messages import (
     Member,
     Message,
-    Restarted,
     Seal,
     Sealed,
     SegmentId,
@@ -83,8 +82,6 @@ class Recovery:
         elif isinstance(answer, Sealed):
             self._answers[store] = answer
             self._decide(now)
-        elif isinstance(answer, Restarted):
-            self._seal(next(member for member in self._members if member.store == store))
 
     def _decide(self, now: int) -> None:
         answers = [self._answers[member.store] for member in self._members if member.store in self._answers]

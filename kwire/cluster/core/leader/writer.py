@@ -162,7 +162,7 @@ class Writer:
     def tick(self, now: int) -> None:
         if self._heartbeat_at is None or now - self._heartbeat_at >= self._limits.heartbeat_ms:
             self._heartbeat_at = now
-            self._requests.append(Heartbeat(self.stream, self.name, self.epoch))
+            self._requests.append(Heartbeat(self.stream, self.name, self.epoch, now))
         if self.epoch:
             if self._recovery is not None:
                 self._recovery.tick(now)
@@ -195,7 +195,7 @@ class Writer:
                 self._resign()
                 self._lead(answer)
             case Renewed() if answer.epoch == self.epoch:
-                self._renew(answer.ttl_ms)
+                self._renew(answer)
                 if answer.must_roll:
                     self.roll(now)
             case NotLeader() if self.epoch and answer.epoch >= self.epoch:
@@ -207,16 +207,15 @@ class Writer:
         if self.epoch:
             self._advance(now)
 
-    def _renew(self, ttl_ms: int) -> None:
-        # The lease counts from before the heartbeat was sent, not from when its answer arrived.
-        assert self._heartbeat_at is not None
-        self._lease_end = max(self._lease_end, self._heartbeat_at + int(ttl_ms * (1 - CLOCK_DRIFT_SHARE)))
+    def _renew(self, answer: Granted | Renewed) -> None:
+        """Extend the lease. It counts from when the heartbeat was sent, not from when the answer arrived."""
+        self._lease_end = max(self._lease_end, answer.sent_at + int(answer.ttl_ms * (1 - CLOCK_DRIFT_SHARE)))
 
     # --- leadership
 
     def _lead(self, grant: Granted) -> None:
         self.epoch = grant.epoch
-        self._renew(grant.ttl_ms)
+        self._renew(grant)
         self._unsealed = {one.number: one for one in grant.segments if one.state is not SegmentState.SEALED}
         self._next_number = max((one.number for one in grant.segments), default=0) + 1
 

@@ -42,8 +42,8 @@ class Reader:
         """Take the list of segments. The oldest one may have been removed by retention."""
         for record in answer.segments:
             known = self._segments.get(record.number)
-            # An older answer may arrive later: what is known of a base or an end is final.
-            if known is None or (known.end_index is None and (known.base is None or record.base is not None)):
+            # Answers may arrive in another order: what is known of a segment is not forgotten.
+            if known is None or _knowledge(record) >= _knowledge(known):
                 self._segments[record.number] = record
         if answer.segments and not self.position.segment_number:
             self.position = Position(min(record.number for record in answer.segments), 1)
@@ -79,3 +79,7 @@ class Reader:
         member = record.copy_set[self._turn % len(record.copy_set)]
         body = Fetch(SegmentId(self.stream, self.position.segment_number), self.position.entry_index)
         self.messages.append(Message(self.name, member.store, body))
+
+
+def _knowledge(record: SegmentRecord) -> int:
+    return (record.base is not None) + (record.end_index is not None)

@@ -70,11 +70,11 @@ class Replica:
 
     def store(self, request: Store, pending_entries: int) -> Stored:
         """Store entries of the leader of `sealed_epoch`, and advance the matched and the acked index."""
-        highest = self._put(request.entries, self.matched + pending_entries)
-        highest = max(highest, self._restamp(request.restamped))
         if request.matched > self.matched:
             self.matched = request.matched
             self.make_known(Range(1, request.matched))
+        highest = self._put(request.entries, self.matched + pending_entries)
+        highest = max(highest, self._restamp(request.restamped))
         self._advance_matched()
         if request.acked > self.acked:
             self.acked = request.acked
