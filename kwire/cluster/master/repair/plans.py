@@ -22,8 +22,8 @@ from kwire.cluster.master.stores import Health, StoreStatus
 class Copies(NamedTuple):
     """The members of a sealed segment, as their stores are judged now.
 
-    `complete` copies count. `hopeful` members are those and the ones that may become complete. `usable` members are
-    complete and do not drain.
+    `complete` copies count. `hopeful` members are those, and the ones that may become complete; members that drain
+    are not among them.
     """
 
     digest: int | None
@@ -82,11 +82,7 @@ def plan_repair(
     copies = copies_of(entry, stores)
     members = {one.store for one in entry.record.copy_set}
     targets = [one for one in stores if one.name not in members and _may_copy(one, entry)]
-    wanted = [
-        one
-        for one in stores
-        if one.name in members and one.health is Health.ALIVE and one in copies.hopeful and one not in copies.complete
-    ]
+    wanted = [one for one in copies.hopeful if one not in copies.complete and _must_report(one, entry, copies)]
     at_home = [one for one in targets if one.member in home]
     missing = stream.replicas - len(copies.hopeful) - len(at_home)
     others = [one for one in targets if one not in at_home and one.name not in excluded]
@@ -94,6 +90,14 @@ def plan_repair(
     orders = [Order(one.name, Copy(entry.id, _end(entry), _sources(entry, copies, stores, one))) for one in wanted]
     is_settled = not orders and len(entry.record.copy_set) == len(copies.usable) == stream.replicas
     return RepairPlan(orders, _surplus(entry, stream, home, copies), is_settled)
+
+
+def _must_report(store: StoreStatus, entry: SegmentEntry, copies: Copies) -> bool:
+    """Whether a member has to complete its copy, or to report it. A report counts when others agree with it."""
+    if store.health is not Health.ALIVE:
+        return False
+    has_reported = any(one.store == store.name for one in entry.reports)
+    return copies.digest is not None or not has_reported or not store.vouches_for(entry.id)
 
 
 def _may_copy(store: StoreStatus, entry: SegmentEntry) -> bool:
@@ -218,6 +222,8 @@ def decide_copied(
     if is_member and Report(store.name, report.digest) in entry.reports:
         return Decision(None, alarms=alarms)
     changed = msgspec.structs.replace(entry, record=record, reports=reports, removed=removed)
+    if len(reports) == len(record.copy_set) and agreed_digest(changed) is None:
+        alarms = (f"{title}: the copies of its members have different contents, and too few of them agree",)
     return Decision(None, (segment.changed(changed),), alarms=alarms)
 
 

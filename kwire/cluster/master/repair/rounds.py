@@ -47,7 +47,7 @@ class RepairRounds:
                 break
             repairs.begin_copy(segment_id, order.store, now + settings.copy_timeout_ms)
             orders.append(order)
-        if not plan.orders:
+        if not plan.orders and repairs.given_up(segment_id):
             repairs.try_again(segment_id)
         return Decision(None, orders=tuple(orders))
 
