@@ -3,7 +3,7 @@
 import msgspec
 
 from kwire.cluster.core.control import SegmentState, StoreHeartbeat
-from kwire.cluster.core.messages import Member
+from kwire.cluster.core.messages import Member, SegmentId
 from kwire.cluster.master.liveness import Candidates, Heard, Leases
 from kwire.cluster.master.repair.digests import verified_stores
 from kwire.cluster.master.repair.queue import RepairQueue
@@ -18,7 +18,7 @@ from kwire.cluster.master.state import (
     StoreEntry,
     StreamEntry,
 )
-from kwire.cluster.master.stores import StoreStatus, status_of
+from kwire.cluster.master.stores import Health, StoreStatus, status_of
 from kwire.metastore.interface import ABSENT, Change, MetaStore
 
 
@@ -40,21 +40,21 @@ class ClusterView:
         self._load(store, now)
 
     def _load(self, store: MetaStore, now: int) -> None:
-        replicas = {}
+        streams = {}
         for _, entry in store.entries(STREAM_PREFIX):
             stream = msgspec.convert(entry.value, StreamEntry)
             self.stream_count += 1
-            replicas[stream.name] = stream.replicas
+            streams[stream.name] = stream
             if stream.leader is not None:
                 # The time that an earlier master may have promised to the leader begins now.
                 self.leases.is_live(stream.name, stream.epoch, stream.leader.ttl_ms, now)
         for _, entry in store.entries(SEGMENT_PREFIX):
-            segment = msgspec.convert(entry.value, SegmentEntry)
-            self.index.put(segment)
-            if segment.record.state is SegmentState.SEALED:
-                count = replicas[segment.stream]
-                if not len(segment.record.copy_set) == len(verified_stores(segment)) == count:
-                    self.repairs.add([segment.id])
+            self.index.put(msgspec.convert(entry.value, SegmentEntry))
+        for stream in streams.values():
+            home = frozenset(self.home(stream, now))
+            self.repairs.add(
+                segment.id for segment in self.index.sealed(stream.name) if not _was_settled(segment, stream, home)
+            )
 
     # --- changes
 
@@ -66,9 +66,18 @@ class ClusterView:
             # The entry is read: the commit of a later change may have returned earlier.
             segment = self.metadata.segment(msgspec.convert(change.value, SegmentEntry).id)
             if segment is not None:
-                self.index.put(segment.value)
-                if segment.value.record.state is SegmentState.SEALED:
-                    self.repairs.add([segment.value.id])
+                self._put(segment.value, change.expected_revision == ABSENT)
+
+    def _put(self, segment: SegmentEntry, is_new: bool) -> None:
+        self.index.put(segment)
+        if segment.record.state is SegmentState.SEALED:
+            self.repairs.add([segment.id])
+        stream = self.metadata.stream(segment.stream)
+        if is_new and stream is not None and stream.value.whole_log:
+            before = self.metadata.segment(SegmentId(segment.stream, segment.record.number - 1))
+            if before is not None and set(segment.record.copy_set) != set(before.value.record.copy_set):
+                # The stores that hold the whole log have changed.
+                self.repairs.add(one.id for one in self.index.sealed(segment.stream))
 
     def hear(self, request: StoreHeartbeat, now: int) -> None:
         """Take note of a heartbeat of a registered store."""
@@ -77,7 +86,7 @@ class ClusterView:
         self.heard.hear(request, now)
         has_returned = before is None or now - before.heard_ms >= self.settings.store_timeout_ms
         if before is None or has_returned or before.incarnation != request.incarnation:
-            self.repairs.add_drops(request.store, self.index.removed_from(request.store))
+            self.repairs.add_drops(request.store, self.index.outside_replicas(request.store))
         for segment in request.unclosed:
             if not self.index.is_sealed(segment):
                 continue
@@ -104,7 +113,21 @@ class ClusterView:
 
     # --- segments
 
-    def home(self, stream: StreamEntry) -> tuple[Member, ...]:
-        """The stores that hold all segments of a whole log: the copy set of its newest segment."""
+    def home(self, stream: StreamEntry, now: int) -> list[Member]:
+        """The stores that hold all segments of a whole log: the copy set of its newest segment, without failed ones."""
         last = self.metadata.last_segment(stream) if stream.whole_log else None
-        return last.value.record.copy_set if last is not None else ()
+        if last is None:
+            return []
+        stores = [self.status(one.store, now) for one in last.value.record.copy_set]
+        kept = [one for one in stores if one is not None and one.health is not Health.FAILED and not one.is_draining]
+        return [one.member for one in kept][: stream.replicas]
+
+
+def _was_settled(segment: SegmentEntry, stream: StreamEntry, home: frozenset[Member]) -> bool:
+    """Whether the segment needed nothing when its entry was written."""
+    members = segment.record.copy_set
+    return (
+        len(members) == len(verified_stores(segment)) == stream.replicas
+        and home.issubset(members)
+        and not any(one.incarnation is None for one in segment.outsiders)
+    )

@@ -46,7 +46,7 @@ def decide_heartbeat(
         if 0 < request.candidacy == entry.leader.candidacy:
             if leases.in_election(entry.name):
                 return Decision(_election_under_way(entry))
-            return _granted(entry, records, settings, now)
+            return _granted(request, entry, records, settings, now)
         if request.candidacy >= entry.leader.candidacy:
             # The leader has given up its epoch, or its process was started again. The live lease is its own.
             return _election(request, stream, records, settings, now)
@@ -83,14 +83,20 @@ def _election(
         epoch=entry.epoch + 1,
         leader=Leader(request.client, request.candidacy, settings.lease_ttl_ms),
     )
-    granted = _granted(elected, records, settings, now)
+    granted = _granted(request, elected, records, settings, now)
     return msgspec.structs.replace(granted, changes=(stream.changed(elected),))
 
 
-def _granted(entry: StreamEntry, records: tuple[SegmentRecord, ...], settings: MasterSettings, now: int) -> Decision:
+def _granted(
+    request: Heartbeat,
+    entry: StreamEntry,
+    records: tuple[SegmentRecord, ...],
+    settings: MasterSettings,
+    now: int,
+) -> Decision:
     ttl_ms = settings.lease_ttl_ms
     return Decision(
-        Granted(entry.name, entry.epoch, ttl_ms, records), lease=LeaseTerm(entry.name, entry.epoch, now + ttl_ms)
+        Granted(entry.name, entry.epoch, ttl_ms, request.sent_at, records), lease=LeaseTerm(entry.name, entry.epoch, now + ttl_ms)
     )
 
 
@@ -109,7 +115,7 @@ def _renewal(
     ttl_ms = settings.lease_ttl_ms
     # A lease that has expired is renewed, too: no other leader was elected in the meantime.
     return Decision(
-        Renewed(entry.name, entry.epoch, ttl_ms, must_roll()),
+        Renewed(entry.name, entry.epoch, ttl_ms, request.sent_at, must_roll()),
         lease=LeaseTerm(entry.name, entry.epoch, now + ttl_ms),
     )
 

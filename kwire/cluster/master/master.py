@@ -88,7 +88,7 @@ class Master:
             except Conflict:
                 continue
             view = ClusterView(self._store, self._settings, now)
-            self._term = _Term(revision, view, RepairRounds(view))
+            self._term = _Term(revision, view, RepairRounds(view, now))
             return
         raise NotMaster(f"{self.name} could not take over: other masters have done so {ATTEMPTS_MAX} times")
 

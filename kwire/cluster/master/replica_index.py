@@ -4,7 +4,6 @@ Decisions use it to find segments and to compare loads. They read the entries th
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import TypeVar
 
 from kwire.cluster.core.control import SegmentState
@@ -20,16 +19,19 @@ class ReplicaIndex:
 
     def __init__(self) -> None:
         self._entries: dict[SegmentId, SegmentEntry] = {}
+        self._numbers: dict[str, list[int]] = defaultdict(list)
         self._members: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
         self._verified: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
-        self._removed: dict[str, set[SegmentId]] = defaultdict(set)
+        self._outside: dict[str, set[SegmentId]] = defaultdict(set)
         self._loads: dict[str, int] = defaultdict(int)
 
     def put(self, entry: SegmentEntry) -> None:
         known = self._entries.get(entry.id)
         if known == entry:
             return
-        if known is not None:
+        if known is None:
+            self._numbers[entry.stream].append(entry.record.number)
+        else:
             self._count(known, -1)
         self._entries[entry.id] = entry
         self._count(entry, 1)
@@ -42,21 +44,19 @@ class ReplicaIndex:
                 self._loads[member.store] += by
         for store in verified_stores(entry):
             _change(self._verified[store][entry.stream], entry.record.number, by)
-        for removed in entry.removed:
-            _change(self._removed[removed.store], entry.id, by)
+        for outsider in entry.outsiders:
+            _change(self._outside[outsider.store], entry.id, by)
 
     def load(self, store: str) -> int:
         return self._loads.get(store, 0)
 
-    def segments_of(self, store: str) -> Iterator[SegmentId]:
-        """The segments whose copy set contains the store, sealed or not."""
-        for stream, numbers in self._members.get(store, {}).items():
-            for number in numbers:
-                yield SegmentId(stream, number)
+    def streams_of(self, store: str) -> list[str]:
+        """The streams of which the store holds segments."""
+        return [stream for stream, numbers in self._members.get(store, {}).items() if numbers]
 
-    def removed_from(self, store: str) -> frozenset[SegmentId]:
-        """The segments whose copy set contained the store once."""
-        return frozenset(self._removed.get(store, ()))
+    def outside_replicas(self, store: str) -> frozenset[SegmentId]:
+        """The segments of which the store may have a replica outside the copy set."""
+        return frozenset(self._outside.get(store, ()))
 
     def replica_count(self, store: str, stream: str) -> int:
         return len(self._members.get(store, {}).get(stream, ()))
@@ -64,6 +64,11 @@ class ReplicaIndex:
     def verified_numbers(self, store: str, stream: str) -> frozenset[int]:
         """The sealed segments of the stream of which the store has a verified copy."""
         return frozenset(self._verified.get(store, {}).get(stream, ()))
+
+    def sealed(self, stream: str) -> list[SegmentEntry]:
+        """The sealed segments of a stream."""
+        found = (self._entries[SegmentId(stream, number)] for number in self._numbers.get(stream, ()))
+        return [one for one in found if one.record.state is SegmentState.SEALED]
 
     def is_sealed(self, segment: SegmentId) -> bool:
         entry = self._entries.get(segment)

@@ -23,9 +23,9 @@ SEGMENTS_PER_ANSWER_MAX: Final = 1_000
 UNSEALED_MAX: Final = 2
 # The maximum number of members of a copy set while a segment is repaired.
 COPY_SET_MAX: Final = 2 * REPLICAS_MAX + 2
-# The maximum number of removed replicas that the entry of a segment names. Those without a Drop are forgotten first: if
-# such a store returns, it keeps a replica that is of no use.
-REMOVED_MAX: Final = 16
+# The maximum number of outsiders that the entry of a segment names. Those without a Drop are forgotten first: such a
+# store may keep a replica that is of no use.
+OUTSIDERS_MAX: Final = 16
 # The maximum number of stores that a leader can avoid. Further ones are ignored.
 AVOIDED_MAX: Final = 32
 # Epochs are leader epochs of Kafka, which have 32 bits.
@@ -92,8 +92,8 @@ class Report(Struct, frozen=True):
     digest: int
 
 
-class Removed(Struct, frozen=True):
-    """A replica that was removed from the copy set.
+class Outsider(Struct, frozen=True):
+    """A store outside the copy set that may have a replica: it was a member, or it was ordered to make a copy.
 
     `incarnation` is that of the store to which a Drop was sent, or None if none was sent.
     """
@@ -105,14 +105,14 @@ class Removed(Struct, frozen=True):
 class SegmentEntry(Struct, frozen=True):
     """A segment with what the master knows of its copies.
 
-    `avoided` are the stores that the leader did not want. `reports` and `removed` are of a sealed segment.
+    `avoided` are the stores that the leader did not want. `reports` and `outsiders` are of a sealed segment.
     """
 
     stream: str
     record: SegmentRecord
     avoided: tuple[str, ...] = ()
     reports: tuple[Report, ...] = ()
-    removed: tuple[Removed, ...] = ()
+    outsiders: tuple[Outsider, ...] = ()
 
     @property
     def id(self) -> SegmentId:

@@ -18,7 +18,7 @@ from kwire.cluster.core.control import (
     StoreHeartbeat,
     StreamCreated,
 )
-from kwire.cluster.core.messages import Incarnation, SegmentId
+from kwire.cluster.core.messages import Copied, Copy, Incarnation, Message, SegmentId
 from kwire.cluster.master import Master, MasterSettings
 from kwire.cluster.master.decisions import Answer
 from kwire.cluster.master.master import Outcome
@@ -30,6 +30,7 @@ from tests.support.clock import ManualClock
 T = TypeVar("T")
 
 GIB = 1024**3
+ROUNDS_MAX = 100
 SETTINGS = MasterSettings(
     lease_ttl_ms=1_000,
     candidate_ttl_ms=1_000,
@@ -99,6 +100,32 @@ class World:
             milliseconds -= step
             for store in alive:
                 self.hear(store)
+
+    # --- copies of sealed segments
+
+    def tick(self) -> tuple[Message, ...]:
+        return finish(self.master.tick(self.now)).messages
+
+    def ordered_copies(self) -> set[tuple[str, int]]:
+        """The stores and segment numbers of the copies that a round of repairs orders."""
+        return {(one.target, one.body.segment.number) for one in self.tick() if isinstance(one.body, Copy)}
+
+    def copied(self, store: str, number: int, stream: str = "s", digest: int = 7, end: int | None = None) -> Outcome:
+        end = end or self.segment(number, stream).record.end_index
+        assert end is not None
+        report = Copied(SegmentId(stream, number), end, self.incarnations[store], digest)
+        return finish(self.master.handle_copied(store, report, self.now))
+
+    def verify_all(self, alive: Iterable[str]) -> None:
+        """Let the live stores make all copies that are ordered, until no more are."""
+        for _ in range(ROUNDS_MAX):
+            messages = [one for one in self.tick() if one.target in alive]
+            for message in messages:
+                if isinstance(message.body, Copy):
+                    self.copied(message.target, message.body.segment.number, message.body.segment.stream)
+            if not messages:
+                return
+        raise AssertionError("the repair does not end")
 
     # --- streams
 

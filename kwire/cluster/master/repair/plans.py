@@ -15,15 +15,23 @@ from kwire.cluster.core.messages import Copied, Copy, Drop, Member
 from kwire.cluster.master.decisions import Decision, Order
 from kwire.cluster.master.placement import place
 from kwire.cluster.master.repair.digests import agreed_digest, verified_stores
-from kwire.cluster.master.state import COPY_SET_MAX, REMOVED_MAX, Removed, Report, SegmentEntry, StreamEntry, Versioned
+from kwire.cluster.master.state import (
+    COPY_SET_MAX,
+    OUTSIDERS_MAX,
+    Outsider,
+    Report,
+    SegmentEntry,
+    StreamEntry,
+    Versioned,
+)
 from kwire.cluster.master.stores import Health, StoreStatus
 
 
 class Copies(NamedTuple):
     """The members of a sealed segment, as their stores are judged now.
 
-    `complete` copies count. `hopeful` members are those and the ones that may become complete. `usable` members are
-    complete and do not drain.
+    `complete` copies count. `hopeful` members are those, and the ones that may become complete; members that drain
+    are not among them.
     """
 
     digest: int | None
@@ -76,17 +84,14 @@ def plan_repair(
 ) -> RepairPlan:
     """Plan the next step for a sealed segment.
 
-    `home` is the copy set of the newest segment of a whole log: these stores hold all segments. Otherwise it is empty.
+    `home` are the stores that hold all segments of a whole log, at most as many as it has replicas. Otherwise it is
+    empty.
     New copies go to the stores with the highest `preference`, and not to those in `excluded`.
     """
     copies = copies_of(entry, stores)
     members = {one.store for one in entry.record.copy_set}
     targets = [one for one in stores if one.name not in members and _may_copy(one, entry)]
-    wanted = [
-        one
-        for one in stores
-        if one.name in members and one.health is Health.ALIVE and one in copies.hopeful and one not in copies.complete
-    ]
+    wanted = [one for one in copies.hopeful if one not in copies.complete and _must_report(one, entry, copies)]
     at_home = [one for one in targets if one.member in home]
     missing = stream.replicas - len(copies.hopeful) - len(at_home)
     others = [one for one in targets if one not in at_home and one.name not in excluded]
@@ -96,13 +101,21 @@ def plan_repair(
     return RepairPlan(orders, _surplus(entry, stream, home, copies), is_settled)
 
 
+def _must_report(store: StoreStatus, entry: SegmentEntry, copies: Copies) -> bool:
+    """Whether a member has to complete its copy, or to report it. A report counts when others agree with it."""
+    if store.health is not Health.ALIVE:
+        return False
+    has_reported = any(one.store == store.name for one in entry.reports)
+    return copies.digest is not None or not has_reported or not store.vouches_for(entry.id)
+
+
 def _may_copy(store: StoreStatus, entry: SegmentEntry) -> bool:
     """Whether the store may get a copy. A Drop may be on its way to an incarnation that was removed."""
     return store.takes_segments and not _was_dropped(entry, store)
 
 
 def _was_dropped(entry: SegmentEntry, store: StoreStatus) -> bool:
-    return Removed(store.name, store.incarnation) in entry.removed
+    return Outsider(store.name, store.incarnation) in entry.outsiders
 
 
 def _targets(
@@ -136,8 +149,19 @@ def _surplus(entry: SegmentEntry, stream: StreamEntry, home: Collection[Member],
     if len(copies.usable) < stream.replicas:
         return []
     best = sorted(copies.usable, key=lambda one: one.member not in home)[: stream.replicas]
-    kept = {one.member for one in best} | {one.member for one in copies.usable if one.member in home}
+    kept = {one.member for one in best}
     return [one for one in entry.record.copy_set if one not in kept]
+
+
+def decide_copies(segment: Versioned[SegmentEntry], orders: Collection[Order]) -> Decision:
+    """Order copies. Stores outside the copy set are recorded first, so that no replica is forgotten on them."""
+    entry = segment.value
+    known = {one.store for one in entry.record.copy_set} | {one.store for one in entry.outsiders}
+    added = [Outsider(one.store) for one in orders if one.store not in known]
+    if not added:
+        return Decision(None, orders=tuple(orders))
+    changed = msgspec.structs.replace(entry, outsiders=_with_outsiders(entry, added))
+    return Decision(None, (segment.changed(changed),), orders=tuple(orders))
 
 
 def decide_removal(segment: Versioned[SegmentEntry], removed: Collection[Member]) -> Decision:
@@ -151,29 +175,29 @@ def decide_removal(segment: Versioned[SegmentEntry], removed: Collection[Member]
         entry,
         record=record,
         reports=tuple(one for one in entry.reports if one.store not in names),
-        removed=_with_removed(entry, [Removed(one) for one in sorted(names)]),
+        outsiders=_with_outsiders(entry, [Outsider(one) for one in sorted(names)]),
     )
     return Decision(None, (segment.changed(changed),))
 
 
-def _with_removed(entry: SegmentEntry, added: list[Removed]) -> tuple[Removed, ...]:
+def _with_outsiders(entry: SegmentEntry, added: list[Outsider]) -> tuple[Outsider, ...]:
     names = {one.store for one in added}
-    result = [one for one in entry.removed if one.store not in names] + added
-    forgotten = [one for one in result if one.incarnation is None][: max(len(result) - REMOVED_MAX, 0)]
+    result = [one for one in entry.outsiders if one.store not in names] + added
+    forgotten = [one for one in result if one.incarnation is None][: max(len(result) - OUTSIDERS_MAX, 0)]
     return tuple(one for one in result if one not in forgotten)
 
 
 def decide_drop(segment: Versioned[SegmentEntry], store: StoreStatus) -> Decision:
     """Order a store to drop the replica that it no longer needs. The entry names its incarnation first."""
     entry = segment.value
-    dropped = Removed(store.name, store.incarnation)
+    dropped = Outsider(store.name, store.incarnation)
     order = Order(store.name, Drop(entry.id, store.incarnation))
-    if dropped in entry.removed:
+    if dropped in entry.outsiders:
         return Decision(None, orders=(order,))
-    removed = _with_removed(entry, [dropped])
-    if len(removed) > REMOVED_MAX:
+    outsiders = _with_outsiders(entry, [dropped])
+    if len(outsiders) > OUTSIDERS_MAX:
         return Decision(None)
-    changed = msgspec.structs.replace(entry, removed=removed)
+    changed = msgspec.structs.replace(entry, outsiders=outsiders)
     return Decision(None, (segment.changed(changed),), orders=(order,))
 
 
@@ -214,10 +238,12 @@ def decide_copied(
             return Decision(None, alarms=(alarm,))
         record = msgspec.structs.replace(record, copy_set=(*record.copy_set, store.member))
     reports = (*(one for one in entry.reports if one.store != store.name), Report(store.name, report.digest))
-    removed = tuple(one for one in entry.removed if one.store != store.name)
+    outsiders = tuple(one for one in entry.outsiders if one.store != store.name)
     if is_member and Report(store.name, report.digest) in entry.reports:
         return Decision(None, alarms=alarms)
-    changed = msgspec.structs.replace(entry, record=record, reports=reports, removed=removed)
+    changed = msgspec.structs.replace(entry, record=record, reports=reports, outsiders=outsiders)
+    if len(reports) == len(record.copy_set) and agreed_digest(changed) is None:
+        alarms = (f"{title}: the copies of its members have different contents, and too few of them agree",)
     return Decision(None, (segment.changed(changed),), alarms=alarms)
 
 

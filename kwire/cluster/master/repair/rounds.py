@@ -4,7 +4,14 @@ from kwire.cluster.core.control import SegmentState
 from kwire.cluster.core.messages import Copied, SegmentId
 from kwire.cluster.master.cluster_view import ClusterView
 from kwire.cluster.master.decisions import Decision
-from kwire.cluster.master.repair.plans import RepairPlan, decide_copied, decide_drop, decide_removal, plan_repair
+from kwire.cluster.master.repair.plans import (
+    RepairPlan,
+    decide_copied,
+    decide_copies,
+    decide_drop,
+    decide_removal,
+    plan_repair,
+)
 from kwire.cluster.master.state import SegmentEntry, Versioned
 from kwire.cluster.master.stores import Health, StoreStatus
 
@@ -12,19 +19,28 @@ from kwire.cluster.master.stores import Health, StoreStatus
 class RepairRounds:
     """The decisions about copies of sealed segments."""
 
-    def __init__(self, view: ClusterView) -> None:
+    def __init__(self, view: ClusterView, now: int) -> None:
         self._view = view
         # Which stores had failed, and which drained, in the last round.
-        self._judged: dict[str, tuple[bool, bool]] = {}
+        self._judged = self._judge(now)
+
+    def _judge(self, now: int) -> dict[str, tuple[bool, bool]]:
+        return {one.name: (one.health is Health.FAILED, one.is_draining) for one in self._view.statuses(now)}
 
     def judge_stores(self, now: int) -> None:
         """Look at all segments of the stores that have failed, returned, or begun or ceased to drain."""
-        for store in self._view.statuses(now):
-            judged = (store.health is Health.FAILED, store.is_draining)
-            if self._judged.get(store.name, (False, False)) != judged:
-                self._judged[store.name] = judged
-                segments = self._view.index.segments_of(store.name)
-                self._view.repairs.add(one for one in segments if self._view.index.is_sealed(one))
+        index = self._view.index
+        before, self._judged = self._judged, self._judge(now)
+        for store, judged in self._judged.items():
+            if before.get(store, judged) == judged:
+                continue
+            for stream in index.streams_of(store):
+                entry = self._view.metadata.stream(stream)
+                # The other segments of a whole log are copied to the store, too.
+                is_concerned = entry is not None and entry.value.whole_log
+                self._view.repairs.add(
+                    one.id for one in index.sealed(stream) if is_concerned or index.is_member(store, one.id)
+                )
 
     def decide_repair(self, segment_id: SegmentId, now: int, choice: int) -> Decision:
         """Remove members that are not needed, or else order the copies that are missing."""
@@ -32,8 +48,14 @@ class RepairRounds:
         settings = self._view.settings
         segment = self._view.metadata.segment(segment_id)
         plan = self._plan(segment, now, choice) if segment is not None else None
-        if segment is None or plan is None or plan.is_settled:
+        if segment is None or plan is None:
             repairs.settle(segment_id)
+            return Decision(None)
+        if plan.is_settled:
+            repairs.settle(segment_id)
+            for one in segment.value.outsiders:
+                if one.incarnation is None:
+                    repairs.add_drops(one.store, [segment_id])
             return Decision(None)
         if plan.removed:
             for member in plan.removed:
@@ -47,9 +69,9 @@ class RepairRounds:
                 break
             repairs.begin_copy(segment_id, order.store, now + settings.copy_timeout_ms)
             orders.append(order)
-        if not plan.orders:
+        if not plan.orders and repairs.given_up(segment_id):
             repairs.try_again(segment_id)
-        return Decision(None, orders=tuple(orders))
+        return decide_copies(segment, orders)
 
     def decide_drop(self, store_name: str, segment_id: SegmentId, now: int) -> Decision:
         """Drop a replica outside the copy set. While copies are missing, it may still become one."""
@@ -72,7 +94,7 @@ class RepairRounds:
         store = self._view.status(store_name, now)
         if segment is None or stream is None or store is None:
             return Decision(None)
-        home = self._view.home(stream.value)
+        home = self._view.home(stream.value, now)
         return decide_copied(report, segment, stream.value, home, store, self._view.statuses(now))
 
     def _plan(self, segment: Versioned[SegmentEntry], now: int, choice: int) -> RepairPlan | None:
@@ -91,7 +113,7 @@ class RepairRounds:
         return plan_repair(
             entry,
             stream.value,
-            self._view.home(stream.value),
+            self._view.home(stream.value, now),
             self._view.statuses(now),
             preference,
             self._view.repairs.given_up(entry.id),
