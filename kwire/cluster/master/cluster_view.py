@@ -109,7 +109,10 @@ class ClusterView:
         return self._judge(store.value, now) if store is not None else None
 
     def _judge(self, store: StoreEntry, now: int) -> StoreStatus:
-        return status_of(store, self.heard, self.index.load(store.name), self.settings, now)
+        status = status_of(store, self.heard, self.index.load(store.name), self.settings, now)
+        # A replica of a sealed segment in limbo needs a copy, and does not keep the store from getting others.
+        limbo = frozenset(segment for segment in status.limbo if not self.index.is_sealed(segment))
+        return msgspec.structs.replace(status, limbo=limbo)
 
     # --- segments
 
