@@ -162,8 +162,10 @@ class SegmentFiles:
         return os.path.join(self._directory, f"{generation:016d}{FILE_SUFFIX}")
 
     def _open(self, generation: int) -> ReplicaFile:
-        file = FileId(self.incarnation.cookie, generation)
-        return ReplicaFile.open(self._path(generation), self._files, file)
+        return ReplicaFile.open(self._path(generation), self._files, self._file_id(generation))
+
+    def _file_id(self, generation: int) -> FileId:
+        return FileId(self.incarnation.cookie, generation)
 
     def _open_replica(self, segment: SegmentId) -> ReplicaFile:
         registered = self._register.replicas[segment]
@@ -182,9 +184,8 @@ class SegmentFiles:
 
     def _rebuild(self, segment: SegmentId, registered: Registered) -> ReplicaFile:
         """Write what is left of a damaged file to a new one, which then takes its place in the register."""
-        content, entries = salvaged(
-            self._path(registered.generation), self._files, FileId(self.incarnation.cookie, registered.generation)
-        )
+        path = self._path(registered.generation)
+        content, entries = salvaged(path, self._files, self._file_id(registered.generation))
         if registered.closed_end and not content.covers(registered.closed_end) and not content.unknown:
             content.doubt(EVERYTHING)
         generation = self._register.next_generation()

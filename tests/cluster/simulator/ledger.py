@@ -247,14 +247,17 @@ class Ledger:
     def store_sends(self, store: StoreNode, body: object) -> None:
         if isinstance(body, Sealed):
             self.sealed.setdefault((body.segment, body.epoch), {})[store.name] = body
+            # The answer is a promise, whatever was written.
+            key = (body.incarnation.cookie, body.segment)
+            self.fences[key] = max(self.fences.get(key, 0), body.epoch)
         elif isinstance(body, Stored):
             store_rules.check_i12_matched(self, store, body)
         elif isinstance(body, Fetched):
             reader_rules.check_i13_serve_safe(self, body)
             assert store.files is not None
-            key = (store.name, store.files.incarnation, body.segment)
-            reader_rules.check_i10_limit(store.name, self.serving_limits.get(key, 0), body)
-            self.serving_limits[key] = body.limit
+            served = (store.name, store.files.incarnation, body.segment)
+            reader_rules.check_i10_limit(store.name, self.serving_limits.get(served, 0), body)
+            self.serving_limits[served] = body.limit
 
     # --- readers
 

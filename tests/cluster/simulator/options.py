@@ -105,7 +105,7 @@ def draw_options(chance: Random) -> Options:
     store_count = policy.quorum.replicas + chance.choice((0, 1, 1, 2))
     kinds = {kind for kind in (*STORE_FAULTS, *OTHER_FAULTS, *NETWORK_FAULTS, *CLOCK_FAULTS) if chance.random() < 0.5}
     is_synced = chance.random() < 0.75
-    safety_ms = chance.choice((6_000, 10_000, 15_000))
+    safety_ms = chance.choice((3_000, 5_000, 8_000))
     forgetful = tuple(chance.sample(range(store_count), policy.quorum.writes - 1))
     ttl_ms = chance.choice((600, 1000, 2000))
     return Options(
