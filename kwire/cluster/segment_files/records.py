@@ -1,7 +1,7 @@
 """The records in the journal of a replica. Integers are big-endian.
 
-Every frame begins with a FRAME record. Its cookie and generation are those of the file: a frame of another file, which a
-misdirected write or a recycled page may show, is not accepted. `number` counts the frames of the file. `touched` is
+Every frame begins with a FRAME record. Its cookie and generation are those of the file: a frame of another file, which
+a misdirected write or a recycled page may show, is not accepted. `number` counts the frames of the file. `touched` is
 the range of indexes that the frame before changed, so that the loss of one frame makes only these indexes unknown.
 """
 

@@ -68,8 +68,8 @@ class Register:
         with disk_errors(f"create {directory}"):
             files.makedirs(directory)
             files.fsync_dir(os.path.dirname(directory))
-        paths = (os.path.join(directory, name) for name in (REGISTER_NAME, REGISTER_MIRROR_NAME))
-        journal = MirroredJournal.open(*paths, files, _commit_number)
+        path, mirror_path = os.path.join(directory, REGISTER_NAME), os.path.join(directory, REGISTER_MIRROR_NAME)
+        journal = MirroredJournal.open(path, mirror_path, files, _commit_number)
         register = cls(journal)
         try:
             for record in journal.replay():

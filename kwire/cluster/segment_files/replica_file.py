@@ -13,7 +13,15 @@ from typing import Final
 from kwire.cluster.core.entries import INDEX_MAX, Entry, Range, Run, joined_ranges, run_of
 from kwire.cluster.core.policies import ENTRY_BYTES
 from kwire.cluster.core.runs import EntryRuns
-from kwire.cluster.core.writes import PutEntries, RemoveAfter, ReplicaState, SetAcked, SetComplete, SetStamps, SetUnknown
+from kwire.cluster.core.writes import (
+    PutEntries,
+    RemoveAfter,
+    ReplicaState,
+    SetAcked,
+    SetComplete,
+    SetStamps,
+    SetUnknown,
+)
 from kwire.cluster.segment_files.records import (
     HEAD_BYTES,
     Code,

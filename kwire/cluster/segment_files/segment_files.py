@@ -1,9 +1,9 @@
 """The storage of a segment store: applies the writes of the core and reads entries.
 
-Writes are applied in their order. After a failure the object must not be used: the store opens the directory again, as a
-new incarnation. With `syncs` (the default) everything is durable when :meth:`SegmentFiles.apply` returns. Without it,
-entries are in the page cache only; sealed epochs and closed segments are durable all the same. After an unclean stop such
-a store can not vouch for the entries of its open segments: :attr:`SegmentFiles.is_limbo`.
+Writes are applied in their order. After a failure the object must not be used: the store opens the directory again, as
+a new incarnation. With `syncs` (the default) everything is durable when :meth:`SegmentFiles.apply` returns. Without it,
+entries are in the page cache only; sealed epochs and closed segments are durable all the same. After an unclean stop
+such a store can not vouch for the entries of its open segments: :attr:`SegmentFiles.is_limbo`.
 """
 
 from __future__ import annotations

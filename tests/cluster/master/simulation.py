@@ -101,7 +101,7 @@ class Node:
         self.sequence += 1
         incomplete = tuple(segment for segment, is_complete in self.replicas.items() if not is_complete)
         return StoreHeartbeat(
-            self.name, self.incarnation, 1000 - len(self.replicas), incomplete=incomplete, sequence=self.sequence
+            self.name, self.incarnation, 1000 - len(self.replicas), unclosed=incomplete, sequence=self.sequence
         )
 
 

@@ -20,12 +20,12 @@ def world() -> World:
 
 @pytest.mark.proves("S4-14", "S4-16")
 def test_the_first_candidate_gets_a_lease_and_renews_it_by_heartbeats(world: World) -> None:
-    assert world.ask(Heartbeat("s", "c", 0)) == Granted("s", 1, TTL_MS, ())
+    assert world.ask(Heartbeat("s", "c", 0)) == Granted("s", 1, TTL_MS, 0, ())
     revision = world.metastore.revision
     for _ in range(5):
         world.now += TTL_MS - 1
         assert world.ask(Heartbeat("s", "other", 0)) == NotLeader("s", 1)
-        assert world.ask(Heartbeat("s", "c", 1)) == Renewed("s", 1, TTL_MS, must_roll=False)
+        assert world.ask(Heartbeat("s", "c", 1)) == Renewed("s", 1, TTL_MS, 0, must_roll=False)
     # Renewing a lease writes nothing.
     assert world.metastore.revision == revision
 
@@ -36,7 +36,7 @@ def test_another_client_is_elected_only_after_the_lease_has_expired(world: World
     world.now += TTL_MS - 1
     assert world.ask(Heartbeat("s", "second", 0)) == NotLeader("s", 1)
     world.now += 1
-    assert world.ask(Heartbeat("s", "second", 0)) == Granted("s", 2, TTL_MS, ())
+    assert world.ask(Heartbeat("s", "second", 0)) == Granted("s", 2, TTL_MS, 0, ())
     assert world.ask(Heartbeat("s", "first", 1)) == NotLeader("s", 2)
     assert world.ask(OpenSegment("s", 1, 1)) == NotLeader("s", 2)
 
@@ -44,7 +44,7 @@ def test_another_client_is_elected_only_after_the_lease_has_expired(world: World
 def test_a_lease_that_has_expired_is_renewed_while_no_other_leader_was_elected(world: World) -> None:
     world.elect("first")
     world.now += 2 * TTL_MS
-    assert world.ask(Heartbeat("s", "first", 1)) == Renewed("s", 1, TTL_MS, must_roll=False)
+    assert world.ask(Heartbeat("s", "first", 1)) == Renewed("s", 1, TTL_MS, 0, must_roll=False)
     assert world.ask(Heartbeat("s", "second", 0)) == NotLeader("s", 1)
 
 
@@ -80,7 +80,7 @@ def test_a_new_master_elects_at_once_where_there_never_was_a_leader(world: World
 def test_a_candidate_that_missed_the_answer_gets_the_same_epoch_again(world: World) -> None:
     candidate = Heartbeat("s", "c", 0, candidacy=7)
     first = world.ask(candidate)
-    assert world.ask(candidate) == first == Granted("s", 1, TTL_MS, ())
+    assert world.ask(candidate) == first == Granted("s", 1, TTL_MS, 0, ())
     world.new_master("next")
     assert world.ask(candidate) == first
     # Every answer begins the lease anew.
@@ -91,8 +91,8 @@ def test_a_candidate_that_missed_the_answer_gets_the_same_epoch_again(world: Wor
 
 
 def test_a_leader_that_starts_again_gets_another_epoch(world: World) -> None:
-    assert world.ask(Heartbeat("s", "c", 0, candidacy=7)) == Granted("s", 1, TTL_MS, ())
-    assert world.ask(Heartbeat("s", "c", 0, candidacy=8)) == Granted("s", 2, TTL_MS, ())
+    assert world.ask(Heartbeat("s", "c", 0, candidacy=7)) == Granted("s", 1, TTL_MS, 0, ())
+    assert world.ask(Heartbeat("s", "c", 0, candidacy=8)) == Granted("s", 2, TTL_MS, 0, ())
     # A heartbeat that was delayed does not unseat the leader.
     assert world.ask(Heartbeat("s", "c", 0, candidacy=7)) == NotLeader("s", 2)
     assert isinstance(world.ask(Heartbeat("s", "c", 2)), Renewed)
@@ -174,4 +174,4 @@ def test_the_answer_of_an_election_contains_the_segments(world: World) -> None:
     epoch = world.elect("first")
     record = record_of(world.ask(OpenSegment("s", epoch, 1)))
     world.pass_time(TTL_MS, "ABC")
-    assert world.ask(Heartbeat("s", "second", 0)) == Granted("s", 2, TTL_MS, (record,))
+    assert world.ask(Heartbeat("s", "second", 0)) == Granted("s", 2, TTL_MS, 0, (record,))

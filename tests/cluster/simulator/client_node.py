@@ -82,7 +82,9 @@ class ClientNode:
     def state(self) -> str:
         """What this leader waits for."""
         writer, recovery = self.writer, self.writer._recovery
-        waits = f"recovers {recovery.segment} ({recovery.phase}, {recovery.undecided})" if recovery else "recovers nothing"
+        waits = (
+            f"recovers {recovery.segment} ({recovery.phase}, {recovery.undecided})" if recovery else "recovers nothing"
+        )
         return f"{self.name} leads with epoch {writer.epoch}, {waits}, writes to {writer.open_segment} {self._refusal}"
 
     def restart(self) -> None:

@@ -1,7 +1,7 @@
 """What an observer of the whole simulation knows, and the checks that run when something happens.
 
-Nodes report to the ledger. The ledger keeps the truth (what was acknowledged, what each store made durable, what readers
-got) and calls the rules of `rules`, one function for each invariant.
+Nodes report to the ledger. The ledger keeps the truth (what was acknowledged, what each store made durable, what
+readers got) and calls the rules of `rules`, one function for each invariant.
 """
 
 from __future__ import annotations
@@ -17,7 +17,16 @@ from kwire.cluster.core.leader.writer import Position
 from kwire.cluster.core.messages import Fetched, Incarnation, Message, Sealed, SegmentId, Store, Stored
 from kwire.cluster.core.policies import Policy
 from kwire.cluster.core.reader.reader import Delivery
-from kwire.cluster.core.writes import PutEntries, RemoveReplica, ReplicaState, SetClosed, SetSealedEpoch, SetStamps, SetUnknown, Write
+from kwire.cluster.core.writes import (
+    PutEntries,
+    RemoveReplica,
+    ReplicaState,
+    SetClosed,
+    SetSealedEpoch,
+    SetStamps,
+    SetUnknown,
+    Write,
+)
 from tests.cluster.simulator.rules import leader_rules, metadata_rules, reader_rules, store_rules
 
 if TYPE_CHECKING:
@@ -29,7 +38,7 @@ class Identity(NamedTuple):
     """What identifies the content of a slot."""
 
     segment: SegmentId
-    index: int
+    slot: int
     kind: Kind
     birth_epoch: int
 
@@ -230,15 +239,13 @@ class Ledger:
     def _hold(self, store: StoreNode, identity: Identity) -> None:
         holders = self.holders.setdefault(identity, set())
         holders.add(store.name)
-        self._slots.setdefault((identity.segment, identity.index), {})[identity] = holders
+        self._slots.setdefault((identity.segment, identity.slot), {})[identity] = holders
 
     def _closed(self, store: StoreNode, segment: SegmentId, end: int) -> None:
         assert store.files is not None
         content = store.files.content(segment)
         assert content is not None
-        found = [
-            (run.kind, run.birth_epoch) for run in content.runs for _ in range(run.first, run.last + 1)
-        ]
+        found = [(run.kind, run.birth_epoch) for run in content.runs for _ in range(run.first, run.last + 1)]
         known = self.contents.setdefault(segment, found)
         store_rules.check_i2_content(store.name, segment, known, found)
         store_rules.check_i16_one_bridge(store.name, segment, found, end, self.records.get(segment))

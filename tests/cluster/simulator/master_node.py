@@ -188,5 +188,3 @@ class MasterNode:
         self._ledger.alarms += outcome.alarms
         for message in outcome.messages:
             self._network.send(message.source, message.target, message.body)
-
-

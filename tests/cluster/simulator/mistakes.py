@@ -1,12 +1,13 @@
 """Mistakes that are planted in the real core, one line each: the simulator must find every one of them.
 
-The numbers are those of the scenarios that break naive code. A mistake replaces a piece of the source text of a function,
-which is compiled anew in its module.
+The numbers are those of the scenarios that break naive code. A mistake replaces a piece of the source text of a
+function, which is compiled anew in its module.
 """
 
 from __future__ import annotations
 
 import inspect
+import sys
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from kwire.cluster.core.leader import decision, recovery, replicator
+from kwire.cluster.core.leader import decision, replicator
 from kwire.cluster.core.quorum import Quorum
 from kwire.cluster.core.store import replica, segment_store
 from kwire.cluster.master import segments
@@ -168,22 +169,21 @@ MISTAKES: Final = (
     ),
 )
 
-assert recovery  # its names are bound to functions of `decision`, see planted
-
 
 @contextmanager
 def planted(mistake: Mistake) -> Iterator[None]:
     """Run the block with the mistake in place."""
     owner, name = mistake.owner, mistake.function
     original = inspect.getattr_static(owner, name)
-    function = original.fget if isinstance(original, property) else original
+    function: Any = original.fget if isinstance(original, property) else original
     source = textwrap.dedent(inspect.getsource(function))
     assert source.count(mistake.right) == 1, f"{mistake.number}: {mistake.right!r} is not in {name} exactly once"
     namespace: dict[str, Any] = {}
     module = inspect.getmodule(function)
     assert module is not None
-    exec(compile(source.replace(mistake.right, mistake.wrong), f"<{mistake.number}>", "exec"), vars(module), namespace)  # noqa: S102
+    exec(compile(source.replace(mistake.right, mistake.wrong), f"<{mistake.number}>", "exec"), vars(module), namespace)
     changed = namespace[name]
+    # A property is compiled with its decorator.
     places = [(owner, name)]
     # Other modules have imported a function of a module by its name.
     if inspect.ismodule(owner):
@@ -198,8 +198,6 @@ def planted(mistake: Mistake) -> Iterator[None]:
 
 
 def _importers(function: object, name: str) -> list[Any]:
-    import sys
-
     return [
         module
         for module in list(sys.modules.values())

@@ -94,7 +94,10 @@ class Options(Struct):
         return [*always, *skewed, *range(len(self.faults))]
 
     def name_of(self, item: int) -> str:
-        names = {-1: f"lost messages {self.network.loss:.2f}", -2: f"duplicated messages {self.network.duplication:.2f}"}
+        names = {
+            -1: f"lost messages {self.network.loss:.2f}",
+            -2: f"duplicated messages {self.network.duplication:.2f}",
+        }
         names |= {-3: f"late messages {self.network.late:.2f}", -4: f"clock skew {self.skews}"}
         return names.get(item) or str(self.faults[item])
 
@@ -160,7 +163,13 @@ def _draw_limits(chance: Random, ttl_ms: int) -> Limits:
 
 
 def _draw_faults(
-    chance: Random, kinds: set[str], safety_ms: int, store_count: int, forgetful: tuple[int, ...], quorum: Quorum, is_synced: bool
+    chance: Random,
+    kinds: set[str],
+    safety_ms: int,
+    store_count: int,
+    forgetful: tuple[int, ...],
+    quorum: Quorum,
+    is_synced: bool,
 ) -> list[Fault]:
     drawn = []
     for kind in (*STORE_FAULTS, *OTHER_FAULTS):
@@ -170,9 +179,11 @@ def _draw_faults(
             time, target, size = chance.randint(200, safety_ms), chance.randrange(1000), chance.randint(1, 1000)
             if kind in STORE_FAULTS:
                 target %= store_count
-            # Without syncs a power cut loses acknowledged entries. A recovery needs W stores, so only N - W disks may be
-            # replaced.
-            if STORE_FAULTS.get(kind) or (not is_synced and kind in ("power cut", "kill", "failed sync", "failed write", "full disk")):
+            # Without syncs a power cut loses acknowledged entries. A recovery needs W stores, so that only N - W disks
+            # may be replaced.
+            if STORE_FAULTS.get(kind) or (
+                not is_synced and kind in ("power cut", "kill", "failed sync", "failed write", "full disk")
+            ):
                 allowed = forgetful[: quorum.replicas - quorum.writes] if kind == "wiped disk" else forgetful
                 if not allowed:
                     continue

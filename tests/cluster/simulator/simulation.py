@@ -44,7 +44,9 @@ class Result(Struct):
 class Simulation:
     """The cluster of one seed."""
 
-    def __init__(self, seed: int, removed: frozenset[int] = frozenset(), change: Callable[[Options], None] | None = None):
+    def __init__(
+        self, seed: int, removed: frozenset[int] = frozenset(), change: Callable[[Options], None] | None = None
+    ):
         self.world = World(seed)
         options = draw_options(self.world.chance("options"))
         if change is not None:
@@ -60,15 +62,11 @@ class Simulation:
             store.start()
         self.clients = [
             ClientNode(number, stream, *parts)
-            for number, stream in enumerate(
-                stream for stream in self.streams for _ in range(self.options.client_count)
-            )
+            for number, stream in enumerate(stream for stream in self.streams for _ in range(self.options.client_count))
         ]
         self.readers = [
             ReaderNode(number, stream, *parts)
-            for number, stream in enumerate(
-                stream for stream in self.streams for _ in range(self.options.reader_count)
-            )
+            for number, stream in enumerate(stream for stream in self.streams for _ in range(self.options.reader_count))
         ]
         for fault in self.options.faults:
             self.world.at(fault.time, lambda fault=fault: self._fire(fault))  # type: ignore[misc]
@@ -223,5 +221,3 @@ def run(seed: int, removed: frozenset[int] = frozenset(), change: Callable[[Opti
         violation,
         world.tail() if violation else "",
     )
-
-

@@ -1,7 +1,7 @@
 """A segment store of the simulation: the real core and the real files on a simulated disk that fails.
 
-The node applies the writes of the core, syncs them and only then sends the messages. A crash stops it inside any call of
-the disk. It starts again after a while, with what the disk has kept.
+The node applies the writes of the core, syncs them and only then sends the messages. A crash stops it inside any call
+of the disk. It starts again after a while, with what the disk has kept.
 """
 
 from __future__ import annotations
@@ -60,9 +60,7 @@ class StoreNode:
             return
         self._life += 1
         try:
-            files = SegmentFiles.open(
-                DIRECTORY, SimulatedFiles(self._disk), self.cookie, syncs=self._options.is_synced
-            )
+            files = SegmentFiles.open(DIRECTORY, SimulatedFiles(self._disk), self.cookie, syncs=self._options.is_synced)
         except Crashed:
             self._stop("crash at the start")
             return

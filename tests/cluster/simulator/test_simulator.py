@@ -59,10 +59,7 @@ def test_the_same_seed_has_the_same_trace(seed: int) -> None:
 
 def test_another_process_has_the_same_trace() -> None:
     """The order of sets and dictionaries by hash, which differs between processes, has no influence."""
-    code = (
-        "from tests.cluster.simulator.simulation import run\n"
-        "print([run(seed).trace_hash for seed in range(5)])"
-    )
+    code = "from tests.cluster.simulator.simulation import run\nprint([run(seed).trace_hash for seed in range(5)])"
     found = set()
     for hash_seed in ("1", "2"):
         done = subprocess.run(

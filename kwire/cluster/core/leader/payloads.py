@@ -20,7 +20,7 @@ class Payloads:
         return self._payloads.get(index)
 
     def trim(self, acked: int, needed: int) -> None:
-        """Drop acknowledged payloads: those up to `needed`, which all known replicas have, and old ones beyond the bound.
+        """Drop acknowledged payloads: those up to `needed`, which all replicas have, and old ones beyond the bound.
 
         Others are kept even if a replica has them: it may be the only one and fail.
         """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def unsettled(simulation: Simulation) -> str:
-    """Why the cluster has not settled: an acknowledged event that was not read, or a sealed segment without N copies."""
+    """Why the cluster has not settled: an acknowledged event was not read, or a sealed segment lacks copies."""
     ledger = simulation.ledger
     for reader in simulation.readers:
         if not simulation.has_quorum(reader.stream):
@@ -80,7 +80,11 @@ def _check_i18_copies(simulation: Simulation, store: StoreNode) -> None:
             simulation.world.fired["damage found at the end"] += 1
             continue
         found = [(one.kind, one.birth_epoch) for one in entries]
-        check(found == ledger.contents[segment], "I18", f"{store.name}: {segment} has {found}, it was {ledger.contents[segment]}")
+        check(
+            found == ledger.contents[segment],
+            "I18",
+            f"{store.name}: {segment} has {found}, it was {ledger.contents[segment]}",
+        )
         for entry in entries:
             one = ledger.acknowledged.get(segment, {}).get(entry.index)
             if one is not None:

@@ -78,17 +78,14 @@ def check_i10_acked(before: int, body: Store) -> None:
     check(body.acked >= before, "I10", f"the acked index of {body.segment} went from {before} to {body.acked}")
 
 
-def check_i20_definite(
-    ledger: Ledger, segment: SegmentId, epoch: int, entry: Entry, record: SegmentRecord
-) -> None:
+def check_i20_definite(ledger: Ledger, segment: SegmentId, epoch: int, entry: Entry, record: SegmentRecord) -> None:
     """A hole or an end is decided from R definite answers: an unknown range is not a no."""
     answers = ledger.sealed.get((segment, epoch), {})
     members = [member.store for member in record.copy_set]
     definite = [
         store
         for store in members
-        if store in answers
-        and not any(one.first <= entry.index <= one.last for one in answers[store].unknown)
+        if store in answers and not any(one.first <= entry.index <= one.last for one in answers[store].unknown)
     ]
     needed = len(members) - record.write_quorum + 1
     check(
