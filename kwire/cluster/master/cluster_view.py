@@ -110,8 +110,12 @@ class ClusterView:
 
     def _judge(self, store: StoreEntry, now: int) -> StoreStatus:
         status = status_of(store, self.heard, self.index.load(store.name), self.settings, now)
-        # A replica of a sealed segment in limbo needs a copy, and does not keep the store from getting others.
-        limbo = frozenset(segment for segment in status.limbo if not self.index.is_sealed(segment))
+        # An unfinished copy outside the copy set does not keep the store from getting others.
+        limbo = frozenset(
+            segment
+            for segment in status.limbo
+            if not self.index.is_sealed(segment) or self.index.is_member(store.name, segment)
+        )
         return msgspec.structs.replace(status, limbo=limbo)
 
     # --- segments

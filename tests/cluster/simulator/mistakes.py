@@ -33,8 +33,8 @@ class Mistake(Struct, frozen=True):
     function: str
     right: str
     wrong: str
-    # A seed with which it was found. A search begins there.
-    seed: int = 0
+    # A seed that finds it. None: no seed is known.
+    seed: int | None = None
 
 
 MISTAKES: Final = (
@@ -45,6 +45,7 @@ MISTAKES: Final = (
         "_lead",
         "if epoch < replica.sealed_epoch:",
         "if epoch < replica.sealed_epoch and not isinstance(request, Store):",
+        seed=33,
     ),
     Mistake(
         "B3",
@@ -53,6 +54,7 @@ MISTAKES: Final = (
         "reads",
         "self.replicas - self.writes + 1",
         "max(1, self.replicas - self.writes)",
+        seed=3,
     ),
     Mistake(
         "B4",
@@ -61,6 +63,7 @@ MISTAKES: Final = (
         "_lead",
         "replica.fence(epoch)",
         "isinstance(request, Seal) or replica.fence(epoch)",
+        seed=2,
     ),
     Mistake(
         "B5",
@@ -69,6 +72,7 @@ MISTAKES: Final = (
         "fence",
         "self.writes.append(SetSealedEpoch(self.segment, epoch))",
         "pass",
+        seed=1,
     ),
     Mistake(
         "B6",
@@ -93,6 +97,7 @@ MISTAKES: Final = (
         "decide",
         "[_Column(answer) for answer in answers]",
         "[_Column(max(answers, key=lambda answer: answer.acked))] * len(answers)",
+        seed=13,
     ),
     Mistake(
         "B9",
@@ -101,6 +106,7 @@ MISTAKES: Final = (
         "_raise_acked",
         "(one.matched for one in self._peers.values())",
         "(one.matched for one in self._peers.values() for _ in range(2))",
+        seed=1,
     ),
     Mistake(
         "B10",
@@ -109,6 +115,7 @@ MISTAKES: Final = (
         "seal",
         "tuple(self.unknown)",
         "()",
+        seed=10,
     ),
     Mistake(
         "B11",
@@ -117,6 +124,7 @@ MISTAKES: Final = (
         "store",
         "self._advance_matched()",
         "self.matched = max(self.matched, self.runs.last)",
+        seed=1,
     ),
     Mistake(
         "B12",
@@ -125,6 +133,7 @@ MISTAKES: Final = (
         "_lead",
         "if epoch < replica.sealed_epoch:",
         "if False:",
+        seed=8,
     ),
     Mistake(
         "B15",
@@ -141,6 +150,7 @@ MISTAKES: Final = (
         "_file_id",
         "FileId(self.incarnation.cookie, generation)",
         "FileId(0, 0)",
+        seed=5,
     ),
     Mistake(
         "B17",
@@ -149,6 +159,7 @@ MISTAKES: Final = (
         "sync",
         "raise self._poison(error) from error",
         "pass",
+        seed=12,
     ),
     Mistake(
         "B24",
@@ -157,6 +168,7 @@ MISTAKES: Final = (
         "decide_recovery",
         "state=SegmentState.SEALING)",
         "state=SegmentState.SEALING, copy_set=segment.value.record.copy_set[:-1])",
+        seed=1,
     ),
     Mistake(
         "B29",
@@ -166,6 +178,7 @@ MISTAKES: Final = (
         "_winner(columns, slots.first, bridges)",
         "_winner(columns if slots.first > base else [columns[[one.acked for one in answers].index(base)]], "
         "slots.first, bridges)",
+        seed=22,
     ),
 )
 
