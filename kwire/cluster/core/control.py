@@ -38,13 +38,18 @@ class SegmentRecord(Struct, frozen=True):
 class Heartbeat(Struct, frozen=True, gc=False):
     """A client is alive. With `epoch` 0 it is a candidate, otherwise it renews its lease as the leader.
 
+    `candidacy` grows with each candidacy of a client, also over its restarts. A repeated heartbeat of the candidacy
+    that was elected gets the same epoch again, one of an earlier candidacy gets none. With candidacy 0, each heartbeat
+    of a candidate that was elected gets another epoch. `store` is the store on the machine of the candidate, if any.
     `sent_at` is the time of the client's clock. The answer repeats it, and means nothing else to the master.
     """
 
     stream: str
     client: str
     epoch: int
-    sent_at: int
+    sent_at: int = 0
+    candidacy: int = 0
+    store: str = ""
 
 
 class OpenSegment(Struct, frozen=True, gc=False):
@@ -74,16 +79,20 @@ class CloseSegment(Struct, frozen=True, gc=False):
 
 
 class Describe(Struct, frozen=True, gc=False):
-    """Return the segments of a stream."""
+    """Return the segments of a stream from number `first` on. An answer has at most 1,000 of them."""
 
     stream: str
+    first: int = 1
 
 
 # --- to a client
 
 
 class Granted(Struct, frozen=True, gc=False):
-    """The client is the leader. Its lease lasts `ttl_ms` from `sent_at` on, when it sent the heartbeat."""
+    """The client is the leader. Its lease lasts `ttl_ms` from `sent_at` on, when it sent the heartbeat.
+
+    `segments` are the last ones, at most 1,000. All unsealed segments are among them.
+    """
 
     stream: str
     epoch: int
@@ -126,11 +135,12 @@ class Unavailable(Struct, frozen=True, gc=False):
 
 
 class Described(Struct, frozen=True, gc=False):
-    """The segments of a stream, and its newest epoch."""
+    """Segments of a stream, its newest epoch, and the number of its last segment."""
 
     stream: str
     epoch: int
     segments: tuple[SegmentRecord, ...]
+    last: int = 0
 
 
 # --- stores
@@ -140,7 +150,8 @@ class StoreHeartbeat(Struct, frozen=True, gc=False):
     """A store is alive.
 
     `unclosed` are segments whose replica is not closed here: open ones, and sealed ones for which the store waits for
-    Finish or Copy. `limbo` are those of them that it can not answer for.
+    Finish or Copy. `limbo` are those of them that it can not answer for. `sequence` grows with each heartbeat of an
+    incarnation: the master ignores a heartbeat that a later one has overtaken.
     """
 
     store: str
@@ -148,6 +159,8 @@ class StoreHeartbeat(Struct, frozen=True, gc=False):
     free_bytes: int
     unclosed: tuple[SegmentId, ...] = ()
     limbo: tuple[SegmentId, ...] = ()
+    rack: str = ""
+    sequence: int = 0
 
 
 class StoreAccepted(Struct, frozen=True, gc=False):
@@ -163,7 +176,45 @@ class StoreRejected(Struct, frozen=True, gc=False):
     reason: str
 
 
+# --- administrators
+
+
+class CreateStream(Struct, frozen=True, gc=False):
+    """Create a stream whose segments have `replicas` copies, of which `write_quorum` acknowledge an entry.
+
+    With `whole_log`, each store of the copy set holds all segments, as a replica of a Kafka partition does. Otherwise
+    the copy set of each segment is chosen anew, so that the stream may be larger than a store.
+    """
+
+    stream: str
+    replicas: int
+    write_quorum: int
+    whole_log: bool = False
+
+
+class StreamCreated(Struct, frozen=True, gc=False):
+    """The stream exists with these settings."""
+
+    stream: str
+
+
+class StreamRefused(Struct, frozen=True, gc=False):
+    """The stream can not be created."""
+
+    stream: str
+    reason: str
+
+
+class DrainStore(Struct, frozen=True, gc=False):
+    """Move all segments away from a store, or use it again if `is_draining` is false."""
+
+    store: str
+    is_draining: bool = True
+
+
 ClientRequest = Heartbeat | OpenSegment | BeginRecovery | CloseSegment | Describe
 ClientAnswer = Granted | Renewed | NotLeader | SegmentChanged | Unavailable | Described
 StoreRequest = StoreHeartbeat
 StoreRegistration = StoreAccepted | StoreRejected
+AdminRequest = CreateStream | DrainStore
+AdminAnswer = StreamCreated | StreamRefused | StoreAccepted | StoreRejected

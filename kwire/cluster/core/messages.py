@@ -243,9 +243,13 @@ class Copied(Struct, frozen=True, gc=False):
 
 
 class Drop(Struct, frozen=True, gc=False):
-    """Remove the replica: the copy set no longer contains this store. From the master."""
+    """Remove the replica: the copy set no longer contains this store. From the master.
+
+    Another incarnation of the store ignores it: the copy set may contain that one again.
+    """
 
     segment: SegmentId
+    incarnation: Incarnation
 
 
 class Pull(Struct, frozen=True, gc=False):

@@ -174,7 +174,9 @@ class Script:
     def do_send(self, kind: str, target: str, *sources: str, segment: str = "1", end: str = "0") -> list[str]:
         """A message of the master: Copy with its sources, or Drop."""
         where = SegmentId(STREAM, int(segment))
-        body: Body = Drop(where) if kind == "Drop" else Copy(where, int(end), sources)
+        body: Body = (
+            Drop(where, self._world.stores[target].incarnation) if kind == "Drop" else Copy(where, int(end), sources)
+        )
         self._world.bag.append(Message("master", target, body))
         return []
 

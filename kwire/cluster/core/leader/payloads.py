@@ -20,9 +20,12 @@ class Payloads:
         return self._payloads.get(index)
 
     def trim(self, acked: int, needed: int) -> None:
-        """Drop the payloads that all replicas have, up to `needed`, and old ones up to `acked` beyond the bound."""
+        """Drop acknowledged payloads: those up to `needed`, which all replicas have, and old ones beyond the bound.
+
+        Others are kept even if a replica has them: it may be the only one and fail.
+        """
         while self._payloads:
             index = next(iter(self._payloads))
-            if index > needed and (index > acked or self._bytes <= self._kept_bytes):
+            if index > acked or (index > needed and self._bytes <= self._kept_bytes):
                 return
             self._bytes -= len(self._payloads.pop(index))

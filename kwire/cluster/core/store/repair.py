@@ -37,6 +37,8 @@ class SegmentCopy:
     ) -> None:
         self._name, self._incarnation, self._master = name, incarnation, master
         self._request, self._replica, self._writes, self._limits = request, replica, writes, limits
+        # A closed replica is verified only.
+        self._was_closed = replica.closed_end == request.end
         self._source = 0
         self._asked_at = 0
         self._next = 1
@@ -46,11 +48,14 @@ class SegmentCopy:
 
     @property
     def _is_own_copy(self) -> bool:
-        return self._pulled_digest is not None or self._request.sources == (self._name,)
+        return self._pulled_digest is not None or self._was_closed
 
-    def start(self, now: int) -> list[Message]:
+    def start(self, request: Copy, now: int) -> list[Message]:
         """Begin, or repeat the report if the copy is complete: the master has sent the request again."""
-        return [self._report()] if self._is_finished() else self._pull(now)
+        if self._is_finished():
+            return [self._report()]
+        self._request = request
+        return self._pull(now)
 
     def tick(self, now: int) -> list[Message]:
         if self._is_finished() or now - self._asked_at < self._limits.retry_ms:
@@ -77,13 +82,17 @@ class SegmentCopy:
     def _is_finished(self) -> bool:
         return self._is_own_copy and self._next > self._request.end
 
-    def _target(self) -> str:
+    def _target(self) -> str | None:
+        """The store to pull from. None if the master knows of none yet: it sends the request again."""
+        if self._is_own_copy:
+            return self._name
         sources = self._request.sources
-        return self._name if self._is_own_copy else sources[self._source % len(sources)]
+        return sources[self._source % len(sources)] if sources else None
 
     def _pull(self, now: int) -> list[Message]:
         self._asked_at = now
-        return [Message(self._name, self._target(), Pull(self._request.segment, self._next))]
+        target = self._target()
+        return [] if target is None else [Message(self._name, target, Pull(self._request.segment, self._next))]
 
     def _end_of_pass(self, now: int) -> list[Message]:
         if self._pulled_digest is None and not self._is_own_copy:

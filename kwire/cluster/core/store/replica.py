@@ -134,9 +134,12 @@ class Replica:
         if run.stamp_epoch != self.sealed_epoch:
             raise ProtocolViolation(f"{self.segment}: {run} has not the stamp of the leader, {self.sealed_epoch}")
         present = self.runs.at(run.first)
+        if self.closed_end:
+            # The leader goes on filling a replica that was copied from another one in the meantime.
+            if present is None or present.identity() != run.identity():
+                raise ProtocolViolation(f"{self.segment}: the leader sent {run} to a closed replica with {present}")
+            return False
         if present is None or present.stamp_epoch < run.stamp_epoch:
-            if self.closed_end:
-                raise ProtocolViolation(f"{self.segment}: the leader sent {run} to a closed replica")
             return True
         if present.identity() != run.identity():
             raise ProtocolViolation(f"{self.segment}: the leader sent {run} after {present}")

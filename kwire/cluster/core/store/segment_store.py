@@ -97,6 +97,8 @@ class SegmentStore:
                 self._serve(message.source, request)
             case Copy() | Finish() | Pulled() | Drop() as request:
                 self._repair(message.source, request, now)
+            case Refused():
+                pass  # the source of a copy has no complete replica; tick asks another one
             case other:
                 raise ValueError(f"a segment store does not take {type(other).__name__}")
         return self._output()
@@ -198,6 +200,8 @@ class SegmentStore:
     def _repair(self, source: str, request: Copy | Finish | Pulled | Drop, now: int) -> None:
         segment = request.segment
         if isinstance(request, Drop):
+            if request.incarnation != self.incarnation:
+                return
             self._copies.pop(segment, None)
             if self.replicas.pop(segment, None) is not None:
                 self._writes.append(RemoveReplica(segment))
@@ -211,6 +215,6 @@ class SegmentStore:
                 copy = self._copies[segment] = SegmentCopy(
                     self.name, self.incarnation, source, request, replica, self._writes, self._limits
                 )
-            self._messages += copy.start(now)
+            self._messages += copy.start(request, now)
         elif (copy := self._copies.get(segment)) is not None:
             self._messages += copy.step(source, request, now)
