@@ -45,9 +45,6 @@ class ClusterView:
             stream = msgspec.convert(entry.value, StreamEntry)
             self.stream_count += 1
             streams[stream.name] = stream
-            if stream.leader is not None:
-                # The time that an earlier master may have promised to the leader begins now.
-                self.leases.is_live(stream.name, stream.epoch, stream.leader.ttl_ms, now)
         for _, entry in store.entries(SEGMENT_PREFIX):
             self.index.put(msgspec.convert(entry.value, SegmentEntry))
         for stream in streams.values():
@@ -87,7 +84,7 @@ class ClusterView:
         has_returned = before is None or now - before.heard_ms >= self.settings.store_timeout_ms
         if before is None or has_returned or before.incarnation != request.incarnation:
             self.repairs.add_drops(request.store, self.index.outside_replicas(request.store))
-        for segment in {*request.incomplete, *request.limbo}:
+        for segment in dict.fromkeys((*request.incomplete, *request.limbo)):
             if not self.index.is_sealed(segment):
                 continue
             if self.index.is_member(request.store, segment):
