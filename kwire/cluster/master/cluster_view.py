@@ -45,9 +45,6 @@ class ClusterView:
             stream = msgspec.convert(entry.value, StreamEntry)
             self.stream_count += 1
             streams[stream.name] = stream
-            if stream.leader is not None:
-                # The time that an earlier master may have promised to the leader begins now.
-                self.leases.is_live(stream.name, stream.epoch, stream.leader.ttl_ms, now)
         for _, entry in store.entries(SEGMENT_PREFIX):
             self.index.put(msgspec.convert(entry.value, SegmentEntry))
         for stream in streams.values():

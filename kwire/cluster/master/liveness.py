@@ -18,16 +18,21 @@ class Leases:
     def __init__(self) -> None:
         self._terms: dict[str, LeaseTerm] = {}
         self._elections: dict[str, int] = {}
+        self._latest_ms = 0
+
+    def observe(self, now: int) -> None:
+        """Take note of the time of a request. A decision that is taken again has an earlier time than others."""
+        self._latest_ms = max(self._latest_ms, now)
 
     def is_live(self, stream: str, epoch: int, ttl_ms: int, now: int) -> bool:
         """Whether the leader of this epoch may believe in its lease.
 
-        A lease that this master has not granted or renewed may have been renewed just before: it lasts its whole time
-        from the moment when the master first reads of its epoch.
+        A lease that this master does not remember may have been renewed just before: it lasts its whole time from the
+        moment when the master first has to judge it. An earlier master can not have renewed it later than that.
         """
         term = self._terms.get(stream)
         if term is None or term.epoch != epoch:
-            term = LeaseTerm(stream, epoch, now + ttl_ms)
+            term = LeaseTerm(stream, epoch, max(now, self._latest_ms) + ttl_ms)
             self._terms[stream] = term
         return now < term.expires_ms
 

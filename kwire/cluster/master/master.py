@@ -130,8 +130,11 @@ class Master:
 
     async def _decided(self, decide: Callable[[_Term], Decision]) -> Outcome:
         """Decide and commit. After a conflict decide again; after ATTEMPTS_MAX conflicts there is no answer."""
+        term = self._current_term()
         for _ in range(ATTEMPTS_MAX):
-            term = self._current_term()
+            if self._current_term() is not term:
+                # The time of the request is older than the term.
+                raise NotMaster(f"{self.name} has taken over again")
             decision = decide(term)
             if decision.changes and not await self._commit(decision, term):
                 continue

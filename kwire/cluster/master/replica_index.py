@@ -54,9 +54,9 @@ class ReplicaIndex:
         """The streams of which the store holds segments."""
         return [stream for stream, numbers in self._members.get(store, {}).items() if numbers]
 
-    def outside_replicas(self, store: str) -> frozenset[SegmentId]:
+    def outside_replicas(self, store: str) -> list[SegmentId]:
         """The segments of which the store may have a replica outside the copy set."""
-        return frozenset(self._outside.get(store, ()))
+        return sorted(self._outside.get(store, ()))
 
     def replica_count(self, store: str, stream: str) -> int:
         return len(self._members.get(store, {}).get(stream, ()))

@@ -35,6 +35,7 @@ Request = ClientRequest | StoreHeartbeat | AdminRequest
 
 def decide(request: Request, view: ClusterView, now: int, choice: int) -> Decision:
     """Decide about a request. Nothing has changed until the decision is committed."""
+    view.leases.observe(now)
     match request:
         case StoreHeartbeat():
             others = (one for one in view.stores() if one.name != request.store)

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from random import Random
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from kwire.cluster.core.control import (
     BeginRecovery,
@@ -28,9 +29,8 @@ from kwire.cluster.core.control import (
 from kwire.cluster.core.messages import Copied, Copy, Drop, Incarnation, Message, SegmentId
 from kwire.cluster.master import Master, MasterSettings, NotMaster, Outcome
 from kwire.cluster.master.requests import Request
-from kwire.cluster.master.segments import next_base
 from kwire.cluster.master.state import SEGMENT_PREFIX, STREAM_PREFIX, Metadata, SegmentEntry, StreamEntry
-from kwire.metastore.interface import Change, Condition
+from kwire.metastore.interface import Change, Condition, Conflict
 from tests.metastore.naive import NaiveMetaStore
 from tests.support.clock import ManualClock
 
@@ -38,8 +38,8 @@ TTL_MS = 100
 SETTINGS = MasterSettings(
     lease_ttl_ms=TTL_MS,
     candidate_ttl_ms=TTL_MS,
-    store_timeout_ms=60,
-    store_replace_ms=150,
+    store_timeout_ms=50,
+    store_replace_ms=80,
     copy_timeout_ms=40,
     copies_max=6,
     learner_wait_ms=50,
@@ -69,10 +69,15 @@ class PausingMetaStore(NaiveMetaStore):
     def __init__(self, after_commit: Callable[[], None]) -> None:
         super().__init__(ManualClock(), kept_changes_max=10)
         self._after_commit = after_commit
+        self.conflicts = 0
 
     async def commit(self, changes: Sequence[Change], conditions: Sequence[Condition] = ()) -> int:
         await Pause()
-        revision = await super().commit(changes, conditions)
+        try:
+            revision = await super().commit(changes, conditions)
+        except Conflict:
+            self.conflicts += 1
+            raise
         self._after_commit()
         await Pause()
         return revision
@@ -119,6 +124,7 @@ class Simulation:
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
+        self._has_many_repairs = seed % 2 == 1
         self.now = 1_000
         self.store = PausingMetaStore(self._check_metadata)
         self.metadata = Metadata(self.store.get)
@@ -141,23 +147,24 @@ class Simulation:
     # --- the schedule
 
     def run(self, steps: int) -> None:
+        """Half of the schedules have many requests of clients, the others many changes of stores."""
         self._prepare()
-        actions: list[tuple[Callable[[], None], int]] = [
-            (self._continue_request, 300),
-            (self._client_request, 150),
-            (self._store_heartbeat, 120),
-            (self._tick, 60),
-            (self._deliver, 150),
-            (self._pass_time, 80),
-            (self._repeat_or_lose, 20),
-            (self._stop_master, 3),
-            (self._take_over, 3),
-            (self._change_store, 12),
+        actions: list[tuple[Callable[[], None], int, int]] = [
+            (self._continue_request, 300, 300),
+            (self._client_request, 150, 20),
+            (self._store_heartbeat, 120, 200),
+            (self._tick, 60, 100),
+            (self._deliver, 150, 150),
+            (self._pass_time, 80, 80),
+            (self._repeat_or_lose, 20, 20),
+            (self._stop_master, 3, 1),
+            (self._take_over, 3, 1),
+            (self._change_store, 12, 30),
         ]
-        chosen = self.random.choices([one for one, _ in actions], [weight for _, weight in actions], k=steps)
-        for action in chosen:
+        weights = [one[2] if self._has_many_repairs else one[1] for one in actions]
+        for action in self.random.choices([one[0] for one in actions], weights, k=steps):
             action()
-            self._check_copies()
+        self.counts["conflict"] = self.store.conflicts
 
     def _prepare(self) -> None:
         self._begin(self.masters[0], self.masters[0].start(self.now), None)
@@ -167,6 +174,15 @@ class Simulation:
         for node in self.nodes.values():
             self._ask(self.masters[0], node.heartbeat())
         self._finish_requests()
+        if self._has_many_repairs:
+            for stream in STREAMS:
+                self._ask(self.masters[0], Heartbeat(stream, "x", 0))
+                for number in (1, 2):
+                    self._ask(self.masters[0], OpenSegment(stream, 1, number))
+                    self._finish_requests()
+                    end_index = self._end_of(SegmentId(stream, number))
+                    self._ask(self.masters[0], CloseSegment(stream, 1, number, end_index))
+                    self._finish_requests()
 
     def _ask(self, master: Master, request: Request) -> None:
         self._begin(master, master.handle(request, self.now, self.random.randrange(100)), request)
@@ -264,7 +280,10 @@ class Simulation:
 
     def _deliver(self) -> None:
         if self.messages:
-            self._receive(self.messages.pop(self.random.randrange(len(self.messages))))
+            number = self.random.randrange(len(self.messages))
+            # Drops are often late.
+            if not isinstance(self.messages[number].body, Drop) or self.random.random() < 0.2:
+                self._receive(self.messages.pop(number))
 
     def _repeat_or_lose(self) -> None:
         if self.messages:
@@ -288,6 +307,7 @@ class Simulation:
         if isinstance(body, Drop):
             if body.incarnation == node.incarnation:
                 self.counts["dropped"] += node.replicas.pop(body.segment, None) is not None
+                self._check_copies()
         elif isinstance(body, Copy):
             if not node.replicas.get(body.segment):
                 sources = [self.nodes[one] for one in body.sources]
@@ -296,12 +316,12 @@ class Simulation:
                     return
                 self.counts["copied"] += 1
             node.replicas[body.segment] = True
-            report = Copied(body.segment, body.end, node.incarnation, hash(body.segment))
+            report = Copied(body.segment, body.end, node.incarnation, crc32(repr(body.segment).encode()))
             self.messages.append(Message(node.name, message.source, report))
 
     def _change_store(self) -> None:
         node = self.random.choice(list(self.nodes.values()))
-        kind = self.random.choice(("stop", "start", "start", "restart", "damage", "drain", "use"))
+        kind = self.random.choice(("stop", "start", "restart", "damage", "drain", "drain", "use", "use"))
         if kind == "stop" and sum(one.is_running for one in self.nodes.values()) > 3:
             node.is_running = False
         elif kind in ("start", "restart"):
@@ -350,7 +370,9 @@ class Simulation:
                 if one.request.epoch and client.epoch == one.request.epoch:
                     client.epoch = 0
                     client.candidacy += 1
-            case _, SegmentChanged():
+            case OpenSegment() | BeginRecovery() | CloseSegment(), SegmentChanged():
+                if answer.epoch != one.request.epoch:
+                    raise Violation(f"epoch {one.request.epoch} has changed a segment of epoch {answer.epoch}")
                 segment = self.metadata.segment(SegmentId(answer.stream, answer.record.number))
                 if segment is None or segment.value.record.opened_by_epoch != answer.record.opened_by_epoch:
                     raise Violation(f"{answer} was released, but is not stored")
@@ -382,6 +404,7 @@ class Simulation:
             entry = self.metadata.segment(SegmentId(found.value["stream"], found.value["record"]["number"]))
             assert entry is not None
             self._check_segment(entry.value)
+        self._check_copies()
 
     def _check_stream(self, stream: StreamEntry) -> None:
         if stream.epoch < self._epochs.get(stream.name, 0):
@@ -395,7 +418,8 @@ class Simulation:
         for record in records:
             if record.base != base:
                 raise Violation(f"I22: segment {record.number} of {stream.name} has the base {record.base}, not {base}")
-            base = next_base(record)
+            # All entries before the bridge count.
+            base = None if base is None or record.end_index is None else base + record.end_index - 1
 
     def _check_segment(self, entry: SegmentEntry) -> None:
         record = entry.record
@@ -462,7 +486,6 @@ class Simulation:
             while self.messages:
                 self._receive(self.messages.pop(0))
                 self._finish_requests()
-            self._check_copies()
             self.now += 20
             if not self._unsettled() and self._serve_streams(master):
                 return

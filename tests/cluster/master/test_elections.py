@@ -60,6 +60,7 @@ def test_a_new_master_waits_for_the_lease_that_the_earlier_one_may_have_renewed(
     world.now += TTL_MS - 1
     assert isinstance(world.ask(Heartbeat("s", "first", 1)), Renewed)
     world.new_master("next")
+    assert world.ask(Heartbeat("s", "second", 0)) == NotLeader("s", 1)
     world.now += TTL_MS - 1
     assert world.ask(Heartbeat("s", "second", 0)) == NotLeader("s", 1)
     world.now += 1
