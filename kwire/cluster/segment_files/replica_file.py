@@ -63,7 +63,8 @@ class ReplicaContent:
         self.acked = 0
         self.complete_epoch = 0
         self.unknown: list[Range] = []
-        # Whether frames are missing.
+        # The indexes that missing frames may have changed, and whether frames are missing.
+        self._lost: list[Range] = []
         self.is_damaged = False
         # By index: the position and the size of the record in the file.
         self.places: dict[int, tuple[int, int]] = {}
@@ -89,6 +90,7 @@ class ReplicaContent:
         """Frames are missing that may have changed these indexes."""
         self.is_damaged = True
         if lost.last:
+            self._lost.append(lost)
             self.unknown = joined_ranges([*self.unknown, lost])
 
     def covers(self, end: int) -> bool:
@@ -145,7 +147,8 @@ class ReplicaContent:
     def set_unknown(self, ranges: Iterable[Range]) -> None:
         for one in self.unknown:
             self._touch(*one)
-        self.unknown = list(ranges)
+        # A later record does not know of the damage.
+        self.unknown = joined_ranges([*ranges, *self._lost])
         for one in self.unknown:
             self._touch(*one)
 

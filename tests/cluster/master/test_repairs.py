@@ -191,7 +191,7 @@ def test_a_report_of_an_earlier_incarnation_is_ignored() -> None:
 
 def test_a_damaged_copy_does_not_count_until_it_is_repaired(world: World) -> None:
     damaged = (SegmentId("s", 1),)
-    world.hear("A", incomplete=damaged)
+    world.hear("A", unclosed=damaged)
     (order,) = world.tick()
     assert order.target == "A"
     assert isinstance(order.body, Copy)
@@ -248,5 +248,5 @@ def test_a_new_master_continues_the_repair(world: World) -> None:
 
 
 def test_a_partial_copy_that_nobody_needs_is_dropped(world: World) -> None:
-    world.hear("D", incomplete=(SegmentId("s", 1), SegmentId("s", 2)))
+    world.hear("D", unclosed=(SegmentId("s", 1), SegmentId("s", 2)))
     assert drops(world) == [("D", world.incarnations["D"])]

@@ -53,7 +53,7 @@ def test_names_and_numbers_of_a_heartbeat_are_checked(world: World, monkeypatch:
     assert "names" in rejected(world, "A", rack="r" * 256)
     monkeypatch.setattr(stores_module, "REPORTED_SEGMENTS_MAX", 2)
     segments = tuple(SegmentId("s", number) for number in (1, 2, 3))
-    assert "at most 2" in rejected(world, "A", incomplete=segments)
+    assert "at most 2" in rejected(world, "A", unclosed=segments)
     monkeypatch.setattr(stores_module, "STORES_MAX", 3)
     assert "maximum" in rejected(world, "D")
 
