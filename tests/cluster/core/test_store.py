@@ -67,7 +67,7 @@ def test_a_closed_replica_takes_no_other_content(store: SegmentStore) -> None:
     (again,) = answer(store, stored(entry(1, 1), bridge, acked=2))
     assert isinstance(again, Stored), "a repeated message changes nothing"
     with pytest.raises(ProtocolViolation, match="closed replica"):
-        answer(store, stored(entry(1, 5), epoch=5))
+        answer(store, stored(entry(1, 5, Kind.HOLE), epoch=5))
 
 
 def test_a_replica_is_not_closed_where_it_has_no_bridge(store: SegmentStore) -> None:

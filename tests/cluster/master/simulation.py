@@ -245,7 +245,9 @@ class Simulation:
             client.candidacy += 1
         epoch = client.epoch
         if not epoch or self.random.random() < 0.4:
-            request: Request = Heartbeat(stream, name, epoch, client.candidacy, self.random.choice((*STORES, "")))
+            request: Request = Heartbeat(
+                stream, name, epoch, candidacy=client.candidacy, store=self.random.choice((*STORES, ""))
+            )
         else:
             entry = self.metadata.stream(stream)
             assert entry is not None
@@ -507,7 +509,7 @@ class Simulation:
         for stream in STREAMS:
             client = self.clients[stream, "x"]
             client.candidacy += 1
-            granted = self._finished(master, Heartbeat(stream, "x", 0, client.candidacy))
+            granted = self._finished(master, Heartbeat(stream, "x", 0, candidacy=client.candidacy))
             if not isinstance(granted, Granted):
                 return False
             for record in granted.segments:

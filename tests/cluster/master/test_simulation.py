@@ -112,7 +112,7 @@ def grant_an_epoch_again(patch: pytest.MonkeyPatch) -> None:
     def election(request: Any, stream: Versioned[StreamEntry], records: Any, settings: Any, now: int) -> Decision:
         leader = stream.value.leader
         if leader is not None and leader.client == request.client:
-            return elections._granted(stream.value, records, settings, now)
+            return elections._granted(request, stream.value, records, settings, now)
         return original(request, stream, records, settings, now)
 
     original = elections._election
