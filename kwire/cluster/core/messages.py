@@ -214,11 +214,13 @@ class Peeked(Struct, frozen=True, gc=False):
 class Copy(Struct, frozen=True, gc=False):
     """Copy a sealed segment from other stores, and report its digest. From the master.
 
+    The copy refuses epochs below `end_epoch`, the epoch of the leader that closed the segment, as other replicas do.
     A store that is its own only source verifies its replica: it reads all entries and reports their digest.
     """
 
     segment: SegmentId
     end: int
+    end_epoch: int
     sources: tuple[str, ...]
 
 

@@ -182,7 +182,9 @@ class MemoryMaster:
                 if segment in unclosed[store]:
                     messages.append(Message("master", store, Finish(segment, record.end_index, record.end_epoch)))
                     if closed:
-                        messages.append(Message("master", store, Copy(segment, record.end_index, closed)))
+                        messages.append(
+                            Message("master", store, Copy(segment, record.end_index, record.end_epoch, closed))
+                        )
         return messages
 
     def _seal(self, record: SegmentRecord, end_index: int) -> None:

@@ -171,11 +171,15 @@ class Script:
         self._world.repair()
         return []
 
-    def do_send(self, kind: str, target: str, *sources: str, segment: str = "1", end: str = "0") -> list[str]:
+    def do_send(
+        self, kind: str, target: str, *sources: str, segment: str = "1", end: str = "0", epoch: str = "1"
+    ) -> list[str]:
         """A message of the master: Copy with its sources, or Drop."""
         where = SegmentId(STREAM, int(segment))
         body: Body = (
-            Drop(where, self._world.stores[target].incarnation) if kind == "Drop" else Copy(where, int(end), sources)
+            Drop(where, self._world.stores[target].incarnation)
+            if kind == "Drop"
+            else Copy(where, int(end), int(epoch), sources)
         )
         self._world.bag.append(Message("master", target, body))
         return []

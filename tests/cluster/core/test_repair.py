@@ -4,7 +4,19 @@ import pytest
 from msgspec.structs import replace
 
 from kwire.cluster.core.entries import Entry, Kind
-from kwire.cluster.core.messages import Body, Copied, Copy, Finish, Incarnation, Message, Pull, Pulled, SegmentId
+from kwire.cluster.core.messages import (
+    Body,
+    Copied,
+    Copy,
+    Finish,
+    Incarnation,
+    Message,
+    Pull,
+    Pulled,
+    Seal,
+    SegmentId,
+    Stale,
+)
 from kwire.cluster.core.policies import Limits
 from kwire.cluster.core.store.repair import content_digest
 from kwire.cluster.core.store.segment_store import SegmentStore, StoreOutput
@@ -47,7 +59,7 @@ class Target:
 @pytest.fixture
 def target() -> Target:
     target = Target()
-    assert target.step("master", Copy(SEGMENT, 3, ("A", "B"))) == [Message("D", "A", Pull(SEGMENT, 1))]
+    assert target.step("master", Copy(SEGMENT, 3, 2, ("A", "B"))) == [Message("D", "A", Pull(SEGMENT, 1))]
     return target
 
 
@@ -58,7 +70,7 @@ def test_a_copy_is_read_back_from_the_disk_before_it_counts(target: Target) -> N
     assert report == Message("D", "master", Copied(SEGMENT, 3, Incarnation(4, 1), content_digest(ENTRIES)))
     assert target.stored() == ENTRIES
     assert target.storage.replicas[SEGMENT].closed_end == 3
-    assert target.step("master", Copy(SEGMENT, 3, ("A", "B"))) == [report], "the report may have been lost"
+    assert target.step("master", Copy(SEGMENT, 3, 2, ("A", "B"))) == [report], "the report may have been lost"
     assert target.tick() == []
 
 
@@ -74,7 +86,7 @@ def test_another_source_is_asked_after_a_while(target: Target) -> None:
 )
 def test_pages_that_do_not_fit_are_dropped(target: Target, page: Pulled) -> None:
     assert target.step("A", page) == []
-    assert SEGMENT not in target.storage.replicas
+    assert target.stored() == ()
 
 
 def test_a_disk_that_returns_something_else_makes_the_copy_begin_again(
@@ -93,7 +105,7 @@ def test_a_store_verifies_its_own_replica(target: Target) -> None:
     target.step("A", Pulled(SEGMENT, 1, 3, ENTRIES))
     again = SegmentStore("D", Incarnation(4, 2), target.storage.load(), Limits())
     target.store = again
-    (report,) = target.step("master", Copy(SEGMENT, 3, ("D",)))
+    (report,) = target.step("master", Copy(SEGMENT, 3, 2, ("D",)))
     assert report.body == Copied(SEGMENT, 3, Incarnation(4, 2), content_digest(ENTRIES))
 
 
@@ -112,3 +124,8 @@ def test_finish_closes_only_a_replica_that_was_complete_under_that_leader(target
         output = target.store.step(Message("master", "D", Finish(SEGMENT, 3, 2)), 0)
         assert (SetClosed(SEGMENT, 3) in output.writes) is is_closed
     assert target.step("master", Finish(SegmentId("s", 7), 3, 2)) == [], "the store has no such replica"
+
+
+def test_a_copy_refuses_the_leaders_that_the_other_replicas_refuse(target: Target) -> None:
+    (answer,) = target.step("w", Seal(SEGMENT, 1, 4))
+    assert answer.body == Stale(SEGMENT, 1, 2)

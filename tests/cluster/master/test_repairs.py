@@ -33,7 +33,7 @@ def test_every_member_reports_its_copy_after_the_segment_is_sealed() -> None:
     world.close(epoch, 1, 5)
     orders = {one.target: one.body for one in world.tick()}
     assert orders.keys() == {"A", "B", "C"}
-    assert orders["A"] == Copy(SegmentId("s", 1), 5, ("B", "C"))
+    assert orders["A"] == Copy(SegmentId("s", 1), 5, 1, ("B", "C"))
     # What is under way is not ordered again, before its time is over.
     assert world.tick() == ()
     world.pass_time(SETTINGS.copy_timeout_ms, "ABC")

@@ -212,6 +212,7 @@ class SegmentStore:
             copy = self._copies.get(segment)
             if copy is None:
                 replica = self.replicas.get(segment) or self._create(segment)
+                replica.fence(request.end_epoch)
                 copy = self._copies[segment] = SegmentCopy(
                     self.name, self.incarnation, source, request, replica, self._writes, self._limits
                 )

@@ -96,7 +96,7 @@ def plan_repair(
     missing = stream.replicas - len(copies.hopeful) - len(at_home)
     others = [one for one in targets if one not in at_home and one.name not in excluded]
     wanted += [*at_home, *_targets(others, missing, [*copies.hopeful, *at_home], preference, choice)]
-    orders = [Order(one.name, Copy(entry.id, _end(entry), _sources(entry, copies, stores, one))) for one in wanted]
+    orders = [Order(one.name, _copy(entry, _sources(entry, copies, stores, one))) for one in wanted]
     is_settled = not orders and len(entry.record.copy_set) == len(copies.usable) == stream.replicas
     return RepairPlan(orders, _surplus(entry, stream, home, copies), is_settled)
 
@@ -247,7 +247,8 @@ def decide_copied(
     return Decision(None, (segment.changed(changed),), alarms=alarms)
 
 
-def _end(entry: SegmentEntry) -> int:
-    if entry.record.end_index is None:
-        raise ValueError(f"stream {entry.stream}: segment {entry.record.number} is not sealed")
-    return entry.record.end_index
+def _copy(entry: SegmentEntry, sources: tuple[str, ...]) -> Copy:
+    record = entry.record
+    if record.end_index is None or record.end_epoch is None:
+        raise ValueError(f"stream {entry.stream}: segment {record.number} is not sealed")
+    return Copy(entry.id, record.end_index, record.end_epoch, sources)
