@@ -62,7 +62,9 @@ STORES = (("store A", GREEN), ("store B", GREEN), ("store C", GREEN))
 
 
 def append() -> str:
-    diagram = SequenceDiagram("The append path: an event is acknowledged when W = 2 stores have it", [CLIENT, *STORES], 9)
+    diagram = SequenceDiagram(
+        "The append path: an event is acknowledged when W = 2 stores have it", [CLIENT, *STORES], 9
+    )
     diagram.send("leader", "store A", "Store e(7)")
     diagram.send("leader", "store B", "Store e(7)")
     diagram.lose("leader", "store C", "Store e(7)")

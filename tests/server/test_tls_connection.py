@@ -57,7 +57,7 @@ async def test_file_pages_are_encrypted_in_pieces_as_the_client_reads(authority:
     with path.open("rb") as file:
         view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     async with world(authority) as here:
-        # A receive buffer of fixed size: the kernel would otherwise take up to `tcp_rmem` for a client that reads nothing.
+        # A receive buffer of fixed size: otherwise the kernel takes up to `tcp_rmem` for a client that reads nothing.
         reader, writer, app = await here.connected(receive_buffer=256 * 1024)
         app.transport.set_write_buffer_limits(high=MIB)
         app.transport.writelines([b"head", *(view[start : start + 5 * MIB] for start in range(0, size, 5 * MIB))])

@@ -83,7 +83,7 @@ class ClusterView:
         self.heard.hear(request, now)
         has_returned = before is None or now - before.heard_ms >= self.settings.store_timeout_ms
         if before is None or has_returned or before.incarnation != request.incarnation:
-            self.repairs.add_drops(request.store, self.index.outside_replicas(request.store))
+            self.repairs.add_drops(request.store, sorted(self.index.outside_replicas(request.store)))
         for segment in request.unclosed:
             if not self.index.is_sealed(segment):
                 continue

@@ -54,7 +54,7 @@ MISTAKES: Final = (
         "reads",
         "self.replicas - self.writes + 1",
         "max(1, self.replicas - self.writes)",
-        seed=3,
+        seed=6,
     ),
     Mistake(
         "B4",
