@@ -3,7 +3,17 @@
 import sys
 from pathlib import Path
 
-from generated import benchmark_chart, configuration, dashboard, metrics, on_disk, overview, protocol, requirements
+from generated import (
+    benchmark_chart,
+    configuration,
+    dashboard,
+    metrics,
+    on_disk,
+    overview,
+    protocol,
+    requirements,
+    stream_engine,
+)
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGES = {
@@ -15,6 +25,7 @@ PAGES = {
     "pictures/overview.svg": overview.render,
     "protocol.md": protocol.render,
     "requirements.md": requirements.render,
+    **stream_engine.PICTURES,
 }
 
 

@@ -18,7 +18,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from copy import copy
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -127,6 +127,20 @@ class Journal:
             raise self._poison(error) from error
         self._end = self._written_end
 
+    def keep_unsynced(self) -> None:
+        """Keep the frame that was written last without waiting for the disk. The next :meth:`sync` includes it.
+
+        A power cut may then lose any of the frames since the last sync, so that the next opening may find damage. Only
+        owners that expect this after an unclean stop use it.
+        """
+        self._check_usable()
+        self._end = self._written_end
+
+    def read(self, position: int, size: int) -> bytes:
+        """Read bytes of the file, for owners that know where a record is."""
+        with disk_errors(f"read {self._path}"):
+            return self._files.pread(self._fd, size, position)
+
     def rewrite(self, records: Iterable[bytes]) -> None:
         """Replace the whole content by these records, atomically: a crash leaves the old or the new content."""
         self._check_usable()
@@ -222,19 +236,41 @@ def decode_journal(path: str, data: bytes) -> tuple[list[bytes], int]:
     return records, position
 
 
-def salvage(data: bytes) -> list[bytes]:
-    """The records of every complete frame, skipping damaged bytes between frames."""
-    records: list[bytes] = []
+class Frame(NamedTuple):
+    """A complete frame: where it is in the file, and its records."""
+
+    start: int
+    end: int
+    records: list[bytes]
+
+
+def salvage_frames(data: bytes) -> list[Frame]:
+    """Every complete frame, skipping damaged bytes between frames."""
+    frames: list[Frame] = []
     position = len(MAGIC) if data.startswith(MAGIC) else 0
     while position <= len(data) - _HEAD.size:
         if _is_frame(data, position):
             (size,) = _SIZE.unpack_from(data, position)
             start = position + _HEAD.size
-            records.extend(_split("journal", data[start : start + size]))
+            frames.append(Frame(position, start + size, list(_split("journal", data[start : start + size]))))
             position = start + size
         else:
             position += 1
-    return records
+    return frames
+
+
+def salvage(data: bytes) -> list[bytes]:
+    """The records of every complete frame, skipping damaged bytes between frames."""
+    return [record for frame in salvage_frames(data) for record in frame.records]
+
+
+def record_positions(frame_start: int, records: Iterable[bytes]) -> Iterator[int]:
+    """Where each record of a frame begins in the file, if the frame begins at ``frame_start``."""
+    position = frame_start + _HEAD.size
+    for record in records:
+        position += _SIZE.size
+        yield position
+        position += len(record)
 
 
 def _body_at(path: str, data: bytes, position: int) -> bytes | None:

@@ -1,0 +1,1 @@
+"""Readers of a stream: subscription to acknowledged entries, and quorum reads."""

@@ -1,0 +1,1 @@
+"""A segment store: replicas of segments, fenced by epochs, and the copying of sealed segments."""

@@ -1,0 +1,134 @@
+"""Copying a sealed segment to a store: to replace a failed replica, to fill a learner, or to verify a replica.
+
+Entries are pulled from a complete replica. Then the store reads its own copy from the disk and compares the digests.
+The digest covers the index, kind, birth epoch and payload of every entry, but not the stamps: complete replicas may
+have different stamps for entries that were acknowledged before a recovery.
+"""
+
+from crc32c import crc32c
+
+from kwire.cluster.core.entries import Entry, Kind, run_of
+from kwire.cluster.core.messages import Copied, Copy, Incarnation, Message, Pull, Pulled
+from kwire.cluster.core.policies import Limits
+from kwire.cluster.core.store.replica import Replica
+from kwire.cluster.core.writes import PutEntries, RemoveAfter, Write
+
+
+def content_digest(entries: tuple[Entry, ...], digest: int = 0) -> int:
+    """The digest of entries that follow those of `digest`."""
+    for entry in entries:
+        head = f"{entry.index},{entry.kind},{entry.birth_epoch},{len(entry.payload)};".encode()
+        digest = crc32c(entry.payload, crc32c(head, digest))
+    return digest
+
+
+class SegmentCopy:
+    """The copying of one segment to this store. It pulls one page at a time; after a time-out from the next source."""
+
+    def __init__(
+        self,
+        name: str,
+        incarnation: Incarnation,
+        master: str,
+        request: Copy,
+        replica: Replica,
+        writes: list[Write],
+        limits: Limits,
+    ) -> None:
+        self._name, self._incarnation, self._master = name, incarnation, master
+        self._request, self._replica, self._writes, self._limits = request, replica, writes, limits
+        # A closed replica is verified only.
+        self._was_closed = replica.closed_end == request.end
+        self._source = 0
+        self._asked_at = 0
+        self._next = 1
+        self._digest = 0
+        # The digest of what was pulled from another store, while this store's own copy is verified.
+        self._pulled_digest: int | None = None
+
+    @property
+    def _is_own_copy(self) -> bool:
+        return self._pulled_digest is not None or self._was_closed
+
+    def start(self, request: Copy, now: int) -> list[Message]:
+        """Begin, or repeat the report if the copy is complete: the master has sent the request again."""
+        if self._is_finished():
+            return [self._report()]
+        self._request = request
+        return self._pull(now)
+
+    def tick(self, now: int) -> list[Message]:
+        if self._is_finished() or now - self._asked_at < self._limits.retry_ms:
+            return []
+        self._source += 1
+        return self._pull(now)
+
+    def step(self, source: str, answer: Pulled, now: int) -> list[Message]:
+        """Take one page. Pages that are not the next one, or of a shorter segment, are dropped."""
+        if self._is_finished() or answer.first != self._next or answer.end != self._request.end:
+            return []
+        if source != self._target() or [entry.index for entry in answer.entries] != list(
+            range(self._next, self._next + len(answer.entries))
+        ):
+            return []
+        if not self._is_own_copy:
+            self._write(answer.entries)
+        self._digest = content_digest(answer.entries, self._digest)
+        self._next += len(answer.entries)
+        if self._next <= self._request.end:
+            return self._pull(now)
+        return self._end_of_pass(now)
+
+    def _is_finished(self) -> bool:
+        return self._is_own_copy and self._next > self._request.end
+
+    def _target(self) -> str | None:
+        """The store to pull from. None if the master knows of none yet: it sends the request again."""
+        if self._is_own_copy:
+            return self._name
+        sources = self._request.sources
+        return sources[self._source % len(sources)] if sources else None
+
+    def _pull(self, now: int) -> list[Message]:
+        self._asked_at = now
+        target = self._target()
+        return [] if target is None else [Message(self._name, target, Pull(self._request.segment, self._next))]
+
+    def _end_of_pass(self, now: int) -> list[Message]:
+        if self._pulled_digest is None and not self._is_own_copy:
+            self._close()
+            self._pulled_digest, self._digest, self._next = self._digest, 0, 1
+            return self._pull(now)
+        if self._pulled_digest is not None and self._digest != self._pulled_digest:
+            # The disk returned something else than was written, or the sources differ: begin again.
+            self._pulled_digest, self._digest, self._next = None, 0, 1
+            self._source += 1
+            return self._pull(now)
+        return [self._report()]
+
+    def _report(self) -> Message:
+        body = Copied(self._request.segment, self._request.end, self._incarnation, self._digest)
+        return Message(self._name, self._master, body)
+
+    def _write(self, entries: tuple[Entry, ...]) -> None:
+        """Store the entries that are missing or differ. The content of a sealed segment is final, with any stamps."""
+        replica = self._replica
+        new = tuple(
+            entry
+            for entry in entries
+            if (present := replica.runs.at(entry.index)) is None or present.identity() != run_of(entry).identity()
+        )
+        if new:
+            self._writes.append(PutEntries(replica.segment, new))
+        for entry in new:
+            replica.runs.put(run_of(entry))
+
+    def _close(self) -> None:
+        replica, end = self._replica, self._request.end
+        bridge = replica.runs.at(end)
+        assert bridge is not None
+        assert bridge.kind is Kind.BRIDGE
+        if replica.runs.last > end:
+            replica.runs.remove_after(end)
+            self._writes.append(RemoveAfter(replica.segment, end))
+        replica.set_closed(end)

@@ -1,0 +1,298 @@
+"""The journal of one replica: entries with their stamps, the acked index and the unknown ranges.
+
+One step of a store is one frame, so that a crash keeps all of it or nothing. The journal removes an unfinished last
+frame, which was never acknowledged. Any other damage means that acknowledged frames are lost: :func:`salvaged` keeps
+what can be read, and the indexes that the lost frames may have changed become unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from kwire.cluster.core.entries import INDEX_MAX, Entry, Range, Run, joined_ranges, run_of
+from kwire.cluster.core.policies import ENTRY_BYTES
+from kwire.cluster.core.runs import EntryRuns
+from kwire.cluster.core.writes import (
+    PutEntries,
+    RemoveAfter,
+    ReplicaState,
+    SetAcked,
+    SetComplete,
+    SetStamps,
+    SetUnknown,
+)
+from kwire.cluster.segment_files.records import (
+    HEAD_BYTES,
+    Code,
+    FileId,
+    FrameHead,
+    RecordDamaged,
+    decode_entry,
+    decode_head,
+    decode_index,
+    decode_ranges,
+    decode_runs,
+    encode_entry,
+    encode_head,
+    encode_index,
+    encode_ranges,
+    encode_runs,
+)
+from storage.disk.files import Files
+from storage.disk.journal import Frame, Journal, decode_journal, encode_frame, record_positions, salvage_frames
+from storage.errors import JournalDamaged, StorageError, disk_errors
+
+EVERYTHING: Final = Range(1, INDEX_MAX)
+_NOTHING: Final = Range(0, 0)
+
+ReplicaWrite = PutEntries | SetStamps | RemoveAfter | SetAcked | SetComplete | SetUnknown
+_Change = Entry | SetStamps | RemoveAfter | SetAcked | SetComplete | SetUnknown
+
+
+class EntryDamaged(StorageError):
+    """Stored bytes of an entry were changed. The store starts again, and finds out what else is damaged."""
+
+
+class ReplicaContent:
+    """What the frames of a replica add up to."""
+
+    def __init__(self, file: FileId) -> None:
+        self.file = file
+        self.runs = EntryRuns()
+        self.acked = 0
+        self.complete_epoch = 0
+        self.unknown: list[Range] = []
+        # The indexes that missing frames may have changed, and whether frames are missing.
+        self._lost: list[Range] = []
+        self.is_damaged = False
+        # By index: the position and the size of the record in the file.
+        self.places: dict[int, tuple[int, int]] = {}
+        self.frame_count = 0
+        # What the last frame changed.
+        self.touched = _NOTHING
+
+    def add_frame(self, frame: Frame) -> bool:
+        """Take over a frame. Returns False if the frame is not the next one of this file, or older."""
+        head = decode_head(frame.records[0])
+        if head is None or head.file != self.file or head.number <= self.frame_count:
+            return False
+        missing = head.number - self.frame_count - 1
+        if missing:
+            self.doubt(head.touched if missing == 1 else EVERYTHING)
+        self.frame_count, self.touched = head.number, _NOTHING
+        positions = record_positions(frame.start, frame.records)
+        for position, record in zip(positions, frame.records, strict=True):
+            self._replay(position, record)
+        return True
+
+    def doubt(self, lost: Range) -> None:
+        """Frames are missing that may have changed these indexes."""
+        self.is_damaged = True
+        if lost.last:
+            self._lost.append(lost)
+            self.unknown = joined_ranges([*self.unknown, lost])
+
+    def covers(self, end: int) -> bool:
+        """Whether all entries up to the bridge at `end` are there, and none after it."""
+        count = sum(run.last - run.first + 1 for run in self.runs)
+        return count == self.runs.last == end
+
+    def state(self, sealed_epoch: int, closed_end: int) -> ReplicaState:
+        return ReplicaState(
+            sealed_epoch,
+            max(self.acked, closed_end),
+            closed_end,
+            self.complete_epoch,
+            tuple(self.runs),
+            tuple(self.unknown),
+        )
+
+    # --- the effect of each record
+
+    def _replay(self, position: int, record: bytes) -> None:
+        match record[0]:
+            case Code.ENTRY:
+                self.put(decode_entry(self.file, record), position, len(record))
+            case Code.STAMPS:
+                self.set_stamps(decode_runs(record))
+            case Code.REMOVE_AFTER:
+                self.remove_after(decode_index(record))
+            case Code.ACKED:
+                self.acked = decode_index(record)
+            case Code.COMPLETE:
+                self.complete_epoch = decode_index(record)
+            case Code.UNKNOWN:
+                self.set_unknown(decode_ranges(record))
+
+    def put(self, entry: Entry, position: int, size: int) -> None:
+        self.runs.put(run_of(entry))
+        self.places[entry.index] = (position, size)
+        self._touch(entry.index, entry.index)
+
+    def set_stamps(self, runs: Iterable[Run]) -> None:
+        for run in runs:
+            # After damage, only a part of the entries may be there.
+            for present in list(self.runs.between(run.first, run.last)):
+                if present.identity() == run.identity():
+                    self.runs.put(present._replace(stamp_epoch=run.stamp_epoch))
+            self._touch(run.first, run.last)
+
+    def remove_after(self, index: int) -> None:
+        for removed in range(index + 1, self.runs.last + 1):
+            self.places.pop(removed, None)
+        self.runs.remove_after(index)
+        self._touch(index + 1, INDEX_MAX)
+
+    def set_unknown(self, ranges: Iterable[Range]) -> None:
+        for one in self.unknown:
+            self._touch(*one)
+        # A later record does not know of the damage.
+        self.unknown = joined_ranges([*ranges, *self._lost])
+        for one in self.unknown:
+            self._touch(*one)
+
+    def _touch(self, first: int, last: int) -> None:
+        before = self.touched
+        self.touched = Range(min(before.first, first), max(before.last, last)) if before.last else Range(first, last)
+
+
+class ReplicaFile:
+    """The journal of one replica, open for writing. Used by one thread."""
+
+    def __init__(self, journal: Journal, content: ReplicaContent) -> None:
+        self._journal = journal
+        self.content = content
+
+    @classmethod
+    def open(cls, path: str, files: Files, file: FileId) -> ReplicaFile:
+        """Open or create the file. Raises JournalDamaged if frames are lost, see :func:`salvaged`."""
+        _check_tail(path, files, file)
+        journal = Journal.open(path, files)
+        try:
+            content = ReplicaContent(file)
+            for frame in salvage_frames(journal.read(0, journal.size_bytes)):
+                if not content.add_frame(frame):
+                    raise JournalDamaged(f"{path}: the frame at byte {frame.start} belongs to another file")
+            if content.is_damaged:
+                raise JournalDamaged(f"{path}: a frame is missing")
+        except BaseException:
+            journal.close()
+            raise
+        return cls(journal, content)
+
+    def write(self, writes: Iterable[ReplicaWrite]) -> None:
+        """Append the writes as one frame. :meth:`sync` makes it durable."""
+        content = self.content
+        head = FrameHead(content.file, content.frame_count + 1, content.touched)
+        changes = [change for write in writes for change in _changes(write)]
+        records = [encode_head(head), *(_encode(content.file, change) for change in changes)]
+        start = self._journal.size_bytes
+        self._journal.write(encode_frame(records))
+        content.frame_count, content.touched = head.number, _NOTHING
+        for change, record, position in zip(
+            changes, records[1:], list(record_positions(start, records))[1:], strict=True
+        ):
+            match change:
+                case Entry():
+                    content.put(change, position, len(record))
+                case SetStamps():
+                    content.set_stamps(change.runs)
+                case RemoveAfter():
+                    content.remove_after(change.index)
+                case SetAcked():
+                    content.acked = change.acked
+                case SetComplete():
+                    content.complete_epoch = change.epoch
+                case SetUnknown():
+                    content.set_unknown(change.ranges)
+
+    def sync(self) -> None:
+        self._journal.sync()
+
+    def keep_unsynced(self) -> None:
+        self._journal.keep_unsynced()
+
+    def read(self, first: int, last: int, bytes_max: int) -> tuple[Entry, ...]:
+        """Entries in index order: as many as fit in `bytes_max`, but at least one. Raises EntryDamaged."""
+        entries: list[Entry] = []
+        for run in self.content.runs.between(first, last):
+            for index in range(run.first, run.last + 1):
+                entry = self._read_entry(index, run)
+                bytes_max -= ENTRY_BYTES + len(entry.payload)
+                if entries and bytes_max < 0:
+                    return tuple(entries)
+                entries.append(entry)
+        return tuple(entries)
+
+    def _read_entry(self, index: int, run: Run) -> Entry:
+        position, size = self.content.places[index]
+        try:
+            entry = decode_entry(self.content.file, self._journal.read(position, size))
+        except RecordDamaged as damage:
+            raise EntryDamaged(f"{self._journal.path}: {damage}") from damage
+        if (entry.index, entry.kind, entry.birth_epoch) != (index, run.kind, run.birth_epoch):
+            raise EntryDamaged(f"{self._journal.path}: another entry is at the place of index {index}")
+        return Entry(index, entry.kind, entry.birth_epoch, run.stamp_epoch, entry.payload)
+
+    def close(self) -> None:
+        self._journal.close()
+
+
+def _check_tail(path: str, files: Files, file: FileId) -> None:
+    """Raise JournalDamaged if the journal would remove the end of the file although it is a frame of another file."""
+    with disk_errors(f"read {path}"):
+        data = files.read_file(path) or b""
+    _, end = decode_journal(path, data)
+    positions = record_positions(end, [b""])
+    head = decode_head(data[next(positions) :][:HEAD_BYTES])
+    if head is not None and head.file != file:
+        raise JournalDamaged(f"{path}: the unfinished frame at byte {end} belongs to another file")
+
+
+def salvaged(path: str, files: Files, file: FileId) -> tuple[ReplicaContent, list[Entry]]:
+    """What can be read of a damaged file, and its entries with their current stamps.
+
+    The content's unknown ranges cover everything that the lost frames may have changed.
+    """
+    with disk_errors(f"read {path}"):
+        data = files.read_file(path) or b""
+    content = ReplicaContent(file)
+    end = 0
+    for frame in salvage_frames(data):
+        if content.add_frame(frame):
+            end = frame.end
+    if any(data[end:]) or not content.frame_count:
+        # Frames after the last complete one are lost, and no frame says what they changed.
+        content.doubt(EVERYTHING)
+    content.complete_epoch = 0
+    entries = []
+    for run in content.runs:
+        for index in range(run.first, run.last + 1):
+            position, size = content.places[index]
+            entry = decode_entry(file, data[position : position + size])
+            entries.append(Entry(index, entry.kind, entry.birth_epoch, run.stamp_epoch, entry.payload))
+    return content, entries
+
+
+def _changes(write: ReplicaWrite) -> Iterator[_Change]:
+    if isinstance(write, PutEntries):
+        yield from write.entries
+    else:
+        yield write
+
+
+def _encode(file: FileId, change: _Change) -> bytes:
+    match change:
+        case Entry():
+            return encode_entry(file, change)
+        case SetStamps():
+            return encode_runs(change.runs)
+        case RemoveAfter():
+            return encode_index(Code.REMOVE_AFTER, change.index)
+        case SetAcked():
+            return encode_index(Code.ACKED, change.acked)
+        case SetComplete():
+            return encode_index(Code.COMPLETE, change.epoch)
+        case SetUnknown():
+            return encode_ranges(change.ranges)

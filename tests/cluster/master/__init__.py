@@ -1,0 +1,1 @@
+"""Tests of the master of the Stream Engine."""
