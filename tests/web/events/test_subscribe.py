@@ -198,7 +198,7 @@ async def test_who_pings_and_takes_nothing_is_not_read_from_any_more(tmp_path: P
             greedy.writer.write(pings * 200)
             await until(lambda: metrics.closed_stuck == 1)
             assert metrics.received_bytes - before < len(pings) * 100
-        assert len(http.node._subscriptions) == 0
+        await until(lambda: len(http.node._subscriptions) == 0)
 
 
 @in_uvloop
