@@ -66,8 +66,12 @@ def test_a_closed_replica_takes_no_other_content(store: SegmentStore) -> None:
     answer(store, Close(SEGMENT, 1, LIFE, 2))
     (again,) = answer(store, stored(entry(1, 1), bridge, acked=2))
     assert isinstance(again, Stored), "a repeated message changes nothing"
+    # The leader of a recovery goes on filling a replica that was copied from another one in the meantime.
+    (filled,) = answer(store, stored(entry(1, 5), epoch=5))
+    assert isinstance(filled, Stored)
+    assert filled.matched == 2
     with pytest.raises(ProtocolViolation, match="closed replica"):
-        answer(store, stored(entry(1, 5, Kind.HOLE), epoch=5))
+        answer(store, stored(entry(1, 5, birth=5), epoch=5))
 
 
 def test_a_replica_is_not_closed_where_it_has_no_bridge(store: SegmentStore) -> None:
