@@ -4,10 +4,12 @@ import pytest
 
 from tests.console.driver import CONSOLE, Console
 from tests.console.secured import PASSWORD, SecuredServer, basic
+from tests.support.server import wait_until
 
 pytestmark = CONSOLE
 
 NEW_PASSWORD = "a new and different phrase"
+AUDIT_EVENTS = "/rooms/kwire-audit/events?limit=1000"
 
 
 @pytest.fixture
@@ -245,6 +247,8 @@ def quotas(server: SecuredServer) -> dict[str, float]:
 def test_the_audit_log_shows_changes_and_continues_live(admin: Console, secured_server: SecuredServer) -> None:
     created = secured_server.ask("POST", "/users", {"name": "ulla", "password": PASSWORD})
     assert created.status == 201, created
+    # The log is written after the answer, and the page shows what it has when it is opened.
+    wait_until(lambda: "'ulla'" in str(secured_server.ask("GET", AUDIT_EVENTS).body), "the audit log has ulla")
     admin.open("/audit?type=user.")
     admin.wait_for("user.created")
     admin.wait_for("user ulla")
