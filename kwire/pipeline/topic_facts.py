@@ -152,7 +152,8 @@ class TopicFactsReader:
             with error:
                 if error.code == 404 and topic is not None:
                     raise TopicMissing(f"topic {topic} does not exist") from None
-                raise ServerUnreachable(f"{self._url}{path} answered {error.code} {error.reason}") from None
+                hint = "; jobs cannot log in, they need listeners without a login" if error.code == 401 else ""
+                raise ServerUnreachable(f"{self._url}{path} answered {error.code} {error.reason}{hint}") from None
         except (OSError, HTTPException, ValueError) as error:
             raise ServerUnreachable(f"no answer from {self._url}{path}: {_reason(error)}") from error
 

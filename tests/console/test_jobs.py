@@ -58,6 +58,9 @@ def test_jobs_are_shown_with_state_rates_lag_and_the_reason_of_a_failure(
                 job("3" * 32, "lake", 45, "running"),
                 job("4" * 32, "analytics", 20, "running", topics=[], pattern="game-.*"),
                 NewEvent(ALIVE, {"run": "4" * 32, "job": "analytics"}),
+                job("5" * 32, "lake", 30, "running"),
+                Query("5" * 32, "lake", "orders").batch(0, 0),
+                job("5" * 32, "lake", 30, DONE, ended_at=time_before(29), error=None),
             ],
         )
         orders, payments = Query("3" * 32, "lake", "orders"), Query("3" * 32, "lake", "payments")
@@ -86,5 +89,9 @@ def test_jobs_are_shown_with_state_rates_lag_and_the_reason_of_a_failure(
     console.open(f"/jobs/{'2' * 32}")
     console.wait_for(REASON)
     console.screenshot("job-failed")
+    # A job that has ended after one report has no line to draw.
+    console.open(f"/jobs/{'5' * 32}")
+    console.wait_for("1 batch")
+    assert console.evaluate("[...document.querySelectorAll('.chart')].every(one => one.offsetParent === null)")
     console.open("/jobs/unknown")
     console.wait_for("There is no such run")

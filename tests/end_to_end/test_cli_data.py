@@ -180,6 +180,15 @@ def test_a_group_goes_on_where_it_ended(broker: Broker, topics: Topics) -> None:
     assert output(broker.bootstrap, *arguments, "--until", "end") == b""
 
 
+def test_a_group_commits_the_partitions_that_it_has_not_read_yet(broker: Broker, topics: Topics) -> None:
+    topic, group = topics.create("cli-unread", partitions=2), unique_name("cli-unread")
+    for partition in (0, 1):
+        output(broker.bootstrap, "topic", "produce", topic, "-p", str(partition), stdin=b"a\nb\n")
+    output(broker.bootstrap, "topic", "consume", topic, "--group", group, "--count", "1")
+    described = json.loads(output(broker.bootstrap, "group", "describe", group, "-o", "json"))
+    assert sorted(one["lag"] for one in described["offsets"]) == [1, 2]
+
+
 # Export and import
 
 

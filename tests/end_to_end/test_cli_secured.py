@@ -151,14 +151,14 @@ def test_a_user_without_rights_is_refused(server: SecuredServer, arguments: tupl
         (
             "security.protocol=PLAINTEXT",
             ("topic", "list"),
-            "if it expects TLS or a login, name them in a profile or with --command-config",
+            "if it expects a login, add --user NAME; if it expects TLS, use a profile or --command-config",
         ),
         (
             "security.protocol=PLAINTEXT",
             ("topic", "consume", "orders"),
-            "if it expects TLS or a login, name them in a profile or with --command-config",
+            "if it expects a login, add --user NAME; if it expects TLS, use a profile or --command-config",
         ),
-        ("security.protocol=SSL", ("topic", "list"), "if it expects TLS or a login"),
+        ("security.protocol=SSL", ("topic", "list"), "if it expects a login, add --user NAME"),
         ("sasl.mechanism=SCRAM-SHA-1", ("topic", "list"), "sasl.mechanism must be one of"),
         ("kwire.http=http", ("room", "list"), "check the port, and whether it expects https"),
     ],

@@ -372,6 +372,17 @@ def test_a_server_that_never_answered_is_not_waited_for(kwire: KwireProcess, unu
             TopicFactsReader(url, kwire.bootstrap).topic("any")
 
 
+def test_a_server_that_needs_a_login_is_named(tmp_path: Path) -> None:
+    secured = KwireProcess(tmp_path, settings={"kwire.http.authentication": "basic"})
+    secured.start()
+    try:
+        secured.ready()
+        with pytest.raises(ServerUnreachable, match="401 Unauthorized; jobs cannot log in"):
+            TopicFactsReader(secured.http_url, secured.bootstrap).topic("any")
+    finally:
+        secured.kill()
+
+
 def test_tables_are_divided_by_date_and_by_field(kwire: KwireProcess, either: LakeUnderTest) -> None:
     topic = event_topic(kwire, "divided", city={"type": ["string", "null"]}, n={"type": "integer"})
     cities = ["Oslo", "", None, "a/b=c"]

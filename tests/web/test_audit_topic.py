@@ -83,6 +83,21 @@ async def test_changes_over_http_name_the_client_and_what_changed(tmp_path: Path
 
 
 @in_uvloop
+async def test_rooms_that_a_websocket_creates_name_the_client(tmp_path: Path) -> None:
+    async with http_node(tmp_path, *SETTINGS) as http, http.session.ws_connect(f"{http.url}/ws") as socket:
+        for room, command in (
+            ("followed", {"command": "stream.subscribe", "payload": {"room": "followed"}}),
+            (
+                "published",
+                {"command": "stream.publish", "payload": {"room": "published", "event_type": "x", "data": {}}},
+            ),
+        ):
+            await socket.send_json({"request_id": room, **command})
+            made = await recorded(http, "topic.created", room)
+            assert (made["principal"], made["host"], made["port"]) == ("User:ANONYMOUS", "127.0.0.1", "http")
+
+
+@in_uvloop
 async def test_only_webhooks_are_recorded_without_access_control(tmp_path: Path) -> None:
     async with http_node(tmp_path) as http:
         await http.post("/topics/orders", {})

@@ -20,7 +20,7 @@ def new_password(name: str, options: argparse.Namespace) -> str:
         password = sys.stdin.readline().rstrip("\r\n")
     elif sys.stdin.isatty():
         password = getpass.getpass(f"New password of {name}: ")
-        if password and getpass.getpass("The same password again: ") != password:
+        if password and getpass.getpass("Repeat the password: ") != password:
             raise ValueError("the two passwords differ, nothing was changed")
     else:
         raise UsageError("there is no terminal to ask for the password: use --password-stdin")

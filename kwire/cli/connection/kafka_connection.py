@@ -52,7 +52,9 @@ class KafkaConnection:
         """
         # Servers that expect TLS or a login close connections without it.
         self._hint = (
-            "" if settings.login else "; if it expects TLS or a login, name them in a profile or with --command-config"
+            ""
+            if settings.login
+            else "; if it expects a login, add --user NAME; if it expects TLS, use a profile or --command-config"
         )
         self._correlation_id = 0
         self._versions: dict[int, tuple[int, int]] | None = None

@@ -101,9 +101,10 @@ class Consumer:
         return Bounds.of(self._cluster, partitions, is_committed=self._settings.is_committed)
 
     def _assign(self, starts: Mapping[TopicPartition, int] | None) -> None:
-        self._handled = {}
         if starts is None:
             starts = self._starts()
+        # Partitions that are not read are committed too: without a committed offset they have no lag.
+        self._handled = dict(starts)
         stops = None if self._stops is None else {one: self._stops[one] for one in starts}
         # Records may have arrived after the ends were asked for, which is no harm.
         self._fetcher.assign(starts, stops, self.bounds.end)

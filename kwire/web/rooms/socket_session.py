@@ -26,6 +26,7 @@ from msgspec import Raw
 from msgspec.json import Encoder
 
 from kwire.access.acl import Operation
+from kwire.access.audit.entries import current_actor, set_actor
 from kwire.access.principal import Principal
 from kwire.concurrency.chunking import schedule_chunk
 from kwire.errors import KafkaError, RoomNotFound, StreamError, SubscriptionFailed
@@ -92,9 +93,9 @@ _encode = Encoder().encode
 class SocketSession:
     """One WebSocket: the session of its connection, and the sink of its subscriptions."""
 
-    __slots__ = ("_access", "_call_soon", "_is_busy", "_is_closing", "_is_input_ended", "_is_lost", "_is_message_open",
-                 "_is_open", "_is_resume_scheduled", "_is_single", "_keepalive", "_message_limits", "_outlet",
-                 "_pending_close", "_reader", "_ready", "_services", "_slots", "_subscriptions", "_task",
+    __slots__ = ("_access", "_actor", "_call_soon", "_is_busy", "_is_closing", "_is_input_ended", "_is_lost",
+                 "_is_message_open", "_is_open", "_is_resume_scheduled", "_is_single", "_keepalive", "_message_limits",
+                 "_outlet", "_pending_close", "_reader", "_ready", "_services", "_slots", "_subscriptions", "_task",
                  "_unanswered", "_until_writable", "_waiting")  # fmt: skip
 
     _outlet: Outlet
@@ -104,6 +105,8 @@ class SocketSession:
         self._services = services
         # Each command is authorized when it runs.
         self._access = access
+        # Commands run in tasks of their own, which do not inherit the actor of the request that opened the WebSocket.
+        self._actor = current_actor()
         self._is_single = is_single
         self._reader = FrameReader(services.port.config.web.socket_message_bytes_max)
         self._call_soon = asyncio.get_running_loop().call_soon
@@ -309,6 +312,7 @@ class SocketSession:
         self._task = asyncio.ensure_future(self._run_task(request_id, work))
 
     async def _run_task(self, request_id: Raw, work: Coroutine[Any, Any, None]) -> None:
+        set_actor(self._actor)
         try:
             await work
         except Exception as error:

@@ -135,7 +135,10 @@ def test_a_connection_without_the_expected_security_is_explained(server: Secured
             done = run_here(*command, "--bootstrap-server", bootstrap)
             assert done.code == 2, protocol
             assert done.errors.startswith(f"kwire: no answer from {bootstrap}: ")
-            assert "if it expects TLS or a login, name them in a profile or with --command-config" in done.errors
+            assert (
+                "if it expects a login, add --user NAME; if it expects TLS, use a profile or --command-config"
+                in done.errors
+            )
     tls_to_plain = server.config(tmp_path, "SASL_SSL", "admin", ADMIN_PASSWORD)
     bootstrap = f"127.0.0.1:{server.ports['SASL_PLAINTEXT']}"
     done = run_here("topic", "list", "--command-config", tls_to_plain, "--bootstrap-server", bootstrap)

@@ -138,7 +138,7 @@ def test_at_a_terminal_the_password_is_asked_for_twice(
     finally:
         os.close(parent)
     assert done.code == code
-    assert asked == ["New password of alice: ", "The same password again: "]
+    assert asked == ["New password of alice: ", "Repeat the password: "]
     assert names(tmp_path) == ([] if code else ["alice"])
 
 

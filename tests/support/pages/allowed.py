@@ -42,7 +42,8 @@ ALLOWED: dict[tuple[str, str], str] = {
         "listens on a fixed port; tests/end_to_end/test_monitoring.py runs Prometheus on another one"
     ),
     ("docs/pipeline.md", "kwire pipeline lake"): _SPARK,
-    ("docs/pipeline.md", "spark = ("): _SPARK,
+    ("docs/pipeline.md", "scripts/install spark"): _SPARK,
+    ("docs/pipeline.md", "from pyspark.sql import SparkSession"): _SPARK,
     ("docs/pipeline.md", "kwire pipeline maintain"): _SPARK,
     ("docs/pipeline.md", "$ scripts/cluster start"): _SPARK,
     ("docs/pipeline.md", "kwire pipeline analytics"): _SPARK,

@@ -15,7 +15,7 @@ from typing import NamedTuple
 COMMAND_TIMEOUT_S = 60.0
 COLUMNS = "200"
 _PROMPT = re.compile(
-    rb"(?:assword (?:of|for user) '?(?P<user>\w+)'?|same password again|sasl\.password|(?P<question>\[y/N\])):? ?$"
+    rb"(?:assword (?:of|for user) '?(?P<user>\w+)'?|Repeat the password|sasl\.password|(?P<question>\[y/N\])):? ?$"
 )
 
 

@@ -11,7 +11,7 @@ const MOVES_SHOWN = 30;
 export async function render(element, query) {
   const { user, room } = await join(element, query, {
     title: "Game lobby",
-    about: "Players attack three enemies together. Whoever joins late reads all moves and has the same board.",
+    about: "Players attack three enemies together. Players who join late read all moves, and have the same board.",
     room: "game-lobby-42",
     action: "Enter the lobby",
   });

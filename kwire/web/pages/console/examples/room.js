@@ -19,7 +19,7 @@ export function join(element, query, { title, about, room, action }) {
     const made = form({
       fields: [
         field({ name: "user", label: "Your name", value: name, maxlength: NAME_CHARACTERS_MAX, required: true, autofocus: true }),
-        field({ name: "room", label: "Room", value: chosen.room, required: true, hint: "Everybody in this room sees the others." }),
+        field({ name: "room", label: "Room", value: chosen.room, required: true, hint: "Users of the same room see each other." }),
       ],
       action,
       run: (values) => {

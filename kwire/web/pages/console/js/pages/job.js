@@ -38,7 +38,8 @@ export async function render(element, view) {
   const charts = CHARTS.map((one) => lineChart(one));
   const queries = queryTable();
   const about = h("div", {});
-  const progress = h("div", { class: "stack" }, h("div", { class: "grid-3" }, charts.map((one) => one.element)), queries.element);
+  const chartRow = h("div", { class: "grid-3" }, charts.map((one) => one.element));
+  const progress = h("div", { class: "stack" }, chartRow, queries.element);
   const place = h(
     "div",
     { class: "stack" },
@@ -58,6 +59,8 @@ export async function render(element, view) {
     drawFigures(figures, now);
     // A job that has ended without a batch, or so long ago that its figures are no longer read, has none to show.
     progress.hidden = now.state !== "running" && now.points.length === 0;
+    // A line needs two points, and a job that has ended reports no more of them.
+    chartRow.hidden = now.state !== "running" && now.points.length < 2;
     for (const [index, { columns }] of CHARTS.entries()) charts[index].update(now.points.map((one) => one.at), columns.map((name) => now.points.map((one) => one[name])));
     queries.setRows([...now.queries.values()]);
     show(about, facts(factsOf(now)));

@@ -2,7 +2,7 @@
 import { get, query } from "../api.js";
 import { h, show } from "../dom.js";
 import { badge, failure, keyFigure, keyFigures, notice, pageHeader } from "../elements.js";
-import { bytes, number, perSecond, percent, seconds, short } from "../format.js";
+import { bytes, count, number, perSecond, percent, seconds, short } from "../format.js";
 import { lineChart } from "../chart.js";
 import { commandHint } from "../command.js";
 import { url } from "../router.js";
@@ -70,10 +70,10 @@ export async function render(element, view) {
 
 function drawFigures(figures, answer) {
   const { now } = answer;
-  figures.topics.set(number(answer.topics), `${number(answer.partitions)} partitions`);
-  figures.groups.set(number(answer.groups), "consumer groups");
-  figures.rooms.set(number(answer.rooms), `${number(answer.subscribers)} subscribers`);
-  figures.webhooks.set(answer.webhooks === null ? "off" : number(answer.webhooks), answer.dead_letters ? `${number(answer.dead_letters)} dead letters` : "", answer.dead_letters ? "warn" : "");
+  figures.topics.set(number(answer.topics), count(answer.partitions, "partition"));
+  figures.groups.set(number(answer.groups), answer.groups === 1 ? "consumer group" : "consumer groups");
+  figures.rooms.set(number(answer.rooms), count(answer.subscribers, "subscriber"));
+  figures.webhooks.set(answer.webhooks === null ? "off" : number(answer.webhooks), answer.dead_letters ? count(answer.dead_letters, "dead letter") : "", answer.dead_letters ? "warn" : "");
   // The first sample is taken two seconds after the start.
   if (now === null) return;
   figures.lag.set(short(now.lag_records), "records");
