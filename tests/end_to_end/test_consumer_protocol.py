@@ -91,17 +91,19 @@ def test_members_share_come_and_go(server: KwireProcess, topic: str) -> None:
         send(server.bootstrap, topic, sent)
         assert sorted(poll_until(members, lambda values: len(values) >= len(sent))) == sorted(sent)
         for member in members:
-            member.commit(asynchronous=False)
+            committed = member.commit(asynchronous=False)
+            assert [(one.offset, one.error) for one in committed] == [(5, None)] * 3, committed
 
         with consuming(server.bootstrap, group, topic) as third:
-            poll_until([*members, third], lambda _: are_sharing([*members, third]))
+            # Each partition continues after its committed offset, so nothing is read again.
+            assert poll_until([*members, third], lambda _: are_sharing([*members, third])) == []
             described = admin.describe_consumer_groups([group])[group].result(DEADLINE_S)
             assert described.type is ConsumerGroupType.CONSUMER
             assert len(described.members) == 3
             assert {one.partition for member in described.members for one in member.assignment.topic_partitions} == set(
                 range(PARTITIONS)
             )
-        poll_until(members, lambda _: are_sharing(members))
+        assert poll_until(members, lambda _: are_sharing(members)) == []
         # What was committed is where the group goes on.
         send(server.bootstrap, topic, ["one more"])
         assert poll_until(members, lambda values: len(values) > 0) == ["one more"]

@@ -453,6 +453,7 @@ class TestFromSpark:
         # All but the bytes of the payload is the same.
         assert [record._replace(value=None) for record in again] == [record._replace(value=None) for record in original]
 
+    @pytest.mark.full("runs the lake job twice more; the test before it replays rows of one schema")
     def test_rows_from_before_a_schema_named_fields_come_back_from_their_text(self, world: World) -> None:
         names = unique_name("loose"), unique_name("strict")
         schema: dict[str, Any] = {"eventType": "noted", "type": "object"}

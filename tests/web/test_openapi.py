@@ -23,7 +23,7 @@ from tests.support.server import KwireProcess
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
 # Random requests of each operation, beside those that schemathesis derives from the description.
-TRIED_EXAMPLES = repetitions(quick=7, full=50)
+TRIED_EXAMPLES = repetitions(quick=4, full=50)
 # A run of schemathesis has no time limit of its own, which would leave out operations on a busy machine. Only a run
 # that hangs takes longer than this.
 TRIED_SECONDS_MAX = repetitions(quick=600, full=1800)
