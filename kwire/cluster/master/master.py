@@ -129,7 +129,7 @@ class Master:
     # --- commits
 
     async def _decided(self, decide: Callable[[_Term], Decision]) -> Outcome:
-        """Decide and commit. After a conflict decide again; after ATTEMPTS_MAX conflicts there is no answer."""
+        """Decide and commit. After a conflict decide again; after ATTEMPTS_MAX conflicts the request fails."""
         term = self._current_term()
         for _ in range(ATTEMPTS_MAX):
             if self._current_term() is not term:

@@ -78,7 +78,7 @@ class SegmentFiles:
         return result
 
     def content(self, segment: SegmentId) -> ReplicaContent | None:
-        """What the files of a replica add up to; None if there is no replica."""
+        """What the files of a replica add up to; None without a replica."""
         replica = self._replicas.get(segment)
         return None if replica is None else replica.content
 

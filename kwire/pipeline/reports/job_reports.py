@@ -4,7 +4,7 @@
         reports.batch(facts)
         reports.end(STOPPED)
 
-Every report names its run, so that a reader who has missed the earlier reports understands it. An event of the type
+Every report names its run, so that a reader can begin with any report. An event of the type
 `job.report` has the whole state of the job, at its start and at its end. `query.report` has the figures of one query,
 and `job.alive` says that the job is running.
 """

@@ -40,7 +40,7 @@ class Recovery:
         self._answers: dict[str, Sealed] = {}
         self._asked_at: int | None = None
         self._stale_epoch = 0
-        # Why there is no decision yet. An acknowledged entry without a copy is an alarm: it is never made a hole.
+        # What the decision waits for. An acknowledged entry without a copy is an alarm: it is never made a hole.
         self.undecided = Undecided(1)
         self.replicator: Replicator | None = None
         self._messages: list[Message] = []

@@ -1,7 +1,7 @@
 """A client of the Stream Engine: competes for the leadership of one stream, recovers it, and appends to it.
 
 A client that starts again has lost its window, so it never resumes an epoch: it gets a new one. Leases decide only
-who is asked first. That no entry of an old leader is acknowledged follows from the epochs.
+about the order of leaders. The epochs make sure that no entry of an old leader is acknowledged.
 """
 
 from typing import NamedTuple

@@ -8,7 +8,7 @@ from kwire.cluster.master.state import SegmentEntry
 def agreed_digest(entry: SegmentEntry, silent: frozenset[str] = frozenset()) -> int | None:
     """Return the digest that enough members report: as many as acknowledge an entry.
 
-    If so many members are in `silent` (they have failed) that the others are fewer, all the others must agree.
+    If the members that are not in `silent` (have not failed) are fewer, all of them must agree.
     """
     members = {one.store for one in entry.record.copy_set}
     reports = Counter(one.digest for one in entry.reports if one.store in members)

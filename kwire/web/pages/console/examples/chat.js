@@ -9,7 +9,7 @@ const SHOWN_MAX = 500;
 // Messages of one person within this time stand together.
 const TOGETHER_MS = 5 * 60_000;
 const TEXT_CHARACTERS_MAX = 2_000;
-// A reader who is this close to the end sees new messages without scrolling.
+// Within this distance of its end, the list scrolls to new messages by itself.
 const NEAR_END_PX = 80;
 
 export async function render(element, query) {

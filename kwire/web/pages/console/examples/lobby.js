@@ -1,4 +1,4 @@
-// A game lobby whose state is the history of its room: everybody who has read the same events has the same board.
+// A game lobby whose state is the history of its room: the same events give the same board.
 import { h, show } from "../js/dom.js";
 import { badge, button, card, emptyState, notice, pageHeader } from "../js/elements.js";
 import { clock, count } from "../js/format.js";
