@@ -124,10 +124,10 @@ class MemoryMaster:
         self.leader = ""
         self.segments: dict[int, SegmentRecord] = {}
 
-    def elect(self, client: str, sent_at: int) -> Granted:
+    def elect(self, client: str, sent_at: int, candidacy: int) -> Granted:
         self.epoch += 1
         self.leader = client
-        return Granted(self.stream, self.epoch, TTL_MS, sent_at, tuple(self.segments.values()))
+        return Granted(self.stream, self.epoch, TTL_MS, sent_at, tuple(self.segments.values()), candidacy)
 
     def handle(self, request: ClientRequest) -> ClientAnswer | None:
         match request:

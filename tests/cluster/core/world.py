@@ -55,7 +55,7 @@ class World:
     def elect(self, name: str) -> None:
         writer = self.writers.get(name) or self.start_writer(name)
         writer.tick(self.now)
-        writer.control(self.master.elect(name, self.now), self.now)
+        writer.control(self.master.elect(name, self.now, writer.candidacy), self.now)
         self._collect(writer)
 
     def append(self, name: str, payload: bytes) -> Position | None:

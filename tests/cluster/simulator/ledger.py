@@ -68,11 +68,13 @@ class Ledger:
         self.payloads: dict[Identity, int] = {}
         # The stores that have made this content durable at some time.
         self.holders: dict[Identity, set[str]] = {}
-        # The answers of stores to seals, by segment and epoch.
-        self.sealed: dict[tuple[SegmentId, int], dict[str, Sealed]] = {}
+        # The answers to seals that each recovery has heard before it decided, by segment and epoch.
+        self.heard: dict[tuple[SegmentId, int], dict[str, Sealed]] = {}
         self.ends_decided: dict[tuple[SegmentId, int], int] = {}
         # The durable sealed epoch, by disk and segment.
         self.fences: dict[tuple[int, SegmentId], int] = {}
+        # The content of each slot of a segment that a leader could seal.
+        self.ended_contents: dict[SegmentId, list[tuple[Kind, int]]] = {}
         # The content of each slot of a sealed segment.
         self.contents: dict[SegmentId, list[tuple[Kind, int]]] = {}
         self.delivered_slots: dict[tuple[SegmentId, int], tuple[Kind, int, int]] = {}
@@ -129,6 +131,17 @@ class Ledger:
     def appended(self, client: ClientNode, segment: SegmentId, position: Position, payload: bytes) -> None:
         self.pending[client.name, segment, position.entry_index] = payload
 
+    def recovery_hears(self, store: str, answer: Sealed) -> None:
+        self.heard.setdefault((answer.segment, answer.epoch), {})[store] = answer
+
+    def segment_ends(self, client: ClientNode, segment: SegmentId) -> None:
+        """A leader has W copies of all entries and the bridge, and asks the master to seal the segment."""
+        log = client.replicator_of(segment, client.writer.epoch)
+        assert log is not None
+        found = [(run.kind, run.birth_epoch) for run in log.log for _ in range(run.first, run.last + 1)]
+        known = self.ended_contents.setdefault(segment, found)
+        leader_rules.check_i2_agreement(client.name, segment, known, found)
+
     def acked(self, client: ClientNode, segment: SegmentId, position: Position) -> None:
         index = position.entry_index
         payload = self.pending.pop((client.name, segment, index))
@@ -153,9 +166,14 @@ class Ledger:
             self._decided(body)
 
     def _decided(self, body: Store) -> None:
-        """A recovery that sends entries has decided: check what it has heard before."""
+        """A recovery that sends entries has decided: check what it has heard before.
+
+        After the segment is sealed the leader only fills replicas, and other stores may have joined the copy set.
+        """
         record = self.records[body.segment]
         if body.epoch == record.opened_by_epoch or not (body.entries or body.restamped):
+            return
+        if record.state is SegmentState.SEALED:
             return
         if (body.segment, body.epoch) not in self.ends_decided:
             self.recovery_count += 1
@@ -253,7 +271,6 @@ class Ledger:
 
     def store_sends(self, store: StoreNode, body: object) -> None:
         if isinstance(body, Sealed):
-            self.sealed.setdefault((body.segment, body.epoch), {})[store.name] = body
             # The answer is a promise, whatever was written.
             key = (body.incarnation.cookie, body.segment)
             self.fences[key] = max(self.fences.get(key, 0), body.epoch)

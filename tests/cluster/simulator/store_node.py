@@ -131,7 +131,7 @@ class StoreNode:
         self._world.note(self.name, (source, type(body).__name__, body))
         if isinstance(body, StoreRejected):
             # A late heartbeat of an earlier process of this store is refused, too.
-            if "disk" in body.reason and body.store == self.name:
+            if body.store == self.name and body.incarnation == self.core.incarnation:
                 self._rejected()
         elif not isinstance(body, StoreAccepted):
             if isinstance(body, Store) and body.entries and self._is_almost_full:
@@ -193,6 +193,7 @@ class StoreNode:
         self._world.note("store rejected", self.name)
         self._network.handlers.pop(self.name, None)
         self.core = None
+        self._waiting, self._inbox = [], []
         self.name += "+"
         self._life += 1
         self._disk.restarted()

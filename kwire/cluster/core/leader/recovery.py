@@ -49,8 +49,7 @@ class Recovery:
     def phase(self) -> Phase:
         if self.replicator is None:
             return Phase.SEALING
-        assert self.replicator.bridge is not None
-        return Phase.REPLICATED if self.replicator.acked >= self.replicator.bridge else Phase.REPLICATING
+        return Phase.REPLICATED if self.replicator.can_close else Phase.REPLICATING
 
     @property
     def stale_epoch(self) -> int:

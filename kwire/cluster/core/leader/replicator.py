@@ -125,6 +125,10 @@ class Replicator:
             elif peer.matched < self.last:
                 if silence >= self._limits.retry_ms:
                     peer.rewind()
+            elif peer.confirmed < self.last:
+                # The replica has everything, but does not know that it equals this leader's log.
+                if silence >= self._limits.retry_ms:
+                    self._send(peer, now)
             elif self._closed_end is not None and not peer.is_closed:
                 if silence >= self._limits.retry_ms:
                     self._close(peer, now)
@@ -330,6 +334,16 @@ class Replicator:
         return index - 1
 
     # --- closing
+
+    @property
+    def can_close(self) -> bool:
+        """Whether the bridge is acknowledged, and W replicas know that they are complete.
+
+        Should this leader stop after the master has recorded the end, these replicas can finish without it.
+        """
+        if self.bridge is None or self.acked < self.bridge:
+            return False
+        return sum(peer.confirmed >= self.bridge for peer in self._peers.values()) >= self._policy.quorum.writes
 
     def close(self, now: int) -> None:
         """The master has recorded the segment as sealed: tell every replica that has all entries, and go on filling."""

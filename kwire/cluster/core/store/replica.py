@@ -172,19 +172,22 @@ class Replica:
         self.make_known(Range(bridge + 1, INDEX_MAX))
 
     def _check_end(self, end: int) -> None:
-        run = self.runs.at(end)
-        if run is None or run.kind is not Kind.BRIDGE or self.runs.last != end:
-            raise ProtocolViolation(f"{self.segment}: the master closed it at {end}, where {run} is")
+        if not self._is_ended_at(end) or self.runs.last != end:
+            raise ProtocolViolation(f"{self.segment}: the master closed it at {end}, where {self.runs.at(end)} is")
 
     # --- indexes
 
     def _advance_matched(self) -> None:
         while (run := self.runs.at(self.matched + 1)) is not None and run.stamp_epoch == self.sealed_epoch:
             self.matched = run.last
-            if run.kind is Kind.BRIDGE:
-                # After a restart the replica knows that it lacks nothing, should this leader have closed the segment.
-                self.complete_epoch = self.sealed_epoch
-                self.writes.append(SetComplete(self.segment, self.sealed_epoch))
+        if self.complete_epoch != self.sealed_epoch and not self.closed_end and self._is_ended_at(self.matched):
+            # After a restart the replica knows that it lacks nothing, should this leader have closed the segment.
+            self.complete_epoch = self.sealed_epoch
+            self.writes.append(SetComplete(self.segment, self.sealed_epoch))
+
+    def _is_ended_at(self, index: int) -> bool:
+        run = self.runs.at(index)
+        return run is not None and run.kind is Kind.BRIDGE
 
     def _raise_limit(self) -> None:
         self.limit = max(self.limit, min(self.acked, self.matched))
