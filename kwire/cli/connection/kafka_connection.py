@@ -4,11 +4,12 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kwire.cli.connection.error_texts import code_text
 from kwire.cli.connection.errors import LoginRefused, NotSupported, Unreachable
-from kwire.cli.connection.settings import PLAIN, ClientSettings, Login
+from kwire.cli.connection.settings import HOW_TO_LOG_IN, PLAIN, ClientSettings, Login
 from kwire.cli.framework.errors import UsageError
 from kwire.errors import ErrorCode
 from kwire.server_addresses import nothing_listens
@@ -50,6 +51,7 @@ class KafkaConnection:
 
         Raises Unreachable, LoginRefused, or UsageError if an address is not valid.
         """
+        self._settings = settings
         # Servers that expect TLS or a login close connections without it.
         self._hint = (
             ""
@@ -88,7 +90,7 @@ class KafkaConnection:
         With `version_min` and `version_max` the caller restricts the versions, because its message has fields that
         others do not have. `wait_seconds` is how long the server may wait before it answers.
 
-        Raises Unreachable, or NotSupported if the versions do not match.
+        Raises Unreachable, LoginRefused if the server needs a login, or NotSupported if the versions do not match.
         """
         version = self.version_of(api, version_min=version_min, version_max=version_max)
         return self._exchange(api, version, message, wait_seconds)
@@ -220,14 +222,34 @@ class KafkaConnection:
         """The socket, for a client that frames requests and responses itself from now on."""
         return self._socket
 
-    def unreachable(self, error: OSError) -> Unreachable:
+    def unreachable(self, error: OSError) -> Unreachable | LoginRefused:
         """Return the error that names the address, after an error of the socket."""
         return self._unreachable(error)
 
     # Errors
 
-    def _unreachable(self, error: OSError) -> Unreachable:
+    def _unreachable(self, error: OSError) -> Unreachable | LoginRefused:
+        if not isinstance(error, TimeoutError) and self._needs_login():
+            # With TLS, security.protocol is set, and without SASL in it the user has no effect.
+            setting = "" if self._settings.tls is None else "set security.protocol=SASL_SSL, and "
+            return LoginRefused(f"{self.address} needs credentials; {setting}{HOW_TO_LOG_IN}")
         return Unreachable(f"no answer from {self.address}: {self._reason(error)}")
+
+    def _needs_login(self) -> bool:
+        """Return whether the server answers this connection without a login only what it answers before a login.
+
+        Kafka servers close such a connection without an error, so a connection of its own asks for the mechanisms.
+        """
+        if self._settings.login is not None or self._versions is None:
+            return False
+        from kwire.wire.messages.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeRequest
+
+        handshake = SaslHandshakeRequest(mechanism=self._settings.mechanism)
+        with suppress(Unreachable), KafkaConnection(self._settings, [self.address]) as other:
+            offered = other._exchange(SASL_HANDSHAKE, HANDSHAKE_VERSION, handshake, 0)
+            # Other listeners answer with ILLEGAL_SASL_STATE.
+            return offered.error_code in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_SASL_MECHANISM)
+        return False
 
     def _reason(self, error: OSError) -> str:
         # Imported here, because it takes longer than most commands run.
