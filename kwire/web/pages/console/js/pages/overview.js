@@ -70,7 +70,7 @@ export async function render(element, view) {
 
 function drawFigures(figures, answer) {
   const { now } = answer;
-  figures.topics.set(number(answer.topics), count(answer.partitions, "partition"));
+  figures.topics.set(number(answer.topics), topicsAbout(answer));
   figures.groups.set(number(answer.groups), answer.groups === 1 ? "consumer group" : "consumer groups");
   figures.rooms.set(number(answer.rooms), count(answer.subscribers, "subscriber"));
   figures.webhooks.set(answer.webhooks === null ? "off" : number(answer.webhooks), answer.dead_letters ? count(answer.dead_letters, "dead letter") : "", answer.dead_letters ? "warn" : "");
@@ -82,6 +82,8 @@ function drawFigures(figures, answer) {
   const share = now.disk_used_bytes / size;
   figures.stored.set(percent(share), `${bytes(now.disk_free_bytes)} free`, share > 0.92 ? "bad" : share > 0.8 ? "warn" : "");
 }
+
+const topicsAbout = ({ partitions, internal_topics: internal }) => `${count(partitions, "partition")}${internal ? `; ${number(internal)} internal` : ""}`;
 
 // The samples of the last minutes, by column. Each answer adds the samples since the one before.
 class SampleWindow {
