@@ -58,6 +58,17 @@ window.accessibleName = (element) => {
   return (label ?? (element.textContent.trim() || element.title || "")).replace(/\\s+/g, " ").trim();
 };
 
+// Errors are sentences: those that begin with a word in lower case. The names of settings and topics keep their spelling.
+const complained = new Set();
+new MutationObserver(() => {
+  for (const one of document.querySelectorAll("[role=alert], .toast > span, .notice.bad, .empty.bad p")) {
+    const text = one.textContent.trim();
+    if (!/^[a-z]+[ ,]/.test(text) || complained.has(text)) continue;
+    complained.add(text);
+    console.error(`an error begins in lower case: ${text}`);
+  }
+}).observe(document, {subtree: true, childList: true, characterData: true});
+
 // An open dialog makes everything else inert.
 window.controls = () => {
   const dialogs = [...document.querySelectorAll("dialog[open]")];

@@ -160,7 +160,12 @@ def test_a_user_without_rights_is_refused(server: SecuredServer, arguments: tupl
             "if it expects a login, add --user NAME; if it expects TLS, use a profile or --command-config",
             2,
         ),
-        ("security.protocol=SSL", ("topic", "list"), "needs credentials; set security.protocol=SASL_SSL, and log in", 1),
+        (
+            "security.protocol=SSL",
+            ("topic", "list"),
+            "needs credentials; set security.protocol=SASL_SSL, and log in",
+            1,
+        ),
         ("sasl.mechanism=SCRAM-SHA-1", ("topic", "list"), "sasl.mechanism must be one of", 2),
         ("kwire.http=http", ("room", "list"), "check the port, and whether it expects https", 2),
     ],

@@ -40,8 +40,8 @@ def offsets_at(
 
     For a timestamp, it is the offset of the first record that is not older, or -1 if there is none.
 
-    Raises Refused if an offset is not known. With `skips_missing`, the partition is missing instead: it was deleted, has
-    no leader at present, or the client has no right to it.
+    Raises Refused if an offset is not known. With `skips_missing`, the partition is missing instead: it was deleted,
+    has no leader at present, or the client has no right to it.
     """
     found = offsets_and_times_at(client, wanted, isolation_level=isolation_level, skips_missing=skips_missing)
     return {partition: one.offset for partition, one in found.items()}

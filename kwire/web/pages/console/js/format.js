@@ -98,6 +98,12 @@ export function percent(share) {
   return isMissing(share) ? NONE : `${Math.round(share * 100)} %`;
 }
 
+// An error as a sentence: "the password is wrong" -> "The password is wrong". Names keep their spelling: "retention.ms must
+// be a number", "orders: is full".
+export function sentence(text) {
+  return typeof text === "string" && /^[a-z]+[ ,]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
+}
+
 // count(1, "topic") -> "1 topic", count(2, "topic") -> "2 topics"
 export function count(value, noun, nouns = `${noun}s`) {
   return `${number(value)} ${value === 1 ? noun : nouns}`;

@@ -5,7 +5,7 @@ import { badge, emptyState, failure, keyFigure, keyFigures, pageHeader } from ".
 import { NONE, duration, number, perSecond, short, time } from "../format.js";
 import { url } from "../router.js";
 import { dataTable } from "../table.js";
-import { ROOM, Reports, durationOf, figuresOf, sourceOf, stateOf } from "./jobs/reports.js";
+import { ROOM, Reports, durationOf, shownFiguresOf, sourceOf, stateOf } from "./jobs/reports.js";
 
 const REFRESH_MS = 2_000;
 const DAY_MS = 86_400_000;
@@ -14,7 +14,8 @@ const KINDS = { running: "info", idle: "", done: "good", stopped: "", failed: "b
 export const title = "Spark jobs";
 
 export const stateBadge = (state) => badge(state, KINDS[state] ?? "");
-export const rate = (value) => (value === "" || value === null ? NONE : perSecond(short)(value));
+// Slow is not the same as nothing: 0.4 -> "<1/s", 0 -> "0/s".
+export const rate = (value) => (value === "" || value === null || value === undefined ? NONE : value > 0 && value < 1 ? "<1/s" : perSecond(short)(value));
 export const amount = (value) => (value === "" || value === null ? NONE : number(value));
 
 export async function render(element, view) {
@@ -31,7 +32,7 @@ export async function render(element, view) {
   view.every(REFRESH_MS, async () => {
     try {
       await reports.update(view.signal);
-      const rows = reports.runs.map((run) => ({ ...run, ...figuresOf(run), shown: stateOf(run) }));
+      const rows = reports.runs.map((run) => ({ ...run, ...shownFiguresOf(run), shown: stateOf(run) }));
       table.setRows(rows);
       drawFigures(figures, rows);
     } catch (error) {
