@@ -16,8 +16,9 @@ class BatchFacts:
     """Figures of one micro-batch.
 
     `lag_events` and `watermark` are None if Spark does not report them, for example for a batch that is repeated after
-    a restart. `input_rows_per_second` is None for the first batch of a query: it is the rate since the batch before. `read_events` is computed from offsets. Spark's own count is too high if a batch is evaluated several
-    times, because Spark then counts each row several times.
+    a restart. `input_rows_per_second` is None for the first batch of a query: it is the rate since the batch before.
+    `read_events` is computed from offsets. Spark's own count is too high if a batch is evaluated several times, because
+    Spark then counts each row several times.
     """
 
     query: str

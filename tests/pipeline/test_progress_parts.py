@@ -329,6 +329,7 @@ def test_a_batch_that_was_evaluated_twice_has_the_rate_of_its_events() -> None:
     once = report(sources=[{**REPORT["sources"][0], "numInputRows": 45}])
     twice = report(sources=[{**REPORT["sources"][0], "numInputRows": 90}])
     assert once.read_events == twice.read_events == 45
+    assert once.input_rows_per_second is not None
     assert twice.input_rows_per_second == once.input_rows_per_second / 2
     assert twice.processed_rows_per_second == once.processed_rows_per_second / 2
 

@@ -55,7 +55,9 @@ def _internal_text(node: Mapping[str, Any]) -> str:
 
 
 def listener_text(one: Mapping[str, Any]) -> str:
-    text = f"{one['name']} {one['security_protocol']} {one['host'] or '*'}:{one['port']}"
+    # A listener is often named after its protocol.
+    names = dict.fromkeys((one["name"], one["security_protocol"]))
+    text = f"{' '.join(names)} {one['host'] or '*'}:{one['port']}"
     if one["advertised_host"] is None:
         return text
     return f"{text}, advertised as {one['advertised_host']}:{one['advertised_port']}"

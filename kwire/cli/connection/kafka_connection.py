@@ -28,6 +28,9 @@ API_VERSIONS_VERSION = 3
 HANDSHAKE_VERSION = AUTHENTICATE_VERSION = 1
 OPTION = "--bootstrap-server"
 
+# A part of the message of kwire and of Kafka about a wrong password.
+_INVALID_CREDENTIALS = "invalid credentials"
+
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">hhih")
 _CORRELATION_ID = struct.Struct(">i")
@@ -212,6 +215,8 @@ class KafkaConnection:
         response = self._exchange(SASL_AUTHENTICATE, AUTHENTICATE_VERSION, request, 0)
         if response.error_code:
             reason = response.error_message or code_text(response.error_code)
+            if _INVALID_CREDENTIALS in reason:
+                reason = "the user name or the password is wrong"
             raise LoginRefused(f"{self.address} refused the login of user {user}: {reason}")
         return bytes(response.auth_bytes)
 

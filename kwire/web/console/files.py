@@ -2,8 +2,8 @@
 /console/static for scripts and styles.
 
 The console is one page, so every path below /console answers with the same document; the script in it reads the path.
-The same holds for the pages below /examples. /docs describes the HTTP API and can send requests. They share the scripts and
-styles of the console.
+The same holds for the pages below /examples. /docs describes the HTTP API and can send requests. They share the scripts
+and styles of the console.
 The paths of scripts and styles contain the build, a hash of all files. Browsers therefore keep the files for as long as
 they like and still load the new ones after an upgrade. Modules import each other by relative paths, so they stay
 within one build.

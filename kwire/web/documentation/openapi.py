@@ -32,13 +32,9 @@ TAGS = {
         "Publish and subscribe with an API key, within its scope and its limits.",
     ),
     "commands": Tag("Commands", "The commands of the WebSocket, as single requests."),
-    "events": Tag(
-        "Event store", "Events with schemas, published atomically, read and subscribed to in order."
-    ),
+    "events": Tag("Event store", "Events with schemas, published atomically, read and subscribed to in order."),
     "topics": Tag("Topics", "Topics with partitions."),
-    "consumer groups": Tag(
-        "Consumer groups over HTTP", "Members share the partitions of a topic."
-    ),
+    "consumer groups": Tag("Consumer groups over HTTP", "Members share the partitions of a topic."),
     "webhooks": Tag("Webhooks", "Events are sent to URLs. Deliveries, dead letters and replays."),
     "rest proxy": Tag(
         "REST Proxy",

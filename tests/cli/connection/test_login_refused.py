@@ -25,7 +25,7 @@ EXAMPLES = {verb for verb in VERBS if verb[0] == "example"}
 LOGGING_IN = pytest.mark.parametrize("verb", sorted(set(VERBS) - EXAMPLES), ids=" ".join)
 # After ten wrong passwords, the HTTP port refuses further logins of this address for a while.
 WRONG = {
-    KAFKA: ("refused the login of user admin: Authentication failed",),
+    KAFKA: ("refused the login of user admin: the user name or the password is wrong\n",),
     HTTP: ("the user name or the password is wrong (Unauthorized)", "too many failed logins from this address"),
 }
 
@@ -53,6 +53,7 @@ class Secured:
 
     def run(self, verb: tuple[str, ...], folder: Path, *login: str) -> Done:
         port = self.kafka_port if VERBS[verb] == KAFKA else self.process.http_port
+        assert port is not None
         return run_here(*words(verb, port, folder), *login)
 
 

@@ -86,12 +86,13 @@ export function clock(ms) {
   return `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
 }
 
-// A time in the past, in milliseconds since 1970 -> "12 s ago". Days and more are shown as a time.
+// A time in the past, in milliseconds since 1970 -> "12 s ago", "5 min ago". Days and more are shown as a time.
 export function ago(ms) {
   if (isMissing(ms)) return NONE;
   const passed = Date.now() - ms;
   if (passed < 2 * SECOND) return "just now";
-  return passed < DAY ? `${duration(Math.floor(passed / SECOND) * SECOND)} ago` : time(ms);
+  const unit = passed < MINUTE ? SECOND : passed < HOUR ? MINUTE : HOUR;
+  return passed < DAY ? `${duration(Math.floor(passed / unit) * unit)} ago` : time(ms);
 }
 
 export function percent(share) {

@@ -109,7 +109,7 @@ function queryTable() {
       { name: "Processed", value: (one) => one.processed_rows_per_second, text: rate, kind: "number", width: "6rem", hideBelow: 640 },
       { name: "Lag", value: (one) => one.lag_events, text: amount, kind: "number", width: "5rem" },
       { name: "Events read", value: (one) => one.read_events, text: amount, kind: "number", width: "6.5rem", hideBelow: 640 },
-      { name: "Watermark", value: (one) => (one.watermark ? Date.parse(one.watermark) : null), text: (at) => (at === "" ? NONE : time(at)), kind: "number", width: "10.5rem", hideBelow: 1200 },
+      { name: "Watermark", value: (one) => (one.watermark ? Date.parse(one.watermark) : null), text: (at) => (at === "" ? NONE : time(at)), kind: "number", width: "12.5rem", hideBelow: 1200 },
     ],
     key: (one) => one.query,
     sort: "Query",

@@ -66,7 +66,7 @@ function runTable(view) {
       { name: "Processed", value: (one) => one.processed, text: rate, kind: "number", width: "6rem", hideBelow: 900 },
       { name: "Lag", value: (one) => one.lag, text: amount, kind: "number", width: "5rem" },
       { name: "Duration", value: durationOf, text: duration, kind: "number", width: "7rem", hideBelow: 1200 },
-      { name: "Started", value: (one) => Date.parse(one.started_at), text: time, kind: "number", width: "10.5rem", hideBelow: 640 },
+      { name: "Started", value: (one) => Date.parse(one.started_at), text: time, kind: "number", width: "12.5rem", hideBelow: 640 },
     ],
     key: (one) => one.run,
     href: (one) => url("/jobs", one.run),

@@ -39,7 +39,7 @@ export async function render(element, view) {
     { class: "stack" },
     warnings,
     keyFigures("Key figures", Object.values(figures)),
-    h("div", { class: "grid-2" }, charts.map((one) => one.element)),
+    h("div", { class: "grid-charts" }, charts.map((one) => one.element)),
     commandHint({ kwire: "kwire cluster info", curl: `curl ${location.origin}/overview` }).element,
   );
   show(element, pageHeader({ title: "Overview", badges: [state], about: "The last ten minutes, live." }), place);
@@ -83,7 +83,9 @@ function drawFigures(figures, answer) {
   figures.stored.set(percent(share), `${bytes(now.disk_free_bytes)} free`, share > 0.92 ? "bad" : share > 0.8 ? "warn" : "");
 }
 
-const topicsAbout = ({ partitions, internal_topics: internal }) => `${count(partitions, "partition")}${internal ? `; ${number(internal)} internal` : ""}`;
+// A narrow figure breaks the line between the two counts only.
+const topicsAbout = ({ partitions, internal_topics: internal }) =>
+  [count(partitions, "partition"), internal && `and ${count(internal, "internal topic")}`].filter(Boolean).map((one) => one.replaceAll(" ", "\u00a0")).join(" ");
 
 // The samples of the last minutes, by column. Each answer adds the samples since the one before.
 class SampleWindow {
