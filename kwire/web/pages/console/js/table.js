@@ -10,6 +10,9 @@ const VIRTUAL_FROM = 200;
 // The height of a row of a long table: --row in console.css.
 const ROW_PX = 40;
 const ROWS_BEYOND_VIEW = 12;
+// The widths of columns with a time, and with a time to the millisecond: neither is cut nor wrapped.
+export const TIME_WIDTH = "12.5rem";
+export const MILLISECONDS_WIDTH = "14.5rem";
 const compare = new Intl.Collator("en", { numeric: true }).compare;
 
 // dataTable({

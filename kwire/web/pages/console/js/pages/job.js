@@ -5,7 +5,7 @@ import { h, show } from "../dom.js";
 import { card, emptyState, facts, failure, keyFigure, keyFigures, notice, pageHeader } from "../elements.js";
 import { NONE, count, duration, seconds, short, time } from "../format.js";
 import { url } from "../router.js";
-import { dataTable } from "../table.js";
+import { TIME_WIDTH, dataTable } from "../table.js";
 import { amount, rate, stateBadge } from "./jobs.js";
 import { ROOM, Reports, durationOf, shownFiguresOf, shownQueryOf, sourceOf, stateOf } from "./jobs/reports.js";
 
@@ -109,7 +109,7 @@ function queryTable() {
       { name: "Processed", value: (one) => one.processed_rows_per_second, text: rate, kind: "number", width: "6rem", hideBelow: 640 },
       { name: "Lag", value: (one) => one.lag_events, text: amount, kind: "number", width: "5rem" },
       { name: "Events read", value: (one) => one.read_events, text: amount, kind: "number", width: "6.5rem", hideBelow: 640 },
-      { name: "Watermark", value: (one) => (one.watermark ? Date.parse(one.watermark) : null), text: (at) => (at === "" ? NONE : time(at)), kind: "number", width: "12.5rem", hideBelow: 1200 },
+      { name: "Watermark", value: (one) => (one.watermark ? Date.parse(one.watermark) : null), text: (at) => (at === "" ? NONE : time(at)), kind: "number", width: TIME_WIDTH, hideBelow: 1200 },
     ],
     key: (one) => one.query,
     sort: "Query",

@@ -4,7 +4,7 @@ import { h, show } from "../dom.js";
 import { badge, emptyState, failure, keyFigure, keyFigures, pageHeader } from "../elements.js";
 import { NONE, duration, number, perSecond, short, time } from "../format.js";
 import { url } from "../router.js";
-import { dataTable } from "../table.js";
+import { TIME_WIDTH, dataTable } from "../table.js";
 import { ROOM, Reports, durationOf, shownFiguresOf, sourceOf, stateOf } from "./jobs/reports.js";
 
 const REFRESH_MS = 2_000;
@@ -66,7 +66,7 @@ function runTable(view) {
       { name: "Processed", value: (one) => one.processed, text: rate, kind: "number", width: "6rem", hideBelow: 900 },
       { name: "Lag", value: (one) => one.lag, text: amount, kind: "number", width: "5rem" },
       { name: "Duration", value: durationOf, text: duration, kind: "number", width: "7rem", hideBelow: 1200 },
-      { name: "Started", value: (one) => Date.parse(one.started_at), text: time, kind: "number", width: "12.5rem", hideBelow: 640 },
+      { name: "Started", value: (one) => Date.parse(one.started_at), text: time, kind: "number", width: TIME_WIDTH, hideBelow: 640 },
     ],
     key: (one) => one.run,
     href: (one) => url("/jobs", one.run),
