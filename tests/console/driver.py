@@ -91,8 +91,9 @@ window.isCut = (element) => {
 window.crampedCells = () => {
   const lines = (one) => {
     const range = document.createRange();
-    range.selectNodeContents(one);
-    return new Set([...range.getClientRects()].map((box) => Math.round(box.top))).size;
+    // Without the boxes of elements in the cell, such as that of a button.
+    range.selectNodeContents(document.createTreeWalker(one, NodeFilter.SHOW_TEXT).nextNode());
+    return range.getClientRects().length;
   };
   const isTime = (one) => /^\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d/.test(one.textContent.trim());
   return [...document.querySelectorAll("table.data th, table.data td")]
