@@ -4,11 +4,12 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from kwire.cli.connection.error_texts import code_text
 from kwire.cli.connection.errors import LoginRefused, NotSupported, Unreachable
-from kwire.cli.connection.settings import PLAIN, ClientSettings, Login
+from kwire.cli.connection.settings import HOW_TO_LOG_IN, PLAIN, ClientSettings, Login
 from kwire.cli.framework.errors import UsageError
 from kwire.errors import ErrorCode
 from kwire.server_addresses import nothing_listens
@@ -26,6 +27,9 @@ ANSWER_BYTES_MAX = 128 * 1024 * 1024
 API_VERSIONS_VERSION = 3
 HANDSHAKE_VERSION = AUTHENTICATE_VERSION = 1
 OPTION = "--bootstrap-server"
+
+# A part of the message of kwire and of Kafka about a wrong password.
+_INVALID_CREDENTIALS = "invalid credentials"
 
 _SIZE = struct.Struct(">i")
 _HEAD = struct.Struct(">hhih")
@@ -50,6 +54,7 @@ class KafkaConnection:
 
         Raises Unreachable, LoginRefused, or UsageError if an address is not valid.
         """
+        self._settings = settings
         # Servers that expect TLS or a login close connections without it.
         self._hint = (
             ""
@@ -88,7 +93,7 @@ class KafkaConnection:
         With `version_min` and `version_max` the caller restricts the versions, because its message has fields that
         others do not have. `wait_seconds` is how long the server may wait before it answers.
 
-        Raises Unreachable, or NotSupported if the versions do not match.
+        Raises Unreachable, LoginRefused if the server needs a login, or NotSupported if the versions do not match.
         """
         version = self.version_of(api, version_min=version_min, version_max=version_max)
         return self._exchange(api, version, message, wait_seconds)
@@ -210,6 +215,8 @@ class KafkaConnection:
         response = self._exchange(SASL_AUTHENTICATE, AUTHENTICATE_VERSION, request, 0)
         if response.error_code:
             reason = response.error_message or code_text(response.error_code)
+            if _INVALID_CREDENTIALS in reason:
+                reason = "the user name or the password is wrong"
             raise LoginRefused(f"{self.address} refused the login of user {user}: {reason}")
         return bytes(response.auth_bytes)
 
@@ -220,14 +227,34 @@ class KafkaConnection:
         """The socket, for a client that frames requests and responses itself from now on."""
         return self._socket
 
-    def unreachable(self, error: OSError) -> Unreachable:
+    def unreachable(self, error: OSError) -> Unreachable | LoginRefused:
         """Return the error that names the address, after an error of the socket."""
         return self._unreachable(error)
 
     # Errors
 
-    def _unreachable(self, error: OSError) -> Unreachable:
+    def _unreachable(self, error: OSError) -> Unreachable | LoginRefused:
+        if not isinstance(error, TimeoutError) and self._needs_login():
+            # With TLS, security.protocol is set, and without SASL in it the user has no effect.
+            setting = "" if self._settings.tls is None else "set security.protocol=SASL_SSL, and "
+            return LoginRefused(f"{self.address} needs credentials; {setting}{HOW_TO_LOG_IN}")
         return Unreachable(f"no answer from {self.address}: {self._reason(error)}")
+
+    def _needs_login(self) -> bool:
+        """Return whether the server answers this connection without a login only what it answers before a login.
+
+        Kafka servers close such a connection without an error, so a connection of its own asks for the mechanisms.
+        """
+        if self._settings.login is not None or self._versions is None:
+            return False
+        from kwire.wire.messages.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeRequest
+
+        handshake = SaslHandshakeRequest(mechanism=self._settings.mechanism)
+        with suppress(Unreachable), KafkaConnection(self._settings, [self.address]) as other:
+            offered = other._exchange(SASL_HANDSHAKE, HANDSHAKE_VERSION, handshake, 0)
+            # Other listeners answer with ILLEGAL_SASL_STATE.
+            return offered.error_code in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_SASL_MECHANISM)
+        return False
 
     def _reason(self, error: OSError) -> str:
         # Imported here, because it takes longer than most commands run.

@@ -60,7 +60,7 @@ class QueryState:
     read_events: int = 0
     late_rows: int = 0
     batch_id: int | None = None
-    input_rows_per_second: float = 0.0
+    input_rows_per_second: float | None = 0.0
     processed_rows_per_second: float = 0.0
     duration_ms: int | None = None
     lag_events: int | None = None
@@ -74,7 +74,8 @@ class QueryState:
         self.read_events += facts.read_events
         self.late_rows += facts.late_rows
         self.batch_id = facts.batch_id
-        self.input_rows_per_second = round(facts.input_rows_per_second, 3)
+        rate = facts.input_rows_per_second
+        self.input_rows_per_second = None if rate is None else round(rate, 3)
         self.processed_rows_per_second = round(facts.processed_rows_per_second, 3)
         self.duration_ms = facts.duration_ms
         self.lag_events = facts.lag_events
