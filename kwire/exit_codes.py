@@ -1,4 +1,4 @@
-"""Exit codes that `kwire` and `python -m kwire.pipeline` share."""
+"""Exit codes that the commands of `kwire` and the jobs of the pipeline share."""
 
 DONE = 0
 # The command ran, but it or a part of it failed. A server that refuses the login or the user is such a failure.

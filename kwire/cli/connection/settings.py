@@ -87,6 +87,12 @@ def source_of(command_config: Path | None, profile: str | None, environment: Map
     return Source({}, "", False) if chosen is None else Source(chosen[1], f"profile {chosen[0]}", False)
 
 
+def bootstrap_server_of(source: Source, environment: Mapping[str, str], given: str | None) -> str:
+    """Return the address of the Kafka port."""
+    in_source, in_environment = source.given.get("bootstrap.servers"), environment.get(BOOTSTRAP_VARIABLE)
+    return given or _in_order(source, in_source, in_environment) or BOOTSTRAP_DEFAULT
+
+
 def kafka_settings(
     source: Source, environment: Mapping[str, str], *, bootstrap_server: str | None = None, user: str | None = None
 ) -> ClientSettings:
@@ -152,8 +158,7 @@ def _kafka_settings(
     source: Source, environment: Mapping[str, str], bootstrap_server: str | None, user: str | None
 ) -> ClientSettings:
     given = source.given
-    in_file, in_environment = given.get("bootstrap.servers"), environment.get(BOOTSTRAP_VARIABLE)
-    address = bootstrap_server or _in_order(source, in_file, in_environment) or BOOTSTRAP_DEFAULT
+    address = bootstrap_server_of(source, environment, bootstrap_server)
     has_user = user or _user_in(given)[0] or environment.get(USER_VARIABLE)
     protocol = _one_of(given, "security.protocol", "SASL_PLAINTEXT" if has_user else "PLAINTEXT", PROTOCOLS)
     # librdkafka has both names.
