@@ -28,7 +28,6 @@ from tests.support.transactions import TransactionalProducer
 
 WAIT_S = 30.0
 POLL_S = 0.002
-RANDOM_SEED = 7
 
 
 async def until(condition: Callable[[], object]) -> None:

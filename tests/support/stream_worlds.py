@@ -227,7 +227,7 @@ async def read_values(log: StreamLog, offset: int = 0, max_bytes: int = 1024 * 1
     found: list[tuple[int, bytes | None]] = []
     while True:
         read = await read_once(log, offset, max_bytes)
-        found += [(at, value) for at, value in _committed(read) if at >= offset]
+        found += [(at, value) for at, value in committed_records(read) if at >= offset]
         if not read.records:
             assert read.next_offset >= offset
             return found
@@ -235,7 +235,7 @@ async def read_values(log: StreamLog, offset: int = 0, max_bytes: int = 1024 * 1
         offset = read.next_offset
 
 
-def _committed(read: StreamRead) -> list[tuple[int, bytes | None]]:
+def committed_records(read: StreamRead) -> list[tuple[int, bytes | None]]:
     found, position = list[tuple[int, bytes | None]](), 0
     while position < len(read.records):
         header = parse_header(read.records, position)

@@ -75,6 +75,7 @@ class FetchSession:
         """Return the next request."""
         wanted, known = self._wanted, self._known
         if self._id == NO_SESSION:
+            self._epoch = FIRST_EPOCH
             known = self._known = wanted.copy()
             self._changed.clear()
             return SessionRequest(NO_SESSION, FIRST_EPOCH, known.copy(), [])
