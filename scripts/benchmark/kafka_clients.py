@@ -1,8 +1,8 @@
 """`scripts/bench clients`: what a record costs a Kafka client process, with kwire's wire layer and with aiokafka.
 
-One partition of an Apache Kafka, acks=all, batches of 100 records without compression. The figures are the processor time
-of this process per record. Three works: publish the records; fetch them as whole batches, which is what `StreamLog.read`
-returns; and fetch and read every record. aiokafka always does the last.
+One partition of an Apache Kafka, acks=all, batches of 100 records without compression. The figures are the processor
+time of this process per record. Three works: publish the records; fetch them as whole batches, which is what
+`StreamLog.read` returns; and fetch and read every record. aiokafka always does the last.
 """
 
 import argparse
@@ -60,21 +60,25 @@ async def _measure(bootstrap: str, records: int, rounds: int) -> None:
     cluster = Cluster(ClientSettings(addresses_of(bootstrap)))
     say("| record | work | kwire's wire layer | aiokafka |\n|---|---|---|---|")
     for size in RECORD_BYTES:
-        value = b"x" * size
-        topics = f"wire-{size}", f"aiokafka-{size}"
-        await _create(cluster, topics)
-        wire = _Wire(cluster, topics[0])
-        await _first_publish(wire, value)
-        produced = [await _best(lambda: wire.publish(value, records), rounds)]
-        produced.append(await _best(lambda: _publish_with_aiokafka(bootstrap, topics[1], value, records), rounds))
-        _print(size, "publish", *produced)
-        expected = records * rounds
-        batches = await _best(lambda: wire.fetch(expected, reads_records=False), rounds)
-        read = await _best(lambda: wire.fetch(expected, reads_records=True), rounds)
-        other = await _best(lambda: _fetch_with_aiokafka(bootstrap, topics[1], expected), rounds)
-        _print(size, "fetch batches", batches, None)
-        _print(size, "fetch and read records", read, other)
+        await _measure_size(cluster, bootstrap, size, records, rounds)
     cluster.close()
+
+
+async def _measure_size(cluster: Cluster, bootstrap: str, size: int, records: int, rounds: int) -> None:
+    value = b"x" * size
+    topics = f"wire-{size}", f"aiokafka-{size}"
+    await _create(cluster, topics)
+    wire = _Wire(cluster, topics[0])
+    await _first_publish(wire, value)
+    produced = [await _best(lambda: wire.publish(value, records), rounds)]
+    produced.append(await _best(lambda: _publish_with_aiokafka(bootstrap, topics[1], value, records), rounds))
+    _print(size, "publish", *produced)
+    expected = records * rounds
+    batches = await _best(lambda: wire.fetch(expected, reads_records=False), rounds)
+    read = await _best(lambda: wire.fetch(expected, reads_records=True), rounds)
+    other = await _best(lambda: _fetch_with_aiokafka(bootstrap, topics[1], expected), rounds)
+    _print(size, "fetch batches", batches, None)
+    _print(size, "fetch and read records", read, other)
 
 
 async def _best(work: Work, rounds: int) -> float:

@@ -21,9 +21,7 @@ def topic(leader: int, epoch: int, topic_id: bytes = ID, code: int = 0) -> Metad
     partition = MetadataResponsePartition(
         error_code=0, partition_index=0, leader_id=leader, leader_epoch=epoch, replica_nodes=[1, 2], isr_nodes=[1]
     )
-    return MetadataResponseTopic(
-        error_code=code, name="t", topic_id=topic_id, partitions=[] if code else [partition]
-    )
+    return MetadataResponseTopic(error_code=code, name="t", topic_id=topic_id, partitions=[] if code else [partition])
 
 
 def test_leaders_move_forward_only() -> None:

@@ -55,9 +55,7 @@ class ForeignTransactions:
         """One batch of the transaction of producer `number`."""
         producer = self._producers.get(number)
         if producer is None:
-            producer = AIOKafkaProducer(
-                bootstrap_servers=self._bootstrap, transactional_id=f"{self._prefix}-{number}"
-            )
+            producer = AIOKafkaProducer(bootstrap_servers=self._bootstrap, transactional_id=f"{self._prefix}-{number}")
             self._producers[number] = producer
             await producer.start()
         if number not in self._open:

@@ -80,9 +80,7 @@ class Subscriber:
                 await self._rose.wait()
                 continue
             self.records += [
-                (offset, int(value or b"-1"))
-                for offset, value in committed_records(read)
-                if offset >= self.next_offset
+                (offset, int(value or b"-1")) for offset, value in committed_records(read) if offset >= self.next_offset
             ]
             self.next_offset = read.next_offset
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -37,10 +38,11 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 @contextmanager
-def remote_logs(bootstrap: str, **settings: object) -> Iterator[RemoteLogs]:
-    """The client of a cluster. Pauses between attempts are not random."""
+def remote_logs(upstream: str | ClientSettings) -> Iterator[RemoteLogs]:
+    """The client of a cluster, by its addresses or its settings. Pauses between attempts are not random."""
     lanes = DiskLanes()
-    cluster = Cluster(ClientSettings(addresses_of(bootstrap))._replace(**settings), lambda: 0.5)
+    settings = ClientSettings(addresses_of(upstream)) if isinstance(upstream, str) else upstream
+    cluster = Cluster(settings, lambda: 0.5)
     try:
         yield RemoteLogs(cluster, lanes.read)
     finally:
@@ -71,12 +73,17 @@ class RemoteWorld(StreamWorld):
             if log.is_gone:
                 continue
             if not self._is_held:
-                await until(lambda log=log: log.queue.state is State.IDLE)
+                await until(partial(self._has_appended, log))
             await log.ask_bounds()
-            await until(lambda log=log: not log.is_watched or self._has_arrived(log))
+            await until(partial(self._has_arrived, log))
+
+    def _has_appended(self, log: RemoteLog) -> bool:
+        return log.queue.state is State.IDLE
 
     def _has_arrived(self, log: RemoteLog) -> bool:
         position = log.position
+        if not log.is_watched:
+            return True
         return self.logs.followers.is_fetching(log) and position is not None and position >= log.committed_end
 
     async def opened(self, name: str) -> RemoteLog:
@@ -107,7 +114,7 @@ class RemoteKwireWorld(RemoteWorld):
         self.node: Node
 
     async def start(self) -> None:
-        self.node = await self._stack.enter_async_context(running_node(self._directory, "auto.create.topics.enable=false"))
+        self.node = await self._stack.enter_async_context(running_node(self._directory))
         self.connect(self.node.kafka_listeners[0].address)
         syncs = self.node._syncs
         self._add = syncs.add

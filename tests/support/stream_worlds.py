@@ -4,7 +4,6 @@ One world per implementation; those of remote logs are in `remote_worlds`. `in_w
 """
 
 import functools
-
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -35,14 +34,14 @@ class StreamWorld(ABC):
     # Whether `bounds().end` includes records that are not committed on any disk yet.
     sees_uncommitted = True
 
-    async def start(self) -> None:
+    async def start(self) -> None:  # noqa: B027 (most worlds need none)
         """Called before the test, in its loop."""
 
     @abstractmethod
     async def stop(self) -> None:
         """Called after the test."""
 
-    async def settle(self) -> None:
+    async def settle(self) -> None:  # noqa: B027 (only remote logs learn things later)
         """Wait until the logs know everything that has happened, except for appends that are held."""
 
     @abstractmethod

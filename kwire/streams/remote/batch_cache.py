@@ -1,7 +1,7 @@
 """BatchCache: record batches that were fetched, for all readers of all remote logs. No I/O.
 
-A *run* is what one fetch has returned: whole batches and the aborted transactions among them. The runs of all logs share
-one bound; the run that was read the longest time ago is evicted first.
+A *run* is what one fetch has returned: whole batches and the aborted transactions among them. The runs of all logs
+share one bound; the run that was read the longest time ago is evicted first.
 """
 
 from bisect import bisect_left, bisect_right, insort

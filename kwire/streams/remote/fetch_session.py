@@ -1,7 +1,7 @@
 """FetchSession: an incremental fetch session with one broker (KIP-227). No I/O.
 
-A request names only the partitions that were added or whose offset has changed; the broker remembers the others. A broker
-that has no room for a session answers with session id 0. Then every request names all partitions.
+A request names only the partitions that were added or whose offset has changed; the broker remembers the others. A
+broker that has no room for a session answers with session id 0. Then every request names all partitions.
 """
 
 from typing import Final, NamedTuple

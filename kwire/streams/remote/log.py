@@ -1,8 +1,8 @@
 """RemoteLog: implements StreamLog for a partition of a Kafka cluster.
 
 A log that is watched is *followed*: a `Fetcher` keeps it in the fetch session with its leader, and `position` is the
-offset after the last batch that arrived so. Other logs cost nothing until they are used. Their bounds are those that this
-process knows; `ready` asks for the current ones.
+offset after the last batch that arrived so. Other logs cost nothing until they are used. Their bounds are those that
+this process knows; `ready` asks for the current ones.
 """
 
 import asyncio
@@ -202,7 +202,7 @@ class RemoteLog(StreamLog):
             appended(
                 KafkaError(
                     ErrorCode.MESSAGE_TOO_LARGE,
-                    f"topic {self.topic!r}: the batch has {len(batch)} bytes, at most {self.max_batch_bytes} are allowed",
+                    f"topic {self.topic!r}: {len(batch)} bytes are more than max.message.bytes={self.max_batch_bytes}",
                 )
             )
         else:

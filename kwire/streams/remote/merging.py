@@ -36,7 +36,7 @@ class GivenBatch(NamedTuple):
 
 
 def can_merge(header: BatchHeader) -> bool:
-    """Whether the records of a batch can be put into another one: it is not compressed and has no special attributes."""
+    """Whether the records of a batch can become part of another one: it is not compressed and has no attributes."""
     return header.attributes == 0 and header.producer_id == NO_PRODUCER_ID
 
 
@@ -101,7 +101,7 @@ _PRODUCER = HEADER_BYTES - 18  # producer_id q, producer_epoch h, base_sequence 
 
 
 def stamp_producer(batch: memoryview, producer_id: int, epoch: int, sequence: int) -> None:
-    """Write the identity of the producer and the sequence number of the first record, and the checksum, into a batch."""
+    """Write the producer, the sequence number of the first record and the new checksum into a batch."""
     batch[_PRODUCER : _PRODUCER + 8] = producer_id.to_bytes(8, signed=True)
     batch[_PRODUCER + 8 : _PRODUCER + 10] = epoch.to_bytes(2, signed=True)
     batch[_PRODUCER + 10 : _PRODUCER + 14] = sequence.to_bytes(4, signed=True)

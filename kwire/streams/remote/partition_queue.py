@@ -5,8 +5,8 @@ So batches cannot overtake each other, whatever fails. A batch is sent again wit
 broker says what became of it, and the broker stores it once.
 
 An attempt is *uncertain* if the broker may have stored the batch although it has not said so. If the batch is given up
-then, its appends fail with `UnknownOutcome`, and the next batch has a higher producer epoch. Then the broker refuses the
-batch that was given up, should it still arrive.
+then, its appends fail with `UnknownOutcome`, and the next batch has a higher producer epoch. Then the broker refuses
+the batch that was given up, should it still arrive.
 """
 
 from collections import deque
@@ -48,7 +48,7 @@ class UnknownOutcome(KafkaError):
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(
             ErrorCode.REQUEST_TIMED_OUT,
-            f"{what}: it is not known whether the records were stored: {reason}; read the log before you send them again",
+            f"{what}: it is not known whether the records were stored: {reason}; read the topic before a repetition",
         )
 
 

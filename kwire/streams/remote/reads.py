@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 # Reads of all logs that are made at the same time. Further ones wait.
 READS_MAX: Final = 16
-# The bytes of one read: at least the first, even if the reader wants less, because it is going to read on. A larger batch
-# is returned whole.
+# The bytes of one read: at least the first, even if the reader wants less, because it is going to read on. A larger
+# batch is returned whole.
 READ_BYTES_MIN: Final = 256 * 1024
 READ_BYTES_MAX: Final = 1024 * 1024
 

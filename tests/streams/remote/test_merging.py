@@ -48,8 +48,10 @@ def test_records_keep_their_contents_order_and_times(batches: list[list[Record]]
 def headers(*counts: int, size_bytes: int = 100) -> list[BatchHeader]:
     header = given_batch([Record(None, b"x", 0)]).header
     return [
-        BatchHeader(**{name: getattr(header, name) for name in header.__struct_fields__}
-        | {"record_count": count, "batch_length": size_bytes})
+        BatchHeader(
+            **{name: getattr(header, name) for name in header.__struct_fields__}
+            | {"record_count": count, "batch_length": size_bytes}
+        )
         for count in counts
     ]
 
