@@ -22,7 +22,6 @@ _SCRATCH_BYTES: Final = 64 * 1024
 _SIZE: Final = struct.Struct(">i")
 _HEAD: Final = struct.Struct(">ihhih")
 _CORRELATION_ID: Final = struct.Struct(">i")
-_ERROR_CODE: Final = struct.Struct(">h")
 _HEAD_AFTER_SIZE_BYTES: Final = _HEAD.size - _SIZE.size + len(CLIENT_ID)
 
 
@@ -46,7 +45,8 @@ def decode_response(api: Api, version: int, response: memoryview) -> Any:
     if api is API_VERSIONS:
         # Its header has no tagged fields, because a client must be able to read it before it knows the versions.
         start = _CORRELATION_ID.size
-        if _ERROR_CODE.unpack_from(response, start)[0] == ErrorCode.UNSUPPORTED_VERSION:
+        # A server of another protocol may send less than an error code.
+        if int.from_bytes(response[start : start + 2], signed=True) == ErrorCode.UNSUPPORTED_VERSION:
             version = 0
     else:
         # The header of a flexible response ends with the number of tagged fields, which is 0.

@@ -6,8 +6,10 @@ import pytest
 
 from kwire.kafka_client.backoff import JITTER, Backoff
 from kwire.kafka_client.errors import NotSupported, Unreachable
-from kwire.kafka_client.frames import RESPONSE_BYTES_MAX, ResponseReader, Versions
+from kwire.kafka_client.frames import RESPONSE_BYTES_MAX, ResponseReader, Versions, decode_response
 from kwire.kafka_client.settings import Address, addresses_of
+from kwire.wire.errors import WireError
+from kwire.wire.messages.api_versions import API_VERSIONS
 from kwire.wire.messages.fetch import FETCH
 
 SIZES = (4, 5, 100, 60_000, 65_532, 65_533, 70_000, 300_000)
@@ -36,6 +38,11 @@ def test_responses_arrive_whole_however_they_are_divided(seed: int) -> None:
 def test_sizes_that_no_response_has_are_refused(size: int) -> None:
     with pytest.raises(Unreachable, match="check the port"):
         read(size.to_bytes(4, signed=True) + bytes(10), random.Random(0))
+
+
+def test_an_answer_that_is_too_short_is_not_valid() -> None:
+    with pytest.raises(WireError):
+        decode_response(API_VERSIONS, 3, memoryview(bytes(4)))
 
 
 def test_the_highest_version_of_both_is_used() -> None:

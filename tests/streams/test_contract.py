@@ -7,7 +7,7 @@ import pytest
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from kwire.streams.log import StreamLog
 from storage.batch.builder import build_batch_from_bodies, encode_record_body
-from tests.support.remote_worlds import WORLDS, make_world
+from tests.support.remote_worlds import HOLDING_WORLDS, WORLDS, make_world
 from tests.support.stream_worlds import (
     MAX_BATCH_BYTES,
     NOW_MS,
@@ -125,6 +125,7 @@ def _batch(value: bytes) -> tuple[memoryview, object]:
     return build_batch_from_bodies([encode_record_body(None, value, 0, b"")], NOW_MS)
 
 
+@pytest.mark.parametrize("world", HOLDING_WORLDS, indirect=True)
 @in_world
 async def test_appends_complete_when_they_are_committed_and_are_not_read_before(world: StreamWorld) -> None:
     log, appends, rises = await world.create(), Appends(), list[int]()
@@ -210,6 +211,7 @@ async def test_aborted_transactions_are_named_and_their_records_are_not_read(wor
     assert aborted.last_offset in (2, 3)
 
 
+@pytest.mark.parametrize("world", HOLDING_WORLDS, indirect=True)
 @in_world
 async def test_a_marker_that_is_not_committed_ends_nothing(world: StreamWorld) -> None:
     log = await world.create()

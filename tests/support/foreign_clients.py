@@ -1,45 +1,8 @@
-"""What a test does to topics of a cluster besides StreamLog: administration and transactions, with its own clients."""
+"""Transactions of other clients, as tests of remote logs need them."""
 
 from collections.abc import Sequence
 
 from aiokafka import AIOKafkaProducer
-
-from kwire.kafka_client.cluster import Cluster
-from kwire.wire.messages.create_topics import (
-    CREATE_TOPICS,
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-)
-from kwire.wire.messages.delete_records import (
-    DELETE_RECORDS,
-    DeleteRecordsPartition,
-    DeleteRecordsRequest,
-    DeleteRecordsTopic,
-)
-from kwire.wire.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
-
-TIMEOUT_MS = 10_000
-
-
-async def create_topic(cluster: Cluster, name: str, **configs: str) -> None:
-    given = [CreatableTopicConfig(name=key.replace("_", "."), value=value) for key, value in configs.items()]
-    topic = CreatableTopic(name=name, num_partitions=1, replication_factor=1, assignments=[], configs=given)
-    response = await cluster.request_controller(CREATE_TOPICS, CreateTopicsRequest(topics=[topic]))
-    assert not response.topics[0].error_code, response
-
-
-async def delete_topic(cluster: Cluster, name: str) -> None:
-    request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=TIMEOUT_MS)
-    response = await cluster.request_controller(DELETE_TOPICS, request)
-    assert not response.responses[0].error_code, response
-
-
-async def delete_records(cluster: Cluster, name: str, offset: int) -> None:
-    asked = DeleteRecordsTopic(name=name, partitions=[DeleteRecordsPartition(partition_index=0, offset=offset)])
-    request = DeleteRecordsRequest(topics=[asked], timeout_ms=TIMEOUT_MS)
-    response = await cluster.request_leader(name, 0, DELETE_RECORDS, request)
-    assert not response.topics[0].partitions[0].error_code, response
 
 
 class ForeignTransactions:

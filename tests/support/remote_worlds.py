@@ -12,6 +12,7 @@ import pytest
 from kwire.broker.partition import Partition
 from kwire.broker.topics.topics import Topic
 from kwire.concurrency.disk_lanes import DiskLanes
+from kwire.kafka_client.admin import Admin
 from kwire.kafka_client.cluster import Cluster
 from kwire.kafka_client.settings import ClientSettings, addresses_of
 from kwire.node import Node
@@ -21,7 +22,7 @@ from kwire.streams.remote.logs import RemoteLogs
 from kwire.streams.remote.partition_queue import State
 from storage.batch.record_batch import Record
 from tests.support.apache_kafka import ApacheKafkaProcess
-from tests.support.foreign_clients import ForeignTransactions, create_topic, delete_records, delete_topic
+from tests.support.foreign_clients import ForeignTransactions
 from tests.support.node import running_node
 from tests.support.partition_log import log_of
 from tests.support.stream_worlds import MAX_BATCH_BYTES, NOW_MS, LocalWorld, MemoryWorld, StreamWorld
@@ -29,6 +30,8 @@ from tests.support.transactions import TransactionalProducer
 
 WAIT_S = 30.0
 POLL_S = 0.002
+# Records of these tests are old.
+CONFIGS = {"max.message.bytes": str(MAX_BATCH_BYTES), "retention.ms": "-1"}
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -66,6 +69,7 @@ class RemoteWorld(StreamWorld):
 
     def connect(self, bootstrap: str) -> None:
         self.logs = self._stack.enter_context(remote_logs(bootstrap))
+        self.admin = Admin(self.logs.cluster)
         self._stack.push_async_callback(self.logs.close)
 
     async def settle(self) -> None:
@@ -124,17 +128,11 @@ class RemoteKwireWorld(RemoteWorld):
         self._held.append(partition) if self._is_held else self._add(partition)
 
     async def create(self, name: str = "room") -> RemoteLog:
-        await create_topic(
-            self.logs.cluster,
-            name,
-            max_message_bytes=str(MAX_BATCH_BYTES),
-            kwire_log_sync="group",
-            retention_ms="-1",
-        )
+        await self.admin.create_topic(name, 1, {**CONFIGS, "kwire.log.sync": "group"})
         return await self.opened(name)
 
     async def delete(self, log: StreamLog) -> None:
-        await delete_topic(self.logs.cluster, log.topic)
+        await self.admin.delete_topic(log.topic)
         await self.until_gone(log)
 
     def hold(self) -> None:
@@ -200,11 +198,11 @@ class RemoteApacheWorld(RemoteWorld):
     async def stop(self) -> None:
         await self._transactions.stop()
         for name in self._names:
-            await delete_topic(self.logs.cluster, name)
+            await self.admin.delete_topic(name)
         await super().stop()
 
     async def create(self, name: str = "room") -> RemoteLog:
-        await create_topic(self.logs.cluster, name, max_message_bytes=str(MAX_BATCH_BYTES), retention_ms="-1")
+        await self.admin.create_topic(name, 1, CONFIGS)
         self._names.add(name)
         # A broker does not know a new topic at once.
         async with asyncio.timeout(WAIT_S):
@@ -214,11 +212,11 @@ class RemoteApacheWorld(RemoteWorld):
 
     async def delete(self, log: StreamLog) -> None:
         self._names.discard(log.topic)
-        await delete_topic(self.logs.cluster, log.topic)
+        await self.admin.delete_topic(log.topic)
         await self.until_gone(log)
 
     def hold(self) -> None:
-        pytest.skip("the commits of an Apache Kafka cannot be held")
+        raise AssertionError("the commits of an Apache Kafka cannot be held")
 
     def release(self) -> None:
         """Nothing is held."""
@@ -239,7 +237,7 @@ class RemoteApacheWorld(RemoteWorld):
 
     async def delete_before(self, log: StreamLog, offset: int) -> None:
         await self.settle()
-        await delete_records(self.logs.cluster, log.topic, offset)
+        await self.admin.delete_records(log.topic, 0, offset)
 
 
 @pytest.fixture(scope="session")
@@ -250,10 +248,10 @@ def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKaf
     kafka.stop()
 
 
+# The worlds in which commits can be held.
+HOLDING_WORLDS = ["local", "memory", "remote-kwire"]
 WORLDS = [
-    "local",
-    "memory",
-    "remote-kwire",
+    *HOLDING_WORLDS,
     pytest.param(
         "remote-apache",
         marks=[pytest.mark.needs_java, pytest.mark.full("an Apache Kafka has to be started")],

@@ -13,6 +13,7 @@ from typing import Final
 
 from kwire.concurrency.disk_lanes import Lane
 from kwire.errors import ErrorCode, KafkaError
+from kwire.kafka_client.admin import Admin
 from kwire.kafka_client.cluster import Cluster
 from kwire.kafka_client.errors import refusal
 from kwire.streams.remote.batch_cache import CACHE_BYTES_MAX, BatchCache
@@ -47,7 +48,7 @@ class RemoteLogs:
         self.followers = Followers(cluster, self.cache, self.requests, self.reads)
         self.producer = Producer(cluster)
         self.usage = Usages(cluster, self.requests)
-        self._limits = TopicLimits(cluster)
+        self._limits = TopicLimits(Admin(cluster))
         self._waiting = WaitingBytes()
         self._logs: dict[str, dict[int, RemoteLog]] = {}
         self._tasks: set[asyncio.Task[None]] = set()

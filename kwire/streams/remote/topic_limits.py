@@ -3,30 +3,27 @@
 import logging
 from typing import Final
 
-from kwire.kafka_client.cluster import Cluster
-from kwire.kafka_client.errors import refusal
-from kwire.wire.messages.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
+from kwire.errors import ErrorCode, KafkaError
+from kwire.kafka_client.admin import Admin
 
 log = logging.getLogger("kwire.streams.remote")
 
 MAX_MESSAGE_BYTES: Final = "max.message.bytes"
 # Kafka's default, for topics whose settings this user may not read.
 MAX_MESSAGE_BYTES_DEFAULT: Final = 1_048_588
-TOPIC_RESOURCE: Final = 2
 
 
 class TopicLimits:
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
 
     async def max_batch_bytes(self, topic: str) -> int:
-        """Return the largest batch of a topic: Kafka's default if the settings cannot be read. Raises Unreachable."""
-        resource = DescribeConfigsResource(
-            resource_type=TOPIC_RESOURCE, resource_name=topic, configuration_keys=[MAX_MESSAGE_BYTES]
-        )
-        response = await self._cluster.request_any(DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=[resource]))
-        (result,) = response.results
-        if result.error_code:
-            log.info("%s; its largest batch is taken to be the default", refusal(f"topic {topic!r}", result.error_code))
+        """Return the largest batch of a topic. It is Kafka's default if this user may not read the settings."""
+        try:
+            configs = await self._admin.topic_configs(topic, [MAX_MESSAGE_BYTES])
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                raise
+            log.info("%s; %s is taken to be the default", error, MAX_MESSAGE_BYTES)
             return MAX_MESSAGE_BYTES_DEFAULT
-        return next((int(one.value) for one in result.configs if one.value), MAX_MESSAGE_BYTES_DEFAULT)
+        return int(configs.get(MAX_MESSAGE_BYTES) or MAX_MESSAGE_BYTES_DEFAULT)

@@ -6,11 +6,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from kwire.kafka_client.admin import Admin
 from kwire.streams.remote.log import RemoteLog
 from kwire.testing.ports import unused_port
 from tests.support.cutting_proxy import CuttingProxy, cutting_proxy
 from tests.support.effort import repetitions
-from tests.support.foreign_clients import create_topic
 from tests.support.node import in_uvloop
 from tests.support.remote_traffic import Subscriber, Writer, check_nothing_is_lost
 from tests.support.remote_worlds import remote_logs, until
@@ -56,7 +56,7 @@ async def upstream(directory: Path) -> AsyncIterator[Upstream]:
     try:
         async with cutting_proxy(HOST, own_port, proxy_port) as proxy:
             with remote_logs(f"{HOST}:{proxy_port}") as logs:
-                await create_topic(logs.cluster, TOPIC)
+                await Admin(logs.cluster).create_topic(TOPIC, 1)
                 log = await logs.open(TOPIC)
                 await log.ready()
                 made = Upstream(server, proxy, log)
