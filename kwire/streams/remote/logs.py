@@ -31,7 +31,7 @@ log = logging.getLogger("kwire.streams.remote")
 # A topic is deleted if this number of responses in a row do not know it. Fewer may come from a broker that lags behind.
 MISSING_MAX: Final = 4
 # The leaders and ids of all open topics are asked for after this time, even if nothing fails.
-METADATA_SECONDS: Final = 30.0
+METADATA_SECONDS: Final = 300.0
 # How long a topic that was created just now may be missing.
 OPEN_SECONDS: Final = 15.0
 
