@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, Self
 
 from kwire.cli.connection.error_texts import check, refusal
 from kwire.cli.connection.errors import Refused, Unreachable
-from kwire.cli.connection.kafka_connection import Address, KafkaConnection
+from kwire.cli.connection.kafka_connection import KafkaConnection
 from kwire.cli.connection.settings import ClientSettings
 from kwire.errors import ErrorCode
+from kwire.kafka_client.settings import Address
 from kwire.wire.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kwire.wire.schema import Api
 

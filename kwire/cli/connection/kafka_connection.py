@@ -5,15 +5,19 @@ import struct
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from kwire.cli.connection.error_texts import code_text
 from kwire.cli.connection.errors import LoginRefused, NotSupported, Unreachable
-from kwire.cli.connection.settings import HOW_TO_LOG_IN, PLAIN, ClientSettings, Login
+from kwire.cli.connection.settings import HOW_TO_LOG_IN, ClientSettings
 from kwire.cli.framework.errors import UsageError
 from kwire.errors import ErrorCode
+from kwire.kafka_client import login as kafka_login
+from kwire.kafka_client.errors import LoginRefused as RefusedByServer
+from kwire.kafka_client.frames import API_VERSIONS_VERSION, correlation_id_of, decode_response, encode_request
+from kwire.kafka_client.login import HANDSHAKE_VERSION, Login
+from kwire.kafka_client.settings import Address
 from kwire.server_addresses import nothing_listens
-from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.errors import WireError
 from kwire.wire.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from kwire.wire.schema import Api
@@ -21,29 +25,11 @@ from kwire.wire.schema import Api
 if TYPE_CHECKING:
     import ssl
 
-CLIENT_ID = b"kwire"
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
-# Servers that do not know this version answer in version 0 with error 35 (KIP-511).
-API_VERSIONS_VERSION = 3
-HANDSHAKE_VERSION = AUTHENTICATE_VERSION = 1
+CORRELATION_ID_BYTES = 4
 OPTION = "--bootstrap-server"
 
-# A part of the message of kwire and of Kafka about a wrong password.
-_INVALID_CREDENTIALS = "invalid credentials"
-
 _SIZE = struct.Struct(">i")
-_HEAD = struct.Struct(">hhih")
-_CORRELATION_ID = struct.Struct(">i")
-
-
-class Address(NamedTuple):
-    """The host and the port of a server."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class KafkaConnection:
@@ -123,24 +109,17 @@ class KafkaConnection:
 
     def _exchange(self, api: Api, version: int, message: Any, wait_seconds: float) -> Any:
         self._correlation_id += 1
-        is_flexible = version >= api.first_flexible
-        head = _HEAD.pack(api.key, version, self._correlation_id, len(CLIENT_ID)) + CLIENT_ID
-        body = head + (b"\x00" if is_flexible else b"") + encode_message(message, version)
+        request = b"".join(encode_request(api, version, self._correlation_id, message))
         try:
             self._socket.settimeout(self._request_seconds + wait_seconds)
-            self._socket.sendall(_SIZE.pack(len(body)) + body)
+            self._socket.sendall(request)
             answer = self._answer()
         except OSError as error:
             raise self._unreachable(error) from error
-        if _CORRELATION_ID.unpack_from(answer)[0] != self._correlation_id:
+        if correlation_id_of(answer) != self._correlation_id:
             raise Unreachable(f"{self.address} does not answer as a Kafka server does; check the port")
-        # The header of a flexible response ends with the number of tagged fields, which is 0. ApiVersions has no such
-        # header, because a client must be able to read it before it knows the versions.
-        start = _CORRELATION_ID.size + (is_flexible and api is not API_VERSIONS)
         try:
-            if api is API_VERSIONS and _is_unsupported(answer):
-                version = 0
-            return decode_message(api.response, version, answer[start:])
+            return decode_response(api, version, answer)
         except WireError as error:
             raise Unreachable(f"{self.address} does not answer as a Kafka server does: {error}") from error
 
@@ -168,7 +147,7 @@ class KafkaConnection:
 
     def _answer(self) -> memoryview:
         (size,) = _SIZE.unpack(self._received(_SIZE.size))
-        if not _CORRELATION_ID.size <= size <= ANSWER_BYTES_MAX:
+        if not CORRELATION_ID_BYTES <= size <= ANSWER_BYTES_MAX:
             raise OSError("it does not answer as a Kafka server does; check the port")
         return self._received(size)
 
@@ -184,41 +163,15 @@ class KafkaConnection:
     # Login
 
     def _log_in(self, mechanism: str, login: Login) -> None:
-        # Imported here and below, because most commands connect without a login.
-        from kwire.wire.messages.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeRequest
-
-        handshake = SaslHandshakeRequest(mechanism=mechanism)
-        offered = self._exchange(SASL_HANDSHAKE, HANDSHAKE_VERSION, handshake, 0)
-        if offered.error_code:
-            known = ", ".join(offered.mechanisms)
-            raise LoginRefused(f"{self.address} does not offer {mechanism}, but {known}: set sasl.mechanism")
-        if mechanism == PLAIN:
-            self._authenticate(login.user, f"\0{login.user}\0{login.password}".encode())
-        else:
-            self._log_in_with_scram(mechanism, login)
-
-    def _log_in_with_scram(self, mechanism: str, login: Login) -> None:
-        from scramp import ScramClient, ScramException
-
+        exchange, response = kafka_login.log_in(str(self.address), mechanism, login), None
         try:
-            client = ScramClient([mechanism], login.user, login.password)
-            client.set_server_first(self._authenticate(login.user, client.get_client_first().encode()).decode())
-            client.set_server_final(self._authenticate(login.user, client.get_client_final().encode()).decode())
-        except (ScramException, UnicodeDecodeError):
-            # The cause is not shown: it may contain parts of the password's hash.
-            raise LoginRefused(f"{self.address} gave a wrong answer to the login of user {login.user}") from None
-
-    def _authenticate(self, user: str, data: bytes) -> bytes:
-        from kwire.wire.messages.sasl_authenticate import SASL_AUTHENTICATE, SaslAuthenticateRequest
-
-        request = SaslAuthenticateRequest(auth_bytes=data)
-        response = self._exchange(SASL_AUTHENTICATE, AUTHENTICATE_VERSION, request, 0)
-        if response.error_code:
-            reason = response.error_message or code_text(response.error_code)
-            if _INVALID_CREDENTIALS in reason:
-                reason = "the user name or the password is wrong"
-            raise LoginRefused(f"{self.address} refused the login of user {user}: {reason}")
-        return bytes(response.auth_bytes)
+            while True:
+                api, version, message = exchange.send(response)
+                response = self._exchange(api, version, message, 0)
+        except StopIteration:
+            return
+        except RefusedByServer as error:
+            raise LoginRefused(str(error)) from None
 
     # For clients that have several requests in flight
 
@@ -290,8 +243,3 @@ def _connect_problem(address: Address, error: OSError, connect_seconds: float) -
     else:
         reason = error.strerror or str(error)
     return f"no answer from {address}: {reason}; check the address, or name another server with {OPTION}"
-
-
-def _is_unsupported(answer: memoryview) -> bool:
-    start = _CORRELATION_ID.size
-    return int.from_bytes(answer[start : start + 2], signed=True) == ErrorCode.UNSUPPORTED_VERSION

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.cli.connection.profiles import HTTP_SETTING, chosen_profile
 from kwire.cli.framework.errors import UsageError
+from kwire.kafka_client.login import MECHANISMS, Login
 from kwire.server_addresses import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE, HTTP_DEFAULT, HTTP_VARIABLE
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 USER_VARIABLE, PASSWORD_VARIABLE = "KWIRE_USER", "KWIRE_PASSWORD"
 HOW_TO_LOG_IN = f"log in with --user NAME, or {USER_VARIABLE} and {PASSWORD_VARIABLE}"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-PLAIN = "PLAIN"
-MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
 MECHANISM_DEFAULT = "SCRAM-SHA-512"
 # Together with the start of the program, a server that is down is reported within two seconds.
 CONNECT_TIMEOUT_MS_DEFAULT = 1_500
@@ -30,16 +29,6 @@ TIMEOUT_MS_MAX = 24 * 3_600_000
 
 # One option of a JAAS entry: name="value" or name=value, with backslashes before quotes.
 _JAAS_OPTION = re.compile(r"""(?P<name>\w+)\s*=\s*(?P<value>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+)""")
-
-
-class Login(NamedTuple):
-    """A user and its password."""
-
-    user: str
-    password: str
-
-    def __repr__(self) -> str:
-        return f"Login({self.user}, [hidden])"
 
 
 class Timeouts(NamedTuple):

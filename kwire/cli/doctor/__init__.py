@@ -57,8 +57,8 @@ def examine(options: argparse.Namespace) -> Iterator[Finding]:
 
 
 def examine_kafka(options: argparse.Namespace) -> Iterator[Finding]:
-    from kwire.cli.connection.kafka_connection import Address
     from kwire.cli.doctor.network import check_advertised
+    from kwire.kafka_client.settings import Address
 
     try:
         client = kafka_client_of(options)
