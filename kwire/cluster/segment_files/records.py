@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from kwire.cluster.core.entries import Entry, Kind, Range, Run
+from kwire.cluster.segment_files.partition_log import BatchRef
 
 _FRAME: Final = struct.Struct(">BQQQQQ")
 HEAD_BYTES: Final = _FRAME.size
@@ -25,6 +26,8 @@ _INDEX: Final = struct.Struct(">BQ")
 _RUN: Final = struct.Struct(">QQBQQ")
 _RANGE: Final = struct.Struct(">QQ")
 _SALT: Final = struct.Struct(">QQ")
+# Index, birth and stamp epoch of an event whose payload is a batch of the log: offset, next offset, size and CRC32C.
+_BATCH: Final = struct.Struct(">BQQQQQII")
 
 
 class Code(IntEnum):
@@ -37,6 +40,8 @@ class Code(IntEnum):
     ACKED = 5
     UNKNOWN = 6
     COMPLETE = 7
+    BATCH = 8
+    DAMAGED = 9
 
 
 class FileId(NamedTuple):
@@ -88,6 +93,16 @@ def decode_entry(file: FileId, record: bytes) -> Entry:
     if crc32c(record[_ENTRY_CRC_END:], file.salt) != crc:
         raise RecordDamaged(f"the checksum of the entry at index {index} is wrong")
     return Entry(index, Kind(kind), birth_epoch, stamp_epoch, record[_ENTRY.size :])
+
+
+def encode_batch(entry: Entry, ref: BatchRef) -> bytes:
+    return _BATCH.pack(Code.BATCH, entry.index, entry.birth_epoch, entry.stamp_epoch, *ref)
+
+
+def decode_batch(record: bytes) -> tuple[Entry, BatchRef]:
+    """The event, without its payload, and the batch that is its payload."""
+    _, index, birth_epoch, stamp_epoch, *place = _BATCH.unpack(record)
+    return Entry(index, Kind.EVENT, birth_epoch, stamp_epoch), BatchRef(*place)
 
 
 def encode_runs(runs: Sequence[Run]) -> bytes:

@@ -1,0 +1,134 @@
+"""The log of a partition behind the replicas of its stream segments: the payload of an event is a batch of the log.
+
+All stream segments of a partition share one log, and each of them begins a log segment. Journals refer to batches by
+offset, size and checksum. A batch is durable before a frame that refers to it is written, and a frame that drops a
+batch is durable before the batch is cut. After a crash the log may therefore have batches that nothing refers to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from kwire.cluster.core.entries import Entry, Kind
+from storage.batch.record_batch import BatchHeader, is_intact, parse_header
+from storage.disk.files import Files
+from storage.errors import DamagedLog, InvalidBatch, OffsetOutOfRange, QuarantinedRange, StorageError, disk_errors
+from storage.log.settings import LogSettings
+from storage.replication.replica_log import ReplicaLog
+
+
+class EntryDamaged(StorageError):
+    """Stored bytes of an entry were changed. The store starts again, and finds out what else is damaged."""
+
+
+class BatchRef(NamedTuple):
+    """A batch of the log: its offsets up to `next_offset`, its size, and the CRC32C of all its bytes."""
+
+    offset: int
+    next_offset: int
+    size_bytes: int
+    crc: int
+
+
+_SETTINGS: Final = LogSettings()
+
+
+class PartitionLog:
+    """The log of one partition. Used by one thread, which also does the log's background work."""
+
+    def __init__(self, log: ReplicaLog) -> None:
+        self.log = log
+
+    @classmethod
+    def open(cls, path: str, files: Files, settings: LogSettings = _SETTINGS) -> PartitionLog:
+        with disk_errors(f"create {path}"):
+            files.makedirs(path)
+        return cls(ReplicaLog.open(path, files, _run, settings, files.boot_id()))
+
+    # --- writing
+
+    def take(self, entry: Entry, referred_end: Callable[[], int]) -> BatchRef:
+        """Append the batch of an event, and return where it is. :meth:`sync` makes it durable.
+
+        A batch that the log has already is not written again. Other batches at its place that nothing refers to, from
+        `referred_end` on, are cut.
+        """
+        batch = memoryview(entry.payload)
+        header = _check(entry, batch)
+        ref = BatchRef(header.base_offset, header.last_offset + 1, len(batch), crc32c(batch))
+        log = self.log
+        if ref.offset < log.log_end_offset:
+            if self.holds(ref):
+                return ref
+            if ref.offset >= referred_end():
+                log.cut(ref.offset)
+        # The log has no clock. Its segments age by the timestamps of their batches.
+        now_ms = max(header.max_timestamp, 0)
+        if entry.index == 1:
+            log.roll(now_ms)
+        log.append_replicated(batch, header, now_ms)
+        return ref
+
+    def sync(self) -> None:
+        self.log.flush()
+
+    def cut(self, offset: int) -> None:
+        """Remove the batches from `offset` on. No durable frame refers to them."""
+        self.log.cut(offset)
+
+    def commit(self, offset: int) -> None:
+        """Readers may have everything below `offset`: it is never cut."""
+        self.log.commit(offset)
+
+    # --- reading
+
+    def read(self, ref: BatchRef) -> bytes:
+        """The bytes of a batch. Raises EntryDamaged."""
+        try:
+            batch = self.log.read_copy(ref.offset)
+        except (DamagedLog, QuarantinedRange, OffsetOutOfRange) as damage:
+            raise EntryDamaged(f"{self.log.directory}: {damage}") from damage
+        if len(batch) != ref.size_bytes or crc32c(batch) != ref.crc:
+            raise EntryDamaged(f"{self.log.directory}: another batch is at offset {ref.offset}")
+        return batch
+
+    def holds(self, ref: BatchRef) -> bool:
+        try:
+            self.read(ref)
+        except EntryDamaged:
+            return False
+        return True
+
+    def sound_end(self, refs: Iterable[tuple[BatchRef, bool]]) -> int:
+        """The offset up to which the log has what the journals refer to.
+
+        The references are in offset order, each with whether its bytes have to be compared. Opening the log has scanned
+        what was written last; older batches are compared when they are read.
+        """
+        end = min([self.log.log_end_offset, *(one.start_offset for one in self.log.quarantined)])
+        for ref, is_compared in refs:
+            if ref.next_offset > end or (is_compared and not self.holds(ref)):
+                return min(end, ref.offset)
+        return end
+
+    def close(self, *, is_clean: bool) -> None:
+        self.log.close(is_clean=is_clean)
+
+
+def _check(entry: Entry, batch: memoryview) -> BatchHeader:
+    if entry.kind is not Kind.EVENT or not is_intact(batch):
+        raise InvalidBatch(f"the payload of the entry at index {entry.index} is not a record batch")
+    header = parse_header(batch)
+    if header.partition_leader_epoch != entry.birth_epoch:
+        raise InvalidBatch(
+            f"the batch at index {entry.index} has leader epoch {header.partition_leader_epoch}, "
+            f"but its entry was created in epoch {entry.birth_epoch}"
+        )
+    return header
+
+
+def _run(job: Callable[[], None]) -> None:
+    job()
