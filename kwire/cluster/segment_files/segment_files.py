@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from kwire.cluster.core.entries import Entry, Kind
 from kwire.cluster.core.messages import Incarnation, SegmentId
+from kwire.cluster.core.policies import no_partitions
 from kwire.cluster.core.writes import (
     PutEntries,
     RemoveAfter,
@@ -41,11 +42,6 @@ from storage.errors import JournalDamaged, disk_errors
 
 FILE_SUFFIX: Final = ".replica"
 LOG_SUFFIX: Final = ".partition"
-
-
-def no_partitions(stream: str) -> bool:
-    """All streams are plain ones."""
-    return False
 
 
 class SegmentFiles:
@@ -144,8 +140,10 @@ class SegmentFiles:
     def commit(self, segment: SegmentId, index: int) -> None:
         """Readers may have the entries of a partition up to `index`: from now on they are never removed."""
         if (log := self._logs.get(segment.stream)) is not None and segment in self._replicas:
-            ref = self._replicas[segment].content.places.get(index)
-            if isinstance(ref, BatchRef):
+            places = self._replicas[segment].content.places
+            # A bridge is not in the log: what was committed ends before it.
+            refs = (place for place in (places.get(index), places.get(index - 1)) if isinstance(place, BatchRef))
+            if (ref := next(refs, None)) is not None:
                 log.commit(ref.next_offset)
 
     def close(self, *, is_clean: bool = True) -> None:

@@ -5,6 +5,8 @@ The digest covers the index, kind, birth epoch and payload of every entry, but n
 have different stamps for entries that were acknowledged before a recovery.
 """
 
+from collections.abc import Callable
+
 from crc32c import crc32c
 
 from kwire.cluster.core.entries import Entry, Kind, run_of
@@ -34,9 +36,12 @@ class SegmentCopy:
         replica: Replica,
         writes: list[Write],
         limits: Limits,
+        is_ready: Callable[[], bool],
     ) -> None:
+        """`is_ready`: whether the store may take entries of the segment now. Otherwise it tries again later."""
         self._name, self._incarnation, self._master = name, incarnation, master
         self._request, self._replica, self._writes, self._limits = request, replica, writes, limits
+        self._is_ready = is_ready
         # A closed replica is verified only.
         self._was_closed = replica.closed_end == request.end
         self._source = 0
@@ -92,7 +97,9 @@ class SegmentCopy:
     def _pull(self, now: int) -> list[Message]:
         self._asked_at = now
         target = self._target()
-        return [] if target is None else [Message(self._name, target, Pull(self._request.segment, self._next))]
+        if target is None or not (self._is_own_copy or self._is_ready()):
+            return []
+        return [Message(self._name, target, Pull(self._request.segment, self._next))]
 
     def _end_of_pass(self, now: int) -> list[Message]:
         if self._pulled_digest is None and not self._is_own_copy:

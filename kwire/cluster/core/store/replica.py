@@ -68,12 +68,19 @@ class Replica:
     def seal(self, request: Seal, incarnation: Incarnation) -> Sealed:
         return Sealed(self.segment, request.epoch, incarnation, self.acked, tuple(self.runs), tuple(self.unknown))
 
-    def store(self, request: Store, pending_entries: int) -> Stored:
-        """Store entries of the leader of `sealed_epoch`, and advance the matched and the acked index."""
+    def store(self, request: Store, pending_entries: int | None) -> Stored:
+        """Store entries of the leader of `sealed_epoch`, and advance the matched and the acked index.
+
+        Entries more than `pending_entries` after the matched index are dropped; with None, all entries after a gap.
+        """
         if request.matched > self.matched:
             self.matched = request.matched
             self.make_known(Range(1, request.matched))
-        highest = self._put(request.entries, self.matched + pending_entries)
+        if pending_entries is None:
+            index_max = _last_without_gap(self.matched, request.entries)
+        else:
+            index_max = self.matched + pending_entries
+        highest = self._put(request.entries, index_max)
         highest = max(highest, self._restamp(request.restamped))
         self._advance_matched()
         if request.acked > self.acked:
@@ -193,3 +200,10 @@ class Replica:
         if self.unknown and (left := without(self.unknown, known)) != self.unknown:
             self.unknown = left
             self.writes.append(SetUnknown(self.segment, tuple(left)))
+
+
+def _last_without_gap(matched: int, entries: tuple[Entry, ...]) -> int:
+    for entry in entries:
+        if entry.index == matched + 1:
+            matched += 1
+    return matched

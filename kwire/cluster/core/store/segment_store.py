@@ -4,7 +4,8 @@ The caller applies the writes of a step in order and syncs them. Only then it se
 later steps. A failed write or sync ends this object: the store starts again from its disk as a new incarnation.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,8 +33,9 @@ from kwire.cluster.core.messages import (
     SegmentId,
     Stale,
     Store,
+    Stored,
 )
-from kwire.cluster.core.policies import Limits
+from kwire.cluster.core.policies import Limits, no_partitions
 from kwire.cluster.core.store.repair import SegmentCopy
 from kwire.cluster.core.store.replica import EVERYTHING, Replica
 from kwire.cluster.core.writes import RemoveReplica, ReplicaState, SetUnknown, Write
@@ -64,6 +66,8 @@ class SegmentStore:
     """One incarnation of a store.
 
     `is_limbo`: after an unclean stop without syncs, the store can not answer for segments that are not closed.
+    `is_partition`: whether the segments of a stream share one log, which is written at its end only. Their entries are
+    stored without gaps, and those of a segment after the one before it is closed.
     """
 
     def __init__(
@@ -72,12 +76,14 @@ class SegmentStore:
         incarnation: Incarnation,
         states: Mapping[SegmentId, ReplicaState],
         limits: Limits,
+        is_partition: Callable[[str], bool] = no_partitions,
         *,
         is_limbo: bool = False,
     ) -> None:
         self.name = name
         self.incarnation = incarnation
         self._limits = limits
+        self._is_partition = is_partition
         self._is_limbo = is_limbo
         self._writes: list[Write] = []
         self._reads: list[PendingRead] = []
@@ -142,13 +148,27 @@ class SegmentStore:
         elif request.incarnation != self.incarnation:
             self._answer(leader, Restarted(segment, epoch, self.incarnation))
         elif isinstance(request, Store):
-            self._answer(leader, replica.store(request, self._limits.pending_entries))
+            self._answer(leader, self._store(replica, request))
             self._forward(request)
         elif isinstance(request, Close):
             self._answer(leader, replica.close(request))
         else:
             answer = Entries(segment, epoch, self.incarnation, request.first, ())
             self._read(leader, answer, segment, request.first, request.last)
+
+    def _store(self, replica: Replica, request: Store) -> Stored:
+        if not self._is_partition(request.segment.stream):
+            return replica.store(request, self._limits.pending_entries)
+        if not self._has_all_before(request.segment):
+            request = replace(request, entries=())  # the leader sends them again
+        return replica.store(request, None)
+
+    def _has_all_before(self, segment: SegmentId) -> bool:
+        """Whether entries of the segment may be stored: those of a partition after all entries of earlier segments."""
+        if segment.number == 1 or not self._is_partition(segment.stream):
+            return True
+        before = self.replicas.get(SegmentId(segment.stream, segment.number - 1))
+        return before is not None and before.closed_end > 0
 
     def _create(self, segment: SegmentId) -> Replica:
         replica = self.replicas[segment] = Replica(segment, ReplicaState(), self._writes)
@@ -213,8 +233,9 @@ class SegmentStore:
             if copy is None:
                 replica = self.replicas.get(segment) or self._create(segment)
                 replica.fence(request.end_epoch)
+                is_ready = partial(self._has_all_before, segment)
                 copy = self._copies[segment] = SegmentCopy(
-                    self.name, self.incarnation, source, request, replica, self._writes, self._limits
+                    self.name, self.incarnation, source, request, replica, self._writes, self._limits, is_ready
                 )
             self._messages += copy.start(request, now)
         elif (copy := self._copies.get(segment)) is not None:
