@@ -8,7 +8,7 @@ batch is durable before the batch is cut. After a crash the log may therefore ha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from crc32c import crc32c
 
@@ -33,9 +33,6 @@ class BatchRef(NamedTuple):
     crc: int
 
 
-_SETTINGS: Final = LogSettings()
-
-
 class PartitionLog:
     """The log of one partition. Used by one thread, which also does the log's background work."""
 
@@ -43,7 +40,7 @@ class PartitionLog:
         self.log = log
 
     @classmethod
-    def open(cls, path: str, files: Files, settings: LogSettings = _SETTINGS) -> PartitionLog:
+    def open(cls, path: str, files: Files, settings: LogSettings) -> PartitionLog:
         with disk_errors(f"create {path}"):
             files.makedirs(path)
         return cls(ReplicaLog.open(path, files, _run, settings, files.boot_id()))

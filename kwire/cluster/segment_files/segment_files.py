@@ -21,7 +21,6 @@ from msgspec.structs import replace
 
 from kwire.cluster.core.entries import Entry, Kind
 from kwire.cluster.core.messages import Incarnation, SegmentId
-from kwire.cluster.core.policies import no_partitions
 from kwire.cluster.core.writes import (
     PutEntries,
     RemoveAfter,
@@ -39,22 +38,31 @@ from kwire.cluster.segment_files.register import Register, Registered
 from kwire.cluster.segment_files.replica_file import EVERYTHING, ReplicaContent, ReplicaFile, ReplicaWrite, salvaged
 from storage.disk.files import Files
 from storage.errors import JournalDamaged, disk_errors
+from storage.log.settings import LogSettings
 
 FILE_SUFFIX: Final = ".replica"
 LOG_SUFFIX: Final = ".partition"
+
+# The settings of the log of a partition, by the name of its stream; None for a plain stream.
+SettingsOf = Callable[[str], LogSettings | None]
+
+
+def no_logs(stream: str) -> LogSettings | None:
+    """All streams are plain ones."""
+    return None
 
 
 class SegmentFiles:
     """The files of one store, in one directory. Used by one thread."""
 
     def __init__(
-        self, directory: str, files: Files, register: Register, is_partition: Callable[[str], bool], *, syncs: bool
+        self, directory: str, files: Files, register: Register, log_settings: SettingsOf, *, syncs: bool
     ) -> None:
         self._directory = directory
         self._files = files
         self._register = register
         self._syncs = syncs
-        self._is_partition = is_partition
+        self._log_settings = log_settings
         self._replicas: dict[SegmentId, ReplicaFile] = {}
         self._logs: dict[str, PartitionLog] = {}
         # Files that were damaged when the store started, one sentence each.
@@ -66,19 +74,20 @@ class SegmentFiles:
         directory: str,
         files: Files,
         new_cookie: int,
-        is_partition: Callable[[str], bool] = no_partitions,
+        log_settings: SettingsOf = no_logs,
         *,
         syncs: bool = True,
     ) -> SegmentFiles:
         """Open or create the files. The first start of a directory stores `new_cookie` as the identity of the disk.
 
-        `is_partition`: whether the payloads of a stream are record batches, which belong in a log.
+        `log_settings`: the settings of the log that has the payloads of a stream; None for a plain stream.
         """
-        opened = cls(directory, files, Register.open(directory, files, new_cookie), is_partition, syncs=syncs)
+        opened = cls(directory, files, Register.open(directory, files, new_cookie), log_settings, syncs=syncs)
         try:
             opened._remove_orphans()
             for stream, generation in opened._register.logs.items():
-                opened._logs[stream] = PartitionLog.open(opened._log_path(generation), files)
+                settings = log_settings(stream) or LogSettings()
+                opened._logs[stream] = PartitionLog.open(opened._log_path(generation), files, settings)
             for segment in list(opened._register.replicas):
                 opened._replicas[segment] = opened._open_replica(segment)
             for stream in opened._logs:
@@ -197,8 +206,9 @@ class SegmentFiles:
 
     def _create(self, segment: SegmentId, epoch: int) -> None:
         # The file is durable before the register names it. A crash in between leaves an orphan.
-        if segment.stream not in self._logs and self._is_partition(segment.stream):
-            self._create_log(segment.stream)
+        settings = self._log_settings(segment.stream)
+        if segment.stream not in self._logs and settings is not None:
+            self._create_log(segment.stream, settings)
         generation = self._register.next_generation()
         self._replicas[segment] = self._open(segment, generation)
         self._register.set_replica(segment, Registered(generation, epoch))
@@ -241,11 +251,11 @@ class SegmentFiles:
                 return batches[-1][1].next_offset
         return self._logs[stream].log.log_start_offset
 
-    def _create_log(self, stream: str) -> None:
+    def _create_log(self, stream: str, settings: LogSettings) -> None:
         # The folder is durable before the register names it. A crash in between leaves an orphan.
         generation = self._register.next_generation()
         path = self._log_path(generation)
-        log = PartitionLog.open(path, self._files)
+        log = PartitionLog.open(path, self._files, settings)
         with disk_errors(f"create {path}"):
             self._files.fsync_dir(self._directory)
         self._register.add_log(stream, generation)

@@ -28,6 +28,8 @@ from kwire.cluster.core.writes import (
     Write,
 )
 from tests.cluster.simulator.rules import leader_rules, metadata_rules, reader_rules, store_rules
+from tests.cluster.simulator.rules.partition_rules import PartitionRules
+from tests.cluster.simulator.stream_kinds import is_partition
 
 if TYPE_CHECKING:
     from tests.cluster.simulator.client_node import ClientNode, ReaderNode
@@ -77,6 +79,8 @@ class Ledger:
         self.contents: dict[SegmentId, list[tuple[Kind, int]]] = {}
         self.delivered_slots: dict[tuple[SegmentId, int], tuple[Kind, int, int]] = {}
         self.delivered_events: dict[str, list[tuple[int, bytes]]] = {}
+        # What each reader of a partition has got.
+        self.partition_rules: dict[str, PartitionRules] = {}
         self.serving_limits: dict[tuple[str, Incarnation, SegmentId], int] = {}
         self.ack_count: dict[str, int] = {}
         self.recovery_count = 0
@@ -285,6 +289,9 @@ class Ledger:
     def delivered(self, reader: ReaderNode, delivery: Delivery) -> None:
         events = self.delivered_events.setdefault(reader.name, [])
         reader_rules.check_i24_no_gap(reader.name, events, delivery)
+        if is_partition(reader.stream):
+            rules = self.partition_rules.setdefault(reader.name, PartitionRules(reader.name))
+            rules.check_batch(delivery.payload)
         events.append((delivery.offset, b"" if delivery.payload is None else delivery.payload))
 
 
