@@ -41,14 +41,13 @@ from storage.log.segment_replacement import Manifest, NewSegment, SegmentReplace
 from storage.log.settings import Background, LogSettings
 from storage.recovery.checkpoint import Checkpoint
 from storage.recovery.truncation import end_of_emptied, producers_below, write_prefix
+from storage.segment.reading import RELATIVE_OFFSET_MAX
 from storage.segment.segment import LogSegment
 from storage.segment.time_search import TimestampAndOffset as TimestampAndOffset
 from storage.segment.txn_index import AbortedEntry, encode_entries
 
 # After a kill, recovery scans at most this many bytes, plus those appended while one checkpoint was written.
 CHECKPOINT_INTERVAL_BYTES: Final = 16 * 1024 * 1024
-# The largest offset in an index entry, relative to the segment's base offset. It is the same as in Kafka.
-_RELATIVE_OFFSET_MAX: Final = 0x7FFFFFFF
 _NEVER: Final = 2**63
 
 # Called before the first append, to add the log to the unclean list. The first sync calls the result to sync the entry.
@@ -137,7 +136,7 @@ class Log(DurableLog):
         if active.is_sealed or active.must_roll or (active.aborted is not None and active.aborted.is_full):
             self._roll_offset = -1
             return
-        self._roll_offset = active.base_offset + _RELATIVE_OFFSET_MAX
+        self._roll_offset = active.base_offset + RELATIVE_OFFSET_MAX
         segment_ms = settings.segment_ms - self._jitter_ms(active)
         if active.first_timestamp >= 0:
             self._roll_timestamp = active.first_timestamp + segment_ms

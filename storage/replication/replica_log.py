@@ -16,26 +16,31 @@ from msgspec.structs import replace
 
 from storage.batch.format import CONTROL_BIT, NO_TIMESTAMP
 from storage.batch.markers import require_marker
-from storage.batch.record_batch import BatchHeader
+from storage.batch.record_batch import BatchHeader, parse_header
 from storage.disk.files import Files
-from storage.errors import DiskFailure, InvalidBatch, StorageFailed, UnexpectedOffset, disk_errors
+from storage.errors import DamagedLog, DiskFailure, InvalidBatch, StorageFailed, UnexpectedOffset, disk_errors
 from storage.log.leader_epochs import LeaderEpochs
 from storage.log.log import Appended, Log, LogState
 from storage.log.producers import ProducerStates
 from storage.log.settings import Background, LogSettings
 from storage.recovery.crash_recovery import FirstAppend, open_log
 from storage.recovery.truncation import index_below, producers_below
+from storage.segment.index import NO_MAX_TIMESTAMP, SparseIndex
 from storage.segment.reads import LogRead
 from storage.segment.segment import LogSegment
 from storage.segment.txn_index import AbortedEntry, encode_entries
 
 
 class _Cut(NamedTuple):
-    """The log after a cut: whole segments, and the segment that is cut at `position`, if it keeps batches."""
+    """The log after a cut: whole segments, and the segment that is cut at `position`, if it keeps batches.
+
+    `left_index` is the index of what it keeps, with the largest timestamp.
+    """
 
     kept: list[LogSegment]
     gone: list[LogSegment]
     position: int
+    left_index: tuple[SparseIndex, int]
     start_offset: int
     end_offset: int
     epochs: LeaderEpochs
@@ -120,7 +125,9 @@ class ReplicaLog(Log):
         """Remove the batch that holds ``offset`` and everything after it, in place. Waits for the disk.
 
         A crash leaves a log that ends at ``offset`` or later. After :class:`StorageFailed` the log has to be opened
-        again; after another :class:`DiskFailure` nothing has changed. Raises ValueError for a committed offset.
+        again; after another :class:`DiskFailure` nothing has changed. Raises ValueError for a committed offset. If
+        batches before ``offset`` are damaged, the log is cut before them, or, if they are committed,
+        :class:`DamagedLog` is raised.
         """
         if offset < self.committed_offset:
             raise ValueError(f"{self.directory}: offset {offset} is below the committed one, {self.committed_offset}")
@@ -134,6 +141,8 @@ class ReplicaLog(Log):
             dropped.delete_files()
         with disk_errors(f"cut {self.directory}"):
             cut = self._plan_cut(offset)
+            if cut.end_offset < self.committed_offset:
+                raise DamagedLog(f"{self.directory}: committed batches from offset {cut.end_offset} on are damaged")
             self._begin_cut(cut)
         try:
             segments = self._cut_files(cut)
@@ -147,7 +156,7 @@ class ReplicaLog(Log):
         kept = [segment for segment in self._segments if segment.next_offset <= offset]
         gone = self._segments[len(kept) :]
         first = gone[0]
-        position, end_offset = first.end_below(offset)
+        position, end_offset = _end_below(first, offset)
         start_offset = self.log_start_offset
         if not position:
             end_offset = kept[-1].next_offset if kept else offset
@@ -156,9 +165,32 @@ class ReplicaLog(Log):
             self._aborted_of(first)
         epochs = LeaderEpochs(self.epochs.entries)
         epochs.truncate_from_end(end_offset)
-        is_emptied = not kept and not position
-        producers = producers_below(self.producers, end_offset, [*kept, first], is_emptied=is_emptied)
-        return _Cut(kept, gone, position, start_offset, end_offset, epochs, producers)
+        index = self._index_below(first, position)
+        producers = self._producers_below(end_offset, [*kept, first], is_emptied=not kept and not position)
+        return _Cut(kept, gone, position, index, start_offset, end_offset, epochs, producers)
+
+    def _index_below(self, segment: LogSegment, position: int) -> tuple[SparseIndex, int]:
+        if position:
+            with suppress(DamagedLog):  # the index is not valid, and damage after the position prevents a new one
+                return index_below(segment, position)
+        index, max_timestamp = SparseIndex(segment.base_offset), NO_MAX_TIMESTAMP
+        for start, end in segment.batches() if position else ():
+            if start >= position:
+                break
+            header = parse_header(segment.view(start, end))
+            if start - index.last_position >= self._settings.index_interval_bytes:
+                index.add(header.base_offset, start, max_timestamp)
+            max_timestamp = max(max_timestamp, header.max_timestamp)
+        return index, max_timestamp
+
+    def _producers_below(self, end_offset: int, segments: list[LogSegment], *, is_emptied: bool) -> ProducerStates:
+        try:
+            return producers_below(self.producers, end_offset, segments, is_emptied=is_emptied)
+        except DamagedLog:  # the search for older batches found damage in a segment that stays
+            producers = ProducerStates.decode(self.producers.encode())
+            producers.truncate(end_offset)
+            producers.restore_transactions({}, producers.undecided)
+            return producers
 
     def _begin_cut(self, cut: _Cut) -> None:
         """Make a checkpoint durable that fits the log before the cut, after it, and in between."""
@@ -206,11 +238,12 @@ class ReplicaLog(Log):
                 self.gate.sync(f"sync {self.directory}", self._files.fsync_dir, self.directory)
             segments = list(cut.kept)
             if cut.shortened is not None:
-                segments.append(self._shorten(cut.shortened, cut.position, cut.end_offset))
+                segments.append(self._shorten(cut.shortened, cut))
         return segments
 
-    def _shorten(self, segment: LogSegment, position: int, end_offset: int) -> LogSegment:
-        index, max_timestamp = index_below(segment, position)
+    def _shorten(self, segment: LogSegment, cut: _Cut) -> LogSegment:
+        position, end_offset = cut.position, cut.end_offset
+        index, max_timestamp = cut.left_index
         aborted = [entry for entry in segment.aborted or () if entry.last_offset < end_offset]
         first_timestamp, created_ms = segment.first_timestamp, segment.created_ms
         segment.close()
@@ -259,3 +292,18 @@ class ReplicaLog(Log):
     def _failed(self, error: StorageFailed) -> StorageFailed:
         self.poison(error)
         return error
+
+
+def _end_below(segment: LogSegment, offset: int) -> tuple[int, int]:
+    """(position, next offset) of the end of the sound batches below ``offset``."""
+    try:
+        return segment.end_below(offset)
+    except DamagedLog:
+        end = (0, segment.base_offset)
+        with suppress(DamagedLog):
+            for start, batch_end in segment.batches():
+                header = parse_header(segment.view(start, batch_end))
+                if header.base_offset != end[1] or header.last_offset >= offset:
+                    break
+                end = batch_end, header.last_offset + 1
+        return end

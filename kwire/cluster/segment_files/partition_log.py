@@ -7,7 +7,8 @@ batch is durable before the batch is cut. After a crash the log may therefore ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from crc32c import crc32c
@@ -61,12 +62,13 @@ class PartitionLog:
             if self.holds(ref):
                 return ref
             if ref.offset >= referred_end():
-                log.cut(ref.offset)
+                self.cut(ref.offset)
         # The log has no clock. Its segments age by the timestamps of their batches.
         now_ms = max(header.max_timestamp, 0)
-        if entry.index == 1:
-            log.roll(now_ms)
-        log.append_replicated(batch, header, now_ms)
+        with _found_damage():
+            if entry.index == 1:
+                log.roll(now_ms)
+            log.append_replicated(batch, header, now_ms)
         return ref
 
     def sync(self) -> None:
@@ -74,7 +76,8 @@ class PartitionLog:
 
     def cut(self, offset: int) -> None:
         """Remove the batches from `offset` on. No durable frame refers to them."""
-        self.log.cut(offset)
+        with _found_damage():
+            self.log.cut(offset)
 
     def commit(self, offset: int) -> None:
         """Readers may have everything below `offset`: it is never cut."""
@@ -84,10 +87,8 @@ class PartitionLog:
 
     def read(self, ref: BatchRef) -> bytes:
         """The bytes of a batch. Raises EntryDamaged."""
-        try:
+        with _found_damage():
             batch = self.log.read_copy(ref.offset)
-        except (DamagedLog, QuarantinedRange, OffsetOutOfRange) as damage:
-            raise EntryDamaged(f"{self.log.directory}: {damage}") from damage
         if len(batch) != ref.size_bytes or crc32c(batch) != ref.crc:
             raise EntryDamaged(f"{self.log.directory}: another batch is at offset {ref.offset}")
         return batch
@@ -102,12 +103,13 @@ class PartitionLog:
     def sound_end(self, refs: Iterable[tuple[BatchRef, bool]]) -> int:
         """The offset up to which the log has what the journals refer to.
 
-        The references are in offset order, each with whether its bytes have to be compared. Opening the log has scanned
-        what was written last; older batches are compared when they are read.
+        The references are in offset order, each with whether its bytes have to be compared. Those in the last log
+        segment always are; older batches are compared when they are read.
         """
         end = min([self.log.log_end_offset, *(one.start_offset for one in self.log.quarantined)])
+        last_base = max((segment.base_offset for segment in self.log.segments()), default=0)
         for ref, is_compared in refs:
-            if ref.next_offset > end or (is_compared and not self.holds(ref)):
+            if ref.next_offset > end or ((is_compared or ref.offset >= last_base) and not self.holds(ref)):
                 return min(end, ref.offset)
         return end
 
@@ -125,6 +127,14 @@ def _check(entry: Entry, batch: memoryview) -> BatchHeader:
             f"but its entry was created in epoch {entry.birth_epoch}"
         )
     return header
+
+
+@contextmanager
+def _found_damage() -> Iterator[None]:
+    try:
+        yield
+    except (DamagedLog, QuarantinedRange, OffsetOutOfRange) as damage:
+        raise EntryDamaged(str(damage)) from damage
 
 
 def _run(job: Callable[[], None]) -> None:

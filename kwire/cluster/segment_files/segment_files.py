@@ -32,7 +32,7 @@ from kwire.cluster.core.writes import (
     SetUnknown,
     Write,
 )
-from kwire.cluster.segment_files.partition_log import BatchRef, PartitionLog
+from kwire.cluster.segment_files.partition_log import BatchRef, EntryDamaged, PartitionLog
 from kwire.cluster.segment_files.records import FileId
 from kwire.cluster.segment_files.register import Register, Registered
 from kwire.cluster.segment_files.replica_file import EVERYTHING, ReplicaContent, ReplicaFile, ReplicaWrite, salvaged
@@ -284,22 +284,38 @@ class SegmentFiles:
         """
         log = self._logs[stream]
         segments = sorted(segment for segment in self._replicas if segment.stream == stream)
-        end = log.sound_end(
-            (ref, index in content.damaged or not self._register.replicas[segment].closed_end)
+        is_everything_compared = False
+        # Each round ends the log earlier than the one before it.
+        while True:
+            end = self._sound_end(log, segments, is_everything_compared=is_everything_compared)
+            for segment in segments:
+                self._lose_batches(segment, log, end)
+            referred_end = self._referred_end(stream)
+            try:
+                log.cut(referred_end)
+            except EntryDamaged:
+                # Older batches in the file that has to be cut.
+                assert not is_everything_compared
+            if log.log.log_end_offset == referred_end:
+                break
+            is_everything_compared = True
+        for segment in segments:
+            self.commit(segment, self.closed_end(segment))
+
+    def _sound_end(self, log: PartitionLog, segments: list[SegmentId], *, is_everything_compared: bool) -> int:
+        return log.sound_end(
+            (ref, is_everything_compared or index in content.damaged or not self.closed_end(segment))
             for segment in segments
             for content in [self._replicas[segment].content]
             for index, ref in content.batches()
         )
-        for segment in segments:
-            replica = self._replicas[segment]
-            if replica.content.lose_batches(end):
-                self.damages.append(f"{log.log.directory} lacks batches of {segment}")
-                entries = replica.payload_free()
-                self._replicas[segment] = self._rewrite(segment, replica.content, entries)
-                replica.close()
-        log.cut(self._referred_end(stream))
-        for segment in segments:
-            self.commit(segment, self._register.replicas[segment].closed_end - 1)
+
+    def _lose_batches(self, segment: SegmentId, log: PartitionLog, end: int) -> None:
+        replica = self._replicas[segment]
+        if replica.content.lose_batches(end):
+            self.damages.append(f"{log.log.directory} lacks batches of {segment}")
+            self._replicas[segment] = self._rewrite(segment, replica.content, replica.payload_free())
+            replica.close()
 
     # --- files
 

@@ -188,10 +188,12 @@ class Replica:
     def _advance_matched(self) -> None:
         while (run := self.runs.at(self.matched + 1)) is not None and run.stamp_epoch == self.sealed_epoch:
             self.matched = run.last
-            if run.kind is Kind.BRIDGE:
-                # After a restart the replica knows that it lacks nothing, should this leader have closed the segment.
-                self.complete_epoch = self.sealed_epoch
-                self.writes.append(SetComplete(self.segment, self.sealed_epoch))
+        end = self.runs.at(self.matched)
+        if end is not None and end.kind is Kind.BRIDGE and self.complete_epoch != self.sealed_epoch:
+            # After a restart the replica knows that it lacks nothing, should this leader have closed the segment. The
+            # bridge may have an older stamp, if it was acknowledged before.
+            self.complete_epoch = self.sealed_epoch
+            self.writes.append(SetComplete(self.segment, self.sealed_epoch))
 
     def _raise_limit(self) -> None:
         self.limit = max(self.limit, min(self.acked, self.matched))
