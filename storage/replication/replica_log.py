@@ -156,7 +156,7 @@ class ReplicaLog(Log):
         kept = [segment for segment in self._segments if segment.next_offset <= offset]
         gone = self._segments[len(kept) :]
         first = gone[0]
-        position, end_offset = _end_below(first, offset)
+        position, end_offset, index = self._end_below(first, offset)
         start_offset = self.log_start_offset
         if not position:
             end_offset = kept[-1].next_offset if kept else offset
@@ -165,23 +165,26 @@ class ReplicaLog(Log):
             self._aborted_of(first)
         epochs = LeaderEpochs(self.epochs.entries)
         epochs.truncate_from_end(end_offset)
-        index = self._index_below(first, position)
         producers = self._producers_below(end_offset, [*kept, first], is_emptied=not kept and not position)
         return _Cut(kept, gone, position, index, start_offset, end_offset, epochs, producers)
 
-    def _index_below(self, segment: LogSegment, position: int) -> tuple[SparseIndex, int]:
-        if position:
-            with suppress(DamagedLog):  # the index is not valid, and damage after the position prevents a new one
-                return index_below(segment, position)
-        index, max_timestamp = SparseIndex(segment.base_offset), NO_MAX_TIMESTAMP
-        for start, end in segment.batches() if position else ():
-            if start >= position:
-                break
-            header = parse_header(segment.view(start, end))
-            if start - index.last_position >= self._settings.index_interval_bytes:
-                index.add(header.base_offset, start, max_timestamp)
-            max_timestamp = max(max_timestamp, header.max_timestamp)
-        return index, max_timestamp
+    def _end_below(self, segment: LogSegment, offset: int) -> tuple[int, int, tuple[SparseIndex, int]]:
+        """(position, next offset, index) of the batches below ``offset``, up to the first damaged one."""
+        nothing = SparseIndex(segment.base_offset), NO_MAX_TIMESTAMP
+        with suppress(DamagedLog):
+            position, end_offset = segment.end_below(offset)
+            return position, end_offset, index_below(segment, position) if position else nothing
+        position, end_offset, (index, max_timestamp) = 0, segment.base_offset, nothing
+        with suppress(DamagedLog):
+            for start, end in segment.batches():
+                header = parse_header(segment.view(start, end))
+                if not end_offset <= header.base_offset <= header.last_offset < offset:
+                    break
+                if start - index.last_position >= self._settings.index_interval_bytes:
+                    index.add(header.base_offset, start, max_timestamp)
+                max_timestamp = max(max_timestamp, header.max_timestamp)
+                position, end_offset = end, header.last_offset + 1
+        return position, end_offset, (index, max_timestamp)
 
     def _producers_below(self, end_offset: int, segments: list[LogSegment], *, is_emptied: bool) -> ProducerStates:
         try:
@@ -292,18 +295,3 @@ class ReplicaLog(Log):
     def _failed(self, error: StorageFailed) -> StorageFailed:
         self.poison(error)
         return error
-
-
-def _end_below(segment: LogSegment, offset: int) -> tuple[int, int]:
-    """(position, next offset) of the end of the sound batches below ``offset``."""
-    try:
-        return segment.end_below(offset)
-    except DamagedLog:
-        end = (0, segment.base_offset)
-        with suppress(DamagedLog):
-            for start, batch_end in segment.batches():
-                header = parse_header(segment.view(start, batch_end))
-                if header.base_offset != end[1] or header.last_offset >= offset:
-                    break
-                end = batch_end, header.last_offset + 1
-        return end

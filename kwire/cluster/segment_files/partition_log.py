@@ -22,7 +22,14 @@ from storage.replication.replica_log import ReplicaLog
 
 
 class EntryDamaged(StorageError):
-    """Stored bytes of an entry were changed. The store starts again, and finds out what else is damaged."""
+    """Stored bytes of an entry were changed. The store starts again, and finds out what else is damaged.
+
+    `offset` is set if the log of a partition is damaged there although no journal refers to the batch.
+    """
+
+    def __init__(self, message: str, offset: int | None = None) -> None:
+        super().__init__(message)
+        self.offset = offset
 
 
 class BatchRef(NamedTuple):
@@ -61,8 +68,9 @@ class PartitionLog:
         if ref.offset < log.log_end_offset:
             if self.holds(ref):
                 return ref
-            if ref.offset >= referred_end():
-                self.cut(ref.offset)
+            if ref.offset < referred_end():
+                raise EntryDamaged(f"{log.directory}: another batch is at offset {ref.offset}", ref.offset)
+            self.cut(ref.offset)
         # The log has no clock. Its segments age by the timestamps of their batches.
         now_ms = max(header.max_timestamp, 0)
         with _found_damage():

@@ -50,6 +50,7 @@ from storage.disk.journal import Frame, Journal, decode_journal, encode_frame, r
 from storage.errors import JournalDamaged, disk_errors
 
 EVERYTHING: Final = Range(1, INDEX_MAX)
+OFFSET_MAX: Final = 2**63 - 1
 _NOTHING: Final = Range(0, 0)
 _NO_BATCHES: Final[Mapping[int, BatchRef]] = {}
 
@@ -81,8 +82,8 @@ class ReplicaContent:
         self.is_damaged = False
         # By index: where the entry is, in the file or in the log of the partition.
         self.places: dict[int, Place] = {}
-        # The indexes of batches that were found damaged.
-        self.damaged: set[int] = set()
+        # The first offset at which the log of the partition was found damaged.
+        self.damaged_offset = OFFSET_MAX
         self.frame_count = 0
         # What the last frame changed.
         self.touched = _NOTHING
@@ -147,7 +148,7 @@ class ReplicaContent:
             case Code.BATCH:
                 self.put(*decode_batch(record))
             case Code.DAMAGED:
-                self.add_damaged(decode_index(record))
+                self.add_damage(decode_index(record))
             case Code.STAMPS:
                 self.set_stamps(decode_runs(record))
             case Code.REMOVE_AFTER:
@@ -165,12 +166,10 @@ class ReplicaContent:
             self.remove_after(entry.index)
         self.runs.put(run_of(entry))
         self.places[entry.index] = place
-        self.damaged.discard(entry.index)
         self._touch(entry.index, entry.index)
 
-    def add_damaged(self, index: int) -> None:
-        self.damaged.add(index)
-        self._touch(index, index)
+    def add_damage(self, offset: int) -> None:
+        self.damaged_offset = min(self.damaged_offset, offset)
 
     def set_stamps(self, runs: Iterable[Run]) -> None:
         for run in runs:
@@ -183,7 +182,6 @@ class ReplicaContent:
     def remove_after(self, index: int) -> None:
         for removed in range(index + 1, self.runs.last + 1):
             self.places.pop(removed, None)
-            self.damaged.discard(removed)
         self.runs.remove_after(index)
         self._touch(index + 1, INDEX_MAX)
 
@@ -281,7 +279,7 @@ class ReplicaFile:
     def _read_entry(self, index: int, run: Run) -> Entry:
         place = self.content.places[index]
         if isinstance(place, BatchRef):
-            return Entry(index, run.kind, run.birth_epoch, run.stamp_epoch, self._read_batch(index, place))
+            return Entry(index, run.kind, run.birth_epoch, run.stamp_epoch, self._read_batch(place))
         try:
             entry = decode_entry(self.content.file, self._journal.read(*place))
         except RecordDamaged as damage:
@@ -290,17 +288,20 @@ class ReplicaFile:
             raise EntryDamaged(f"{self._journal.path}: another entry is at the place of index {index}")
         return Entry(index, entry.kind, entry.birth_epoch, run.stamp_epoch, entry.payload)
 
-    def _read_batch(self, index: int, ref: BatchRef) -> bytes:
+    def _read_batch(self, ref: BatchRef) -> bytes:
         assert self.log is not None
         try:
             return self.log.read(ref)
         except EntryDamaged:
-            # Opening a log does not read all of it. The next start has to know.
-            if index not in self.content.damaged:
-                self._write_frame([encode_index(Code.DAMAGED, index)])
-                self.content.add_damaged(index)
-                self._journal.sync()
+            self.note_damage(ref.offset)
             raise
+
+    def note_damage(self, offset: int) -> None:
+        """Record that the log is damaged: opening a log does not read all of it, and the next start has to know."""
+        if offset < self.content.damaged_offset:
+            self._write_frame([encode_index(Code.DAMAGED, offset)])
+            self.content.add_damage(offset)
+            self._journal.sync()
 
     def payload_free(self) -> list[tuple[Entry, BatchRef | None]]:
         """All entries with their current stamps. The payload of a batch is left out."""

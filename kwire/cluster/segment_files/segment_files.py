@@ -35,7 +35,14 @@ from kwire.cluster.core.writes import (
 from kwire.cluster.segment_files.partition_log import BatchRef, EntryDamaged, PartitionLog
 from kwire.cluster.segment_files.records import FileId
 from kwire.cluster.segment_files.register import Register, Registered
-from kwire.cluster.segment_files.replica_file import EVERYTHING, ReplicaContent, ReplicaFile, ReplicaWrite, salvaged
+from kwire.cluster.segment_files.replica_file import (
+    EVERYTHING,
+    OFFSET_MAX,
+    ReplicaContent,
+    ReplicaFile,
+    ReplicaWrite,
+    salvaged,
+)
 from storage.disk.files import Files
 from storage.errors import JournalDamaged, disk_errors
 from storage.log.settings import LogSettings
@@ -230,7 +237,12 @@ class SegmentFiles:
             return {}
         end = partial(self._referred_end, segment.stream)
         entries = (entry for write in writes if isinstance(write, PutEntries) for entry in write.entries)
-        return {entry.index: log.take(entry, end) for entry in entries if entry.kind is Kind.EVENT}
+        try:
+            return {entry.index: log.take(entry, end) for entry in entries if entry.kind is Kind.EVENT}
+        except EntryDamaged as damage:
+            if damage.offset is not None:
+                self._replicas[segment].note_damage(damage.offset)
+            raise
 
     def _removes_batches(self, write: ReplicaWrite) -> bool:
         """Whether a write removes batches from a log: the entries after an index, or those that a bridge replaces."""
@@ -292,7 +304,7 @@ class SegmentFiles:
                 self._lose_batches(segment, log, end)
             referred_end = self._referred_end(stream)
             try:
-                log.cut(referred_end)
+                log.cut(min(end, referred_end))
             except EntryDamaged:
                 # Older batches in the file that has to be cut.
                 assert not is_everything_compared
@@ -300,22 +312,30 @@ class SegmentFiles:
                 break
             is_everything_compared = True
         for segment in segments:
+            # The damage is gone, with everything after it.
+            if self._replicas[segment].content.damaged_offset < OFFSET_MAX:
+                self._rewrite_in_place(segment)
+        for segment in segments:
             self.commit(segment, self.closed_end(segment))
 
     def _sound_end(self, log: PartitionLog, segments: list[SegmentId], *, is_everything_compared: bool) -> int:
-        return log.sound_end(
-            (ref, is_everything_compared or index in content.damaged or not self.closed_end(segment))
+        sound_end = log.sound_end(
+            (ref, is_everything_compared or not self.closed_end(segment))
             for segment in segments
-            for content in [self._replicas[segment].content]
-            for index, ref in content.batches()
+            for _, ref in self._replicas[segment].content.batches()
         )
+        return min([sound_end, *(self._replicas[segment].content.damaged_offset for segment in segments)])
 
     def _lose_batches(self, segment: SegmentId, log: PartitionLog, end: int) -> None:
         replica = self._replicas[segment]
         if replica.content.lose_batches(end):
             self.damages.append(f"{log.log.directory} lacks batches of {segment}")
-            self._replicas[segment] = self._rewrite(segment, replica.content, replica.payload_free())
-            replica.close()
+            self._rewrite_in_place(segment)
+
+    def _rewrite_in_place(self, segment: SegmentId) -> None:
+        replica = self._replicas[segment]
+        self._replicas[segment] = self._rewrite(segment, replica.content, replica.payload_free())
+        replica.close()
 
     # --- files
 

@@ -90,6 +90,8 @@ class SegmentStore:
         self._messages: list[Message] = []
         self.replicas = {segment: Replica(segment, state, self._writes) for segment, state in states.items()}
         self._copies: dict[SegmentId, SegmentCopy] = {}
+        # Segments of partitions that have all entries before them. A closed replica is never opened again.
+        self._ready: set[SegmentId] = set()
         if is_limbo:
             for replica in self.replicas.values():
                 self._doubt(replica)
@@ -165,10 +167,17 @@ class SegmentStore:
 
     def _has_all_before(self, segment: SegmentId) -> bool:
         """Whether entries of the segment may be stored: those of a partition after all entries of earlier segments."""
-        if segment.number == 1 or not self._is_partition(segment.stream):
+        if segment.number == 1 or segment in self._ready or not self._is_partition(segment.stream):
             return True
         before = self.replicas.get(SegmentId(segment.stream, segment.number - 1))
-        return before is not None and before.closed_end > 0
+        is_ready = before is not None and all(
+            replica.closed_end
+            for replica in self.replicas.values()
+            if replica.segment.stream == segment.stream and replica.segment.number < segment.number
+        )
+        if is_ready:
+            self._ready.add(segment)
+        return is_ready
 
     def _create(self, segment: SegmentId) -> Replica:
         replica = self.replicas[segment] = Replica(segment, ReplicaState(), self._writes)
@@ -223,6 +232,7 @@ class SegmentStore:
             if request.incarnation != self.incarnation:
                 return
             self._copies.pop(segment, None)
+            self._ready.discard(segment)
             if self.replicas.pop(segment, None) is not None:
                 self._writes.append(RemoveReplica(segment))
         elif isinstance(request, Finish):
