@@ -16,7 +16,15 @@ from crc32c import crc32c
 from kwire.cluster.core.entries import Entry, Kind
 from storage.batch.record_batch import BatchHeader, is_intact, parse_header
 from storage.disk.files import Files
-from storage.errors import DamagedLog, InvalidBatch, OffsetOutOfRange, QuarantinedRange, StorageError, disk_errors
+from storage.errors import (
+    DamagedLog,
+    InvalidBatch,
+    OffsetOutOfRange,
+    QuarantinedRange,
+    StorageError,
+    UnexpectedOffset,
+    disk_errors,
+)
 from storage.log.settings import LogSettings
 from storage.replication.replica_log import ReplicaLog
 
@@ -69,7 +77,7 @@ class PartitionLog:
             if self.holds(ref):
                 return ref
             if ref.offset < referred_end():
-                raise EntryDamaged(f"{log.directory}: another batch is at offset {ref.offset}", ref.offset)
+                raise self._conflict(ref.offset, header)
             self.cut(ref.offset)
         # The log has no clock. Its segments age by the timestamps of their batches.
         now_ms = max(header.max_timestamp, 0)
@@ -78,6 +86,18 @@ class PartitionLog:
                 log.roll(now_ms)
             log.append_replicated(batch, header, now_ms)
         return ref
+
+    def _conflict(self, offset: int, header: BatchHeader) -> StorageError:
+        """The error for a batch whose place in the log has other bytes: damaged ones, or a batch of another leader."""
+        try:
+            with _found_damage():
+                found = memoryview(self.log.read_copy(offset))
+        except EntryDamaged as damage:
+            return EntryDamaged(str(damage), offset)
+        # The checksum of a batch does not cover its offset and its epoch.
+        if is_intact(found) and parse_header(found).crc != header.crc:
+            return UnexpectedOffset(f"{self.log.directory} has another batch at offset {offset}")
+        return EntryDamaged(f"{self.log.directory}: the batch at offset {offset} is damaged", offset)
 
     def sync(self) -> None:
         self.log.flush()
