@@ -23,6 +23,7 @@ from storage.log.leader_epochs import LeaderEpochs
 from storage.log.log import Appended, Log, LogState
 from storage.log.producers import ProducerStates
 from storage.log.settings import Background, LogSettings
+from storage.log.start_offset import LogStartUpdate
 from storage.recovery.crash_recovery import FirstAppend, open_log
 from storage.recovery.truncation import index_below, producers_below
 from storage.segment.index import NO_MAX_TIMESTAMP, SparseIndex
@@ -118,6 +119,32 @@ class ReplicaLog(Log):
     def read_copy(self, offset: int) -> bytes:
         """A copy of the batch that holds ``offset``, committed or not."""
         return bytes(super().read(offset, 1, self.log_end_offset).view)
+
+    # --- the log start
+
+    def trim(self, offset: int) -> None:
+        """Make ``offset`` the log start offset, and remove the segments before it. Waits for the disk."""
+        update = LogStartUpdate(self, offset)
+        try:
+            update.run()
+        except BaseException:
+            update.fail()
+            raise
+        update.finish()
+        for segment in self.drop_segments():
+            segment.delete_files()
+
+    def restart_at(self, offset: int) -> None:
+        """Remove all batches: the log begins and ends at ``offset``, above its old end. Waits for the disk."""
+        if offset < self.log_end_offset:
+            raise ValueError(f"{self.directory} ends at {self.log_end_offset} and can not begin at {offset}")
+        if self.log_start_offset < self.log_end_offset:
+            self.trim(self.log_end_offset)
+        checkpoint = replace(self._describe(None, offset, 0, is_clean=False), log_start_offset=offset)
+        with disk_errors(f"checkpoint {self.directory}"):
+            self._checkpoint_file.make_durable(self._checkpoint_file.take_number(), checkpoint)
+        self.log_start_offset = self.log_end_offset = self.synced_offset = self.committed_offset = offset
+        self._update_checkpoint_start()
 
     # --- cutting
 

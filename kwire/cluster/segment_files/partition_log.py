@@ -107,6 +107,17 @@ class PartitionLog:
         with _found_damage():
             self.log.cut(offset)
 
+    def trim(self, offset: int) -> None:
+        """Remove the batches before `offset`. No durable frame refers to them."""
+        if offset > self.log.log_start_offset:
+            self.log.commit(offset)
+            self.log.trim(offset)
+
+    def begin_at(self, entry: Entry) -> None:
+        """Let the log begin with this event, if it is one: everything before it was trimmed."""
+        if entry.kind is Kind.EVENT and (offset := parse_header(entry.payload).base_offset) > self.log.log_end_offset:
+            self.log.restart_at(offset)
+
     def commit(self, offset: int) -> None:
         """Readers may have everything below `offset`: it is never cut."""
         self.log.commit(offset)

@@ -42,6 +42,7 @@ class Code(IntEnum):
     COMPLETE = 7
     BATCH = 8
     DAMAGED = 9
+    TRIMMED = 10
 
 
 class FileId(NamedTuple):
@@ -114,6 +115,14 @@ def decode_runs(record: bytes) -> list[Run]:
         Run(first, last, Kind(kind), birth_epoch, stamp_epoch)
         for first, last, kind, birth_epoch, stamp_epoch in _RUN.iter_unpack(record[1:])
     ]
+
+
+def encode_trimmed(first: int, runs: Sequence[Run]) -> bytes:
+    return _INDEX.pack(Code.TRIMMED, first) + encode_runs(runs)
+
+
+def decode_trimmed(record: bytes) -> tuple[int, list[Run]]:
+    return decode_index(record[: _INDEX.size]), decode_runs(record[_INDEX.size :])
 
 
 def encode_index(code: Code, index: int) -> bytes:

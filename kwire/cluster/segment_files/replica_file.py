@@ -24,6 +24,7 @@ from kwire.cluster.core.writes import (
     SetComplete,
     SetStamps,
     SetUnknown,
+    Trim,
 )
 from kwire.cluster.segment_files.partition_log import BatchRef, EntryDamaged, PartitionLog
 from kwire.cluster.segment_files.records import (
@@ -38,12 +39,14 @@ from kwire.cluster.segment_files.records import (
     decode_index,
     decode_ranges,
     decode_runs,
+    decode_trimmed,
     encode_batch,
     encode_entry,
     encode_head,
     encode_index,
     encode_ranges,
     encode_runs,
+    encode_trimmed,
 )
 from storage.disk.files import Files
 from storage.disk.journal import Frame, Journal, decode_journal, encode_frame, record_positions, salvage_frames
@@ -54,8 +57,8 @@ OFFSET_MAX: Final = 2**63 - 1
 _NOTHING: Final = Range(0, 0)
 _NO_BATCHES: Final[Mapping[int, BatchRef]] = {}
 
-ReplicaWrite = PutEntries | SetStamps | RemoveAfter | SetAcked | SetComplete | SetUnknown
-_Change = Entry | SetStamps | RemoveAfter | SetAcked | SetComplete | SetUnknown
+ReplicaWrite = PutEntries | SetStamps | RemoveAfter | SetAcked | SetComplete | SetUnknown | Trim
+_Change = Entry | SetStamps | RemoveAfter | SetAcked | SetComplete | SetUnknown | Trim
 
 
 class Record(NamedTuple):
@@ -76,6 +79,8 @@ class ReplicaContent:
         self.runs = EntryRuns()
         self.acked = 0
         self.complete_epoch = 0
+        # Entries before this one were trimmed. They are in the runs, but in no place.
+        self.first = 1
         self.unknown: list[Range] = []
         # The indexes that missing frames may have changed, and whether frames are missing.
         self._lost: list[Range] = []
@@ -137,6 +142,7 @@ class ReplicaContent:
             self.complete_epoch,
             tuple(self.runs),
             tuple(self.unknown),
+            self.first,
         )
 
     # --- the effect of each record
@@ -149,6 +155,8 @@ class ReplicaContent:
                 self.put(*decode_batch(record))
             case Code.DAMAGED:
                 self.add_damage(decode_index(record))
+            case Code.TRIMMED:
+                self.trim(*decode_trimmed(record))
             case Code.STAMPS:
                 self.set_stamps(decode_runs(record))
             case Code.REMOVE_AFTER:
@@ -167,6 +175,14 @@ class ReplicaContent:
         self.runs.put(run_of(entry))
         self.places[entry.index] = place
         self._touch(entry.index, entry.index)
+
+    def trim(self, first: int, runs: Iterable[Run]) -> None:
+        for run in runs:
+            self.runs.put(run)
+        self.first = max(self.first, first)
+        for index in [index for index in self.places if index < self.first]:
+            del self.places[index]
+        self._touch(1, first - 1)
 
     def add_damage(self, offset: int) -> None:
         self.damaged_offset = min(self.damaged_offset, offset)
@@ -245,6 +261,8 @@ class ReplicaFile:
                     content.complete_epoch = change.epoch
                 case SetUnknown():
                     content.set_unknown(change.ranges)
+                case Trim():
+                    content.trim(change.first, change.runs)
 
     def _write_frame(self, records: list[bytes]) -> Iterator[int]:
         """Append a frame with these records. Returns their positions."""
@@ -267,7 +285,7 @@ class ReplicaFile:
     def read(self, first: int, last: int, bytes_max: int) -> tuple[Entry, ...]:
         """Entries in index order: as many as fit in `bytes_max`, but at least one. Raises EntryDamaged."""
         entries: list[Entry] = []
-        for run in self.content.runs.between(first, last):
+        for run in self.content.runs.between(max(first, self.content.first), last):
             for index in range(run.first, run.last + 1):
                 entry = self._read_entry(index, run)
                 bytes_max -= ENTRY_BYTES + len(entry.payload)
@@ -343,7 +361,7 @@ def salvaged(path: str, files: Files, file: FileId) -> tuple[ReplicaContent, lis
 
 def _entries(content: ReplicaContent, data: bytes) -> list[tuple[Entry, BatchRef | None]]:
     entries: list[tuple[Entry, BatchRef | None]] = []
-    for run in content.runs:
+    for run in content.runs.between(content.first, INDEX_MAX):
         for index in range(run.first, run.last + 1):
             place = content.places[index]
             if isinstance(place, BatchRef):
@@ -377,3 +395,5 @@ def _encode(file: FileId, change: _Change, batches: Mapping[int, BatchRef]) -> b
             return encode_index(Code.COMPLETE, change.epoch)
         case SetUnknown():
             return encode_ranges(change.ranges)
+        case Trim():
+            return encode_trimmed(change.first, change.runs)

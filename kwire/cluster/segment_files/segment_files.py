@@ -30,6 +30,7 @@ from kwire.cluster.core.writes import (
     SetClosed,
     SetSealedEpoch,
     SetUnknown,
+    Trim,
     Write,
 )
 from kwire.cluster.segment_files.partition_log import BatchRef, EntryDamaged, PartitionLog
@@ -46,6 +47,7 @@ from kwire.cluster.segment_files.replica_file import (
 from storage.disk.files import Files
 from storage.errors import JournalDamaged, disk_errors
 from storage.log.settings import LogSettings
+from storage.replication.replica_log import ReplicaLog
 
 FILE_SUFFIX: Final = ".replica"
 LOG_SUFFIX: Final = ".partition"
@@ -147,11 +149,18 @@ class SegmentFiles:
                     # What follows may be appended in the place of these batches.
                     self._flush(pending)
                     self._logs[segment.stream].cut(self._referred_end(segment.stream))
+                elif isinstance(write, Trim) and segment.stream in self._logs:
+                    self._flush(pending)
+                    self._trim_log(segment.stream)
         self._flush(pending)
 
     def read(self, segment: SegmentId, first: int, last: int, bytes_max: int) -> tuple[Entry, ...]:
         """Entries in index order: as many as fit in `bytes_max`, but at least one. Raises EntryDamaged."""
         return self._replicas[segment].read(first, last, bytes_max)
+
+    def partition_log(self, stream: str) -> ReplicaLog:
+        """The log of a partition, for those who read it."""
+        return self._logs[stream].log
 
     def commit(self, segment: SegmentId, index: int) -> None:
         """Readers may have the entries of a partition up to `index`: from now on they are never removed."""
@@ -236,7 +245,9 @@ class SegmentFiles:
         if log is None:
             return {}
         end = partial(self._referred_end, segment.stream)
-        entries = (entry for write in writes if isinstance(write, PutEntries) for entry in write.entries)
+        entries = [entry for write in writes if isinstance(write, PutEntries) for entry in write.entries]
+        if entries and self._is_trimmed(segment.stream) and not self._has_batches(segment.stream):
+            log.begin_at(entries[0])
         try:
             return {entry.index: log.take(entry, end) for entry in entries if entry.kind is Kind.EVENT}
         except EntryDamaged as damage:
@@ -262,6 +273,21 @@ class SegmentFiles:
             if batches:
                 return batches[-1][1].next_offset
         return self._logs[stream].log.log_start_offset
+
+    def _contents(self, stream: str) -> list[ReplicaContent]:
+        return [replica.content for segment, replica in self._replicas.items() if segment.stream == stream]
+
+    def _is_trimmed(self, stream: str) -> bool:
+        return any(content.first > 1 for content in self._contents(stream))
+
+    def _has_batches(self, stream: str) -> bool:
+        return any(content.batches() for content in self._contents(stream))
+
+    def _trim_log(self, stream: str) -> None:
+        """Remove the batches before the first one that a journal refers to. Retention has removed them."""
+        log = self._logs[stream]
+        firsts = [batches[0][1].offset for content in self._contents(stream) if (batches := content.batches())]
+        log.trim(min(firsts, default=log.log.log_end_offset))
 
     def _create_log(self, stream: str, settings: LogSettings) -> None:
         # The folder is durable before the register names it. A crash in between leaves an orphan.
@@ -315,6 +341,8 @@ class SegmentFiles:
             # The damage is gone, with everything after it.
             if self._replicas[segment].content.damaged_offset < OFFSET_MAX:
                 self._rewrite_in_place(segment)
+        if self._is_trimmed(stream):
+            self._trim_log(stream)
         for segment in segments:
             self.commit(segment, self.closed_end(segment))
 
@@ -380,6 +408,10 @@ class SegmentFiles:
         generation = self._register.next_generation()
         self._unlink(generation)  # an interrupted rewrite may have left it
         replica = self._open(segment, generation)
+        if content.first > 1:
+            trimmed = tuple(content.runs.between(1, content.first - 1))
+            replica.write([Trim(segment, content.first, trimmed)])
+            replica.keep_unsynced()
         for entry, ref in entries:
             replica.write([PutEntries(segment, (entry,))], {entry.index: ref} if ref is not None else {})
             replica.keep_unsynced()

@@ -200,6 +200,7 @@ class StoreNode:
         self._world.note("store rejected", self.name)
         self._network.handlers.pop(self.name, None)
         self.core = None
+        self._waiting, self._inbox = [], []
         self.name += "+"
         self._life += 1
         self._disk.restarted()

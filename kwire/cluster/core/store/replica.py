@@ -15,6 +15,7 @@ from kwire.cluster.core.writes import (
     SetSealedEpoch,
     SetStamps,
     SetUnknown,
+    Trim,
     Write,
 )
 
@@ -38,6 +39,7 @@ class Replica:
         "acked",
         "closed_end",
         "complete_epoch",
+        "first",
         "limit",
         "matched",
         "runs",
@@ -53,6 +55,8 @@ class Replica:
         self.acked = state.acked
         self.closed_end = state.closed_end
         self.complete_epoch = state.complete_epoch
+        # Entries before this one were trimmed: the replica knows what they were, but has no payloads.
+        self.first = state.first
         self.runs = EntryRuns(state.runs)
         self.unknown = joined_ranges(state.unknown)
         self.matched = self.limit = state.closed_end
@@ -110,6 +114,19 @@ class Replica:
         if not self.closed_end and self.complete_epoch == end_epoch:
             self._check_end(end)
             self.set_closed(end)
+
+    def trim(self, first: int) -> None:
+        """Drop the payloads before `first`, which readers no longer need. The bridge stays."""
+        if self.closed_end and (first := min(first, self.closed_end)) > self.first:
+            self.first = first
+            self.writes.append(Trim(self.segment, first))
+
+    def adopt_trimmed(self, first: int, runs: tuple[Run, ...]) -> None:
+        """Take over the entries before `first` from a replica that has no payloads for them."""
+        for run in runs:
+            self.runs.put(run)
+        self.first = max(self.first, first)
+        self.writes.append(Trim(self.segment, self.first, runs))
 
     def set_closed(self, end: int) -> None:
         self.closed_end = self.acked = self.matched = self.limit = end

@@ -34,6 +34,7 @@ from kwire.cluster.core.messages import (
     Stale,
     Store,
     Stored,
+    TrimBefore,
 )
 from kwire.cluster.core.policies import Limits, no_partitions
 from kwire.cluster.core.store.repair import SegmentCopy
@@ -103,6 +104,8 @@ class SegmentStore:
                 self._lead(message, request)
             case Fetch() | Peek() | Pull() as request:
                 self._serve(message.source, request)
+            case TrimBefore() as request:
+                self._trim(request.segment, request.first)
             case Copy() | Finish() | Pulled() | Drop() as request:
                 self._repair(message.source, request, now)
             case Refused():
@@ -156,7 +159,7 @@ class SegmentStore:
             self._answer(leader, replica.close(request))
         else:
             answer = Entries(segment, epoch, self.incarnation, request.first, ())
-            self._read(leader, answer, segment, request.first, request.last)
+            self._read(leader, answer, segment, max(request.first, replica.first), request.last)
 
     def _store(self, replica: Replica, request: Store) -> Stored:
         if not self._is_partition(request.segment.stream):
@@ -204,14 +207,16 @@ class SegmentStore:
         if replica is None:
             self._answer(reader, Refused(segment, 0, "the store has no replica of this segment"))
         elif isinstance(request, Fetch):
-            self._read(reader, Fetched(segment, first, replica.limit, ()), segment, first, replica.limit)
+            fetched = Fetched(segment, first, replica.limit, (), replica.first)
+            self._read(reader, fetched, segment, max(first, replica.first), replica.limit)
         elif isinstance(request, Peek):
             runs = tuple(replica.runs.between(first, INDEX_MAX))
             peeked = Peeked(segment, first, self.incarnation, replica.acked, runs, tuple(replica.unknown), ())
-            self._read(reader, peeked, segment, first, replica.runs.last)
+            self._read(reader, peeked, segment, max(first, replica.first), replica.runs.last)
         elif replica.closed_end and not replica.unknown:
-            pulled = Pulled(segment, first, replica.closed_end, ())
-            self._read(reader, pulled, segment, first, replica.closed_end)
+            trimmed = tuple(replica.runs.between(1, replica.first - 1))
+            pulled = Pulled(segment, first, replica.closed_end, (), replica.first, trimmed)
+            self._read(reader, pulled, segment, max(first, replica.first), replica.closed_end)
         else:
             self._answer(reader, Refused(segment, 0, "the replica is not complete"))
 
@@ -224,7 +229,12 @@ class SegmentStore:
         else:
             self._reads.append(PendingRead(message, segment, first, last, self._limits.read_bytes))
 
-    # --- repair
+    # --- trimming and repair
+
+    def _trim(self, segment: SegmentId, first: int) -> None:
+        for replica in sorted(self.replicas.values(), key=lambda one: one.segment):
+            if replica.segment.stream == segment.stream and replica.segment.number <= segment.number:
+                replica.trim(first if replica.segment == segment else INDEX_MAX)
 
     def _repair(self, source: str, request: Copy | Finish | Pulled | Drop, now: int) -> None:
         segment = request.segment
@@ -249,4 +259,7 @@ class SegmentStore:
                 )
             self._messages += copy.start(request, now)
         elif (copy := self._copies.get(segment)) is not None:
+            if request.start > 1 and not copy.is_own_copy:
+                # Everything before the log start is trimmed. A log begins with the first batch that is copied.
+                self._trim(segment, request.start)
             self._messages += copy.step(source, request, now)
