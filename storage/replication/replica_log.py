@@ -140,11 +140,27 @@ class ReplicaLog(Log):
             raise ValueError(f"{self.directory} ends at {self.log_end_offset} and can not begin at {offset}")
         if self.log_start_offset < self.log_end_offset:
             self.trim(self.log_end_offset)
+        self._begin_at(offset)
+
+    def _begin_at(self, offset: int) -> None:
+        """Let an empty log begin and end at ``offset``."""
         checkpoint = replace(self._describe(None, offset, 0, is_clean=False), log_start_offset=offset)
         with disk_errors(f"checkpoint {self.directory}"):
             self._checkpoint_file.make_durable(self._checkpoint_file.take_number(), checkpoint)
         self.log_start_offset = self.log_end_offset = self.synced_offset = self.committed_offset = offset
         self._update_checkpoint_start()
+
+    def reset(self, offset: int) -> None:
+        """Remove all batches: the log begins and ends at ``offset``, below its start, because its start is damaged.
+
+        Only before readers have got anything. Waits for the disk.
+        """
+        if self._segments:
+            self.truncate(offset)
+            self.committed_offset = self.log_start_offset
+        else:
+            self._checkpoint_file.log_start_offset = offset
+            self._begin_at(offset)
 
     # --- cutting
 

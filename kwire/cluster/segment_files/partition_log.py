@@ -94,8 +94,9 @@ class PartitionLog:
                 found = memoryview(self.log.read_copy(offset))
         except EntryDamaged as damage:
             return EntryDamaged(str(damage), offset)
-        # The checksum of a batch does not cover its offset and its epoch.
-        if is_intact(found) and parse_header(found).crc != header.crc:
+        # The checksum of a batch does not cover its offset and its epoch, and a page may be in the wrong place.
+        there = parse_header(found)
+        if is_intact(found) and there.base_offset <= offset <= there.last_offset and there.crc != header.crc:
             return UnexpectedOffset(f"{self.log.directory} has another batch at offset {offset}")
         return EntryDamaged(f"{self.log.directory}: the batch at offset {offset} is damaged", offset)
 
@@ -105,7 +106,10 @@ class PartitionLog:
     def cut(self, offset: int) -> None:
         """Remove the batches from `offset` on. No durable frame refers to them."""
         with _found_damage():
-            self.log.cut(offset)
+            if offset < self.log.log_start_offset:
+                self.log.reset(offset)
+            else:
+                self.log.cut(offset)
 
     def trim(self, offset: int) -> None:
         """Remove the batches before `offset`. No durable frame refers to them."""
@@ -114,7 +118,7 @@ class PartitionLog:
             self.log.trim(offset)
 
     def begin_at(self, entry: Entry) -> None:
-        """Let the log begin with this event, if it is one: everything before it was trimmed."""
+        """Let the log begin with this event, if it is one: everything before it was trimmed, or is not kept here."""
         if entry.kind is Kind.EVENT and (offset := parse_header(entry.payload).base_offset) > self.log.log_end_offset:
             self.log.restart_at(offset)
 
@@ -145,10 +149,12 @@ class PartitionLog:
         The references are in offset order, each with whether its bytes have to be compared. Those in the last log
         segment always are; older batches are compared when they are read.
         """
+        start = self.log.log_start_offset
         end = min([self.log.log_end_offset, *(one.start_offset for one in self.log.quarantined)])
         last_base = max((segment.base_offset for segment in self.log.segments()), default=0)
         for ref, is_compared in refs:
-            if ref.next_offset > end or ((is_compared or ref.offset >= last_base) and not self.holds(ref)):
+            is_inside = start <= ref.offset and ref.next_offset <= end
+            if not is_inside or ((is_compared or ref.offset >= last_base) and not self.holds(ref)):
                 return min(end, ref.offset)
         return end
 

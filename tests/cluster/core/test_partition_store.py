@@ -98,10 +98,15 @@ def test_all_earlier_replicas_have_to_be_closed(partition: Partition) -> None:
 
 
 def test_a_segment_without_the_one_before_it_waits(partition: Partition) -> None:
-    partition.stored(ONE, bridge(1), acked=1)
-    partition.step(Close(ONE, 1, LIFE, 1))
+    for segment in (ONE, TWO):
+        partition.stored(segment, bridge(1), acked=1)
+        partition.step(Close(segment, 1, LIFE, 1))
+    partition.step(Seal(THREE, 1, 7))
+    partition.step(Drop(TWO, LIFE), "m")
+    assert partition.stored(THREE, event(1)).matched == 0
+    # A log may begin with any segment.
     partition.step(Drop(ONE, LIFE), "m")
-    assert partition.stored(TWO, event(1)).matched == 0
+    assert partition.stored(THREE, event(1)).matched == 1
 
 
 def test_a_copy_waits_for_the_segment_before(partition: Partition) -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from kwire.cluster.core.policies import Gaps, Path
 from storage.log.settings import LogSettings
 from tests.cluster.simulator.options import Options
+from tests.cluster.simulator.world import World
 
 PREFIX: Final = "partition"
 PARTITION_CHANCE: Final = 0.5
@@ -32,3 +33,8 @@ def names_of_streams(options: Options, chance: Random | None) -> list[str]:
         options.policy = replace(options.policy, gaps=Gaps.REFUSED, path=Path.SERIAL)
         names[0] = f"{PREFIX}0"
     return names
+
+
+def runs_partition(seed: int) -> bool:
+    """Whether the first stream of the seed's run is a partition."""
+    return World(seed).chance("streams").random() < PARTITION_CHANCE

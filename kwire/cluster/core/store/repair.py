@@ -65,6 +65,10 @@ class SegmentCopy:
         if self._is_finished():
             return [self._report()]
         self._request = request
+        if not self.is_own_copy and self._replica.closed_end == request.end:
+            # The leader has filled and closed the replica in the meantime.
+            self._was_closed, self._digest, self._next = True, 0, 1
+            self._start = max(request.start, self._replica.first)
         return self._pull(now)
 
     def tick(self, now: int) -> list[Message]:

@@ -172,12 +172,14 @@ class SegmentStore:
         """Whether entries of the segment may be stored: those of a partition after all entries of earlier segments."""
         if segment.number == 1 or segment in self._ready or not self._is_partition(segment.stream):
             return True
-        before = self.replicas.get(SegmentId(segment.stream, segment.number - 1))
-        is_ready = before is not None and all(
-            replica.closed_end
+        before = [
+            replica
             for replica in self.replicas.values()
             if replica.segment.stream == segment.stream and replica.segment.number < segment.number
-        )
+        ]
+        # Without earlier replicas the log begins with this segment: the store has left the copy sets of the others.
+        is_next = not before or max(replica.segment.number for replica in before) == segment.number - 1
+        is_ready = is_next and all(replica.closed_end for replica in before)
         if is_ready:
             self._ready.add(segment)
         return is_ready

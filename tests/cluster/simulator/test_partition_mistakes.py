@@ -1,0 +1,107 @@
+"""Every mistake that is planted in the replicas of partitions is found by the simulator."""
+
+import pytest
+
+from kwire.cluster.core.store import replica, segment_store
+from kwire.cluster.segment_files import partition_log, segment_files
+from storage.replication import replica_log
+from tests.cluster.simulator.mistakes import Mistake, planted
+from tests.cluster.simulator.simulation import run
+from tests.cluster.simulator.stream_kinds import runs_partition
+
+# A search tries this many seeds.
+SEEDS_MAX = 300
+
+MISTAKES = (
+    Mistake(
+        "P1",
+        "a batch is not durable when the frame that refers to it is",
+        segment_files.SegmentFiles,
+        "_flush",
+        "self._logs[stream].sync()",
+        "pass",
+        seed=0,
+    ),
+    Mistake(
+        "P2",
+        "a frame whose batch is missing is believed",
+        partition_log.PartitionLog,
+        "sound_end",
+        "return min(end, ref.offset)",
+        "continue",
+        seed=0,
+    ),
+    Mistake(
+        "P3",
+        "entries of a segment are stored before the one before it is closed",
+        segment_store.SegmentStore,
+        "_store",
+        "if not self._has_all_before(request.segment):",
+        "if False:",
+        seed=0,
+    ),
+    Mistake(
+        "P4",
+        "entries are stored after a gap",
+        replica,
+        "_last_without_gap",
+        "return matched",
+        "return max([matched, *(entry.index for entry in entries)])",
+        seed=0,
+    ),
+    Mistake(
+        "P5",
+        "the log is not cut where a bridge replaces an event",
+        segment_files.SegmentFiles,
+        "apply",
+        "self._logs[segment.stream].cut(self._referred_end(segment.stream))",
+        "pass",
+        seed=0,
+    ),
+    Mistake(
+        "P6",
+        "the bytes of a batch are not compared when it is read",
+        partition_log.PartitionLog,
+        "read",
+        "if len(batch) != ref.size_bytes or crc32c(batch) != ref.crc:",
+        "if False:",
+        seed=0,
+    ),
+    Mistake(
+        "P7",
+        "a cut is not durable when the log continues",
+        replica_log.ReplicaLog,
+        "_shorten",
+        'self.gate.sync(f"sync {segment.path}", self._files.fdatasync, fd)',
+        "pass",
+        seed=0,
+    ),
+)
+
+
+def seed_that_finds(mistake: Mistake, first: int) -> tuple[int, str]:
+    with planted(mistake):
+        for seed in range(first, first + SEEDS_MAX):
+            if runs_partition(seed) and (result := run(seed)).violation:
+                return seed, result.violation
+    raise AssertionError(f"{mistake.number}, {mistake.what}: not found by {SEEDS_MAX} seeds from {first}")
+
+
+FOUND = tuple(mistake for mistake in MISTAKES if mistake.seed is not None)
+
+
+@pytest.mark.parametrize("mistake", FOUND, ids=lambda one: one.number)
+def test_a_planted_mistake_is_found_by_its_seed(mistake: Mistake) -> None:
+    assert mistake.seed is not None
+    with planted(mistake):
+        result = run(mistake.seed)
+    print(f"{mistake.number}: seed {mistake.seed}: {result.violation}")
+    assert result.violation, f"{mistake.number}, {mistake.what}: seed {mistake.seed} does not find it any more"
+    assert not run(mistake.seed).violation, "the seed fails without the mistake, too"
+
+
+@pytest.mark.full("searches anew for seeds, where the shorter test keeps one for each mistake")
+@pytest.mark.parametrize("mistake", FOUND, ids=lambda one: one.number)
+def test_a_planted_mistake_is_found_by_a_search(mistake: Mistake) -> None:
+    seed, violation = seed_that_finds(mistake, 10_000)
+    print(f"{mistake.number}: {seed - 10_000 + 1} seeds, seed {seed}: {violation}")
