@@ -118,7 +118,7 @@ class PartitionLog:
             self.log.trim(offset)
 
     def begin_at(self, entry: Entry) -> None:
-        """Let the log begin with this event, if it is one: everything before it was trimmed, or is not kept here."""
+        """Let the log begin with this event, if it is one: everything before it was trimmed."""
         if entry.kind is Kind.EVENT and (offset := parse_header(entry.payload).base_offset) > self.log.log_end_offset:
             self.log.restart_at(offset)
 

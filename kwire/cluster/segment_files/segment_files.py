@@ -246,7 +246,7 @@ class SegmentFiles:
             return {}
         end = partial(self._referred_end, segment.stream)
         entries = [entry for write in writes if isinstance(write, PutEntries) for entry in write.entries]
-        if entries and not self._has_batches(segment.stream):
+        if entries and self._is_trimmed(segment.stream) and not self._has_batches(segment.stream):
             log.begin_at(entries[0])
         try:
             return {entry.index: log.take(entry, end) for entry in entries if entry.kind is Kind.EVENT}

@@ -85,6 +85,7 @@ class Ledger:
         self.ack_count: dict[str, int] = {}
         self.recovery_count = 0
         self.alarms: list[str] = []
+        self._decided_slots: set[tuple[SegmentId, int, int]] = set()
         self._slots: dict[tuple[SegmentId, int], dict[Identity, set[str]]] = {}
         self._clients: dict[tuple[str, int], ClientNode] = {}
 
@@ -166,7 +167,10 @@ class Ledger:
             self.ends_decided[body.segment, body.epoch] = 0
             leader_rules.check_i9_seals(self, body.segment, body.epoch, record)
         for entry in body.entries:
-            if entry.kind is not Kind.EVENT and entry.birth_epoch == body.epoch:
+            slot = (body.segment, body.epoch, entry.index)
+            # A repeated message is no new decision, whatever the stores have lost since.
+            if entry.kind is not Kind.EVENT and entry.birth_epoch == body.epoch and slot not in self._decided_slots:
+                self._decided_slots.add(slot)
                 leader_rules.check_i20_definite(self, body.segment, body.epoch, entry, record)
 
     # --- stores

@@ -3,8 +3,7 @@
 import pytest
 
 from kwire.cluster.core.store import replica, segment_store
-from kwire.cluster.segment_files import partition_log, segment_files
-from storage.replication import replica_log
+from kwire.cluster.segment_files import partition_log, replica_file, segment_files
 from tests.cluster.simulator.mistakes import Mistake, planted
 from tests.cluster.simulator.simulation import run
 from tests.cluster.simulator.stream_kinds import runs_partition
@@ -20,15 +19,6 @@ MISTAKES = (
         "_flush",
         "self._logs[stream].sync()",
         "pass",
-        seed=0,
-    ),
-    Mistake(
-        "P2",
-        "a frame whose batch is missing is believed",
-        partition_log.PartitionLog,
-        "sound_end",
-        "return min(end, ref.offset)",
-        "continue",
         seed=0,
     ),
     Mistake(
@@ -50,15 +40,6 @@ MISTAKES = (
         seed=0,
     ),
     Mistake(
-        "P5",
-        "the log is not cut where a bridge replaces an event",
-        segment_files.SegmentFiles,
-        "apply",
-        "self._logs[segment.stream].cut(self._referred_end(segment.stream))",
-        "pass",
-        seed=0,
-    ),
-    Mistake(
         "P6",
         "the bytes of a batch are not compared when it is read",
         partition_log.PartitionLog,
@@ -68,11 +49,20 @@ MISTAKES = (
         seed=0,
     ),
     Mistake(
-        "P7",
-        "a cut is not durable when the log continues",
-        replica_log.ReplicaLog,
-        "_shorten",
-        'self.gate.sync(f"sync {segment.path}", self._files.fdatasync, fd)',
+        "P9",
+        "a segment that lost batches stays closed",
+        segment_files.SegmentFiles,
+        "_rewrite",
+        "generation=generation, closed_end=0",
+        "generation=generation",
+        seed=0,
+    ),
+    Mistake(
+        "P10",
+        "a store that lost batches answers that it never had them",
+        replica_file.ReplicaContent,
+        "lose_batches",
+        "self.doubt(Range(lost[0], lost[-1]))",
         "pass",
         seed=0,
     ),

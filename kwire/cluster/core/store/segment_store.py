@@ -177,8 +177,7 @@ class SegmentStore:
             for replica in self.replicas.values()
             if replica.segment.stream == segment.stream and replica.segment.number < segment.number
         ]
-        # Without earlier replicas the log begins with this segment: the store has left the copy sets of the others.
-        is_next = not before or max(replica.segment.number for replica in before) == segment.number - 1
+        is_next = max((replica.segment.number for replica in before), default=0) == segment.number - 1
         is_ready = is_next and all(replica.closed_end for replica in before)
         if is_ready:
             self._ready.add(segment)
