@@ -76,6 +76,7 @@ def staged(settings: LogSettings = SMALL, count: int = BATCHES) -> tuple[Simulat
     files.syncfs("/")
     log = opened(disk, settings)
     fill(log, HISTORY[:count])
+    log.checkpoint()  # describes what a cut removes
     return disk, log
 
 

@@ -116,7 +116,7 @@ class Replica:
             self.set_closed(end)
 
     def trim(self, first: int) -> None:
-        """Drop the payloads before `first`, which readers no longer need. The bridge stays."""
+        """Become a trimmed replica: drop the payloads before `first`. Readers no longer need them; the bridge stays."""
         if self.closed_end and (first := min(first, self.closed_end)) > self.first:
             self.first = first
             self.writes.append(Trim(self.segment, first))
