@@ -216,7 +216,10 @@ class ReplicaLog(Log):
         nothing = SparseIndex(segment.base_offset), NO_MAX_TIMESTAMP
         with suppress(DamagedLog):
             position, end_offset = segment.end_below(offset)
-            return position, end_offset, index_below(segment, position) if position else nothing
+            if not position:
+                return position, end_offset, nothing
+            if end_offset > segment.base_offset:  # else a batch of another place is at the start
+                return position, end_offset, index_below(segment, position)
         position, end_offset, (index, max_timestamp) = 0, segment.base_offset, nothing
         with suppress(DamagedLog):
             for start, end in segment.batches():

@@ -144,6 +144,43 @@ def test_a_log_is_cut_to_nothing_and_continues() -> None:
     assert content(log) == [bytes(batch) for batch in HISTORY]
 
 
+def test_what_follows_a_cut_is_not_taken_for_what_was_there() -> None:
+    for settings in (SMALL, LARGE):
+        for seed in range(3):
+            disk, log = staged(settings)
+            _, twin = staged(settings, 4)
+            log.cut(ENDS[3])
+            for one in (log, twin):
+                for number in range(10):
+                    batch = make_batch(3, value=b"other", producer_id=5, producer_epoch=1, base_sequence=number * 3)
+                    batch = placed(batch, ENDS[3] + number * 3, 7)
+                    one.append_replicated(batch, parse_header(batch), NOW_MS)
+                one.flush()
+            again = opened(disk.after_power_cut(Random(seed)) if seed else disk.restarted(), settings)
+            assert facts(again) == facts(twin)
+            assert again.producers.ids == twin.producers.ids
+            assert content(again) == content(twin)
+            assert (again.damage, again.quarantined) == (None, ())
+
+
+def test_a_batch_in_the_wrong_place_is_not_kept_by_a_cut() -> None:
+    disk, log = staged(SMALL)
+    base = [segment.base_offset for segment in log.segments()][1]
+    log.cut(base + 1)
+    fill_at = placed(make_batch(), base, 9)
+    log.append_replicated(fill_at, parse_header(fill_at), NOW_MS)
+    log.flush()
+    file = disk.file(f"{FOLDER}/{base:020}.log")
+    # A misdirected write has put an earlier batch there.
+    file.write(memoryview(placed(make_batch(), base - 1, 9)), 0)
+    log = opened(disk.restarted(), SMALL)
+    log.cut(base)
+    assert log.log_end_offset == base
+    assert log.segment_count == 1
+    log.append_replicated(fill_at, parse_header(fill_at), NOW_MS)
+    assert log.read_copy(base) == bytes(fill_at)
+
+
 def test_a_committed_batch_is_not_cut() -> None:
     _, log = staged()
     log.commit(ENDS[5])
