@@ -85,8 +85,14 @@ class Descriptors:
         self._unreported_count = 0
 
     def report(self, open_logs_wanted: int) -> None:
-        log.info("%d descriptors may be open, %d of them are reserved for the log", self.limit, self.reserved_count)
-        if self.open_logs_max < open_logs_wanted:
+        is_lowered = self.open_logs_max < open_logs_wanted
+        log.log(
+            logging.INFO if is_lowered else logging.DEBUG,
+            "%d descriptors may be open, %d of them are reserved for the log",
+            self.limit,
+            self.reserved_count,
+        )
+        if is_lowered:
             log.warning(
                 "kwire.log.open.max=%d does not fit %d descriptors and is lowered to %d; raise the limit (ulimit -Hn)",
                 open_logs_wanted,

@@ -1,7 +1,7 @@
-"""Exit codes that `kwire` and `python -m kwire.pipeline` share."""
+"""Exit codes that the commands of `kwire` and the jobs of the pipeline share."""
 
 DONE = 0
-# The command ran, but it or a part of it failed.
+# The command ran, but it or a part of it failed. A server that refuses the login or the user is such a failure.
 FAILED = 1
 # Wrong arguments, or no connection to the server: nothing was done.
 CANNOT_RUN = 2

@@ -235,7 +235,8 @@ class Node:
         self._is_ready = True
         self.start_report = start_report(
             self.config,
-            topics.catalogue.partition_counts(),
+            topics.catalogue.counts(),
+            len(services.users),
             self._recovery,
             self.kafka_listeners,
             self.http,

@@ -77,7 +77,8 @@ class Progress:
             return facts
         rate = done_bytes / seconds
         left = (self._total_bytes - done_bytes) / rate
-        return f"{facts}  {text(int(rate))}/s  {duration_text(left)} left"
+        shown_rate = text(int(rate)) if rate >= 1 else f"<{text(1)}"
+        return f"{facts}  {shown_rate}/s  {duration_text(left)} left"
 
     def _share(self, done_bytes: int) -> int:
         return min(100, 100 * done_bytes // self._total_bytes) if self._total_bytes else 100

@@ -48,7 +48,12 @@ def test_the_wheel_has_every_file_of_the_packages_the_program_and_the_plugin(bui
         (folder,) = {name.partition("/")[0] for name in names if ".dist-info/" in name}
         entry_points = archive.read(f"{folder}/entry_points.txt").decode()
         metadata = Parser().parsestr(archive.read(f"{folder}/METADATA").decode())
-    assert {"kwire/py.typed", "storage/py.typed", "kwire/web/pages/docs.html", "kwire/web/pages/kwire.js"} <= names
+    assert {
+        "kwire/py.typed",
+        "storage/py.typed",
+        "kwire/web/pages/console/docs/index.html",
+        "kwire/web/pages/kwire.js",
+    } <= names
     assert "kwire = kwire.cli:main" in entry_points
     assert "kwire = kwire.pytest_plugin" in entry_points
     found = [path for package in ("kwire", "storage") for path in (ROOT / package).rglob("*") if path.is_file()]

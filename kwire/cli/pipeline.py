@@ -1,51 +1,90 @@
 """kwire pipeline: Spark jobs on the topics and rooms of a running server.
 
-The jobs also run without this program (spark-submit). This program adds profiles: a job gets the addresses of one.
+The jobs import nothing of this program. They are given a `Server` with everything that they need to connect and log in.
 """
 
 import argparse
 import os
+from contextlib import closing
+from functools import partial
 
-from kwire.cli.connection.options import add_source_options, source_of_options
-from kwire.cli.connection.settings import PASSWORD_VARIABLE, USER_VARIABLE, http_settings, kafka_settings
-from kwire.cli.framework.errors import UsageError
+from kwire.cli.connection.errors import LoginRefused, Unreachable
+from kwire.cli.connection.http_client import HttpClient
+from kwire.cli.connection.kafka_client import KafkaClient
+from kwire.cli.connection.options import add_connection_options, source_of_options
+from kwire.cli.connection.settings import (
+    PASSWORD_VARIABLE,
+    USER_VARIABLE,
+    ClientSettings,
+    HttpSettings,
+    Login,
+    http_settings,
+    kafka_settings,
+)
 from kwire.cli.framework.parser import CommandParser, Entry
-from kwire.pipeline import jobs
-
-PLAINTEXT = "PLAINTEXT"
+from kwire.pipeline import jobs, server
 
 
 def add(parser: CommandParser) -> None:
-    listed = {name: Entry(job.purpose, job.module, "add_arguments", _add_profile) for name, job in jobs.JOBS.items()}
+    listed = {
+        name: Entry(job.purpose, job.module, "add_arguments", add_connection_options if job.uses_server else None)
+        for name, job in jobs.JOBS.items()
+    }
     parser.add_entries("job", {"jobs": listed})
     parser.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
-    if hasattr(options, "bootstrap"):
-        _add_addresses(options)
+    if jobs.JOBS[options.job].uses_server:
+        options.server = server_of(options)
     return jobs.run(options)
 
 
-def _add_profile(parser: CommandParser) -> None:
-    if "--bootstrap-server" in parser._option_string_actions:
-        add_source_options(parser.add_argument_group("connection"))
-        # The options, the environment, the profile and the defaults are tried in this order, in `_add_addresses`.
-        parser.set_defaults(bootstrap=None, http=None)
-
-
-def _add_addresses(options: argparse.Namespace) -> None:
-    """Set the addresses from the options, the environment, the profile or the defaults. Raises UsageError."""
-    if options.bootstrap and options.http and not (options.profile or options.command_config):
-        return
+def server_of(options: argparse.Namespace) -> server.Server:
+    """Return the server of a job. Raises UsageError."""
     source = source_of_options(options)
-    # Jobs have no login, so those of the environment are for other commands.
-    environment = {name: value for name, value in os.environ.items() if name not in (USER_VARIABLE, PASSWORD_VARIABLE)}
-    kafka = kafka_settings(source, environment, bootstrap_server=options.bootstrap)
-    http = http_settings(source, environment, url=options.http)
-    if kafka.protocol != PLAINTEXT or http.url.startswith("https:"):
-        raise UsageError(
-            f"{source.name or 'the server'}: jobs connect without TLS and without a login; name listeners without them "
-            "with --bootstrap-server and --http"
+    kafka = kafka_settings(source, os.environ, bootstrap_server=options.bootstrap_server, user=options.user)
+    environment = dict(os.environ)
+    if kafka.login is not None:
+        # The password is asked for once.
+        environment |= {USER_VARIABLE: kafka.login.user, PASSWORD_VARIABLE: kafka.login.password}
+    http = http_settings(source, environment, url=options.http, user=options.user, ca_file=options.cacert)
+    tls = None
+    if kafka.tls is not None:
+        # Imported here, because it takes long.
+        from kwire.cli.connection.tls import pem_text
+
+        pem = pem_text(source.given)
+        tls = server.Tls(kafka.tls, pem.trusted, pem.certificate_chain, pem.key)
+    return server.Server(
+        kafka.bootstrap_server,
+        http.url if "://" in http.url else f"http://{http.url}",
+        kafka.protocol,
+        kafka.mechanism,
+        _login(kafka.login),
+        tls,
+        _login(http.login),
+        http.tls,
+        partial(_connect, kafka, http),
+    )
+
+
+def _login(login: Login | None) -> server.Login | None:
+    return None if login is None else server.Login(login.user, login.password)
+
+
+def _connect(kafka: ClientSettings, http: HttpSettings, uses_http: bool) -> None:
+    """Connect to both ports and log in. Raises Unreachable, LoginRefused, or UsageError."""
+    with closing(KafkaClient(kafka)) as kafka_client:
+        # A port that expects a login accepts the connection without it, and closes it at the first request.
+        kafka_client.metadata([])
+    if not uses_http:
+        return
+    with closing(HttpClient(http)) as client:
+        session = client.request("GET", "/session")
+    if not isinstance(session, dict) or "login_needed" not in session:
+        raise Unreachable(f"{http.url} is not a kwire server: its answer has another format")
+    if session["login_needed"] and session["principal"] is None:
+        raise LoginRefused(
+            f"{http.url} expects a login: add --user NAME, or set {USER_VARIABLE} and {PASSWORD_VARIABLE}"
         )
-    options.bootstrap, options.http = kafka.bootstrap_server, http.url

@@ -1,5 +1,6 @@
 """The client for asyncio programs."""
 
+import ssl
 from base64 import b64encode
 from collections.abc import Mapping
 from types import TracebackType
@@ -33,10 +34,13 @@ class AsyncClient:
         headers: Mapping[str, str] | None = None,
         user: str | None = None,
         password: str = "",
+        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         """`timeout_s` limits every call, including the wait for a connection.
 
-        `user` and `password` are the credentials for a server with `kwire.http.authentication=basic`.
+        `user` and `password` are the credentials for a server with `kwire.http.authentication=basic`, or the id and the
+        secret of an API key. For https, `ssl_context` has the trusted certificates (default: the system's) and a client
+        certificate.
 
         After a lost connection, a subscription tries to reconnect until it is closed.
         """
@@ -45,7 +49,7 @@ class AsyncClient:
         self._session = aiohttp.ClientSession(
             headers={**(headers or {}), **({} if user is None else _credentials(user, password))},
             trust_env=False,
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX),
+            connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, ssl=True if ssl_context is None else ssl_context),
             timeout=aiohttp.ClientTimeout(total=None),
             cookie_jar=aiohttp.DummyCookieJar(),
         )

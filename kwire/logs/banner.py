@@ -9,7 +9,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from kwire.logs.start_report import ListenerReport, Recovery, StartReport
+from kwire.logs.start_report import ListenerReport, OpenToAll, Recovery, StartReport
 
 _BOLD, _RESET = "\x1b[1m", "\x1b[0m"
 _DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -92,6 +92,12 @@ def recovery_text(recovery: Recovery) -> str:
     """Return what the recovery after an unclean stop has done."""
     logs, topics = counted(recovery.log_count, "log"), counted(recovery.topic_count, "topic")
     return f"the last stop was not clean: {logs} of {topics} recovered in {recovery.seconds:.2f} s"
+
+
+def open_to_all_text(opened: OpenToAll) -> str:
+    """Return the warning that users exist, but nobody has to log in as one of them."""
+    addresses, settings = " and ".join(opened.addresses), " and ".join(opened.settings)
+    return f"users exist, but everybody may use {addresses} without a login: set {settings} (docs/security.md)"
 
 
 def counted(number: int, noun: str) -> str:

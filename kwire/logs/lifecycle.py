@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 
-from kwire.logs.banner import banner, counted, recovery_text
+from kwire.logs.banner import banner, counted, open_to_all_text, recovery_text
 from kwire.logs.handler import LogHandler, configure_logging
 from kwire.logs.line_formats import JSON
 from kwire.logs.log_context import fields
@@ -38,11 +38,14 @@ class ServerLog:
     def ready(self, report: StartReport) -> None:
         """Report that clients are served."""
         seconds = time.monotonic() - self._began
+        if report.open_to_all is not None:
+            log.warning("%s", open_to_all_text(report.open_to_all))
         if self._format == JSON:
             if report.recovery.is_needed:
                 log.warning("%s", recovery_text(report.recovery))
             facts = report._asdict()
             facts["recovery"] = report.recovery._replace(seconds=round(report.recovery.seconds, 3))._asdict()
+            del facts["open_to_all"]
             facts["listeners"] = [one._asdict() for one in report.listeners]
             log.info("ready", extra=fields(start_seconds=round(seconds, 3), **facts))
         else:

@@ -23,6 +23,13 @@ class ListenerReport(NamedTuple):
     advertised: str | None = None
 
 
+class OpenToAll(NamedTuple):
+    """The addresses whose clients need no login although users exist, and the settings that change it."""
+
+    addresses: tuple[str, ...]
+    settings: tuple[str, ...]
+
+
 class StartReport(NamedTuple):
     """The result of a successful start. `bootstrap` and `http_url` are addresses that clients on this machine use."""
 
@@ -39,6 +46,8 @@ class StartReport(NamedTuple):
     # Whether clients of one of these addresses have to log in, and whether they use TLS.
     needs_login: bool
     has_tls: bool
+    # None if no users exist, or their logins are needed.
+    open_to_all: OpenToAll | None = None
 
 
 class ConnectionCounts(NamedTuple):

@@ -16,14 +16,15 @@ class BatchFacts:
     """Figures of one micro-batch.
 
     `lag_events` and `watermark` are None if Spark does not report them, for example for a batch that is repeated after
-    a restart. `read_events` is computed from offsets. Spark's own count is too high if a batch is evaluated several
-    times, because Spark then counts each row several times.
+    a restart. `input_rows_per_second` is None for the first batch of a query: it is the rate since the batch before.
+    `read_events` is computed from offsets. Spark's own count is too high if a batch is evaluated several times, because
+    Spark then counts each row several times.
     """
 
     query: str
     batch_id: int
     read_events: int
-    input_rows_per_second: float
+    input_rows_per_second: float | None
     processed_rows_per_second: float
     duration_ms: int
     lag_events: int | None
@@ -40,11 +41,12 @@ class BatchFacts:
         # Spark's rates count each evaluation of a row.
         counted = sum(int(source.get("numInputRows") or 0) for source in sources)
         evaluations = counted / read_events if counted and read_events else 1.0
+        input_rate = float(progress.get("inputRowsPerSecond") or 0.0)
         return cls(
             query=progress.get("name") or UNNAMED,
             batch_id=int(progress["batchId"]),
             read_events=read_events,
-            input_rows_per_second=float(progress.get("inputRowsPerSecond") or 0.0) / evaluations,
+            input_rows_per_second=None if counted and not input_rate else input_rate / evaluations,
             processed_rows_per_second=float(progress.get("processedRowsPerSecond") or 0.0) / evaluations,
             duration_ms=int((progress.get("durationMs") or {}).get("triggerExecution") or 0),
             lag_events=None if None in lags else sum(lag for lag in lags if lag is not None),

@@ -123,10 +123,11 @@ def status_text(job: str, batches: list[BatchFacts], *, shares_source: bool = Fa
     lags = [facts.lag_events for facts in batches if facts.lag_events is not None]
     watermarks = [facts.watermark for facts in batches if facts.watermark is not None]
     late = sum(facts.late_rows for facts in batches)
+    input_rates = [facts.input_rows_per_second for facts in batches if facts.input_rows_per_second is not None]
     parts = [
         f"{job}: batch {max(facts.batch_id for facts in batches)}",
-        f"in {total(facts.input_rows_per_second for facts in batches):,.0f}/s",
-        f"done {total(facts.processed_rows_per_second for facts in batches):,.0f}/s",
+        *([f"in {rate_text(total(input_rates))}"] if input_rates else []),
+        f"done {rate_text(total(facts.processed_rows_per_second for facts in batches))}",
         f"took {max(facts.duration_ms for facts in batches) / 1000:.1f} s",
         f"lag {(max if shares_source else sum)(lags):,}" if lags else "lag unknown",
     ]
@@ -135,3 +136,8 @@ def status_text(job: str, batches: list[BatchFacts], *, shares_source: bool = Fa
     if late:
         parts.append(f"late {late:,}")
     return "  ".join(parts)
+
+
+def rate_text(per_second: float) -> str:
+    """Return a rate as text. Slow is not the same as nothing: 0.4 is "<1/s"."""
+    return "<1/s" if 0 < per_second < 1 else f"{per_second:,.0f}/s"

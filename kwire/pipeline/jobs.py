@@ -1,11 +1,11 @@
-"""The list of jobs, and the functions by which `kwire pipeline JOB …` and spark-submit start a job."""
+"""The list of jobs, and the function that runs a job. `kwire pipeline JOB …` parses the arguments."""
 
 import argparse
 import importlib
 import os
 import re
 import sys
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kwire.pipeline.java.installation import check_java
 
@@ -14,20 +14,36 @@ DONE, CANNOT_RUN = 0, 2
 # The useful part of a Spark error message ends where the first of these texts begins.
 _DETAILS = ("\nJVM stacktrace:", "\n=== Streaming Query ===", "\n\tat ")
 _QUERY_NAME = re.compile(r"^Identifier: (\S+) \[id = ", re.MULTILINE)
+# The errors of Java's Kafka client about rights and logins, which Spark wraps in several others.
+_REFUSALS = {
+    "TopicAuthorization": "the user has no right to read or write a topic",
+    "ClusterAuthorization": "the user has no right to write",
+    "SaslAuthentication": "the server refused the login",
+    "SslAuthentication": "TLS failed",
+}
+_REFUSAL = re.compile(
+    rf"org\.apache\.kafka\.common\.errors\.(?P<kind>{'|'.join(_REFUSALS)})Exception: (?P<message>[^\n]*)"
+)
 _PY4J_PREFIX = re.compile(r"\AAn error occurred while calling \S+\.\n: ")
 
 
 class Job(NamedTuple):
-    """A job. Its `module` has `add_arguments(parser)` and `run(arguments)`. `run` returns the exit code."""
+    """A job. Its `module` has `add_arguments(parser)` and `run(arguments)`. `run` returns the exit code.
+
+    If the job uses a server, `arguments.server` is that `Server`.
+    """
 
     module: str
     purpose: str
+    uses_server: bool = True
 
 
 JOBS = {
     "lake": Job("kwire.pipeline.lake.job", "write topics and rooms to tables, each event exactly once"),
     "maintain": Job(
-        "kwire.pipeline.lake.maintenance", "maintain tables: compact small files, delete old rows and snapshots"
+        "kwire.pipeline.lake.maintenance",
+        "maintain tables: compact small files, delete old rows and snapshots",
+        uses_server=False,
     ),
     "analytics": Job(
         "kwire.pipeline.analytics.job", "analyse events of rooms: counts, active users, top rooms, sessions"
@@ -35,25 +51,6 @@ JOBS = {
     "replay": Job("kwire.pipeline.replay", "send events of tables or event files to topics again"),
     "reconcile": Job("kwire.pipeline.reconcile", "check that topics and tables hold the same events"),
 }
-
-
-def add(parser: argparse.ArgumentParser) -> None:
-    names = parser.add_subparsers(dest="job", required=True, metavar="job", parser_class=_JobParser)
-    for name, job in JOBS.items():
-        purpose = job.purpose[0].upper() + job.purpose[1:] + "."
-        names.add_parser(name, help=job.purpose, description=purpose).module = job.module
-
-
-class _JobParser(argparse.ArgumentParser):
-    """The parser of a job's arguments. It imports the job's module when it parses, so other jobs are not imported."""
-
-    module = ""
-
-    def parse_known_args(self, *given: Any, **named: Any) -> Any:
-        module, self.module = self.module, ""
-        if module:
-            importlib.import_module(module).add_arguments(self)
-        return super().parse_known_args(*given, **named)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -81,6 +78,8 @@ def error_text(error: Exception) -> str:
     """Return the message of a Spark error with the name of the query, without the Java stack trace and query plan."""
     text = str(error).strip()
     query = _QUERY_NAME.search(text)
+    if refusal := _REFUSAL.search(text):
+        text = f"{_REFUSALS[refusal['kind']]}: {refusal['message'].strip()}"
     for details in _DETAILS:
         text = text.split(details)[0]
     # Py4J adds the name of the called object as a prefix.

@@ -45,7 +45,8 @@ class Metrics:
         self._batches.labels(*labels).inc()
         self._events.labels(*labels).inc(facts.read_events)
         self._late_rows.labels(*labels).inc(facts.late_rows)
-        self._input_rate.labels(*labels).set(facts.input_rows_per_second)
+        if facts.input_rows_per_second is not None:
+            self._input_rate.labels(*labels).set(facts.input_rows_per_second)
         self._processing_rate.labels(*labels).set(facts.processed_rows_per_second)
         self._state_rows.labels(*labels).set(facts.state_rows)
         self._durations.labels(*labels).observe(facts.duration_ms / 1000)

@@ -9,7 +9,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kwire.pipeline.jars import JARS, PACKAGES_KEY, jar_conf, save_jar_list
 from kwire.pipeline.java.output import JavaOutput
@@ -26,6 +26,18 @@ _EXTENSIONS = "spark.sql.extensions"
 _EMPTY_RELATION_RULE = "org.apache.spark.sql.execution.adaptive.AQEPropagateEmptyRelation"
 # Settings whose value is a list. The user's values are appended to those that jobs need.
 _LISTS = (JARS, PACKAGES_KEY, _EXTENSIONS)
+# Spark hides the values of matching keys in its user interface, event log and plans. It is Spark's default, and the
+# login and the client certificate of its Kafka connector.
+_REDACTION = "spark.redaction.regex"
+REDACTED = r"(?i)secret|password|token|access[.]?key|sasl[.]jaas[.]config|ssl[.]keystore"
+# Loggers of errors that end a job. The job itself reports them, in one line.
+_REPORTED_BY_JOBS = (
+    "org.apache.kafka.clients.Metadata",
+    "org.apache.kafka.clients.NetworkClient",
+    "org.apache.kafka.clients.producer.internals.Sender",
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+)
 
 
 # Set if spark-submit has started the Java process.
@@ -92,6 +104,10 @@ def spark_session(options: SessionOptions) -> "SparkSession":
         builder = builder.config(key, value)
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("WARN" if options.is_verbose else "ERROR")
+    if not options.is_verbose:
+        log4j: Any = session._jvm.org.apache.logging.log4j
+        for name in _REPORTED_BY_JOBS:
+            log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
     save_jar_list(session)
     return session
 
@@ -134,9 +150,12 @@ def check_warehouse(options: SessionOptions) -> None:
 
 
 def spark_conf(options: SessionOptions) -> dict[str, str]:
-    """Return all Spark settings. Those of --conf override kwire's settings, except lists, which are joined."""
+    """Return all Spark settings. Those of --conf override kwire's settings, except lists and the redaction, which are
+    joined."""
     own = _own_conf(options)
     both = {key: f"{own[key]},{options.conf[key]}" for key in _LISTS if key in own and key in options.conf}
+    if _REDACTION in options.conf:
+        both[_REDACTION] = f"{own[_REDACTION]}|{options.conf[_REDACTION]}"
     return {**own, **options.conf, **both}
 
 
@@ -152,6 +171,7 @@ def _own_conf(options: SessionOptions) -> dict[str, str]:
         "spark.sql.defaultCatalog": CATALOG,
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
+        _REDACTION: REDACTED,
         # This rule removes empty parts of a plan, together with their observed metrics. A caller that waits for such a
         # metric would wait for ever.
         "spark.sql.adaptive.optimizer.excludedRules": _EMPTY_RELATION_RULE,

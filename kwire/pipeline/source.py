@@ -5,7 +5,7 @@ record is dropped. If a record cannot be converted, it has a `problem` instead o
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from kwire.pipeline.columns import (
     has_open_payload,
     payload_columns,
 )
+from kwire.pipeline.server import Server
 from kwire.pipeline.topic_facts import TopicFacts
 
 if TYPE_CHECKING:
@@ -42,19 +43,17 @@ KEY_MISSING = "the record has no key, but its table has one row per key"
 class SourceOptions:
     """Options of the Kafka source. If an option is None, Spark's default is used."""
 
-    bootstrap: str
+    server: Server
     starting_offsets: str = EARLIEST
     # If records were deleted before they were read: True fails the query, False skips them.
     fails_on_data_loss: bool = True
     records_per_batch_max: int | None = None
     # A task reads at most this many records of a partition. Further records are read by other tasks.
     records_per_task_max: int | None = RECORDS_PER_TASK_MAX
-    # Further options of Spark's Kafka source, such as kafka.security.protocol.
-    more: Mapping[str, str] | None = None
 
     def as_spark(self, topic: str) -> dict[str, str]:
         options = {
-            "kafka.bootstrap.servers": self.bootstrap,
+            **self.server.spark_options(),
             "subscribe": topic,
             "startingOffsets": self.starting_offsets,
             "includeHeaders": "true",
@@ -69,7 +68,7 @@ class SourceOptions:
             options["maxOffsetsPerTrigger"] = str(self.records_per_batch_max)
         if self.records_per_task_max is not None:
             options["maxRecordsPerPartition"] = str(self.records_per_task_max)
-        return {**options, **(self.more or {})}
+        return options
 
 
 def records(spark: "SparkSession", topic: str, options: SourceOptions) -> "DataFrame":

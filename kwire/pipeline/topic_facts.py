@@ -1,38 +1,43 @@
 """Requests descriptions of topics: schemas, settings and partitions over HTTP, ids and offsets over the Kafka port.
 
-facts = TopicFactsReader("http://127.0.0.1:8082", "127.0.0.1:9092")
+facts = TopicFactsReader(Server("127.0.0.1:9092", "http://127.0.0.1:8082"))
 facts.topic("orders").schemas
 facts.lake_topics()             # topics whose kwire.lake.mode is not none
 """
 
-import json
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from kwire.client.backoff import Backoff
+from kwire.pipeline.server import REQUEST_TIMEOUT_S, Server
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
-REQUEST_TIMEOUT_S = 30.0
 # The maximum time for which a request to an unreachable server is retried. It is retried only if the server has
 # answered an earlier request.
 RETRY_S_MAX = 60.0
-ANSWER_BYTES_MAX = 64 * 1024 * 1024
 # The maximum number of topics in one DescribeConfigs request.
 TOPICS_PER_REQUEST = 1000
 
 Answer = TypeVar("Answer")
 
+# Operations of ACLs on a topic, and error codes of Kafka.
+READ, WRITE, DESCRIBE_CONFIGS = "READ", "WRITE", "DESCRIBE_CONFIGS"
+TOPIC_MISSING, TOPIC_AUTHORIZATION_FAILED = 3, 29
+
 LAKE_MODE = "kwire.lake.mode"
 NONE, APPEND, UPSERT = "none", "append", "upsert"
+
+
+class NotAllowed(ValueError):
+    """The server does not allow an operation that the job needs, or does not accept the login."""
 
 
 class TopicMissing(ValueError):
@@ -93,40 +98,39 @@ class TopicState:
 class TopicFactsReader:
     """Requests descriptions of topics. Responses are not cached, because topics may change while a job runs."""
 
-    def __init__(self, http_url: str, bootstrap: str) -> None:
-        parts = urlsplit(http_url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise ValueError(f"--http: expected http://HOST:PORT, got {http_url!r}")
-        self._url = http_url.rstrip("/")
-        self._bootstrap = bootstrap
+    def __init__(self, server: Server) -> None:
+        self._server = server
         # The addresses from which a response has arrived.
         self._answered: set[str] = set()
 
     def topic(self, name: str) -> TopicFacts:
-        return self._with_retries(self._url, lambda: self._topic(name))
+        return self._with_retries(self._server.http, lambda: self._topic(name))
 
     def _topic(self, name: str) -> TopicFacts:
         answer = self._get(f"/topics/{quote(name, safe='')}", name)
         try:
+            if not answer["configs"]:
+                raise NotAllowed(_not_allowed(name, self._server, (DESCRIBE_CONFIGS,)))
             return TopicFacts(
                 answer["name"], len(answer["partitions"]), answer["configs"], tuple(answer.get("schemas", ()))
             )
         except (AttributeError, LookupError, TypeError):
-            raise ServerUnreachable(f"{self._url} is not a kwire server: its answer has another format") from None
+            url = self._server.http
+            raise ServerUnreachable(f"{url} is not a kwire server: its answer has another format") from None
 
-    def state(self, name: str) -> TopicState:
-        """Return the topic's id and offsets. A topic that was deleted and created again has a new id."""
-        return self._with_retries(self._bootstrap, lambda: self._state(name))
+    def state(self, name: str, *operations: str) -> TopicState:
+        """Return the topic's id and offsets. A topic that was deleted and created again has a new id.
 
-    def _state(self, name: str) -> TopicState:
+        Raises NotAllowed if one of the operations, such as READ, is not allowed on the topic.
+        """
+        return self._with_retries(self._server.bootstrap, lambda: self._state(name, operations))
+
+    def _state(self, name: str, operations: Sequence[str]) -> TopicState:
         from kafka import OffsetSpec, TopicPartition
 
         with self._admin() as admin:
-            for described in admin.describe_topics([name]):
-                if described["name"] == name and not described["error_code"]:
-                    break
-            else:
-                raise TopicMissing(f"topic {name} does not exist")
+            found = next((one for one in admin.describe_topics([name]) if one["name"] == name), None)
+            described = check_described(found, name, self._server, *operations)
             partitions = [TopicPartition(name, one["partition_index"]) for one in described["partitions"]]
             first = admin.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
             end = admin.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
@@ -144,18 +148,20 @@ class TopicFactsReader:
         return sorted(found)
 
     def _get(self, path: str, topic: str | None) -> Any:
-        request = urllib.request.Request(self._url + path, headers={"Accept": "application/json"})
+        url = self._server.http.rstrip("/") + path
         try:
-            with urllib.request.urlopen(request, timeout=REQUEST_TIMEOUT_S) as answer:
-                return json.loads(answer.read(ANSWER_BYTES_MAX))
-        except urllib.error.HTTPError as error:
-            with error:
-                if error.code == 404 and topic is not None:
-                    raise TopicMissing(f"topic {topic} does not exist") from None
-                hint = "; jobs cannot log in, they need listeners without a login" if error.code == 401 else ""
-                raise ServerUnreachable(f"{self._url}{path} answered {error.code} {error.reason}{hint}") from None
-        except (OSError, HTTPException, ValueError) as error:
-            raise ServerUnreachable(f"no answer from {self._url}{path}: {_reason(error)}") from error
+            status, answer = self._server.get(path)
+        except (OSError, HTTPException) as error:
+            reason = (error.strerror or error) if isinstance(error, OSError) else error
+            raise ServerUnreachable(f"no answer from {url}: {reason}") from error
+        if status == HTTPStatus.OK and answer is not None:
+            return answer
+        if status == HTTPStatus.NOT_FOUND and topic is not None:
+            raise TopicMissing(f"topic {topic} does not exist")
+        message = _message_of(answer) or HTTPStatus(status).phrase
+        if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+            raise NotAllowed(f"{url}: {message}")
+        raise ServerUnreachable(f"{url} answered {status}: {message}")
 
     def _with_retries(self, address: str, ask: Callable[[], Answer]) -> Answer:
         """Send a request. Repeat it while the server is unreachable, because a restart takes some seconds."""
@@ -176,21 +182,56 @@ class TopicFactsReader:
         from kafka import KafkaAdminClient
         from kafka.errors import KafkaError
 
+        # kafka-python does not report a refused login, for example after a change of the password, but repeats it until
+        # the server refuses all logins from this address.
+        try:
+            self._server.check(uses_http=False)
+        except OSError as error:
+            raise ServerUnreachable(str(error)) from error
         timeout_ms = int(REQUEST_TIMEOUT_S * 1000)
         try:
-            admin = KafkaAdminClient(bootstrap_servers=self._bootstrap, request_timeout_ms=timeout_ms)
+            admin = KafkaAdminClient(**self._server.kafka_python_options(), request_timeout_ms=timeout_ms)
             try:
                 yield admin
             finally:
                 admin.close()
         except (KafkaError, OSError) as error:
-            raise ServerUnreachable(f"no answer from {self._bootstrap}: {error}") from error
+            raise ServerUnreachable(f"no answer from {self._server.bootstrap}: {error}") from error
 
 
-def _reason(error: Exception) -> object:
-    """Return the reason of a failed request, without what urllib adds to it."""
-    cause = error.reason if isinstance(error, urllib.error.URLError) else error
-    return (cause.strerror or cause) if isinstance(cause, OSError) else cause
+def check_described(
+    described: Mapping[str, Any] | None, name: str, server: Server, *operations: str
+) -> Mapping[str, Any]:
+    """Return a topic as kafka-python describes it. Raises TopicMissing, or NotAllowed if an operation is not allowed.
+
+    Spark would fail in the middle of a batch, and settings that the user may not read would look like defaults.
+    """
+    code = TOPIC_MISSING if described is None else described["error_code"]
+    if code == TOPIC_AUTHORIZATION_FAILED:
+        raise NotAllowed(_not_allowed(name, server, operations or ("DESCRIBE",)))
+    if described is None or code:
+        raise TopicMissing(f"topic {name} does not exist")
+    # Servers that do not tell the operations return none.
+    allowed = described.get("authorized_operations")
+    lacking = [one for one in operations if one not in allowed] if allowed else []
+    if lacking:
+        raise NotAllowed(_not_allowed(name, server, lacking))
+    return described
+
+
+def _not_allowed(topic: str, server: Server, operations: Sequence[str]) -> str:
+    words = ",".join(operations).lower().replace("_", "-")
+    return (
+        f"topic {topic}: {server.user} is not allowed to {' and '.join(operations)} it; add the right with "
+        f"kwire acl add --allow {words} --topic {topic}"
+    )
+
+
+def _message_of(answer: Any) -> str | None:
+    """Return the message of an error of the HTTP port."""
+    error = answer.get("error") if isinstance(answer, dict) else None
+    message = error.get("message") if isinstance(error, dict) else None
+    return message if isinstance(message, str) else None
 
 
 def _lake_modes(admin: "KafkaAdminClient", names: Sequence[str]) -> Iterable[tuple[str, str]]:

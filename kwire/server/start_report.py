@@ -1,12 +1,14 @@
 """Collects what the server reports when it is ready."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kwire import __version__
+from kwire.broker.topics.catalogue import TopicCounts
 from kwire.config import Config
-from kwire.config.listeners import Address
-from kwire.logs.start_report import ConnectionCounts, ListenerReport, Recovery, StartReport
+from kwire.config.http_api import BASIC
+from kwire.config.listeners import Address, Listener
+from kwire.logs.start_report import ConnectionCounts, ListenerReport, OpenToAll, Recovery, StartReport
 from kwire.server.kafka.listener import KafkaListener
 from kwire.server.kafka.shared import Shared
 
@@ -19,22 +21,22 @@ _LOCAL_HOSTS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 def start_report(
     config: Config,
-    partition_counts: Iterable[tuple[str, int]],
+    counts: TopicCounts,
+    user_count: int,
     recovery: Recovery,
     listeners: Sequence[KafkaListener],
     http: "HttpServer | None",
     *,
     is_first_start: bool,
 ) -> StartReport:
-    """Return the report of a start. `partition_counts` has the name and the number of partitions of every topic."""
-    counts = [count for name, count in partition_counts if not name.startswith("__")]
+    """Return the report of a start."""
     first = listeners[0]
     return StartReport(
         version=__version__,
         data_dirs=tuple(str(path.absolute()) for path in config.log.data_dirs),
         is_first_start=is_first_start,
-        topic_count=len(counts),
-        partition_count=sum(counts),
+        topic_count=counts.topics,
+        partition_count=counts.partitions,
         recovery=recovery,
         listeners=tuple(_listener(one) for one in listeners),
         bootstrap=_local(first.listener.host, first.port),
@@ -42,7 +44,44 @@ def start_report(
         monitoring_url=_monitoring_url(config, http),
         needs_login=first.listener.has_sasl or bool(config.web.authentication),
         has_tls=first.listener.has_tls or config.http_tls is not None,
+        open_to_all=_open_to_all(config, listeners, http) if user_count else None,
     )
+
+
+def _open_to_all(config: Config, listeners: Sequence[KafkaListener], http: "HttpServer | None") -> OpenToAll | None:
+    """Return what everybody may use without a login. None if a login or an authorizer is in the way."""
+    if config.access.has_acls and not config.access.is_default_allowed:
+        return None
+    opened = [one for one in listeners if not _has_login(config, one.listener)]
+    addresses = [_listener(one).address for one in opened]
+    settings = list(_login_settings(listeners, opened))
+    url = _http_url(config, http)
+    if url is not None and not config.web.authentication:
+        addresses.append(url)
+        settings.append(f"kwire.http.authentication={BASIC}")
+    return OpenToAll(tuple(addresses), tuple(settings)) if addresses else None
+
+
+def _has_login(config: Config, listener: Listener) -> bool:
+    tls = config.tls.get(listener.name)
+    return listener.has_sasl or (tls is not None and tls.authenticates)
+
+
+def _login_settings(listeners: Sequence[KafkaListener], opened: Sequence[KafkaListener]) -> Iterator[str]:
+    """Yield the settings by which the clients of the opened listeners have to log in."""
+    renamed = []
+    for one in listeners:
+        listener = one.listener
+        address = Address(listener.host or "0.0.0.0", one.port)
+        protocol = "SASL_SSL" if listener.has_tls else "SASL_PLAINTEXT"
+        if one in opened and listener.name == listener.security_protocol:
+            renamed.append(f"{protocol}://{address}")
+        else:
+            renamed.append(f"{listener.name}://{address}")
+            if one in opened:
+                yield f"listener.security.protocol.map={listener.name}:{protocol}"
+    if renamed != [_listener(one).address for one in listeners]:
+        yield f"listeners={','.join(renamed)}"
 
 
 def connection_counts(shared: Shared, http: "HttpServer | None") -> ConnectionCounts:

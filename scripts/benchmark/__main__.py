@@ -1,7 +1,7 @@
 """`python -m benchmark`: checks the requirements, starts the servers, runs the schedule and prints the table.
 
 `python -m benchmark FAMILY` runs another family of works: `log`, `groups`, `rooms`, `events`, `pipeline`, `abuse`,
-`access` or `cli`.
+`access`, `cli` or `clients`.
 Each work of these families starts its own servers.
 """
 
@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmark import abuse, access, cli, events, groups, log, machine, options, pipeline, report, rooms
+from benchmark import abuse, access, cli, events, groups, kafka_clients, log, machine, options, pipeline, report, rooms
 from benchmark.abuse.run import run_attacks
 from benchmark.access.run import run_access_works
 from benchmark.cli.run import run_cli_works
@@ -52,6 +52,7 @@ FAMILIES = {
     abuse.FAMILY: run_attacks,
     access.FAMILY: run_access_works,
     cli.FAMILY: run_cli_works,
+    kafka_clients.FAMILY: kafka_clients.run_client_works,
 }
 TERMINATED = 128 + signal.SIGTERM
 

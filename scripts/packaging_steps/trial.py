@@ -20,7 +20,12 @@ def check_content(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     (metadata,) = {name.partition("/")[0] for name in names if name.endswith(".dist-info/METADATA")}
-    wanted = {"kwire/py.typed", "storage/py.typed", "kwire/web/pages/docs.html", f"{metadata}/licenses/LICENSE"}
+    wanted = {
+        "kwire/py.typed",
+        "storage/py.typed",
+        "kwire/web/pages/console/docs/index.html",
+        f"{metadata}/licenses/LICENSE",
+    }
     missing = wanted - names
     foreign = {name for name in names if name.partition("/")[0] not in ("kwire", "storage", metadata)}
     if missing or foreign:

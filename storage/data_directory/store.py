@@ -129,7 +129,7 @@ class LogStore:
             make_data_dir(self.data_dir, self._files)
             lock_fd = self._files.lock(os.path.join(self.data_dir, LOCK_NAME))
             if lock_fd is None:
-                raise DataDirectoryLocked(f"{self.data_dir} is in use by another process")
+                raise DataDirectoryLocked(f"{self.data_dir} is in use by another process: stop it, or name another")
             try:
                 self._files.watch_file_system(self.data_dir)
                 self.disk_reserve.open()

@@ -10,9 +10,10 @@ import pytest
 
 from kwire.cli import main
 from kwire.exit_codes import INTERRUPTED
-from kwire.pipeline import __main__ as spark_submitted
 from kwire.pipeline import jobs
 from kwire.pipeline.jobs import CANNOT_RUN, JOBS, error_text
+from kwire.pipeline.server import Login, Server, jaas_config
+from tests.support.certificates import Authority
 
 RUN_S = 60.0
 
@@ -74,7 +75,7 @@ def test_without_spark_a_job_says_what_to_install() -> None:
         (["--results-room", "lobby"], "lobby is the room for results"),
         (["--results-room", "two words"], "--results-room: only letters, digits"),
         (["--results-room", ".."], "--results-room: only letters, digits"),
-        (["--http", "http://127.0.0.1:9"], "http://127.0.0.1:9"),
+        (["--bootstrap-server", "127.0.0.1:9"], "nothing listens on 127.0.0.1:9"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_spark_starts(
@@ -114,15 +115,13 @@ def test_other_words_are_checked_by_the_parser(
     assert reason in capsys.readouterr().err
 
 
-def test_ctrl_c_is_told_by_the_exit_code_of_both_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_has_an_exit_code_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(arguments: object) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(jobs, "run", interrupted)
     words = ["lake", "--bootstrap", "a:1", "--http", "http://a", "--warehouse", "lake"]
-    monkeypatch.setattr(sys, "argv", ["kwire.pipeline", *words])
     assert main(["pipeline", *words]) == INTERRUPTED
-    assert spark_submitted.main() == INTERRUPTED
 
 
 def test_spans_are_written_as_they_are_read() -> None:
@@ -139,47 +138,117 @@ def test_of_spark_s_words_the_first_are_told() -> None:
 
 
 @pytest.fixture
-def addresses(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[str, str]]:
-    """The addresses that jobs were started with. No job runs."""
-    started: list[tuple[str, str]] = []
+def servers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Server]:
+    """The servers that jobs were started with. No job runs."""
+    started: list[Server] = []
 
     def run(options: argparse.Namespace) -> int:
-        started.append((options.bootstrap, options.http))
+        started.append(options.server)
         return 0
 
     monkeypatch.setattr(jobs, "run", run)
     monkeypatch.setenv("KWIRE_CONFIG", str(tmp_path / "profiles.yaml"))
-    for name in ("KWIRE_BOOTSTRAP_SERVER", "KWIRE_HTTP", "KWIRE_PROFILE"):
+    for name in ("KWIRE_BOOTSTRAP_SERVER", "KWIRE_HTTP", "KWIRE_PROFILE", "KWIRE_USER", "KWIRE_PASSWORD"):
         monkeypatch.delenv(name, raising=False)
     return started
 
 
+JOB = ("pipeline", "reconcile", "--topic", "t", "--warehouse", "w")
+
+
 def test_jobs_take_addresses_from_options_environment_and_profiles(
-    addresses: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = ["pipeline", "reconcile", "--topic", "t", "--warehouse", "w"]
-    assert main(job) == 0
+    assert main(JOB) == 0
     assert main(["profile", "set", "here", "bootstrap.servers=h:1", "kwire.http=http://h:2"]) == 0
-    assert main([*job, "--profile", "here"]) == 0
+    assert main([*JOB, "--profile", "here"]) == 0
     monkeypatch.setenv("KWIRE_BOOTSTRAP_SERVER", "e:1")
-    assert main([*job, "--profile", "here"]) == 0
-    assert main([*job, "--bootstrap", "o:1", "--http", "http://o:2"]) == 0
-    assert main([*job, "--bootstrap-server", "o:3"]) == 0
-    assert addresses == [
+    assert main([*JOB, "--profile", "here"]) == 0
+    assert main([*JOB, "--bootstrap", "o:1", "--http", "o:2"]) == 0
+    assert main([*JOB, "--bootstrap-server", "o:3"]) == 0
+    assert [(one.bootstrap, one.http) for one in servers] == [
         ("127.0.0.1:9092", "http://127.0.0.1:8082"),
         ("h:1", "http://h:2"),
         ("e:1", "http://h:2"),
         ("o:1", "http://o:2"),
         ("o:3", "http://127.0.0.1:8082"),
     ]
+    assert {one.protocol for one in servers} == {"PLAINTEXT"}
 
 
-def test_a_profile_with_a_login_is_refused(
-    addresses: list[tuple[str, str]], capsys: pytest.CaptureFixture[str]
+def test_jobs_take_logins_from_options_environment_files_and_profiles(
+    servers: list[Server], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    settings = ("bootstrap.servers=h:1", "security.protocol=SSL")
-    assert main(["profile", "set", "secure", *settings]) == 0
-    job = ["pipeline", "reconcile", "--topic", "t", "--warehouse", "w", "--profile", "secure"]
-    assert main(job) == CANNOT_RUN
-    assert "jobs connect without TLS and without a login" in capsys.readouterr().err
-    assert addresses == []
+    path = tmp_path / "client.properties"
+    path.write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=f\nsasl.password=in-file\n")
+    assert main([*JOB, "--command-config", str(path)]) == 0
+    monkeypatch.setenv("KWIRE_PASSWORD", "in-environment")
+    assert main([*JOB, "--user", "o"]) == 0
+    assert main(["profile", "set", "here", "sasl.username=p"]) == 0
+    assert main([*JOB, "--profile", "here"]) == 0
+    monkeypatch.setenv("KWIRE_USER", "e")
+    assert main(JOB) == 0
+    assert [(one.protocol, one.mechanism, one.login) for one in servers] == [
+        ("SASL_PLAINTEXT", "PLAIN", Login("f", "in-file")),
+        *(("SASL_PLAINTEXT", "SCRAM-SHA-512", Login(user, "in-environment")) for user in ("o", "p", "e")),
+    ]
+    assert all(one.http_login == one.login for one in servers)
+    assert "in-file" not in repr(servers)
+
+
+def test_a_password_is_asked_for_once(servers: list[Server], monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def typed(prompt: str) -> str:
+        asked.append(prompt)
+        return "typed"
+
+    monkeypatch.setattr("getpass.getpass", typed)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    assert main([*JOB, "--user", "alice"]) == 0
+    assert (asked, servers[0].login, servers[0].http_login) == (
+        ["Password of alice: "],
+        Login("alice", "typed"),
+        Login("alice", "typed"),
+    )
+
+
+def test_certificates_are_given_to_java_as_pem(servers: list[Server], tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    key_store = authority.pkcs12("client.p12", "of-store")
+    path = tmp_path / "client.properties"
+    path.write_text(
+        f"security.protocol=SSL\nssl.truststore.location={authority.pkcs12_trust('trust.p12', 'of-trust')}\n"
+        f"ssl.truststore.password=of-trust\nssl.keystore.location={key_store}\nssl.keystore.password=of-store\n"
+        "ssl.endpoint.identification.algorithm=\n"
+    )
+    assert main([*JOB, "--command-config", str(path)]) == 0
+    options = servers[0].spark_options()
+    assert options["kafka.security.protocol"] == "SSL"
+    assert options["kafka.ssl.truststore.certificates"].split() == authority.path.read_text().split()
+    assert options["kafka.ssl.keystore.key"].startswith("-----BEGIN PRIVATE KEY-----")
+    assert options["kafka.ssl.keystore.certificate.chain"].startswith("-----BEGIN CERTIFICATE-----")
+    assert options["kafka.ssl.endpoint.identification.algorithm"] == ""
+    assert "kafka.sasl.jaas.config" not in options
+    assert "PRIVATE KEY" not in repr(servers)
+
+
+def test_a_login_is_quoted_for_java() -> None:
+    assert jaas_config("PLAIN", Login('a"b', "c\\d;")) == (
+        'org.apache.kafka.common.security.plain.PlainLoginModule required username="a\\"b" password="c\\\\d;";'
+    )
+
+
+def test_refusals_of_the_server_are_one_line() -> None:
+    java = (
+        "An error occurred while calling o1.count.\n: org.apache.spark.SparkException: Job aborted: Lost task 0.0: "
+        "org.apache.kafka.common.errors.{}\n\nDriver stacktrace:\n\tat org.apache.spark.Foo(Foo.scala:1)"
+    )
+    for error, text in (
+        (
+            "TopicAuthorizationException: Not authorized to access topics: [orders]",
+            "the user has no right to read or write a topic: Not authorized to access topics: [orders]",
+        ),
+        ("SaslAuthenticationException: no", "the server refused the login: no"),
+    ):
+        assert error_text(ValueError(java.format(error))) == text

@@ -26,6 +26,7 @@ CONSOLE = [pytest.mark.needs_chromium, pytest.mark.xdist_group("console")]
 
 SCREENSHOTS = Path(__file__).resolve().parents[2] / "build" / "screenshots"
 SIZES = {1280: 860, 390: 844}
+WIDE = 1920
 THEMES = ("light", "dark")
 # A screenshot shows the page down to this height.
 SCREENSHOT_HEIGHT_MAX = 2400
@@ -58,6 +59,17 @@ window.accessibleName = (element) => {
   return (label ?? (element.textContent.trim() || element.title || "")).replace(/\\s+/g, " ").trim();
 };
 
+// Complains about errors that begin with a word in lower case. Names of settings and topics keep their spelling.
+const complained = new Set();
+new MutationObserver(() => {
+  for (const one of document.querySelectorAll("[role=alert], .toast > span, .notice.bad, .empty.bad p")) {
+    const text = one.textContent.trim();
+    if (!/^[a-z]+[ ,]/.test(text) || complained.has(text)) continue;
+    complained.add(text);
+    console.error(`an error begins in lower case: ${text}`);
+  }
+}).observe(document, {subtree: true, childList: true, characterData: true});
+
 // An open dialog makes everything else inert.
 window.controls = () => {
   const dialogs = [...document.querySelectorAll("dialog[open]")];
@@ -73,6 +85,21 @@ window.isCut = (element) => {
     if (["auto", "scroll"].includes(getComputedStyle(one).overflowX)) return false;
   }
   return element.className !== "skip";
+};
+
+// Headings of columns that are cut, and times that are cut or take two lines.
+window.crampedCells = () => {
+  const lines = (one) => {
+    const range = document.createRange();
+    // Without the boxes of elements in the cell, such as that of a button.
+    range.selectNodeContents(document.createTreeWalker(one, NodeFilter.SHOW_TEXT).nextNode());
+    return range.getClientRects().length;
+  };
+  const isTime = (one) => /^\\d{4}-\\d\\d-\\d\\d \\d\\d:\\d\\d:\\d\\d/.test(one.textContent.trim());
+  return [...document.querySelectorAll("table.data th, table.data td")]
+    .filter((one) => isShown(one) && (one.matches("th") || isTime(one)))
+    .filter((one) => one.scrollWidth > one.clientWidth + 1 || (one.matches("td") && lines(one) > 1))
+    .map((one) => one.textContent.trim());
 };
 
 window.findControl = (name, kind = "*") => {
@@ -252,6 +279,14 @@ class Console:
         cut = self.evaluate("controls().filter(isCut).map(one => one.outerHTML.slice(0, 120))")
         assert not cut, f"controls outside of the window: {cut}"
 
+    def check_wide(self) -> None:
+        """In a window of WIDE pixels, nothing is cut or wrapped for which there is space."""
+        self.resize(WIDE)
+        self._settle()
+        self.check_width()
+        cramped = self.evaluate("crampedCells()")
+        assert not cramped, f"columns that are too narrow at {WIDE} pixels: {cramped}"
+
     def check_commands(self) -> None:
         """The command line accepts every `kwire` command that the page shows."""
         texts = self.evaluate(
@@ -273,6 +308,7 @@ class Console:
         """
         is_whole = is_whole and self.evaluate("document.querySelector('dialog[open]') === null")
         self.check_commands()
+        self.check_wide()
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         for width, height in SIZES.items():
             self.resize(width)

@@ -72,7 +72,7 @@ def test_a_new_user_logs_in_to_the_console(admin: Console, secured_server: Secur
     admin.type("Repeat the password", PASSWORD)
     admin.expect_error("/users")
     admin.press("Enter")
-    admin.wait_for("the user rita exists already")
+    admin.wait_for("The user rita exists already")
     admin.type("Name", "oscar")
     admin.choose("Role", "operator")
     admin.press("Enter")

@@ -61,6 +61,10 @@ def test_jobs_are_shown_with_state_rates_lag_and_the_reason_of_a_failure(
                 job("5" * 32, "lake", 30, "running"),
                 Query("5" * 32, "lake", "orders").batch(0, 0),
                 job("5" * 32, "lake", 30, DONE, ended_at=time_before(29), error=None),
+                job("6" * 32, "lake", 10, "running"),
+                job("6" * 32, "lake", 10, DONE, ended_at=time_before(9), read_events=6, error=None),
+                job("7" * 32, "lake", 5, "running"),
+                job("7" * 32, "lake", 5, DONE, ended_at=time_before(4), read_events=0, error=None),
             ],
         )
         orders, payments = Query("3" * 32, "lake", "orders"), Query("3" * 32, "lake", "payments")
@@ -90,6 +94,20 @@ def test_jobs_are_shown_with_state_rates_lag_and_the_reason_of_a_failure(
     console.wait_for(REASON)
     console.screenshot("job-failed")
     # A job that has ended after one report has no line to draw.
+    console.open(f"/jobs/{'5' * 32}")
+    console.wait_for("1 batch")
+    # A run that has ended has its mean rate, and none if it read nothing.
+    console.wait_for("16.7/s")
+    console.wait_for("mean of the run")
+    console.open(f"/jobs/{'6' * 32}")
+    console.wait_for("<1/s")
+    console.open(f"/jobs/{'7' * 32}")
+    console.wait_for("mean of the run")
+    assert "/s" not in console.text()
+    console.open("/jobs")
+    console.wait_for("<1/s")
+    rows = console.evaluate("[...document.querySelectorAll('tbody tr')].map(one => one.innerText)")
+    assert not [row for row in rows if "done" in row and "\t0/s" in row]
     console.open(f"/jobs/{'5' * 32}")
     console.wait_for("1 batch")
     assert console.evaluate("[...document.querySelectorAll('.chart')].every(one => one.offsetParent === null)")

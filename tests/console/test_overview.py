@@ -1,6 +1,8 @@
 """The overview and the page of the server."""
 
 from tests.console.driver import CONSOLE, Console
+from tests.support.access_commands import json_of
+from tests.support.server import KwireProcess
 
 pytestmark = CONSOLE
 
@@ -25,3 +27,23 @@ def test_the_server_page_shows_listeners_and_directories(console: Console) -> No
     console.wait_for("Data directories")
     console.wait_for("PLAINTEXT")
     console.screenshot("server")
+
+
+def test_internal_topics_are_counted_apart(console: Console, console_server: KwireProcess) -> None:
+    figures = "[...document.querySelectorAll('.figures > :first-child dd')].map(one => one.innerText)"
+    console.open("/")
+    # The groups of the shared load have created __consumer_offsets.
+    console.until(f"/ and [1-9][0-9]* internal topics?$/.test({figures}[1]?.replaceAll('\\u00a0', ' '))")
+    listed = len(json_of("topic", "list", "--bootstrap-server", console_server.bootstrap))
+    console.until(f"{figures}[0] === '{listed}'")
+
+
+def test_the_charts_of_a_wide_window_are_in_full_rows(console: Console) -> None:
+    console.open("/")
+    console.until(f"{LINES} >= 10")
+    for width, columns in ((1920, 4), (1280, 2), (390, 1)):
+        console.resize(width)
+        tops = console.evaluate(
+            "[...document.querySelectorAll('.chart-place')].map(one => Math.round(one.getBoundingClientRect().top))"
+        )
+        assert [tops.count(top) for top in dict.fromkeys(tops)] == [columns] * (len(tops) // columns), width

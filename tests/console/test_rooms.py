@@ -166,7 +166,7 @@ def test_a_live_room_continues_after_a_restart_of_the_server(browser: BrowserThr
             console.expect_error("status of 404")
             assert ask(f"{server.http_url}/rooms/steady", "DELETE").status == 200
             console.wait_for("Ended")
-            console.wait_for("there is no room")
+            console.wait_for("There is no room")
     finally:
         server.kill()
 

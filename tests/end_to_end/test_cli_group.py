@@ -83,7 +83,7 @@ def test_group_is_listed_described_reset_and_deleted(kwire: KwireProcess, topics
         assert len(poll_records(consumer, 3)) == 3
         consumer.commit()
         (row,) = [row for row in group(kwire, "list", "--state", "stable") if row["group"] == name]
-        assert row == {"group": name, "state": "Stable", "type": "classic", "protocol": "consumer"}
+        assert row == {"group": name, "state": "Stable", "type": "classic", "protocol": "consumer", "lag": 0}
         described = group(kwire, "describe", name)
         (seen,) = described["members"]
         assert (seen["client"], seen["assignment"]) == ("somebody", f"{topic}:0,1")

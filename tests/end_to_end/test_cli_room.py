@@ -48,9 +48,9 @@ def events(process: KwireProcess, name: str) -> list[dict[str, Any]]:
 def test_room_is_published_to_and_followed_and_kafka_clients_see_the_same(kwire: KwireProcess) -> None:
     name = unique_name("room")
     code, out, errors = run(kwire, "publish", name, '{"n": 1}', "--type", "join", "--metadata", "who=me")
-    assert (code, out, errors) == (0, "published 0\n", "")
+    assert (code, out, errors) == (0, "published offset 0\n", "")
     code, out, errors = run(kwire, "publish", name, input_text='{"n": 2}\n\nplain words\n')
-    assert (code, out, errors) == (0, "published 1 to 2\n", "")
+    assert (code, out, errors) == (0, "published offsets 1 to 2\n", "")
     producer = KafkaProducer(bootstrap_servers=kwire.bootstrap)
     producer.send(name, b'{"n": 4}').get(JOIN_SECONDS)
     producer.close()
@@ -113,10 +113,10 @@ def test_lines_of_the_input_are_published_as_they_come(kwire: KwireProcess) -> N
         for number in range(2):
             publishing.stdin.write(f"{number}\n")
             publishing.stdin.flush()
-            assert publishing.stdout.readline() == f"published {number}\n"
+            assert publishing.stdout.readline() == f"published offset {number}\n"
         publishing.stdin.write("no line break at the end")
         publishing.stdin.close()
-        assert publishing.stdout.read() == "published 2\n"
+        assert publishing.stdout.read() == "published offset 2\n"
         assert publishing.wait(JOIN_SECONDS) == 0
     assert [one["data"] for one in events(kwire, name)] == [0, 1, "no line break at the end"]
 

@@ -15,14 +15,15 @@ from tests.support.pages.terminal import password_of
 
 ALL_BLOCKS = {page: blocks_of(page) for page in pages()}
 # Programs that the commands of a page need.
-NEEDS = {
+NEEDS: dict[str, pytest.MarkDecorator | list[pytest.MarkDecorator]] = {
     "README.md": pytest.mark.needs_kcat,
     "docs/security.md": pytest.mark.needs_kcat,
+    "docs/pipeline.md": [pytest.mark.needs_spark, pytest.mark.timeout(300)],
     "docs/monitoring/README.md": pytest.mark.needs_prometheus,
     **dict.fromkeys(("docs/keys.md", "docs/s1-events.md", "docs/tenants.md", "docs/webhooks.md"), pytest.mark.needs_jq),
 }
-# Files of the security page that have a password because the page says so.
-WITH_PASSWORD = {"app.properties"}
+# Files that have a password because their page says so.
+WITH_PASSWORD = {"app.properties", "spark.properties"}
 
 
 def is_allowed(block: Block) -> bool:
@@ -53,7 +54,7 @@ def test_the_commands_of_a_page_do_what_it_says(page: str, page_run: PageRun, tm
     for path in tmp_path.rglob("*"):
         if path.is_file() and not path.is_symlink() and path.name not in WITH_PASSWORD:
             content = path.read_bytes()
-            for user in ("admin", "app", "alice"):
+            for user in ("admin", "app", "alice", "spark"):
                 assert password_of(user).encode() not in content, f"{path} has the password of {user}"
 
 

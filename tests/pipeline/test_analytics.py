@@ -103,7 +103,7 @@ class World:
         with self._log_path.open("wb") as log:
             environment = {**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"}
             self._job = subprocess.Popen(
-                [sys.executable, "-m", "kwire.pipeline", *self.command, *more],
+                [sys.executable, "-m", "kwire", "pipeline", *self.command, *more],
                 stderr=log,
                 stdout=log,
                 env=environment,

@@ -79,7 +79,7 @@ def test_a_wrong_java_home_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 def test_the_program_says_it_in_one_line(tmp_path: Path) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "kwire.pipeline", "maintain", "--warehouse", str(tmp_path)],
+        [sys.executable, "-m", "kwire", "pipeline", "maintain", "--warehouse", str(tmp_path)],
         capture_output=True,
         text=True,
         timeout=60,

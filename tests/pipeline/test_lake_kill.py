@@ -53,7 +53,7 @@ class Driver:
     """The job as a user runs it, in a session of its own, so that Java can be killed with it."""
 
     def __init__(self, arguments: list[str], log: Path) -> None:
-        command = [sys.executable, "-m", "kwire.pipeline", "lake", *arguments, *SHORT_LIVED_JOB]
+        command = [sys.executable, "-m", "kwire", "pipeline", "lake", *arguments, *SHORT_LIVED_JOB]
         self._log = log
         with log.open("ab") as output:
             self.process = subprocess.Popen(

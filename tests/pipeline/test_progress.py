@@ -16,6 +16,7 @@ from kwire.client import Client
 from kwire.pipeline import graceful_stop
 from kwire.pipeline import query_runner as runner_module
 from kwire.pipeline.query_runner import query_runner
+from kwire.pipeline.server import Server
 from tests.support.clients import produce_values, unique_name
 from tests.support.server import KwireProcess, wait_until
 
@@ -185,7 +186,12 @@ def test_a_job_reports_to_a_room_what_it_does(spark: "SparkSession", kwire: Kwir
     options = {"kafka.bootstrap.servers": kwire.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
 
     def run(name: str, write: "Callable[[DataFrame, int], None]") -> None:
-        given = arguments(http=kwire.http_url, once=True, topic=[topic], warehouse="s3a://user:secret@lake/a")
+        given = arguments(
+            server=Server(kwire.bootstrap, kwire.http_url),
+            once=True,
+            topic=[topic],
+            warehouse="s3a://user:secret@lake/a",
+        )
         with query_runner(spark, given, name) as runner:
             rows = spark.readStream.format("kafka").options(**options).load()
             writer = rows.writeStream.queryName(name).trigger(availableNow=True)
@@ -225,6 +231,8 @@ def test_a_server_that_takes_no_reports_does_not_fail_the_job(
         numbers.write(batch, batch_id)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    run_to_the_end(spark, (numbers, write), quiet=False, http=f"http://127.0.0.1:{unused_port}")
+    run_to_the_end(
+        spark, (numbers, write), quiet=False, server=Server("127.0.0.1:9", f"http://127.0.0.1:{unused_port}")
+    )
     assert numbers.ended == [0]
     assert capsys.readouterr().err.count("the progress is not reported to the room kwire.jobs") == 1

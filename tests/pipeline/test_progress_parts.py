@@ -95,6 +95,20 @@ def test_a_line_sums_up_all_queries() -> None:
     assert status_text("lake", [unknown]).endswith("took 0.4 s  lag unknown")
 
 
+def test_slow_rates_are_not_shown_as_nothing() -> None:
+    slow = report(inputRowsPerSecond=0.2, processedRowsPerSecond=0.4)
+    assert "in <1/s  done <1/s  took" in status_text("lake", [slow])
+    idle = report(inputRowsPerSecond=0.0, processedRowsPerSecond=0.0, sources=[])
+    assert "in 0/s  done 0/s  took" in status_text("lake", [idle])
+
+
+def test_the_first_batch_has_no_input_rate() -> None:
+    """Spark reports 0: it is the rate since the batch before."""
+    first = report(inputRowsPerSecond=0.0, processedRowsPerSecond=6.0)
+    assert first.input_rows_per_second is None
+    assert status_text("lake", [first]).startswith("lake: batch 7  done 3/s  took")
+
+
 def test_a_terminal_has_one_line_that_changes() -> None:
     clock, stream = Time(), Terminal()
     console = Console("lake", stream, is_bounded=False, is_shown=True, monotonic=clock)
@@ -315,6 +329,7 @@ def test_a_batch_that_was_evaluated_twice_has_the_rate_of_its_events() -> None:
     once = report(sources=[{**REPORT["sources"][0], "numInputRows": 45}])
     twice = report(sources=[{**REPORT["sources"][0], "numInputRows": 90}])
     assert once.read_events == twice.read_events == 45
+    assert once.input_rows_per_second is not None
     assert twice.input_rows_per_second == once.input_rows_per_second / 2
     assert twice.processed_rows_per_second == once.processed_rows_per_second / 2
 

@@ -24,6 +24,7 @@ from kwire.pipeline.replay.rounds import Round
 from kwire.pipeline.replay.source import Backlog
 from kwire.pipeline.replay.target import BY_KEY, KEEP, Target
 from kwire.pipeline.reports.job_reports import NoReports
+from kwire.pipeline.server import Server
 from tests.support.clients import DEADLINE_S, Topics, produce_values, read_topic, unique_name
 from tests.support.effort import repetitions
 from tests.support.http_json import ask
@@ -121,7 +122,7 @@ def by_source(events: Sequence[ReplayEvent]) -> dict[int, list[Record]]:
 
 def replayed(kwire: KwireProcess, topic: str, checkpoints: CheckpointFile, source: ListSource, **crash: Any) -> Replay:
     """One run; whether it crashes is up to `crash`."""
-    target = CrashingTarget(kwire.bootstrap, topic, crash.pop("placement", KEEP))
+    target = CrashingTarget(Server(kwire.bootstrap, kwire.http_url), topic, crash.pop("placement", KEEP))
     target.__dict__.update(crash)
     # Slow, so that rounds are small and many.
     replay = Replay(source, target, checkpoints, RateLimiter(20, lambda _: None), StopRequest(), NoReports())
@@ -216,7 +217,7 @@ def test_a_signal_ends_it_behind_the_round_that_is_under_way(
     events = made_events(60)
     topic = topics.create("stopped", partitions=PARTITIONS)
     checkpoints = CheckpointFile(tmp_path / "note.json")
-    target, stop = Target(kwire.bootstrap, topic, KEEP), StopRequest()
+    target, stop = Target(Server(kwire.bootstrap, kwire.http_url), topic, KEEP), StopRequest()
 
     def kill_at_once(seconds: float) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -291,7 +292,7 @@ def test_what_the_target_would_not_keep_is_refused_before_anything_is_sent(
     with pytest.raises(CannotReplay, match=r"narrow.* has only 1 partitions\. Add partitions"):
         replayed(kwire, narrow, CheckpointFile(tmp_path / "narrow.json"), ListSource(events))
     with pytest.raises(CannotReplay, match="target topic nowhere does not exist"):
-        Target(kwire.bootstrap, "nowhere", KEEP)
+        Target(Server(kwire.bootstrap, kwire.http_url), "nowhere", KEEP)
 
 
 def test_a_record_that_the_topic_refuses_is_named_and_stops_the_replay(kwire: KwireProcess, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The parts of a replay without Spark and a server: rounds, rate limit, checkpoints, event files and payloads."""
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,11 @@ from kwire.pipeline.replay import rounds
 from kwire.pipeline.replay.checkpoint import CheckpointFile, ReplayCheckpoint
 from kwire.pipeline.replay.event import CannotReplay, Record, ReplayEvent
 from kwire.pipeline.replay.files import event_of, events_of
-from kwire.pipeline.replay.job import CHECK, SEND, SKIP, add_arguments
+from kwire.pipeline.replay.job import CHECK, SEND, SKIP
 from kwire.pipeline.replay.payload import Payloads
 from kwire.pipeline.replay.rate_limit import ROUND_SECONDS, RateLimiter
 from kwire.pipeline.replay.rounds import in_rounds
+from tests.support.jobs import job_options
 
 PURPOSE = {"topic": "orders", "to": "copy"}
 
@@ -105,25 +105,19 @@ def test_a_slow_pace_sends_one_at_a_time_and_no_pace_never_waits() -> None:
 REQUIRED = ("--bootstrap", "localhost:9092", "--topic", "orders", "--warehouse", "lake")
 
 
-def replay_parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    return parser
-
-
 @pytest.mark.parametrize(
     ("text", "action"), [("check", CHECK), ("look", CHECK), ("send", SEND), ("skip", SKIP), (None, CHECK)]
 )
 def test_rounds_in_doubt_are_checked_unless_told_otherwise(text: str | None, action: str) -> None:
     """`look` is the former name of `check`."""
-    chosen = replay_parser().parse_args([*REQUIRED, *(("--in-doubt", text) if text else ())])
+    chosen = job_options("replay", *REQUIRED, *(("--in-doubt", text) if text else ()))
     assert chosen.in_doubt == action
 
 
 def test_other_actions_are_refused_and_the_former_name_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        replay_parser().parse_args([*REQUIRED, "--in-doubt", "guess"])
-    assert "choose from 'check', 'send', 'skip'" in capsys.readouterr().err
+        job_options("replay", *REQUIRED, "--in-doubt", "guess")
+    assert "choose from check, send, skip" in capsys.readouterr().err
 
 
 # --- checkpoints

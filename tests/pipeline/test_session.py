@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kwire.pipeline import jars
+from kwire.pipeline.server import Server
 from kwire.pipeline.session import SessionOptions, add_session_arguments, session_options, spark_conf, warehouse_uri
 from kwire.pipeline.source import SourceOptions
 
@@ -103,8 +104,9 @@ def test_a_warehouse_is_a_directory_or_a_uri() -> None:
 
 
 def test_the_source_reads_what_is_committed_with_headers_and_bounds() -> None:
-    said = SourceOptions("host:1", fails_on_data_loss=False, records_per_batch_max=5, more={"kafka.x": "y"})
+    said = SourceOptions(Server("host:1", "http://host:2"), fails_on_data_loss=False, records_per_batch_max=5)
     found = said.as_spark("topic")
     assert found["subscribe"] == "topic"
-    assert (found["failOnDataLoss"], found["maxOffsetsPerTrigger"], found["kafka.x"]) == ("false", "5", "y")
+    assert found["kafka.bootstrap.servers"] == "host:1"
+    assert (found["failOnDataLoss"], found["maxOffsetsPerTrigger"]) == ("false", "5")
     assert (found["includeHeaders"], found["kafka.isolation.level"]) == ("true", "read_committed")

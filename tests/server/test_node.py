@@ -343,7 +343,7 @@ async def test_data_of_another_cluster_is_not_touched(tmp_path: Path) -> None:
 @in_uvloop
 async def test_one_directory_is_served_by_one_node(tmp_path: Path) -> None:
     async with running_node(tmp_path):
-        with pytest.raises(DataDirectoryLocked):
+        with pytest.raises(DataDirectoryLocked, match="stop it, or name another"):
             async with running_node(tmp_path):
                 pass
 

@@ -12,6 +12,8 @@ START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 30.0
 FORMAT_TIMEOUT_S = 600.0  # The first call fetches Kafka.
 POLL_S = 0.05
+# The cluster id of `format`.
+CLUSTER_ID = "kwire4compat0loopback0"
 
 
 class ApacheKafkaProcess:
@@ -19,10 +21,8 @@ class ApacheKafkaProcess:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self.port, controller_port = unused_port(), unused_port()
-        command = [str(SCRIPTS / "format"), str(directory), str(self.port), str(controller_port)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, check=False)
-        assert done.returncode == 0, f"{command} failed:\n{done.stdout}\n{done.stderr}"
+        self.port, self.controller_port = unused_port(), unused_port()
+        _run([str(SCRIPTS / "format"), str(directory), str(self.port), str(self.controller_port)])
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -49,9 +49,45 @@ class ApacheKafkaProcess:
                 self._process.kill()
                 self._process.wait(STOP_TIMEOUT_S)
 
+    def kill(self) -> None:
+        """End the process as a crash does."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(STOP_TIMEOUT_S)
+
     def _accepts(self) -> bool:
         try:
             socket.create_connection(("127.0.0.1", self.port), 1).close()
         except OSError:
             return False
         return True
+
+
+class FurtherBroker(ApacheKafkaProcess):
+    """A broker that joins the cluster of another process."""
+
+    def __init__(self, directory: Path, first: ApacheKafkaProcess, node_id: int) -> None:
+        self._directory = directory
+        self._process = None
+        self.port, self.controller_port = unused_port(), first.controller_port
+        properties = directory / "server.properties"
+        properties.write_text(
+            f"""process.roles=broker
+node.id={node_id}
+controller.quorum.bootstrap.servers=127.0.0.1:{first.controller_port}
+listeners=PLAINTEXT://127.0.0.1:{self.port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{self.port}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={directory / "data"}
+"""
+        )
+        libs = _run([str(SCRIPTS / "fetch")]).strip().splitlines()[-1]
+        tool = ["java", "-cp", f"{libs}/*", "kafka.tools.StorageTool", "format"]
+        _run([*tool, "-t", CLUSTER_ID, "-c", str(properties), "--no-initial-controllers"])
+
+
+def _run(command: list[str]) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_TIMEOUT_S, check=False)
+    assert done.returncode == 0, f"{command} failed:\n{done.stdout}\n{done.stderr}"
+    return done.stdout

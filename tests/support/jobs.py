@@ -2,11 +2,16 @@
 
 import argparse
 
-from kwire.pipeline import jobs
+from kwire.cli import pipeline, program_parser
 
 
 def run_job(*words: str) -> int:
     """The exit code of `kwire pipeline WORDS…`."""
-    parser = argparse.ArgumentParser()
-    jobs.add(parser)
-    return jobs.run(parser.parse_args(words))
+    return pipeline.run(program_parser().parse_args(["pipeline", *words]))
+
+
+def job_options(*words: str) -> argparse.Namespace:
+    """The options of `kwire pipeline WORDS…`, as the function `run` of the job takes them."""
+    options = program_parser().parse_args(["pipeline", *words])
+    options.server = pipeline.server_of(options)
+    return options

@@ -1,12 +1,12 @@
 """The lake job as tests run it, and what must be in a table: the log itself, read by a plain consumer."""
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kwire.pipeline.lake import job
 from kwire.pipeline.lake.tables import open_lake
 from tests.support.clients import read_topic
+from tests.support.jobs import job_options
 from tests.support.server import KwireProcess
 
 if TYPE_CHECKING:
@@ -36,10 +36,8 @@ class LakeUnderTest:
         self.table_format = table_format
 
     def run_once(self, *topics: str, more: tuple[str, ...] = ()) -> None:
-        parser = argparse.ArgumentParser()
-        job.add_arguments(parser)
         arguments = lake_arguments(self.kwire, self.warehouse, self.table_format, *topics)
-        assert job.run(parser.parse_args([*arguments, *more, "--once"])) == 0
+        assert job.run(job_options("lake", *arguments, *more, "--once")) == 0
 
     def table(self, name: str) -> Any:
         return open_lake(self.spark, self.warehouse, self.table_format).table(name)

@@ -1,9 +1,11 @@
 """What a contract test of StreamLog needs besides the log: topics that come and go, transactions, a disk that waits.
 
-One world per implementation. A new implementation joins by a world of its own in `WORLDS`.
+One world per implementation; those of remote logs are in `remote_worlds`. `in_world` lets an async function be a test.
 """
 
+import functools
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from kwire.broker.fetch.cold_reads import ColdReads
@@ -17,7 +19,7 @@ from storage.disk.files import Files
 from tests.support.batches import UnsyncedFiles
 from tests.support.events import SyncLater
 from tests.support.memory_log import MemoryLog
-from tests.support.node import QuietNode
+from tests.support.node import QuietNode, in_loop
 from tests.support.partition_log import log_of
 from tests.support.transactions import TransactionalProducer
 
@@ -29,11 +31,25 @@ NOW_MS = 1_700_000_000_000
 class StreamWorld(ABC):
     """`create` and `delete` are what an administrator does, the other methods what clients and the disk do to a log."""
 
+    # Whether `bounds().end` includes records that are not committed on any disk yet.
+    sees_uncommitted = True
+
+    async def start(self) -> None:  # noqa: B027 (most worlds need none)
+        """Called before the test, in its loop."""
+
+    @abstractmethod
+    async def stop(self) -> None:
+        """Called after the test."""
+
+    async def settle(self) -> None:  # noqa: B027 (only remote logs learn things later)
+        """Wait until the logs know everything that has happened, except for appends that are held."""
+
     @abstractmethod
     async def create(self, name: str = "room") -> StreamLog: ...
 
     @abstractmethod
-    async def delete(self, log: StreamLog) -> None: ...
+    async def delete(self, log: StreamLog) -> None:
+        """Delete the topic, and wait until the log knows it."""
 
     @abstractmethod
     def find(self, name: str) -> StreamLog: ...
@@ -46,19 +62,31 @@ class StreamWorld(ABC):
     def release(self) -> None: ...
 
     @abstractmethod
-    def send(self, log: StreamLog, producer_id: int, *values: bytes, at_ms: int = NOW_MS) -> None:
+    async def send(self, log: StreamLog, producer_id: int, *values: bytes, at_ms: int = NOW_MS) -> None:
         """One batch of a transaction."""
 
     @abstractmethod
-    def end(self, log: StreamLog, producer_id: int, *, is_commit: bool) -> None:
+    async def end(self, log: StreamLog, producer_id: int, *, is_commit: bool) -> None:
         """The end of a producer's transaction."""
 
     @abstractmethod
-    def delete_before(self, log: StreamLog, offset: int) -> None:
+    async def delete_before(self, log: StreamLog, offset: int) -> None:
         """Move the start of the log."""
 
-    @abstractmethod
-    def close(self) -> None: ...
+
+def in_world(test: Callable[[StreamWorld], Awaitable[None]]) -> Callable[[StreamWorld], None]:
+    """Run an async test of a world in an event loop."""
+
+    @in_loop
+    @functools.wraps(test)
+    async def run(world: StreamWorld) -> None:
+        await world.start()
+        try:
+            await test(world)
+        finally:
+            await world.stop()
+
+    return run
 
 
 class MemoryWorld(StreamWorld):
@@ -90,18 +118,18 @@ class MemoryWorld(StreamWorld):
         for log in self._logs.values():
             log.release()
 
-    def send(self, log: StreamLog, producer_id: int, *values: bytes, at_ms: int = NOW_MS) -> None:
+    async def send(self, log: StreamLog, producer_id: int, *values: bytes, at_ms: int = NOW_MS) -> None:
         records = [Record(None, value, at_ms) for value in values]
         batch = build_batch(records, producer_id=producer_id, producer_epoch=0, is_transactional=True, base_sequence=0)
         self._logs[log.topic].append_in_transaction(memoryview(batch))
 
-    def end(self, log: StreamLog, producer_id: int, *, is_commit: bool) -> None:
+    async def end(self, log: StreamLog, producer_id: int, *, is_commit: bool) -> None:
         self._logs[log.topic].end_transaction(producer_id, is_commit, NOW_MS)
 
-    def delete_before(self, log: StreamLog, offset: int) -> None:
+    async def delete_before(self, log: StreamLog, offset: int) -> None:
         self._logs[log.topic].delete_before(offset)
 
-    def close(self) -> None:
+    async def stop(self) -> None:
         """Nothing is open."""
 
 
@@ -146,17 +174,17 @@ class LocalWorld(StreamWorld):
         self._syncs.is_held = False
         self._syncs.run()
 
-    def send(self, log: StreamLog, producer_id: int, *values: bytes, at_ms: int = NOW_MS) -> None:
+    async def send(self, log: StreamLog, producer_id: int, *values: bytes, at_ms: int = NOW_MS) -> None:
         self._producer(log, producer_id).send_records([Record(None, value, at_ms) for value in values])
 
-    def end(self, log: StreamLog, producer_id: int, *, is_commit: bool) -> None:
+    async def end(self, log: StreamLog, producer_id: int, *, is_commit: bool) -> None:
         producer = self._producer(log, producer_id)
         producer.commit() if is_commit else producer.abort()
 
-    def delete_before(self, log: StreamLog, offset: int) -> None:
+    async def delete_before(self, log: StreamLog, offset: int) -> None:
         log_of(self._topic(log.topic).partitions[0]).advance_log_start_offset(offset)
 
-    def close(self) -> None:
+    async def stop(self) -> None:
         self.node.close()
 
     def _producer(self, log: StreamLog, producer_id: int) -> TransactionalProducer:
@@ -169,9 +197,6 @@ class LocalWorld(StreamWorld):
         topic = self.node.topics.get(name)
         assert topic is not None
         return topic
-
-
-WORLDS: dict[str, type[LocalWorld] | type[MemoryWorld]] = {"local": LocalWorld, "memory": MemoryWorld}
 
 
 # --- what a client of a log does
@@ -201,7 +226,7 @@ async def read_values(log: StreamLog, offset: int = 0, max_bytes: int = 1024 * 1
     found: list[tuple[int, bytes | None]] = []
     while True:
         read = await read_once(log, offset, max_bytes)
-        found += [(at, value) for at, value in _committed(read) if at >= offset]
+        found += [(at, value) for at, value in committed_records(read) if at >= offset]
         if not read.records:
             assert read.next_offset >= offset
             return found
@@ -209,7 +234,7 @@ async def read_values(log: StreamLog, offset: int = 0, max_bytes: int = 1024 * 1
         offset = read.next_offset
 
 
-def _committed(read: StreamRead) -> list[tuple[int, bytes | None]]:
+def committed_records(read: StreamRead) -> list[tuple[int, bytes | None]]:
     found, position = list[tuple[int, bytes | None]](), 0
     while position < len(read.records):
         header = parse_header(read.records, position)

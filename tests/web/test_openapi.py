@@ -153,7 +153,9 @@ async def test_pages_load_nothing_from_elsewhere(tmp_path: Path) -> None:
         page = await http.get("/docs")
         assert page.headers["Content-Type"] == "text/html; charset=utf-8"
         assert "default-src 'self'" in page.headers["Content-Security-Policy"]
-        for path in ("/docs", "/docs.css", "/docs.js"):
+        loaded = re.findall(r'(?:src|href)="(/console/static/[^"]+)"', page.body.decode())
+        assert len(loaded) == 4
+        for path in ("/docs", *loaded):
             answer = await http.get(path)
             assert answer.status == 200
             assert not re.search(rb"(?:src|href|url|import|fetch)\W{1,3}(?:https?:)?//", answer.body)

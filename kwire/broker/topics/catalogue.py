@@ -47,6 +47,14 @@ PROTECTED_TOPICS = frozenset({AUDIT_TOPIC})
 HIDDEN_TOPICS = frozenset({EVENTS_TOPIC, WEBHOOKS_TOPIC})
 
 
+class TopicCounts(NamedTuple):
+    """The numbers of topics and of their partitions, and apart from them the number of internal topics."""
+
+    topics: int
+    partitions: int
+    internal_topics: int
+
+
 class TopicFacts(NamedTuple):
     """The catalogue entry of a topic.
 
@@ -120,6 +128,12 @@ class Catalogue:
         for key in tuple(self._keys.values()):
             name = key.removeprefix(KEY_PREFIX)
             yield name, counts.get(name, 1)
+
+    def counts(self) -> "TopicCounts":
+        """Count the topics as users see them: without the internal ones."""
+        counts = self._partition_counts
+        internal = [counts.get(name, 1) for name in INTERNAL_TOPICS if self.find(name) is not None]
+        return TopicCounts(len(self._keys) - len(internal), self.partition_count - sum(internal), len(internal))
 
     def folder_ids(self) -> dict[str, bytes]:
         """Return the topic id of every partition, by folder name. The folder itself may not exist yet."""

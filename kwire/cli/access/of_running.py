@@ -18,8 +18,9 @@ from kwire.access.users.users import check_name
 from kwire.cli.access.admin import AclsDisabled
 from kwire.cli.connection.error_texts import code_text
 from kwire.cli.connection.kafka_connection import KafkaConnection
-from kwire.cli.connection.settings import ClientSettings, Login
+from kwire.cli.connection.settings import ClientSettings
 from kwire.errors import ErrorCode
+from kwire.kafka_client.login import Login
 from kwire.wire.messages.alter_user_scram_credentials import (
     ALTER_USER_SCRAM_CREDENTIALS,
     AlterUserScramCredentialsRequest,

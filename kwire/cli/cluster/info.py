@@ -32,7 +32,7 @@ def lines_of(node: Mapping[str, Any], *, is_wide: bool) -> Iterator[str]:
         ("version", node["version"]),
         ("ready", "yes" if node["is_ready"] else "no"),
         ("uptime", duration_text((node["time_ms"] - node["started_ms"]) / 1000)),
-        ("topics", f"{node['topics']:,} with {node['partitions']:,} partitions"),
+        ("topics", f"{node['topics']:,} with {node['partitions']:,} partitions{_internal_text(node)}"),
         ("groups", f"{node['groups']:,}"),
         *(("listener", listener_text(one)) for one in node["listeners"]),
         *(("disk", disk_text(one)) for one in node["directories"]),
@@ -49,8 +49,15 @@ def lines_of(node: Mapping[str, Any], *, is_wide: bool) -> Iterator[str]:
         yield f"{name:<{width}}  {text}"
 
 
+def _internal_text(node: Mapping[str, Any]) -> str:
+    # Earlier servers count internal topics with the others.
+    return f", and {node['internal_topics']} internal" if node.get("internal_topics") else ""
+
+
 def listener_text(one: Mapping[str, Any]) -> str:
-    text = f"{one['name']} {one['security_protocol']} {one['host'] or '*'}:{one['port']}"
+    # A listener is often named after its protocol.
+    names = dict.fromkeys((one["name"], one["security_protocol"]))
+    text = f"{' '.join(names)} {one['host'] or '*'}:{one['port']}"
     if one["advertised_host"] is None:
         return text
     return f"{text}, advertised as {one['advertised_host']}:{one['advertised_port']}"

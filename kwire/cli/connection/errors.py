@@ -1,14 +1,17 @@
 """The errors of connections. All name the address of the server."""
 
-from kwire.cli.framework.errors import CannotRun
+from kwire.cli.framework.errors import CannotContinue, CannotRun
 
 
 class Unreachable(CannotRun, ConnectionError):
     """The server does not answer, or not as a kwire or Kafka server does."""
 
 
-class LoginRefused(CannotRun, ValueError):
-    """The server did not accept the user, the password, or the mechanism."""
+class LoginRefused(CannotContinue, ValueError):
+    """The server needs a login, or did not accept the user, the password, or the mechanism.
+
+    The exit code is 1, as for a missing right: the server answered, and a later attempt would fail, too.
+    """
 
 
 class NotSupported(CannotRun, ValueError):

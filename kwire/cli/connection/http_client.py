@@ -13,9 +13,9 @@ from ipaddress import ip_address
 from typing import Any, Self
 from urllib.parse import SplitResult, urlsplit
 
-from kwire.cli.connection.errors import Refused, Unreachable
+from kwire.cli.connection.errors import LoginRefused, Refused, Unreachable
 from kwire.cli.connection.options import add_http_options, http_client_of
-from kwire.cli.connection.settings import PASSWORD_VARIABLE, USER_VARIABLE, HttpSettings
+from kwire.cli.connection.settings import HOW_TO_LOG_IN, HttpSettings
 from kwire.cli.framework.errors import UsageError
 from kwire.cli.framework.output import add_output
 from kwire.cli.framework.parser import CommandParser, add_verb
@@ -63,7 +63,7 @@ class HttpClient:
         self._connection.close()
 
     def request(self, method: str, path: str, body: Any = None) -> Any:
-        """Send a request and return the JSON of the response. Raises Refused or Unreachable."""
+        """Send a request and return the JSON of the response. Raises Refused, LoginRefused or Unreachable."""
         content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         response = self._send(method, path, content, {"Accept": "application/json"})
         with self._as_unreachable():
@@ -74,7 +74,7 @@ class HttpClient:
                 raise HTTPException(f"the answer to {method} {path} is not JSON") from None
 
     def fetch(self, path: str) -> bytes:
-        """Send a GET and return the undecoded body of the response. Raises Refused or Unreachable."""
+        """Send a GET and return the undecoded body of the response. Raises Refused, LoginRefused or Unreachable."""
         response = self._send("GET", path, None, {"Accept": "application/json"})
         with self._as_unreachable():
             answer = response.read(ANSWER_BYTES_MAX + 1)
@@ -108,9 +108,9 @@ class HttpClient:
             response = self._connection.getresponse()
         if response.status >= 400:
             reason = _reason(response)
-            if response.status == HTTPStatus.UNAUTHORIZED and not self._has_login:
-                reason += f"; log in with --user NAME, or {USER_VARIABLE} and {PASSWORD_VARIABLE}"
-            raise Refused(reason)
+            if response.status != HTTPStatus.UNAUTHORIZED:
+                raise Refused(reason)
+            raise LoginRefused(reason if self._has_login else f"{reason}; {HOW_TO_LOG_IN}")
         return response
 
     def _connect(self) -> None:

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple, Self
 
 from kwire.cli.connection.error_texts import check, refusal
 from kwire.cli.connection.errors import Refused, Unreachable
-from kwire.cli.connection.kafka_connection import Address, KafkaConnection
+from kwire.cli.connection.kafka_connection import KafkaConnection
 from kwire.cli.connection.settings import ClientSettings
 from kwire.errors import ErrorCode
+from kwire.kafka_client.settings import Address
 from kwire.wire.messages.metadata import METADATA, MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kwire.wire.schema import Api
 
@@ -116,16 +117,24 @@ class KafkaClient:
         controller_id = self.metadata([]).controller_id
         return self._bootstrap if controller_id < 0 else self.node(controller_id)
 
-    def by_leader(self, partitions: Iterable[TopicPartition]) -> Iterator[tuple[KafkaConnection, dict[str, list[int]]]]:
-        """Yield each leader with its partitions, by topic. Raises Refused if a partition has no leader."""
+    def by_leader(
+        self, partitions: Iterable[TopicPartition], *, skips_missing: bool = False
+    ) -> Iterator[tuple[KafkaConnection, dict[str, list[int]]]]:
+        """Yield each leader with its partitions, by topic.
+
+        Raises Refused if a partition does not exist or has no leader, unless `skips_missing`.
+        """
         wanted = list(partitions)
         leaders: dict[TopicPartition, int] = {}
         for topic in self.metadata(sorted({one.topic for one in wanted})).topics:
-            check(f"topic {topic.name}", topic.error_code)
+            if not skips_missing:
+                check(f"topic {topic.name}", topic.error_code)
             for found in topic.partitions:
                 leaders[TopicPartition(topic.name or "", found.partition_index)] = found.leader_id
         chosen: dict[int, dict[str, list[int]]] = {}
         for one in wanted:
+            if skips_missing and leaders.get(one, -1) < 0:
+                continue
             if one not in leaders:
                 raise Refused(f"topic {one.topic} has no partition {one.partition}")
             if leaders[one] < 0:

@@ -4,15 +4,20 @@ import socket
 import struct
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Self
 
 from kwire.cli.connection.error_texts import code_text
 from kwire.cli.connection.errors import LoginRefused, NotSupported, Unreachable
-from kwire.cli.connection.settings import PLAIN, ClientSettings, Login
+from kwire.cli.connection.settings import HOW_TO_LOG_IN, ClientSettings
 from kwire.cli.framework.errors import UsageError
 from kwire.errors import ErrorCode
+from kwire.kafka_client import login as kafka_login
+from kwire.kafka_client.errors import LoginRefused as RefusedByServer
+from kwire.kafka_client.frames import API_VERSIONS_VERSION, correlation_id_of, decode_response, encode_request
+from kwire.kafka_client.login import HANDSHAKE_VERSION, Login
+from kwire.kafka_client.settings import Address
 from kwire.server_addresses import nothing_listens
-from kwire.wire.codec import decode_message, encode_message
 from kwire.wire.errors import WireError
 from kwire.wire.messages.api_versions import API_VERSIONS, ApiVersionsRequest
 from kwire.wire.schema import Api
@@ -20,26 +25,11 @@ from kwire.wire.schema import Api
 if TYPE_CHECKING:
     import ssl
 
-CLIENT_ID = b"kwire"
 ANSWER_BYTES_MAX = 128 * 1024 * 1024
-# Servers that do not know this version answer in version 0 with error 35 (KIP-511).
-API_VERSIONS_VERSION = 3
-HANDSHAKE_VERSION = AUTHENTICATE_VERSION = 1
+CORRELATION_ID_BYTES = 4
 OPTION = "--bootstrap-server"
 
 _SIZE = struct.Struct(">i")
-_HEAD = struct.Struct(">hhih")
-_CORRELATION_ID = struct.Struct(">i")
-
-
-class Address(NamedTuple):
-    """The host and the port of a server."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class KafkaConnection:
@@ -50,6 +40,7 @@ class KafkaConnection:
 
         Raises Unreachable, LoginRefused, or UsageError if an address is not valid.
         """
+        self._settings = settings
         # Servers that expect TLS or a login close connections without it.
         self._hint = (
             ""
@@ -88,7 +79,7 @@ class KafkaConnection:
         With `version_min` and `version_max` the caller restricts the versions, because its message has fields that
         others do not have. `wait_seconds` is how long the server may wait before it answers.
 
-        Raises Unreachable, or NotSupported if the versions do not match.
+        Raises Unreachable, LoginRefused if the server needs a login, or NotSupported if the versions do not match.
         """
         version = self.version_of(api, version_min=version_min, version_max=version_max)
         return self._exchange(api, version, message, wait_seconds)
@@ -118,24 +109,17 @@ class KafkaConnection:
 
     def _exchange(self, api: Api, version: int, message: Any, wait_seconds: float) -> Any:
         self._correlation_id += 1
-        is_flexible = version >= api.first_flexible
-        head = _HEAD.pack(api.key, version, self._correlation_id, len(CLIENT_ID)) + CLIENT_ID
-        body = head + (b"\x00" if is_flexible else b"") + encode_message(message, version)
+        request = b"".join(encode_request(api, version, self._correlation_id, message))
         try:
             self._socket.settimeout(self._request_seconds + wait_seconds)
-            self._socket.sendall(_SIZE.pack(len(body)) + body)
+            self._socket.sendall(request)
             answer = self._answer()
         except OSError as error:
             raise self._unreachable(error) from error
-        if _CORRELATION_ID.unpack_from(answer)[0] != self._correlation_id:
+        if correlation_id_of(answer) != self._correlation_id:
             raise Unreachable(f"{self.address} does not answer as a Kafka server does; check the port")
-        # The header of a flexible response ends with the number of tagged fields, which is 0. ApiVersions has no such
-        # header, because a client must be able to read it before it knows the versions.
-        start = _CORRELATION_ID.size + (is_flexible and api is not API_VERSIONS)
         try:
-            if api is API_VERSIONS and _is_unsupported(answer):
-                version = 0
-            return decode_message(api.response, version, answer[start:])
+            return decode_response(api, version, answer)
         except WireError as error:
             raise Unreachable(f"{self.address} does not answer as a Kafka server does: {error}") from error
 
@@ -163,7 +147,7 @@ class KafkaConnection:
 
     def _answer(self) -> memoryview:
         (size,) = _SIZE.unpack(self._received(_SIZE.size))
-        if not _CORRELATION_ID.size <= size <= ANSWER_BYTES_MAX:
+        if not CORRELATION_ID_BYTES <= size <= ANSWER_BYTES_MAX:
             raise OSError("it does not answer as a Kafka server does; check the port")
         return self._received(size)
 
@@ -179,39 +163,15 @@ class KafkaConnection:
     # Login
 
     def _log_in(self, mechanism: str, login: Login) -> None:
-        # Imported here and below, because most commands connect without a login.
-        from kwire.wire.messages.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeRequest
-
-        handshake = SaslHandshakeRequest(mechanism=mechanism)
-        offered = self._exchange(SASL_HANDSHAKE, HANDSHAKE_VERSION, handshake, 0)
-        if offered.error_code:
-            known = ", ".join(offered.mechanisms)
-            raise LoginRefused(f"{self.address} does not offer {mechanism}, but {known}: set sasl.mechanism")
-        if mechanism == PLAIN:
-            self._authenticate(login.user, f"\0{login.user}\0{login.password}".encode())
-        else:
-            self._log_in_with_scram(mechanism, login)
-
-    def _log_in_with_scram(self, mechanism: str, login: Login) -> None:
-        from scramp import ScramClient, ScramException
-
+        exchange, response = kafka_login.log_in(str(self.address), mechanism, login), None
         try:
-            client = ScramClient([mechanism], login.user, login.password)
-            client.set_server_first(self._authenticate(login.user, client.get_client_first().encode()).decode())
-            client.set_server_final(self._authenticate(login.user, client.get_client_final().encode()).decode())
-        except (ScramException, UnicodeDecodeError):
-            # The cause is not shown: it may contain parts of the password's hash.
-            raise LoginRefused(f"{self.address} gave a wrong answer to the login of user {login.user}") from None
-
-    def _authenticate(self, user: str, data: bytes) -> bytes:
-        from kwire.wire.messages.sasl_authenticate import SASL_AUTHENTICATE, SaslAuthenticateRequest
-
-        request = SaslAuthenticateRequest(auth_bytes=data)
-        response = self._exchange(SASL_AUTHENTICATE, AUTHENTICATE_VERSION, request, 0)
-        if response.error_code:
-            reason = response.error_message or code_text(response.error_code)
-            raise LoginRefused(f"{self.address} refused the login of user {user}: {reason}")
-        return bytes(response.auth_bytes)
+            while True:
+                api, version, message = exchange.send(response)
+                response = self._exchange(api, version, message, 0)
+        except StopIteration:
+            return
+        except RefusedByServer as error:
+            raise LoginRefused(str(error)) from None
 
     # For clients that have several requests in flight
 
@@ -220,14 +180,34 @@ class KafkaConnection:
         """The socket, for a client that frames requests and responses itself from now on."""
         return self._socket
 
-    def unreachable(self, error: OSError) -> Unreachable:
+    def unreachable(self, error: OSError) -> Unreachable | LoginRefused:
         """Return the error that names the address, after an error of the socket."""
         return self._unreachable(error)
 
     # Errors
 
-    def _unreachable(self, error: OSError) -> Unreachable:
+    def _unreachable(self, error: OSError) -> Unreachable | LoginRefused:
+        if not isinstance(error, TimeoutError) and self._needs_login():
+            # With TLS, security.protocol is set, and without SASL in it the user has no effect.
+            setting = "" if self._settings.tls is None else "set security.protocol=SASL_SSL, and "
+            return LoginRefused(f"{self.address} needs credentials; {setting}{HOW_TO_LOG_IN}")
         return Unreachable(f"no answer from {self.address}: {self._reason(error)}")
+
+    def _needs_login(self) -> bool:
+        """Return whether the server answers this connection without a login only what it answers before a login.
+
+        Kafka servers close such a connection without an error, so a connection of its own asks for the mechanisms.
+        """
+        if self._settings.login is not None or self._versions is None:
+            return False
+        from kwire.wire.messages.sasl_handshake import SASL_HANDSHAKE, SaslHandshakeRequest
+
+        handshake = SaslHandshakeRequest(mechanism=self._settings.mechanism)
+        with suppress(Unreachable), KafkaConnection(self._settings, [self.address]) as other:
+            offered = other._exchange(SASL_HANDSHAKE, HANDSHAKE_VERSION, handshake, 0)
+            # Other listeners answer with ILLEGAL_SASL_STATE.
+            return offered.error_code in (ErrorCode.NONE, ErrorCode.UNSUPPORTED_SASL_MECHANISM)
+        return False
 
     def _reason(self, error: OSError) -> str:
         # Imported here, because it takes longer than most commands run.
@@ -263,8 +243,3 @@ def _connect_problem(address: Address, error: OSError, connect_seconds: float) -
     else:
         reason = error.strerror or str(error)
     return f"no answer from {address}: {reason}; check the address, or name another server with {OPTION}"
-
-
-def _is_unsupported(answer: memoryview) -> bool:
-    start = _CORRELATION_ID.size
-    return int.from_bytes(answer[start : start + 2], signed=True) == ErrorCode.UNSUPPORTED_VERSION

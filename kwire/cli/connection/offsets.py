@@ -30,25 +30,38 @@ class OffsetAndTime(NamedTuple):
 
 
 def offsets_at(
-    client: KafkaClient, wanted: Mapping[TopicPartition, int], *, isolation_level: int = READ_UNCOMMITTED
+    client: KafkaClient,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    isolation_level: int = READ_UNCOMMITTED,
+    skips_missing: bool = False,
 ) -> dict[TopicPartition, int]:
     """Return the offset of each partition at LATEST, EARLIEST or a timestamp in milliseconds.
 
-    For a timestamp, it is the offset of the first record that is not older, or -1 if there is none. Raises Refused.
+    For a timestamp, it is the offset of the first record that is not older, or -1 if there is none.
+
+    Raises Refused if an offset is not known. With `skips_missing`, the partition is missing instead: it was deleted,
+    has no leader at present, or the client has no right to it.
     """
-    found = offsets_and_times_at(client, wanted, isolation_level=isolation_level)
+    found = offsets_and_times_at(client, wanted, isolation_level=isolation_level, skips_missing=skips_missing)
     return {partition: one.offset for partition, one in found.items()}
 
 
 def offsets_and_times_at(
-    client: KafkaClient, wanted: Mapping[TopicPartition, int], *, isolation_level: int = READ_UNCOMMITTED
+    client: KafkaClient,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    isolation_level: int = READ_UNCOMMITTED,
+    skips_missing: bool = False,
 ) -> dict[TopicPartition, OffsetAndTime]:
     """Return offsets as `offsets_at` does, with the timestamps of their records."""
     found: dict[TopicPartition, OffsetAndTime] = {}
-    for node, topics in client.by_leader(wanted):
+    for node, topics in client.by_leader(wanted, skips_missing=skips_missing):
         here = [TopicPartition(topic, index) for topic, indexes in topics.items() for index in indexes]
         request = offsets_request({one: wanted[one] for one in here}, isolation_level)
         for partition, code, offset in offsets_in(node.request(LIST_OFFSETS, request)):
+            if code and skips_missing:
+                continue
             check(f"partition {partition}", code)
             found[partition] = offset
     return found

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.cli.connection.profiles import HTTP_SETTING, chosen_profile
 from kwire.cli.framework.errors import UsageError
+from kwire.kafka_client.login import MECHANISMS, Login
 from kwire.server_addresses import BOOTSTRAP_DEFAULT, BOOTSTRAP_VARIABLE, HTTP_DEFAULT, HTTP_VARIABLE
 
 if TYPE_CHECKING:
     import ssl
 
 USER_VARIABLE, PASSWORD_VARIABLE = "KWIRE_USER", "KWIRE_PASSWORD"
+HOW_TO_LOG_IN = f"log in with --user NAME, or {USER_VARIABLE} and {PASSWORD_VARIABLE}"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-PLAIN = "PLAIN"
-MECHANISMS = (PLAIN, "SCRAM-SHA-256", "SCRAM-SHA-512")
 MECHANISM_DEFAULT = "SCRAM-SHA-512"
 # Together with the start of the program, a server that is down is reported within two seconds.
 CONNECT_TIMEOUT_MS_DEFAULT = 1_500
@@ -29,16 +29,6 @@ TIMEOUT_MS_MAX = 24 * 3_600_000
 
 # One option of a JAAS entry: name="value" or name=value, with backslashes before quotes.
 _JAAS_OPTION = re.compile(r"""(?P<name>\w+)\s*=\s*(?P<value>"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'|[^\s;"']+)""")
-
-
-class Login(NamedTuple):
-    """A user and its password."""
-
-    user: str
-    password: str
-
-    def __repr__(self) -> str:
-        return f"Login({self.user}, [hidden])"
 
 
 class Timeouts(NamedTuple):
@@ -84,6 +74,12 @@ def source_of(command_config: Path | None, profile: str | None, environment: Map
         return Source(_read(command_config), str(command_config), True)
     chosen = chosen_profile(profile, environment)
     return Source({}, "", False) if chosen is None else Source(chosen[1], f"profile {chosen[0]}", False)
+
+
+def bootstrap_server_of(source: Source, environment: Mapping[str, str], given: str | None) -> str:
+    """Return the address of the Kafka port."""
+    in_source, in_environment = source.given.get("bootstrap.servers"), environment.get(BOOTSTRAP_VARIABLE)
+    return given or _in_order(source, in_source, in_environment) or BOOTSTRAP_DEFAULT
 
 
 def kafka_settings(
@@ -151,8 +147,7 @@ def _kafka_settings(
     source: Source, environment: Mapping[str, str], bootstrap_server: str | None, user: str | None
 ) -> ClientSettings:
     given = source.given
-    in_file, in_environment = given.get("bootstrap.servers"), environment.get(BOOTSTRAP_VARIABLE)
-    address = bootstrap_server or _in_order(source, in_file, in_environment) or BOOTSTRAP_DEFAULT
+    address = bootstrap_server_of(source, environment, bootstrap_server)
     has_user = user or _user_in(given)[0] or environment.get(USER_VARIABLE)
     protocol = _one_of(given, "security.protocol", "SASL_PLAINTEXT" if has_user else "PLAINTEXT", PROTOCOLS)
     # librdkafka has both names.

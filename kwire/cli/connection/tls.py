@@ -2,8 +2,9 @@
 
 import os
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from kwire.access.certificates.stores import InvalidStore, KeyMaterial, read_key_store, read_trust_store
 from kwire.cli.framework.errors import UsageError
@@ -30,6 +31,52 @@ def client_context(given: Mapping[str, str]) -> ssl.SSLContext:
     if key_store is not None:
         _load_key(context, read_key_store(key_store), key_store.setting)
     return context
+
+
+class PemText(NamedTuple):
+    """Certificates and a key as PEM, for a client that has no files. `trusted` is None without a trust store, and the
+    others are None without a client certificate. The key is PKCS#8 without a password."""
+
+    trusted: str | None
+    certificate_chain: str | None
+    key: str | None
+
+    def __repr__(self) -> str:
+        return f"PemText(has_trusted={self.trusted is not None}, has_key={self.key is not None})"
+
+
+def pem_text(given: Mapping[str, str]) -> PemText:
+    """Return the certificates of Kafka's client settings as PEM, whatever the format of the stores is.
+
+    Raises InvalidStore, a ValueError, if a store cannot be used.
+    """
+    trust_store, key_store = _trust_store(given), _key_store(given)
+    trusted = None if trust_store is None else _certificates_text(read_trust_store(trust_store))
+    if key_store is None:
+        return PemText(trusted, None, None)
+    material = read_key_store(key_store)
+    return PemText(trusted, _certificates_text(material.certificates), _key_text(material, key_store.setting))
+
+
+def _certificates_text(certificates: Iterable[bytes]) -> str:
+    return "".join(ssl.DER_cert_to_PEM_cert(one) for one in certificates)
+
+
+def _key_text(material: KeyMaterial, setting: str) -> str:
+    # Imported here, because it takes longer than most commands run.
+    from cryptography.hazmat.primitives.serialization import (
+        Encoding,
+        NoEncryption,
+        PrivateFormat,
+        load_pem_private_key,
+    )
+
+    try:
+        password = None if material.password is None else material.password.encode()
+        key = load_pem_private_key(material.key, password)
+    except (ValueError, TypeError):
+        raise InvalidStore(f"{setting}: the private key cannot be used: ssl.key.password may be wrong") from None
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
 
 
 def context_of_ca_file(path: Path) -> ssl.SSLContext:

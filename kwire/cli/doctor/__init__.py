@@ -9,10 +9,11 @@ from pathlib import Path
 from msgspec.structs import asdict
 
 from kwire import __version__
+from kwire.cli.connection.errors import LoginRefused
 from kwire.cli.connection.options import add_connection_options, http_client_of, kafka_client_of
 from kwire.cli.doctor.finding import OK, PROBLEM, WARNING, Finding
 from kwire.cli.framework.colours import BOLD, RED, coloured
-from kwire.cli.framework.errors import CannotRun, UsageError
+from kwire.cli.framework.errors import CannotContinue, CannotRun, UsageError
 from kwire.cli.framework.output import add_output, print_object
 from kwire.cli.framework.parser import CommandParser
 from kwire.exit_codes import FAILED
@@ -56,13 +57,16 @@ def examine(options: argparse.Namespace) -> Iterator[Finding]:
 
 
 def examine_kafka(options: argparse.Namespace) -> Iterator[Finding]:
-    from kwire.cli.connection.kafka_connection import Address
     from kwire.cli.doctor.network import check_advertised
+    from kwire.kafka_client.settings import Address
 
     try:
         client = kafka_client_of(options)
     except UsageError:
         raise
+    except LoginRefused as error:
+        yield Finding("Kafka port", PROBLEM, str(error), "check the user and the password")
+        return
     except CannotRun as error:
         yield Finding(
             "Kafka port", PROBLEM, str(error), "start the server, or check --bootstrap-server and the firewall"
@@ -72,7 +76,7 @@ def examine_kafka(options: argparse.Namespace) -> Iterator[Finding]:
         yield Finding("Kafka port", OK, f"{client.address} answers")
         try:
             brokers = client.metadata([]).brokers
-        except (CannotRun, ValueError) as error:
+        except (CannotContinue, ValueError) as error:
             remedy = "check the address and the login; the port may belong to another program"
             yield Finding("Kafka port", PROBLEM, str(error), remedy)
             return

@@ -4,8 +4,8 @@ import socket
 from collections.abc import Iterator, Sequence
 from ipaddress import ip_address
 
-from kwire.cli.connection.kafka_connection import Address
 from kwire.cli.doctor.finding import OK, PROBLEM, WARNING, Finding
+from kwire.kafka_client.settings import Address
 
 CONNECT_SECONDS = 2.0
 

@@ -1,6 +1,7 @@
 """kwire example plot: a demo stream, counted by the analytics job, and drawn from the room with the results."""
 
 import argparse
+import os
 import random
 import subprocess
 import sys
@@ -11,6 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from kwire.cli.connection.options import add_connection_options
+from kwire.cli.connection.profiles import CONFIG_VARIABLE
+from kwire.cli.connection.settings import PASSWORD_VARIABLE, USER_VARIABLE
 from kwire.cli.example.demo_stream import MINUTES, ROOMS, demo_stream
 from kwire.cli.example.server import ExampleServer, add_temporary, check_examples, example_server
 from kwire.cli.framework.errors import CannotRun, UsageError
@@ -34,10 +37,7 @@ def add(parser: CommandParser) -> None:
     )
     add_temporary(parser)
     add_connection_options(parser)
-    parser.epilog = (
-        "Needs Java 17 and the extras `spark` and `plots`. If no server is named, a temporary one is used. Spark jobs "
-        "connect without TLS and without a login."
-    )
+    parser.epilog = "Needs Java 17 and the extras `spark` and `plots`. If no server is named, a temporary one is used."
     parser.set_defaults(run=run)
 
 
@@ -51,28 +51,27 @@ def run(options: argparse.Namespace) -> None:
         tempfile.TemporaryDirectory(prefix="kwire-example-") as directory,
         example_server(options, prefers_temporary=True) as server,
     ):
-        if server.http.login is not None or server.http.url.startswith("https:"):
-            raise UsageError("Spark jobs connect without TLS and without a login: use --temporary")
         check_examples(server)
         try:
-            make_picture(server, f"{directory}/lake", options.path)
+            make_picture(server, options, f"{directory}/lake")
         except ClientError as error:
             raise CannotRun(f"{server.http.url}: {error}") from None
 
 
-def make_picture(server: ExampleServer, warehouse: str, path: Path) -> None:
+def make_picture(server: ExampleServer, options: argparse.Namespace, warehouse: str) -> None:
     # Imported here, because it is an extra and takes seconds.
     from kwire.cli.example.activity_picture import draw
 
     prefix = f"demo-{time.time_ns()}-"
     began = datetime.now(UTC).replace(second=0, microsecond=0) - timedelta(minutes=2 * MINUTES)
-    with Client(server.http.url) as client:
+    user, password = server.http.login or (None, "")
+    with Client(server.http.url, user=user, password=password, ssl_context=server.http.tls) as client:
         count = publish(client, prefix, demo_stream(began, random.Random(SEED)))
         print(f"{count} events published in {len(ROOMS)} rooms", flush=True)
-        analyse(server, prefix, warehouse)
+        analyse(server, options, prefix, warehouse)
         results = read_results(client, f"{prefix}activity")
-    draw(results, prefix, began, path)
-    print(f"{len(results)} results drawn in {path}", flush=True)
+    draw(results, prefix, began, options.path)
+    print(f"{len(results)} results drawn in {options.path}", flush=True)
 
 
 def publish(client: Client, prefix: str, stream: dict[str, list[NewEvent]]) -> int:
@@ -84,12 +83,25 @@ def publish(client: Client, prefix: str, stream: dict[str, list[NewEvent]]) -> i
     return sum(len(events) for events in stream.values())
 
 
-def analyse(server: ExampleServer, prefix: str, warehouse: str) -> None:
+def analyse(server: ExampleServer, options: argparse.Namespace, prefix: str, warehouse: str) -> None:
     command = [sys.executable, "-m", "kwire", "pipeline", "analytics", "--http", server.http.url]
     command += ["--bootstrap", server.bootstrap]
     command += ["--pattern", f"{prefix}({'|'.join(ROOMS)})", "--time-field", "at", *ANALYSIS, "--once", "--to", "room"]
     command += ["--results-room", f"{prefix}activity", "--warehouse", warehouse]
-    if subprocess.run(command, check=False).returncode:
+    environment = dict(os.environ)
+    if server.process is not None:
+        # The logins of the environment and of profiles are for other servers.
+        environment = {name: value for name, value in environment.items() if not name.startswith("KWIRE_")}
+        environment[CONFIG_VARIABLE] = os.devnull
+    else:
+        for name in ("profile", "command_config", "cacert"):
+            if value := getattr(options, name):
+                command += [f"--{name.replace('_', '-')}", str(value)]
+        if login := server.http.login:
+            # The password may have been asked for.
+            command += ["--user", login.user]
+            environment |= {USER_VARIABLE: login.user, PASSWORD_VARIABLE: login.password}
+    if subprocess.run(command, env=environment, check=False).returncode:
         raise CannotRun("the analysis failed; its reason is above")
 
 

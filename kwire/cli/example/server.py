@@ -17,7 +17,7 @@ from kwire.cli.connection.errors import Refused
 from kwire.cli.connection.http_client import HttpClient
 from kwire.cli.connection.options import source_of_options
 from kwire.cli.connection.profiles import HTTP_SETTING
-from kwire.cli.connection.settings import HttpSettings, http_settings, kafka_settings
+from kwire.cli.connection.settings import HttpSettings, bootstrap_server_of, http_settings
 from kwire.server_addresses import HTTP_DEFAULT, HTTP_VARIABLE
 
 STOP_SECONDS_MAX = 30.0
@@ -53,8 +53,8 @@ def example_server(options: argparse.Namespace, *, prefers_temporary: bool = Fal
             ca_file=options.cacert,
         )
         has_kafka = hasattr(options, "bootstrap_server")
-        kafka = kafka_settings(source, os.environ, bootstrap_server=options.bootstrap_server) if has_kafka else None
-        yield ExampleServer(http, "" if kafka is None else kafka.bootstrap_server, None)
+        bootstrap = bootstrap_server_of(source, os.environ, options.bootstrap_server) if has_kafka else ""
+        yield ExampleServer(http, bootstrap, None)
         return
     with tempfile.TemporaryDirectory(prefix="kwire-example-") as directory, _ended_by_signals():
         command = [sys.executable, "-m", "kwire", "serve", "--kafka", "127.0.0.1:0", "--http", "127.0.0.1:0"]

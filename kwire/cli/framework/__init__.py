@@ -13,5 +13,6 @@ A command or verb is a module with a function `add(parser)`, which declares its 
             print_rows(rows, COLUMNS, options)
 
 `run` returns an exit code, or None for success. To fail, it raises ValueError, OSError, KafkaError or StorageError with
-a message for the user, or `CannotRun` (exit code 2). `runner.py` prints the message and chooses the exit code.
+a message for the user, `CannotContinue` if other names would fail, too, or `CannotRun` (exit code 2). `runner.py`
+prints the message and chooses the exit code.
 """

@@ -1,8 +1,12 @@
-"""The errors by which commands end in another way than with exit code 1."""
+"""The errors that end a command at once, also one with several names."""
 
 
-class CannotRun(Exception):
-    """The command cannot do its work at all, so nothing was done. The message gives the reason."""
+class CannotContinue(Exception):
+    """The command cannot do the rest of its work. The message gives the reason; the exit code is 1."""
+
+
+class CannotRun(CannotContinue):
+    """The command cannot do its work at all, so nothing was done. The exit code is 2."""
 
 
 class UsageError(CannotRun, ValueError):

@@ -56,7 +56,7 @@ class HelpText(argparse.RawDescriptionHelpFormatter):
         for one in action._get_subactions():
             section = sections.get(one.dest, "")
             if section != last and len(set(sections.values())) > 1:
-                parts.append(f"{'' if not last else chr(10)}  {coloured(section, BOLD, sys.stdout)}\n")
+                parts.append(f"{'' if not last else chr(10)}  {coloured(section, BOLD, sys.stdout)}:\n")
                 last = section
             parts.append(super()._format_action(one))
         return self._join_parts(parts)

@@ -55,6 +55,8 @@ class CommandParser(argparse.ArgumentParser):
         self.load()
         given = sys.argv[1:] if args is None else list(args)
         if self._subparsers is not None:
+            if not given:
+                self._show_choices()
             return super().parse_known_args(given, namespace)
         # It must not depend on what is declared below while an error is reported.
         self.usage = self.usage or self.format_usage().removeprefix(USAGE).rstrip()
@@ -95,6 +97,12 @@ class CommandParser(argparse.ArgumentParser):
         """End with exit code 2. The message is about the arguments."""
         print(f"kwire: {_with_suggestion(_with_plain_type(message))}", file=sys.stderr)
         print(f"{self.format_usage()}try: {self.prog} --help", file=sys.stderr)
+        sys.exit(CANNOT_RUN)
+
+    def _show_choices(self) -> NoReturn:
+        """End with exit code 2 and the help, because the command or the verb is missing."""
+        kind = next(action.dest for action in self._actions if isinstance(action, argparse._SubParsersAction))
+        print(f"kwire: a {kind} is missing\n\n{self.format_help()}", end="", file=sys.stderr)
         sys.exit(CANNOT_RUN)
 
     def _subparsers_of(self, kind: str) -> Any:

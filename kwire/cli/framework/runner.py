@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 
 from kwire.cli.framework.colours import RED, coloured
-from kwire.cli.framework.errors import CannotRun, ReaderGone
+from kwire.cli.framework.errors import CannotContinue, CannotRun, ReaderGone
 from kwire.cli.framework.parser import CommandParser
 from kwire.cli.framework.printable import printable
 from kwire.exit_codes import BROKEN_PIPE, CANNOT_RUN, FAILED, INTERRUPTED
@@ -41,7 +41,9 @@ def run_command(parser: CommandParser, arguments: Sequence[str]) -> int:
                 raise
             text = f"internal error: {error}\nset {DEBUG_VARIABLE}=1 to see where, and please report it"
         print_error(text)
-        return CANNOT_RUN if isinstance(error, CannotRun) else failure_code
+        if isinstance(error, CannotRun):
+            return CANNOT_RUN
+        return FAILED if isinstance(error, CannotContinue) else failure_code
     return code or 0
 
 
@@ -68,7 +70,7 @@ def is_expected(error: Exception) -> bool:
     from kwire.errors import KafkaError
     from storage.errors import StorageError
 
-    return isinstance(error, (CannotRun, ValueError, OSError, KafkaError, StorageError))
+    return isinstance(error, (CannotContinue, ValueError, OSError, KafkaError, StorageError))
 
 
 def _text_of_expected(error: Exception) -> str | None:

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Callable, Iterable
 
-from kwire.cli.framework.errors import CannotRun
+from kwire.cli.framework.errors import CannotContinue
 from kwire.cli.framework.output import print_done
 from kwire.cli.framework.runner import error_text, is_expected, print_error
 from kwire.exit_codes import DONE, FAILED
@@ -34,12 +34,15 @@ class Outcomes:
 
 
 def for_each(names: Iterable[str], act: Callable[[str], None]) -> Outcomes:
-    """Call `act` for each name once, also after a failure. Raises CannotRun, because the next name would fail, too."""
+    """Call `act` for each name once, also after a failure.
+
+    Raises CannotContinue, because the next name would fail, too.
+    """
     outcomes = Outcomes()
     for name in dict.fromkeys(names):
         try:
             act(name)
-        except (CannotRun, BrokenPipeError):
+        except (CannotContinue, BrokenPipeError):
             raise
         except Exception as error:
             if not is_expected(error):

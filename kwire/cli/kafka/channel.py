@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from kwire.wire.codec import decoder, encoder
+from kwire.kafka_client.frames import correlation_id_of, decode_response, encode_request
 from kwire.wire.errors import WireError
 from kwire.wire.messages.fetch import FETCH
 from kwire.wire.messages.find_coordinator import FIND_COORDINATOR
@@ -20,7 +20,6 @@ from kwire.wire.messages.offset_fetch import OFFSET_FETCH
 from kwire.wire.messages.produce import PRODUCE
 from kwire.wire.schema import Api
 
-CLIENT_ID = b"kwire"
 # Bound of one response. A fetched batch may be as large as the topic's max.message.bytes, whatever the request says.
 RESPONSE_BYTES_MAX = 1024 * 1024 * 1024
 # Buffers of one sendmsg call; the kernel's bound (IOV_MAX) is 1024.
@@ -37,9 +36,7 @@ _VERSIONS_MAX = {
 }
 
 _SIZE = struct.Struct(">i")
-_HEAD = struct.Struct(">ihhih")
-_CORRELATION_ID = struct.Struct(">i")
-_HEAD_AFTER_SIZE_BYTES = _HEAD.size - _SIZE.size + len(CLIENT_ID)
+_CORRELATION_ID_BYTES = 4
 
 
 class Transport(Protocol):
@@ -112,24 +109,18 @@ class Channel:
         finally:
             if timeout_seconds is not None:
                 self._socket.settimeout(usual)
-        (answered,) = _CORRELATION_ID.unpack_from(response)
-        if answered != correlation_id:
+        if correlation_id_of(response) != correlation_id:
             raise self._transport.unreachable(OSError("the server answered another request"))
-        # The header of a flexible response ends with the number of tagged fields, which is 0.
-        start = _CORRELATION_ID.size + (version >= api.first_flexible)
         try:
-            return decoder(api.response, version)(memoryview(response)[start:])
+            return decode_response(api, version, memoryview(response))
         except WireError as error:
             raise self._transport.unreachable(OSError(f"it does not answer as a Kafka server does: {error}")) from error
 
     def _send(self, api: Api, version: int, message: Any, has_response: bool) -> None:
         self._correlation_id = self._correlation_id + 1 & 0x7FFF_FFFF
-        is_flexible = version >= api.first_flexible
-        parts = encoder(type(message), version)(message)
-        size = _HEAD_AFTER_SIZE_BYTES + is_flexible + sum(map(len, parts))
-        head = _HEAD.pack(size, api.key, version, self._correlation_id, len(CLIENT_ID)) + CLIENT_ID
+        parts = encode_request(api, version, self._correlation_id, message)
         try:
-            self._send_all([head + b"\x00" if is_flexible else head, *parts])
+            self._send_all(parts)
         except OSError as error:
             raise self._transport.unreachable(error) from error
         if has_response:
@@ -150,7 +141,7 @@ class Channel:
 
     def _read_frame(self) -> bytearray:
         (size,) = _SIZE.unpack(self._read(_SIZE.size))
-        if not _CORRELATION_ID.size <= size <= RESPONSE_BYTES_MAX:
+        if not _CORRELATION_ID_BYTES <= size <= RESPONSE_BYTES_MAX:
             raise OSError(f"a frame of {size} bytes is not an answer of a Kafka server")
         return self._read(size)
 

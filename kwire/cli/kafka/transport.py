@@ -3,10 +3,11 @@
 import argparse
 import socket
 
-from kwire.cli.connection.kafka_connection import Address, KafkaConnection, addresses_of
+from kwire.cli.connection.kafka_connection import KafkaConnection, addresses_of
 from kwire.cli.connection.options import client_settings_of
 from kwire.cli.connection.settings import ClientSettings
 from kwire.cli.kafka.cluster import Cluster
+from kwire.kafka_client.settings import Address
 from kwire.wire.schema import Api
 
 

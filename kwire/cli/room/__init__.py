@@ -145,7 +145,7 @@ def _publish(client: HttpClient, events: list[dict[str, Any]], options: argparse
 
     def print_text() -> None:
         first, last = answer["offset"], answer["offset"] + answer["count"] - 1
-        print(f"published {first if first == last else f'{first} to {last}'}", flush=True)
+        print(f"published offset {first}" if first == last else f"published offsets {first} to {last}", flush=True)
 
     print_object(answer, options, print_text)
 

@@ -1,5 +1,6 @@
 """The client for programs without an event loop. Its calls run in the event loop of a separate thread."""
 
+import ssl
 from collections.abc import Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -117,6 +118,7 @@ class Client:
         headers: Mapping[str, str] | None = None,
         user: str | None = None,
         password: str = "",
+        ssl_context: ssl.SSLContext | None = None,
     ) -> None:
         async def make() -> AsyncClient:
             return AsyncClient(
@@ -127,6 +129,7 @@ class Client:
                 headers=headers,
                 user=user,
                 password=password,
+                ssl_context=ssl_context,
             )
 
         self._loop = LoopThread()

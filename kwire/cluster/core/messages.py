@@ -181,12 +181,13 @@ class Fetch(Struct, frozen=True, gc=False):
 
 
 class Fetched(Struct, frozen=True, gc=False):
-    """Acknowledged entries. The replica can serve entries up to `limit`."""
+    """Acknowledged entries. The replica can serve entries from `start` to `limit`; those before were trimmed."""
 
     segment: SegmentId
     first: int
     limit: int
     entries: tuple[Entry, ...]
+    start: int = 1
 
 
 class Peek(Struct, frozen=True, gc=False):
@@ -215,13 +216,15 @@ class Copy(Struct, frozen=True, gc=False):
     """Copy a sealed segment from other stores, and report its digest. From the master.
 
     The copy refuses epochs below `end_epoch`, the epoch of the leader that closed the segment, as other replicas do.
-    A store that is its own only source verifies its replica: it reads all entries and reports their digest.
+    A store that is its own only source verifies its replica: it reads all entries and reports their digest. The digest
+    is over the entries from `start` on.
     """
 
     segment: SegmentId
     end: int
     end_epoch: int
     sources: tuple[str, ...]
+    start: int = 1
 
 
 class Finish(Struct, frozen=True, gc=False):
@@ -236,12 +239,16 @@ class Finish(Struct, frozen=True, gc=False):
 
 
 class Copied(Struct, frozen=True, gc=False):
-    """The store has read the whole sealed segment from its disk. Stamps are not in the digest. To the master."""
+    """The store has read the whole sealed segment from its disk. Stamps are not in the digest. To the master.
+
+    The digest is over the entries from `start` on. Digests with different starts can not be compared.
+    """
 
     segment: SegmentId
     end: int
     incarnation: Incarnation
     digest: int
+    start: int = 1
 
 
 class Drop(Struct, frozen=True, gc=False):
@@ -254,6 +261,16 @@ class Drop(Struct, frozen=True, gc=False):
     incarnation: Incarnation
 
 
+class TrimBefore(Struct, frozen=True, gc=False):
+    """Entries of the stream before this one are no longer needed: retention or DeleteRecords has removed them.
+
+    A store applies it to closed replicas. For others it is sent again when they are closed.
+    """
+
+    segment: SegmentId
+    first: int
+
+
 class Pull(Struct, frozen=True, gc=False):
     """Return entries of a sealed segment from `first` on to a store that copies it."""
 
@@ -262,15 +279,20 @@ class Pull(Struct, frozen=True, gc=False):
 
 
 class Pulled(Struct, frozen=True, gc=False):
-    """Entries of a sealed segment that ends with the bridge at `end`."""
+    """Entries of a sealed segment that ends with the bridge at `end`.
+
+    Entries before `start` were trimmed: `trimmed` has what they were.
+    """
 
     segment: SegmentId
     first: int
     end: int
     entries: tuple[Entry, ...]
+    start: int = 1
+    trimmed: tuple[Run, ...] = ()
 
 
 LeaderRequest = Seal | Store | Read | Close
 StoreAnswer = Sealed | Stored | Entries | Closed | Stale | Restarted | Refused
-RepairMessage = Copy | Copied | Finish | Drop | Pull | Pulled
+RepairMessage = Copy | Copied | Finish | Drop | TrimBefore | Pull | Pulled
 Body = LeaderRequest | StoreAnswer | Fetch | Fetched | Peek | Peeked | RepairMessage

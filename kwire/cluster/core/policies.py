@@ -69,5 +69,10 @@ class Limits(Struct, frozen=True):
     segment_entries: int = 1_000_000
 
 
+def no_partitions(stream: str) -> bool:
+    """All streams are plain ones: none is a partition, whose entries a store writes in order, into one log."""
+    return False
+
+
 # The overhead of an entry beyond its payload, for the bounds in bytes.
 ENTRY_BYTES: Final = 32

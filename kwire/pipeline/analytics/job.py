@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from kwire.client import Client
 from kwire.pipeline.analytics.analysis import Analysis, span_ms
-from kwire.pipeline.arguments import add_server_arguments, check_server, count, seconds
+from kwire.pipeline.arguments import count, seconds
 from kwire.pipeline.columns import table_name
 from kwire.pipeline.jobs import DONE
 from kwire.pipeline.lake.checkpoint import Checkpoint
@@ -21,7 +20,7 @@ from kwire.pipeline.query_runner import query_runner
 from kwire.pipeline.reports.sender import ROOM as REPORTS_ROOM
 from kwire.pipeline.session import add_session_arguments, session_options, spark_session, warehouse_uri
 from kwire.pipeline.source import SourceOptions
-from kwire.pipeline.topic_facts import TopicFactsReader
+from kwire.pipeline.topic_facts import READ, WRITE, TopicFactsReader
 from kwire.progress import duration_text
 
 if TYPE_CHECKING:
@@ -39,7 +38,6 @@ _TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}", re.ASCII)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_server_arguments(parser)
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--topic", metavar="T", dest="topics", action="append", help="a room or topic; repeatable")
     which.add_argument(
@@ -134,8 +132,8 @@ def run(arguments: argparse.Namespace) -> int:
     source = _source(arguments)
     sinks = arguments.sinks or [ROOM, TABLES]
     options = session_options(arguments, "kwire analytics")
-    room = ResultsRoom(arguments.results_room, arguments.bootstrap, arguments.http)
-    check_server(arguments)
+    room = ResultsRoom(arguments.results_room, arguments.server)
+    arguments.server.check()
     _check_topics(room, arguments.topics or [], uses_room=ROOM in sinks)
     spark = spark_session(options)
     if arguments.pattern:
@@ -168,11 +166,13 @@ def _check_topics(room: "ResultsRoom", topics: Sequence[str], *, uses_room: bool
     """Create the room and check the topics before Spark is started, so that errors are reported early."""
     if uses_room:
         # If the name exists already, the server checks that it is a room.
-        with Client(room.http) as client:
+        with room.server.client() as client:
             client.rooms.create(room.name)
-    reader = TopicFactsReader(room.http, room.bootstrap)
-    for topic in [*topics, *([room.name] if uses_room else [])]:
-        reader.state(topic)
+    reader = TopicFactsReader(room.server)
+    for topic in topics:
+        reader.state(topic, READ)
+    if uses_room:
+        reader.state(room.name, READ, WRITE)
 
 
 def _check_pattern(spark: "SparkSession", pattern: str) -> None:
@@ -207,7 +207,7 @@ def _source(arguments: argparse.Namespace) -> dict[str, str]:
             f"{REPORTS_ROOM} is the room for reports of jobs, to which each batch adds: choose another room"
         )
     options = SourceOptions(
-        arguments.bootstrap,
+        arguments.server,
         starting_offsets=arguments.start,
         # Events that are deleted before they are read are skipped. Rooms delete old events, and the server deletes
         # unused rooms.

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyspark.sql import functions as F
 
-from kwire.client import Client
+from kwire.client import RoomNotFound
 from kwire.pipeline.analytics.results import Result
 from kwire.pipeline.columns import TableNameClash
 from kwire.pipeline.graceful_stop import WriteBatch
 from kwire.pipeline.lake.checkpoint import Checkpoint
 from kwire.pipeline.lake.tables import BatchMark, Partitioning, Table
+from kwire.pipeline.server import Server
 from kwire.pipeline.source import header_text
-from kwire.pipeline.topic_facts import TopicFactsReader, TopicMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -43,7 +43,7 @@ class RoomSink:
         self._result = result
         self._query = query
         self._room = room
-        self._options = {"kafka.bootstrap.servers": room.bootstrap}
+        self._options = room.server.spark_options()
         self._is_first = True
 
     def write(self, rows: "DataFrame", mark: BatchMark) -> None:
@@ -87,8 +87,7 @@ class ResultsRoom(NamedTuple):
     """The room for results. It is created over the HTTP port and written to over the Kafka port."""
 
     name: str
-    bootstrap: str
-    http: str
+    server: Server
 
     def create_if_missing(self) -> None:
         """Create the room if it does not exist.
@@ -96,10 +95,10 @@ class ResultsRoom(NamedTuple):
         The server deletes unused rooms, so the room may have been deleted. If a producer wrote to the missing room,
         the server would create an ordinary topic with this name.
         """
-        try:
-            TopicFactsReader(self.http, self.bootstrap).topic(self.name)
-        except TopicMissing:
-            with Client(self.http) as client:
+        with self.server.client() as client:
+            try:
+                client.rooms.get(self.name)
+            except RoomNotFound:
                 client.rooms.create(self.name)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from kwire.pipeline.columns import DEAD_LETTER_SUFFIX, METADATA_COLUMNS, TEXT, Column
 from kwire.pipeline.lake.tables import BatchMark, Lake, Partitioning, Table
+from kwire.pipeline.server import Server
 from kwire.pipeline.source import PROBLEM, ROW, RowShape, metadata
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def write_to_table(table: Table, parsed: "DataFrame", shape: RowShape, mark: Bat
     table.append(letters.select(PROBLEM, f.col("value").alias("kafka_value"), *metadata(shape)), mark)
 
 
-def write_to_topic(topic: str, bootstrap: str, parsed: "DataFrame") -> None:
+def write_to_topic(topic: str, server: Server, parsed: "DataFrame") -> None:
     """Send the records that have a problem to a topic, with two additional headers."""
     from pyspark.sql import functions as f
 
@@ -56,7 +57,7 @@ def write_to_topic(topic: str, bootstrap: str, parsed: "DataFrame") -> None:
     letters = parsed.where(f.col(PROBLEM).isNotNull()).select(
         "key", "value", f.concat(f.coalesce("headers", none), more).alias("headers"), f.lit(topic).alias("topic")
     )
-    writer = letters.write.format("kafka").option("kafka.bootstrap.servers", bootstrap)
+    writer = letters.write.format("kafka").options(**server.spark_options())
     writer.option("includeHeaders", "true").save()
 
 

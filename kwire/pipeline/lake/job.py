@@ -5,10 +5,10 @@ The job runs continuously, or with --once until it has written all events that e
 
 import argparse
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
-from kwire.pipeline.arguments import add_server_arguments, check_server, count, seconds
+from kwire.pipeline.arguments import count, seconds
 from kwire.pipeline.columns import ddl, table_columns, table_names
 from kwire.pipeline.jobs import DONE
 from kwire.pipeline.lake import dead_letters
@@ -21,7 +21,7 @@ from kwire.pipeline.query_runner import add_arguments as add_runner_arguments
 from kwire.pipeline.query_runner import query_runner
 from kwire.pipeline.session import add_session_arguments, session_options, spark_session, warehouse_uri
 from kwire.pipeline.source import SourceOptions, records
-from kwire.pipeline.topic_facts import LAKE_MODE, UPSERT, TopicFactsReader
+from kwire.pipeline.topic_facts import DESCRIBE_CONFIGS, LAKE_MODE, READ, UPSERT, WRITE, TopicFactsReader, TopicMissing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,7 +35,6 @@ _MIB = 1024 * 1024
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_server_arguments(parser)
     parser.add_argument(
         "--topic",
         metavar="T",
@@ -105,8 +104,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     options = session_options(arguments, "kwire lake")
-    check_server(arguments)
-    reader = TopicFactsReader(arguments.http, arguments.bootstrap)
+    arguments.server.check()
+    reader = TopicFactsReader(arguments.server)
     topics = list(dict.fromkeys(arguments.topic)) or reader.lake_topics()
     if not topics:
         raise ValueError(f"no topics to write: give --topic, or set {LAKE_MODE} of a topic to append or upsert")
@@ -153,8 +152,12 @@ def run(arguments: argparse.Namespace) -> int:
 def _check_topics(topics: list[str], reader: TopicFactsReader, arguments: argparse.Namespace) -> None:
     """Check the topics before Spark is started, so that errors are reported early."""
     for topic in topics:
+        reader.state(topic, READ, DESCRIBE_CONFIGS)
         facts = reader.topic(topic)
-        reader.state(topic)
+        if arguments.bad_rows == dead_letters.TO_TOPIC:
+            # The first bad record creates the topic.
+            with suppress(TopicMissing):
+                reader.state(arguments.dead_letter_topic or f"{topic}{dead_letters.TOPIC_SUFFIX}", WRITE)
         columns = {column.name: column.type for column in table_columns(facts.schemas)}
         for field in arguments.partition_by:
             if field not in columns:
@@ -181,7 +184,7 @@ def _writer(
     date_column = None if arguments.no_dates else "kafka_timestamp"
     partitioning = Partitioning(date_column, tuple(dict.fromkeys(arguments.partition_by)))
     options = LakeOptions(
-        arguments.bootstrap,
+        arguments.server,
         partitioning,
         arguments.bad_rows,
         arguments.dead_letter_topic,
@@ -192,7 +195,7 @@ def _writer(
 
 def _source(writer: TopicWriter, arguments: argparse.Namespace) -> SourceOptions:
     return SourceOptions(
-        arguments.bootstrap,
+        arguments.server,
         starting_offsets=writer.starting_offsets(),
         fails_on_data_loss=arguments.data_loss == "stop",
         records_per_batch_max=arguments.batch_records,

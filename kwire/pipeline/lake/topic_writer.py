@@ -14,6 +14,7 @@ from kwire.pipeline.lake import dead_letters, upsert
 from kwire.pipeline.lake.checkpoint import Checkpoint
 from kwire.pipeline.lake.iceberg import IcebergTable
 from kwire.pipeline.lake.tables import BatchMark, Lake, Partitioning, Table
+from kwire.pipeline.server import Server
 from kwire.pipeline.session import NAMESPACE
 from kwire.pipeline.source import EARLIEST, PROBLEM, ROW, TOMBSTONE, RowShape, parsed, row_shape
 from kwire.pipeline.topic_facts import APPEND, UPSERT, ServerUnreachable, TopicFacts, TopicFactsReader, TopicMissing
@@ -44,7 +45,7 @@ class ModeChanged(ValueError):
 class LakeOptions:
     """The options of the lake job that its writers use."""
 
-    bootstrap: str
+    server: Server
     partitioning: Partitioning
     # One of dead_letters.CHOICES, and the topic for dead letters (None for a name derived from the source topic).
     bad_rows: str = dead_letters.TO_TABLE
@@ -232,4 +233,4 @@ class TopicWriter:
             dead_letters.write_to_table(self._dead_letters, found, shape, mark)
         elif self._options.bad_rows == dead_letters.TO_TOPIC:
             topic = self._options.dead_letter_topic or self.topic + dead_letters.TOPIC_SUFFIX
-            dead_letters.write_to_topic(topic, self._options.bootstrap, found)
+            dead_letters.write_to_topic(topic, self._options.server, found)

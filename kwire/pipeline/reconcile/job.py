@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from kwire.pipeline.arguments import add_server_arguments, check_server
 from kwire.pipeline.changes import next_offsets
 from kwire.pipeline.columns import quoted, table_names
 from kwire.pipeline.jobs import DONE
@@ -26,7 +25,7 @@ from kwire.pipeline.reports.job_reports import FAILED, job_reports
 from kwire.pipeline.reports.job_reports import add_arguments as add_report_arguments
 from kwire.pipeline.session import add_session_arguments, check_warehouse, session_options, spark_session
 from kwire.pipeline.source import PROBLEM, SourceOptions
-from kwire.pipeline.topic_facts import UPSERT, LogBounds, TopicFactsReader
+from kwire.pipeline.topic_facts import DESCRIBE_CONFIGS, READ, UPSERT, LogBounds, TopicFactsReader
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, SparkSession
@@ -35,7 +34,6 @@ DIFFERENT_EVENTS = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_server_arguments(parser)
     parser.add_argument("--topic", metavar="T", action="append", required=True, help="a topic; repeatable")
     parser.add_argument(
         "--format", choices=FORMATS, default=FORMATS[0], help=f"format of the tables (default: {FORMATS[0]})"
@@ -64,10 +62,11 @@ def run(arguments: argparse.Namespace) -> int:
     tables = table_names(arguments.topic)
     options = session_options(arguments, "kwire reconcile")
     check_warehouse(options)
-    check_server(arguments)
-    reader = TopicFactsReader(arguments.http, arguments.bootstrap)
+    arguments.server.check()
+    reader = TopicFactsReader(arguments.server)
     for topic in tables:
-        reader.topic(topic)  # A missing topic is reported before Spark is started.
+        # What is missing, a topic or a right, is reported before Spark is started.
+        reader.state(topic, READ, DESCRIBE_CONFIGS)
     if sys.stderr.isatty() and not arguments.quiet:
         # Show Spark's own progress bar, with one bar per step, because the total amount of work is unknown.
         options.conf.setdefault("spark.ui.showConsoleProgress", "true")
@@ -77,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
     with _opened(arguments.report) as everything, job_reports(arguments, "reconcile") as reports:
         for topic, name in tables.items():
             report = Report(topic, lake.table(name).name, sys.stdout, everything, is_json=arguments.json)
-            reconciliation = Reconciliation(spark, topic, reader, lake, name, SourceOptions(arguments.bootstrap))
+            reconciliation = Reconciliation(spark, topic, reader, lake, name, SourceOptions(arguments.server))
             reconciliation.write_report(report, is_bad_elsewhere=arguments.bad_elsewhere)
             is_same &= report.is_same(may_be_behind=arguments.may_be_behind)
         if not is_same:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kwire.pipeline.arguments import add_server_arguments, check_server
 from kwire.pipeline.graceful_stop import StopRequest
 from kwire.pipeline.jobs import DONE
 from kwire.pipeline.lake.tables import FORMATS
@@ -37,7 +36,6 @@ RATE_MIN, RATE_MAX = 0.1, 1_000_000.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_server_arguments(parser, "the target server")
     parser.add_argument("--topic", metavar="T", required=True, help="the topic whose table or files are replayed")
     parser.add_argument("--to", metavar="T", help="the target topic (default: --topic, which must then be empty)")
     parser.add_argument(
@@ -79,8 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
     began = time.monotonic()
     options = session_options(arguments, f"kwire replay {arguments.topic}")
     checkpoint_file = CheckpointFile(_checkpoint_path(arguments))
-    check_server(arguments, uses_http=arguments.files is None)
-    target = Target(arguments.bootstrap, arguments.to or arguments.topic, arguments.partitions)
+    arguments.server.check(uses_http=arguments.files is None)
+    target = Target(arguments.server, arguments.to or arguments.topic, arguments.partitions)
     # A replay of files does not use the HTTP port, and the target may be another server than kwire.
     arguments.is_reported = arguments.is_reported and arguments.files is None
     stop = StopRequest()
@@ -92,10 +90,11 @@ def run(arguments: argparse.Namespace) -> int:
                 raise CannotReplay(
                     f"topic {target.topic} already has events. To add its own events again, use --to {target.topic}"
                 )
+            facts = _facts(arguments) if arguments.files is None else None
             spark = spark_session(options)
             # The handlers are installed after the start of Spark, which installs its own handler for Ctrl-C.
             with stop.on_signals(), job_reports(arguments, "replay") as reports:
-                source = _source(spark, arguments)
+                source = _source(spark, arguments, facts)
                 replay = Replay(source, target, checkpoint_file, RateLimiter(arguments.rate), stop, reports)
                 checkpoint = replay.run(
                     checkpoint.for_origin(source.origin), arguments.in_doubt, is_shown=not arguments.quiet
@@ -202,8 +201,9 @@ class Replay:
         return checkpoint
 
 
-def _source(spark: "SparkSession", arguments: argparse.Namespace) -> FrameSource:
-    if arguments.files is not None:
+def _source(spark: "SparkSession", arguments: argparse.Namespace, facts: TopicFacts | None) -> FrameSource:
+    """Return the events of the table of the topic, or of files, for which `facts` is None."""
+    if facts is None:
         from kwire.pipeline.replay.files import events_of, lines_of
 
         rows = lines_of(spark, arguments.files, arguments.topic)
@@ -211,7 +211,7 @@ def _source(spark: "SparkSession", arguments: argparse.Namespace) -> FrameSource
     else:
         from kwire.pipeline.replay.table import topic_table
 
-        table = topic_table(spark, arguments.warehouse, arguments.format, arguments.topic, _facts(arguments))
+        table = topic_table(spark, arguments.warehouse, arguments.format, arguments.topic, facts)
         source = FrameSource(table.rows, table.events, table.topic_id)
     return source.within(arguments.since, arguments.until)
 
@@ -221,7 +221,7 @@ def _facts(arguments: argparse.Namespace) -> TopicFacts:
 
     If the topic does not exist, return the description of the target topic.
     """
-    reader = TopicFactsReader(arguments.http, arguments.bootstrap)
+    reader = TopicFactsReader(arguments.server)
     try:
         return reader.topic(arguments.topic)
     except TopicMissing:

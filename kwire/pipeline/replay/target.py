@@ -17,6 +17,8 @@ from kafka.serializer import Serializer
 
 from kwire.pipeline.replay.event import CannotReplay, Record, ReplayEvent
 from kwire.pipeline.replay.rounds import BATCH_BYTES_MAX, Round
+from kwire.pipeline.server import Server
+from kwire.pipeline.topic_facts import DESCRIBE_CONFIGS, WRITE, TopicMissing, check_described
 
 KEEP, BY_KEY = "keep", "by-key"
 PLACEMENTS = (KEEP, BY_KEY)
@@ -43,12 +45,14 @@ class _ValueOrNull(Serializer):  # type: ignore[misc]
 class Target:
     """The target topic: its settings, and the producer that sends rounds to it."""
 
-    def __init__(self, bootstrap: str, topic: str, placement: str) -> None:
+    def __init__(self, server: Server, topic: str, placement: str) -> None:
         self.topic = topic
-        self._bootstrap = bootstrap
+        self._server = server
         self._placement = placement
-        with _as_cannot_replay(f"{topic} on {bootstrap}"):
-            self._admin = KafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=REQUEST_SECONDS_MAX * 1000)
+        with _as_cannot_replay(f"{topic} on {server.bootstrap}"):
+            self._admin = KafkaAdminClient(
+                **server.kafka_python_options(), request_timeout_ms=REQUEST_SECONDS_MAX * 1000
+            )
         self._producer: Any = None
         try:
             self._load_topic()
@@ -57,10 +61,14 @@ class Target:
             raise
 
     def _load_topic(self) -> None:
-        with _as_cannot_replay(f"{self.topic} on {self._bootstrap}"):
-            (found,) = self._admin.describe_topics([self.topic])
-            if found["error_code"]:
-                raise CannotReplay(f"the target topic {self.topic} does not exist: create it first, with its settings")
+        with _as_cannot_replay(f"{self.topic} on {self._server.bootstrap}"):
+            (described,) = self._admin.describe_topics([self.topic])
+            try:
+                found = check_described(described, self.topic, self._server, WRITE, DESCRIBE_CONFIGS)
+            except TopicMissing:
+                raise CannotReplay(
+                    f"the target topic {self.topic} does not exist: create it first, with its settings"
+                ) from None
             resource = ConfigResource(ConfigResourceType.TOPIC, self.topic)
             settings = self._admin.describe_configs([resource], config_filter="all")["topic"][self.topic]
         self.topic_id = str(found["topic_id"])
@@ -159,10 +167,10 @@ class Target:
         if not open_ones:
             return
         is_compacted = "compact" in (self.settings.get("cleanup.policy") or "")
-        with _as_cannot_replay(f"{self.topic} on {self._bootstrap}"):
+        with _as_cannot_replay(f"{self.topic} on {self._server.bootstrap}"):
             # If records are deleted during the read, the consumer must fail. An offset reset would skip records.
             consumer = KafkaConsumer(
-                bootstrap_servers=self._bootstrap, enable_auto_commit=False, auto_offset_reset="none"
+                **self._server.kafka_python_options(), enable_auto_commit=False, auto_offset_reset="none"
             )
             try:
                 consumer.assign(list(open_ones))
@@ -198,13 +206,13 @@ class Target:
 
     def _offsets(self, which: Any) -> dict[int, int]:
         wanted = {TopicPartition(self.topic, one): which for one in range(self.partition_count)}
-        with _as_cannot_replay(f"{self.topic} on {self._bootstrap}"):
+        with _as_cannot_replay(f"{self.topic} on {self._server.bootstrap}"):
             return {one.partition: found.offset for one, found in self._admin.list_partition_offsets(wanted).items()}
 
     def _open_producer(self) -> Any:
         if self._producer is None:
             self._producer = KafkaProducer(
-                bootstrap_servers=self._bootstrap,
+                **self._server.kafka_python_options(),
                 acks="all",
                 enable_idempotence=True,
                 # The producer's batch size is never reached before the round is complete. A round limits its batches

@@ -25,6 +25,7 @@ from kwire.client import NewEvent
 from kwire.pipeline.batch_facts import BatchFacts
 from kwire.pipeline.jobs import error_text
 from kwire.pipeline.reports.sender import ReportSender
+from kwire.pipeline.server import Server
 
 JOB, QUERY, ALIVE = "job.report", "query.report", "job.alive"
 RUNNING, IDLE, DONE, STOPPED, FAILED = "running", "idle", "done", "stopped", "failed"
@@ -60,7 +61,7 @@ class QueryState:
     read_events: int = 0
     late_rows: int = 0
     batch_id: int | None = None
-    input_rows_per_second: float = 0.0
+    input_rows_per_second: float | None = 0.0
     processed_rows_per_second: float = 0.0
     duration_ms: int | None = None
     lag_events: int | None = None
@@ -74,7 +75,8 @@ class QueryState:
         self.read_events += facts.read_events
         self.late_rows += facts.late_rows
         self.batch_id = facts.batch_id
-        self.input_rows_per_second = round(facts.input_rows_per_second, 3)
+        rate = facts.input_rows_per_second
+        self.input_rows_per_second = None if rate is None else round(rate, 3)
         self.processed_rows_per_second = round(facts.processed_rows_per_second, 3)
         self.duration_ms = facts.duration_ms
         self.lag_events = facts.lag_events
@@ -89,13 +91,13 @@ class QueryState:
 class JobReports:
     """The state of a job and of its queries, and the sender of the reports."""
 
-    def __init__(self, url: str, facts: dict[str, Any], *, is_shown: bool) -> None:
+    def __init__(self, server: Server, facts: dict[str, Any], *, is_shown: bool) -> None:
         self._facts = facts
         self._run = {"run": facts["run"], "job": facts["job"]}
         self._queries: dict[str, QueryState] = {}
         self._has_ended = False
         self._began = time.monotonic()
-        self._sender = ReportSender(url, self._alive, is_shown=is_shown)
+        self._sender = ReportSender(server, self._alive, is_shown=is_shown)
         self._sender.start()
         self._put_job(RUNNING)
 
@@ -179,14 +181,14 @@ def job_reports(
 ) -> Iterator[JobReports | NoReports]:
     """Yield the reports of a job. An exception of the block is reported as the end of the job.
 
-    Without an HTTP address or with --no-reports, nothing is reported.
+    Without a server or with --no-reports, nothing is reported.
     """
-    url = getattr(arguments, "http", None)
-    if not url or not getattr(arguments, "is_reported", True):
+    server: Server | None = getattr(arguments, "server", None)
+    if server is None or not getattr(arguments, "is_reported", True):
         yield NoReports()
         return
     facts = job_facts(arguments, job, shares_source=shares_source)
-    reports = JobReports(url, facts, is_shown=not arguments.quiet)
+    reports = JobReports(server, facts, is_shown=not arguments.quiet)
     try:
         yield reports
         reports.end(DONE)

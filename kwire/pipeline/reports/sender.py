@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 
 from kwire.client import Client, ClientError, NewEvent, RoomNotFound
+from kwire.pipeline.server import Server
 
 ROOM = "kwire.jobs"
 RETENTION = {"retention_mode": "hybrid", "retention_hours": 14 * 24, "max_events": 200_000}
@@ -28,8 +29,8 @@ EVENTS_PER_REQUEST = 1000
 class ReportSender:
     """Sends the newest report of each key, at most once per INTERVAL_S. `alive` makes the report of a quiet job."""
 
-    def __init__(self, url: str, alive: Callable[[], NewEvent], *, is_shown: bool) -> None:
-        self._url = url
+    def __init__(self, server: Server, alive: Callable[[], NewEvent], *, is_shown: bool) -> None:
+        self._server = server
         self._alive = alive
         self._is_shown = is_shown
         self._waiting: dict[str, NewEvent] = {}
@@ -56,7 +57,7 @@ class ReportSender:
         self._thread.join(CLOSE_S_MAX)
 
     def _run(self) -> None:
-        with Client(self._url, timeout_s=REQUEST_S_MAX) as client:
+        with self._server.client(REQUEST_S_MAX) as client:
             while True:
                 with self._changed:
                     self._changed.wait_for(lambda: bool(self._waiting) or self._is_closed, ALIVE_S)

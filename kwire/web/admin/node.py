@@ -67,8 +67,9 @@ class ShownNode(msgspec.Struct, kw_only=True):
     started_ms: Milliseconds
     time_ms: Annotated[int, msgspec.Meta(description="The clock of the server, in milliseconds since 1970.")]
     is_ready: bool
-    topics: int
+    topics: Annotated[int, msgspec.Meta(description="Without internal topics, as for `partitions`.")]
     partitions: int
+    internal_topics: int
     groups: int
     open_logs: int
     listeners: list[ShownListener]
@@ -84,6 +85,7 @@ DAMAGED_SHOWN_MAX = 20
 
 async def show(services: AdminServices, request: web.Request) -> web.Response:
     topics = services.topics
+    counts = topics.catalogue.counts()
     directories = await topics.lanes.survey.run(_directories, services)
     descriptors = services.descriptors
     return json_answer(
@@ -94,8 +96,9 @@ async def show(services: AdminServices, request: web.Request) -> web.Response:
             started_ms=services.started_ms,
             time_ms=services.port.clock.now_ms(),
             is_ready=services.is_ready(),
-            topics=len(topics),
-            partitions=topics.catalogue.partition_count,
+            topics=counts.topics,
+            partitions=counts.partitions,
+            internal_topics=counts.internal_topics,
             groups=services.group_count(),
             open_logs=len(topics.open_partitions),
             listeners=[

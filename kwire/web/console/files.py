@@ -1,7 +1,9 @@
-"""The files of the console and of the examples: /console, /examples, and /console/static for scripts and styles.
+"""The files of the console, of the examples and of the page for the HTTP API: /console, /examples, /docs, and
+/console/static for scripts and styles.
 
 The console is one page, so every path below /console answers with the same document; the script in it reads the path.
-The same holds for the pages below /examples, which share the scripts and styles of the console.
+The same holds for the pages below /examples. /docs describes the HTTP API and can send requests. They share the scripts
+and styles of the console.
 The paths of scripts and styles contain the build, a hash of all files. Browsers therefore keep the files for as long as
 they like and still load the new ones after an upgrade. Modules import each other by relative paths, so they stay
 within one build.
@@ -21,8 +23,11 @@ from kwire.web.route import Route
 
 HOME = "/console"
 EXAMPLES_HOME = "/examples"
+DOCS = "/docs"
 DOCUMENT = "index.html"
 EXAMPLES_DOCUMENT = "examples/index.html"
+DOCS_DOCUMENT = "docs/index.html"
+DOCUMENTS = (DOCUMENT, EXAMPLES_DOCUMENT, DOCS_DOCUMENT)
 # The text in a document that stands for the build.
 BUILD_PLACEHOLDER = b"{build}"
 BUILD_CHARS = 16
@@ -56,7 +61,7 @@ def build() -> Build:
     bodies = dict(sorted(_walk(files("kwire.web").joinpath("pages", "console"), "")))
     name = hashlib.sha256(b"\0".join(path.encode() + b"\0" + body for path, body in bodies.items())).hexdigest()
     name = name[:BUILD_CHARS]
-    for document in (DOCUMENT, EXAMPLES_DOCUMENT):
+    for document in DOCUMENTS:
         bodies[document] = bodies[document].replace(BUILD_PLACEHOLDER, name.encode())
     return Build(name, {path: _file(path, body) for path, body in bodies.items()})
 
@@ -87,6 +92,10 @@ async def show_example(services: object, request: web.Request) -> web.Response:
     return _document(request, EXAMPLES_DOCUMENT)
 
 
+async def show_docs(services: object, request: web.Request) -> web.Response:
+    return _document(request, DOCS_DOCUMENT)
+
+
 def _document(request: web.Request, path: str) -> web.Response:
     answer = _answer(request, build().files[path], ASK_EVERY_TIME)
     answer.headers["Content-Security-Policy"] = POLICY
@@ -97,7 +106,7 @@ def _document(request: web.Request, path: str) -> web.Response:
 async def show_file(services: object, request: web.Request) -> web.Response:
     path, current = request.match_info["file"], build()
     found = current.files.get(path)
-    if found is None or path in (DOCUMENT, EXAMPLES_DOCUMENT):
+    if found is None or path in DOCUMENTS:
         raise Refusal(f"the console has no file {path}", code="FileNotFound", status=404)
     is_current = request.match_info["build"] == current.name
     return _answer(request, found, UNTIL_THE_NEXT_BUILD if is_current else ASK_EVERY_TIME)
@@ -114,6 +123,7 @@ ROUTES: tuple[Route[object], ...] = (
     Route("GET", f"{HOME}/static/{{build}}/{{file:.+}}", show_file, is_hidden=True, needs=PUBLIC),
     Route("GET", HOME, show_console, is_hidden=True, needs=PUBLIC),
     Route("GET", f"{HOME}/{{path:.*}}", show_console, is_hidden=True, needs=PUBLIC),
+    Route("GET", DOCS, show_docs, is_hidden=True, needs=PUBLIC),
     Route("GET", EXAMPLES_HOME, show_example, is_hidden=True, needs=PUBLIC),
     Route("GET", f"{EXAMPLES_HOME}/{{name}}", show_example, is_hidden=True, needs=PUBLIC),
 )

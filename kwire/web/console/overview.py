@@ -21,8 +21,9 @@ class Overview(msgspec.Struct, kw_only=True):
 
     time_ms: int
     is_ready: bool
-    topics: int
+    topics: Annotated[int, msgspec.Meta(description="Without internal topics, as for `partitions`.")]
     partitions: int
+    internal_topics: int
     groups: Annotated[int | None, msgspec.Meta(description="Null in the first seconds after the start.")]
     rooms: int
     subscribers: int
@@ -41,14 +42,15 @@ class Overview(msgspec.Struct, kw_only=True):
 async def show(services: OverviewServices, request: web.Request) -> web.Response:
     query = query_of(request, OverviewQuery)
     monitoring, sampler = services.monitoring, services.sampler
-    topics, rooms = monitoring.storage.topics, monitoring.rooms
+    counts, rooms = monitoring.storage.topics.catalogue.counts(), monitoring.rooms
     webhooks = monitoring.webhook_statistics() if monitoring.webhook_statistics is not None else None
     answer = json_answer(
         Overview(
             time_ms=monitoring.port.clock.now_ms(),
             is_ready=monitoring.is_ready(),
-            topics=len(topics),
-            partitions=topics.catalogue.partition_count,
+            topics=counts.topics,
+            partitions=counts.partitions,
+            internal_topics=counts.internal_topics,
             groups=sampler.slow.group_count,
             rooms=rooms.rooms.count,
             subscribers=len(rooms.subscriptions),

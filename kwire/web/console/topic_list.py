@@ -18,7 +18,6 @@ from kwire.config.resources.topic import TopicSettings
 from kwire.web.needs import DESCRIBE_TOPICS
 from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import json_answer, query_of
-from kwire.web.requests.origin_policy import INTERNAL_PREFIX
 from kwire.web.route import Route
 from kwire.web.services import OverviewServices
 
@@ -103,7 +102,7 @@ def _kind(facts: TopicFacts, settings: TopicSettings) -> Kind:
         return "events"
     if settings.is_room:
         return "room"
-    return "internal" if facts.name.startswith(INTERNAL_PREFIX) else "topic"
+    return "internal" if facts.is_internal else "topic"
 
 
 class _SettingsCache:

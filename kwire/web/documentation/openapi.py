@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 import msgspec
 from aiohttp import web
@@ -17,22 +17,36 @@ from kwire.web.needs import PUBLIC
 from kwire.web.requests.tickets import SUBPROTOCOL_PREFIX, TICKET_PARAMETER
 from kwire.web.route import JSON, NDJSON, Answer, AnyOf, Route
 
+
+class Tag(NamedTuple):
+    """A section of the document: how pages call it, and what it is about."""
+
+    title: str
+    description: str
+
+
 TAGS = {
-    "rooms": "Rooms: publish events, read the history, subscribe to new events.",
-    "db events": "Events of tenants with API keys: publish and subscribe within the scope and the limits of a key.",
-    "commands": "The commands of the WebSocket, as single requests.",
-    "events": "The event store: events with schemas, published atomically, read and subscribed to in order.",
-    "topics": "Topics with partitions.",
-    "consumer groups": "Consumer groups over HTTP: members share the partitions of a topic.",
-    "webhooks": "Webhooks: events are sent to URLs. Deliveries, dead letters and replays.",
-    "rest proxy": "REST Proxy API version 2, the de-facto standard for Kafka over HTTP, selected by its media types.",
-    "groups": "All consumer groups, with members, offsets and lag.",
-    "sessions": "Sessions of browsers: log in, log out, and what the client may do.",
-    "kafka": "The administrative requests of the Kafka protocol as JSON.",
-    "keys": "API keys of tenants and of programs that administer the server.",
-    "users": "Users with passwords, and their roles.",
-    "admin": "The state of the node, and backups.",
-    "node": "Health, metrics and documentation of the node.",
+    "rooms": Tag("Rooms", "Publish events, read the history, subscribe to new events."),
+    "db events": Tag(
+        "Events of tenants",
+        "Publish and subscribe with an API key, within its scope and its limits.",
+    ),
+    "commands": Tag("Commands", "The commands of the WebSocket, as single requests."),
+    "events": Tag("Event store", "Events with schemas, published atomically, read and subscribed to in order."),
+    "topics": Tag("Topics", "Topics with partitions."),
+    "consumer groups": Tag("Consumer groups over HTTP", "Members share the partitions of a topic."),
+    "webhooks": Tag("Webhooks", "Events are sent to URLs. Deliveries, dead letters and replays."),
+    "rest proxy": Tag(
+        "REST Proxy",
+        "REST Proxy API version 2, the de-facto standard for Kafka over HTTP, selected by its media types.",
+    ),
+    "groups": Tag("Groups", "All consumer groups, with members, offsets and lag."),
+    "sessions": Tag("Sessions", "Sessions of browsers: log in, log out, and what the client may do."),
+    "kafka": Tag("Kafka requests", "The administrative requests of the Kafka protocol as JSON."),
+    "keys": Tag("API keys", "API keys of tenants and of programs that administer the server."),
+    "users": Tag("Users", "Users with passwords, and their roles."),
+    "admin": Tag("Administration", "The state of the node, and backups."),
+    "node": Tag("Node", "Health, metrics and documentation of the node."),
 }
 _SECURITY_SCHEMES = {
     "basic": {"type": "http", "scheme": "basic", "description": "The name and the password of a SCRAM user."},
@@ -103,7 +117,11 @@ def document(routes: Sequence[Route[Any]]) -> dict[str, Any]:
             "that Kafka clients use.",
         },
         "servers": [{"url": "/"}],
-        "tags": [{"name": name, "description": text} for name, text in TAGS.items() if name in used],
+        "tags": [
+            {"name": name, "x-displayName": tag.title, "description": tag.description}
+            for name, tag in TAGS.items()
+            if name in used
+        ],
         "paths": paths,
         "security": _CREDENTIALS,
         "components": {"schemas": dict(sorted(components.items())), "securitySchemes": _SECURITY_SCHEMES},

@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kwire.pipeline import jobs
+from kwire.cli import main as kwire
 from kwire.pipeline.columns import table_name
 from kwire.pipeline.lake.tables import open_lake
 from kwire.pipeline.session import NAMESPACE, SessionOptions, spark_session
@@ -44,11 +44,9 @@ LAG = """
 
 def lake(arguments: argparse.Namespace, topic: str, *more: str) -> None:
     """Run the job once in this process. It uses the existing Spark session."""
-    parser = argparse.ArgumentParser()
-    jobs.add(parser)
     where = ["--bootstrap", arguments.bootstrap, "--http", arguments.http, "--warehouse", arguments.warehouse]
-    words = ["lake", *where, "--topic", topic, "--format", arguments.format, "--quiet", *more]
-    if code := jobs.run(parser.parse_args(words)):
+    words = ["pipeline", "lake", *where, "--topic", topic, "--format", arguments.format, "--quiet", *more]
+    if code := kwire(words):
         sys.exit(code)
 
 

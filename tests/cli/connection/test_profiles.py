@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kwire.cli.connection.profiles import profiles_path
-from kwire.cli.connection.settings import Login, http_settings, kafka_settings, source_of
+from kwire.cli.connection.settings import http_settings, kafka_settings, source_of
+from kwire.kafka_client.login import Login
 from tests.support.cli import run_here
 
 PASSWORD = "s3cr3t-of-the-test"

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kwire.cli.connection.settings import ClientSettings, Login, kafka_settings, login_of, source_of
+from kwire.cli.connection.settings import ClientSettings, kafka_settings, login_of, source_of
+from kwire.kafka_client.login import Login
 
 PASSWORD = "s3cr3t-of-the-test"
 

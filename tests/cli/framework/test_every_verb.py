@@ -17,7 +17,7 @@ WITHOUT_OUTPUT = {
     *{("example", name) for name in ("chat", "lobby", "monitoring", "plot")},
 }
 DELETING = {"delete", "revoke", "trim", "delete-offsets", "abort", "terminate"}
-# Jobs of Spark have options of their own, because they also run without this program (spark-submit).
+# Jobs of Spark have an output of their own, because they import nothing of this program.
 COMMANDS = {name: parser for name, parser in VERBS.items() if name[0] != "pipeline"}
 # Arguments that are not options.
 WITH_NAMES = [name for name, parser in VERBS.items() if any(not one.option_strings for one in parser._actions)]

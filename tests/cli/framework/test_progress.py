@@ -1,6 +1,7 @@
 """Progress: a bar where somebody watches, a line now and then where nobody does."""
 
 import io
+from collections.abc import Callable
 
 import pytest
 
@@ -64,6 +65,15 @@ def test_without_a_terminal_there_is_a_line_now_and_then() -> None:
     progress.show(501)
     progress.close()
     assert stream.getvalue() == "verify:  50%  500 B of 1.0 kB  50 B/s  10 s left\n"
+
+
+@pytest.mark.parametrize(("amount_text", "rate"), [(None, "<1 B/s"), (str, "<1/s")])
+def test_a_slow_rate_is_not_shown_as_nothing(amount_text: Callable[[int], str] | None, rate: str) -> None:
+    stream, time = io.StringIO(), Time()
+    progress = Progress("lake", 8, stream, monotonic=time, amount_text=amount_text)
+    time.now += LINE_INTERVAL_SECONDS
+    progress.show(4)
+    assert stream.getvalue().endswith(f"  {rate}  10 s left\n")
 
 
 def test_progress_that_is_not_wanted_is_silent() -> None:

@@ -131,7 +131,8 @@ def test_the_version_is_printed() -> None:
     [
         (("topc", "list"), "kwire: 'topc' is not a known command: did you mean topic?\n"),
         (("topic", "lst"), "kwire: 'lst' is not a known verb: did you mean list?\n"),
-        (("topic",), "kwire: the following arguments are required: verb\n"),
+        (("topic",), "kwire: a verb is missing\n\nusage: kwire topic [options] verb ...\n"),
+        ((), "kwire: a command is missing\n\nusage: kwire [options] command ...\n"),
         (("topic", "create"), "kwire: the following arguments are required: TOPIC\n"),
         (
             ("topic", "list", "--nothing"),

@@ -130,14 +130,17 @@ class ClientNode:
         for _ in range(self._chance.choice((1, 1, 3))):
             if not self.writer.can_append(self._clock.now):
                 break
-            self._payload_count += 1
-            head = f"{self.stream} {self.name} {self._payload_count} ".encode()
-            size = self._chance.choice(self._options.payload_bytes)
-            payload = head + bytes([1 + self._payload_count % 255]) * size
-            position = self.writer.append(payload, self._clock.now)
-            if position is not None:
-                self._ledger.appended(self, SegmentId(self.stream, position.segment_number), position, payload)
+            self._append_next()
         self._pump()
+
+    def _append_next(self) -> None:
+        self._payload_count += 1
+        head = f"{self.stream} {self.name} {self._payload_count} ".encode()
+        size = self._chance.choice(self._options.payload_bytes)
+        payload = head + bytes([1 + self._payload_count % 255]) * size
+        position = self.writer.append(payload, self._clock.now)
+        if position is not None:
+            self._ledger.appended(self, SegmentId(self.stream, position.segment_number), position, payload)
 
     def receive(self, source: str, body: object) -> None:
         if self._world.now < self._paused_until:

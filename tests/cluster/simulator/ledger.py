@@ -28,6 +28,8 @@ from kwire.cluster.core.writes import (
     Write,
 )
 from tests.cluster.simulator.rules import leader_rules, metadata_rules, reader_rules, store_rules
+from tests.cluster.simulator.rules.partition_rules import PartitionRules
+from tests.cluster.simulator.stream_kinds import is_partition
 
 if TYPE_CHECKING:
     from tests.cluster.simulator.client_node import ClientNode, ReaderNode
@@ -79,10 +81,13 @@ class Ledger:
         self.contents: dict[SegmentId, list[tuple[Kind, int]]] = {}
         self.delivered_slots: dict[tuple[SegmentId, int], tuple[Kind, int, int]] = {}
         self.delivered_events: dict[str, list[tuple[int, bytes]]] = {}
+        # What each reader of a partition has got.
+        self.partition_rules: dict[str, PartitionRules] = {}
         self.serving_limits: dict[tuple[str, Incarnation, SegmentId], int] = {}
         self.ack_count: dict[str, int] = {}
         self.recovery_count = 0
         self.alarms: list[str] = []
+        self._decided_slots: set[tuple[SegmentId, int, int]] = set()
         self._slots: dict[tuple[SegmentId, int], dict[Identity, set[str]]] = {}
         self._clients: dict[tuple[str, int], ClientNode] = {}
 
@@ -180,7 +185,10 @@ class Ledger:
             self.ends_decided[body.segment, body.epoch] = 0
             leader_rules.check_i9_seals(self, body.segment, body.epoch, record)
         for entry in body.entries:
-            if entry.kind is not Kind.EVENT and entry.birth_epoch == body.epoch:
+            slot = (body.segment, body.epoch, entry.index)
+            # A repeated message is no new decision, whatever the stores have lost since.
+            if entry.kind is not Kind.EVENT and entry.birth_epoch == body.epoch and slot not in self._decided_slots:
+                self._decided_slots.add(slot)
                 leader_rules.check_i20_definite(self, body.segment, body.epoch, entry, record)
 
     # --- stores
@@ -303,6 +311,9 @@ class Ledger:
     def delivered(self, reader: ReaderNode, delivery: Delivery) -> None:
         events = self.delivered_events.setdefault(reader.name, [])
         reader_rules.check_i24_no_gap(reader.name, events, delivery)
+        if is_partition(reader.stream):
+            rules = self.partition_rules.setdefault(reader.name, PartitionRules(reader.name))
+            rules.check_batch(delivery.payload)
         events.append((delivery.offset, b"" if delivery.payload is None else delivery.payload))
 
 

@@ -19,6 +19,7 @@ from kwire.metastore.interface import ABSENT, Change, Condition, Conflict, Entry
 from tests.cluster.simulator.ledger import Ledger
 from tests.cluster.simulator.network import Network
 from tests.cluster.simulator.options import Options
+from tests.cluster.simulator.stream_kinds import is_partition
 from tests.cluster.simulator.world import World
 
 NAME: Final = "m"
@@ -113,7 +114,8 @@ class MasterNode:
             self._network.handlers[NAME] = self.receive
             for stream in self._streams:
                 quorum = self._options.policy.quorum
-                create = CreateStream(stream, quorum.replicas, quorum.writes, whole_log=self._options.is_whole_log)
+                whole_log = self._options.is_whole_log or is_partition(stream)
+                create = CreateStream(stream, quorum.replicas, quorum.writes, whole_log=whole_log)
                 self._run(self._master.handle(create, self._world.now), lambda _: None, life)
             self._tick(life)
 

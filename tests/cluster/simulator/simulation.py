@@ -16,8 +16,10 @@ from tests.cluster.simulator.ledger import Ledger
 from tests.cluster.simulator.master_node import NAME, MasterNode
 from tests.cluster.simulator.network import Link, Network
 from tests.cluster.simulator.options import Fault, Options, draw_options
+from tests.cluster.simulator.partitions import PRODUCERS, PartitionClientNode, Producer
 from tests.cluster.simulator.rules import Violation, check, final_rules
 from tests.cluster.simulator.store_node import StoreNode
+from tests.cluster.simulator.stream_kinds import is_partition, names_of_streams
 from tests.cluster.simulator.world import World
 
 # I26: within this time after the last fault, every stream has a leader, acknowledges, and its readers catch up.
@@ -54,17 +56,24 @@ class Simulation:
         options = draw_options(self.world.chance("options"))
         if change is not None:
             change(options)
+        # A change of the options is meant for plain streams.
+        self.streams = names_of_streams(options, self.world.chance("streams") if change is None else None)
         self.options = options.without(removed) if removed else options
         self.ledger = Ledger(self.options.policy)
         self.network = Network(self.world, self.options.network)
-        self.streams = [f"stream{number}" for number in range(self.options.stream_count)]
         parts = (self.world, self.network, self.options, self.ledger)
         self.master = MasterNode(*parts, self.streams)
         self.stores = [StoreNode(number, *parts) for number in range(self.options.store_count)]
         for store in self.stores:
             store.start()
+        producers = {
+            stream: [Producer(producer_id) for producer_id in range(PRODUCERS)]
+            for stream in filter(is_partition, self.streams)
+        }
         self.clients = [
-            ClientNode(number, stream, *parts)
+            PartitionClientNode(number, stream, *parts, producers[stream])
+            if is_partition(stream)
+            else ClientNode(number, stream, *parts)
             for number, stream in enumerate(stream for stream in self.streams for _ in range(self.options.client_count))
         ]
         self.readers = [
@@ -208,7 +217,6 @@ class Simulation:
             links += [Link(link.target, link.source) for link in links]
         heal = self.network.cut(links)
         self.world.after(200 + fault.size * 4, heal)
-
 
     def _change_leaders(self, fault: Fault) -> None:
         """Restart the leader of a stream some times. Meanwhile some stores are cut off, others each time.

@@ -44,6 +44,8 @@ class PageRun:
         home.mkdir()
         self._environment = {name: text for name, text in os.environ.items() if not name.startswith(("KWIRE_", "XDG_"))}
         self._environment |= {"HOME": str(home), "NO_COLOR": "1", "COLUMNS": COLUMNS, "TERM": "xterm"}
+        # The jars of Spark, which are fetched once.
+        self._environment["XDG_CACHE_HOME"] = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
         # Where the commands of kwire look for a server that they do not name.
         self._environment["KWIRE_BOOTSTRAP_SERVER"] = f"127.0.0.1:{kafka}"
         self._environment["KWIRE_HTTP"] = f"http://127.0.0.1:{http}"

@@ -12,8 +12,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-COMMAND_TIMEOUT_S = 60.0
+# A job of Spark takes most of a minute on a busy machine.
+COMMAND_TIMEOUT_S = 180.0
 COLUMNS = "200"
+# What a progress bar has drawn before it erased its line.
+_ERASED = re.compile(rb"[^\n]*\r\x1b\[2K")
 _PROMPT = re.compile(
     rb"(?:assword (?:of|for user) '?(?P<user>\w+)'?|Repeat the password|sasl\.password|(?P<question>\[y/N\])):? ?$"
 )
@@ -53,7 +56,7 @@ class Process:
 
     @property
     def output(self) -> str:
-        return self._output.replace(b"\r\n", b"\n").decode()
+        return _ERASED.sub(b"", self._output.replace(b"\r\n", b"\n")).decode()
 
     def read_until(self, is_enough: Callable[[str], bool]) -> bool:
         """Read and answer questions until the output is enough (True) or the command has ended (False)."""

@@ -339,7 +339,7 @@ TABLE: tuple[Row, ...] = (
     Row("GET", "/examples"),
     Row("GET", "/examples/{name}", path="/examples/chat"),
     Row("GET", "/console/static/{build}/{file:.+}", path="/console/static/any/console.css"),
-    *(Row("GET", path) for path in ("/docs", "/docs.css", "/docs.js", "/kwire.js", "/kwire.d.ts")),
+    *(Row("GET", path) for path in ("/docs", "/kwire.js", "/kwire.d.ts")),
 )
 
 BY_ROUTE = {(route.method, route.path): route for route in ROUTES}

@@ -32,6 +32,12 @@ async def test_the_overview_counts_and_samples(tmp_path: Path, monkeypatch: pyte
         assert (overview["topics"], overview["partitions"], overview["rooms"]) == (2, 4, 1)
         assert overview["warnings"] == []
         assert overview["is_ready"] is True
+        # The first request for a coordinator creates its topic, which `kwire topic list` does not show.
+        coordinator = {"key_type": 0, "coordinator_keys": ["billing"]}
+        assert (await http.post("/kafka/FindCoordinator", coordinator)).status == 200
+        for path in ("/overview", "/admin/node"):
+            counted = (await http.get(path)).json
+            assert (counted["topics"], counted["partitions"], counted["internal_topics"]) == (2, 4, 1)
         # Records that are appended appear in a later sample.
         await http.post("/topics/orders", {"records": [{"value": number} for number in range(9)]}, Content_Type=RECORDS)
         appended = 0.0

@@ -90,7 +90,7 @@ def plan_repair(
     """
     copies = copies_of(entry, stores)
     members = {one.store for one in entry.record.copy_set}
-    targets = [one for one in stores if one.name not in members and _may_copy(one, entry)]
+    targets = [one for one in stores if one.name not in members and _may_copy(one, entry, whole_log=stream.whole_log)]
     wanted = [one for one in copies.hopeful if one not in copies.complete and _must_report(one, entry, copies)]
     at_home = [one for one in targets if one.member in home]
     missing = stream.replicas - len(copies.hopeful) - len(at_home)
@@ -109,9 +109,13 @@ def _must_report(store: StoreStatus, entry: SegmentEntry, copies: Copies) -> boo
     return copies.digest is not None or not has_reported or not store.vouches_for(entry.id)
 
 
-def _may_copy(store: StoreStatus, entry: SegmentEntry) -> bool:
-    """Whether the store may get a copy. A Drop may be on its way to an incarnation that was removed."""
-    return store.takes_segments and not _was_dropped(entry, store)
+def _may_copy(store: StoreStatus, entry: SegmentEntry, *, whole_log: bool) -> bool:
+    """Whether the store may get a copy. A Drop may be on its way to an incarnation that was removed.
+
+    A store that has doubts about a later segment of a whole log needs this one first.
+    """
+    limbo = [one for one in store.limbo if not (whole_log and one > entry.id and one.stream == entry.stream)]
+    return store.is_usable and not limbo and not _was_dropped(entry, store)
 
 
 def _was_dropped(entry: SegmentEntry, store: StoreStatus) -> bool:

@@ -63,7 +63,7 @@ class RepairRounds:
             return decide_removal(segment, plan.removed)
         orders = []
         for order in plan.orders:
-            if repairs.is_copying(segment_id, order.store, now):
+            if repairs.is_copying(segment_id, order.store, now) or self._must_wait(segment.value, order.store, now):
                 continue
             if repairs.copy_count(now) >= settings.copies_max:
                 break
@@ -72,6 +72,18 @@ class RepairRounds:
         if not plan.orders and repairs.given_up(segment_id):
             repairs.try_again(segment_id)
         return decide_copies(segment, orders)
+
+    def _must_wait(self, entry: SegmentEntry, store_name: str, now: int) -> bool:
+        """Whether a store needs the segment before this one first: the log of a partition is written in order."""
+        stream = self._view.metadata.stream(entry.stream)
+        store = self._view.status(store_name, now)
+        if stream is None or store is None or not stream.value.whole_log or entry.record.number == 1:
+            return False
+        index = self._view.index
+        return not any(
+            index.is_member(store_name, segment) and store.vouches_for(segment)
+            for segment in (entry.id, SegmentId(entry.stream, entry.record.number - 1))
+        )
 
     def decide_drop(self, store_name: str, segment_id: SegmentId, now: int) -> Decision:
         """Drop a replica outside the copy set. While copies are missing, it may still become one."""

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from kwire.cluster.core.control import SegmentState
 from kwire.cluster.core.entries import INDEX_MAX, Kind
 from kwire.cluster.core.messages import SegmentId
-from kwire.cluster.segment_files.replica_file import EntryDamaged
+from kwire.cluster.segment_files.partition_log import EntryDamaged
 from tests.cluster.simulator.rules import check
+from tests.cluster.simulator.rules.partition_rules import check_i22_log
+from tests.cluster.simulator.stream_kinds import is_partition
 
 if TYPE_CHECKING:
     from tests.cluster.simulator.simulation import Simulation
@@ -62,6 +64,11 @@ def check_all(simulation: Simulation) -> None:
     for store in simulation.stores:
         if store.core is not None:
             _check_i18_copies(simulation, store)
+            for stream in filter(is_partition, simulation.streams):
+                try:
+                    check_i22_log(store, stream)
+                except EntryDamaged:
+                    simulation.world.fired["damage found at the end"] += 1
 
 
 def _check_i1_read_back(simulation: Simulation, reader: str, stream: str) -> None:

@@ -1,6 +1,7 @@
 // Small elements that all pages use.
 import { ApiError } from "./api.js";
 import { h, setText } from "./dom.js";
+import { sentence } from "./format.js";
 import { icon } from "./icons.js";
 
 // pageHeader({title: "orders", parents: [["Topics", url("/topics")]], about: "…", badges: [badge("room")], actions: [button]})
@@ -73,7 +74,7 @@ export function failure(error, retry) {
     { class: "empty bad", role: "alert" },
     icon(isRefused ? "acls" : "alert", 32),
     h("h2", {}, isRefused ? "Not allowed" : "This could not be loaded"),
-    h("p", {}, error.message),
+    h("p", {}, sentence(error.message)),
     error instanceof ApiError && error.code && h("p", {}, h("code", {}, error.code)),
     retry && !isRefused && button("Try again", retry, { icon: "refresh" }),
   );
@@ -81,7 +82,7 @@ export function failure(error, retry) {
 
 // notice("Deleted records cannot be restored.", "warn")
 export function notice(text, kind = "info") {
-  return h("p", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : null }, icon(kind === "info" ? "info" : "alert"), h("span", {}, text));
+  return h("p", { class: `notice ${kind}`, role: kind === "bad" ? "alert" : null }, icon(kind === "info" ? "info" : "alert"), h("span", {}, sentence(text)));
 }
 
 export function skeleton(count = 6) {

@@ -3,6 +3,7 @@ import { h, newId, show } from "./dom.js";
 import { button, notice } from "./elements.js";
 import { commandHint } from "./command.js";
 import { openDialog } from "./dialog.js";
+import { sentence } from "./format.js";
 
 // field({name: "partitions", label: "Partitions", type: "number", value: 1, min: 1, hint: "…", required: true})
 // Types: those of <input>, "select" with options [[value, text]], "textarea", "checkbox". `check` returns an error text.
@@ -32,7 +33,7 @@ export function field({ name, label, type = "text", value, hint, options, check,
     return control.value;
   };
   const setError = (message) => {
-    error.textContent = message ?? "";
+    error.textContent = sentence(message ?? "");
     control.setAttribute("aria-invalid", String(Boolean(message)));
   };
   // An error belongs to the value that it was found in.

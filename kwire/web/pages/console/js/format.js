@@ -86,16 +86,23 @@ export function clock(ms) {
   return `${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}`;
 }
 
-// A time in the past, in milliseconds since 1970 -> "12 s ago". Days and more are shown as a time.
+// A time in the past, in milliseconds since 1970 -> "12 s ago", "5 min ago". Days and more are shown as a time.
 export function ago(ms) {
   if (isMissing(ms)) return NONE;
   const passed = Date.now() - ms;
   if (passed < 2 * SECOND) return "just now";
-  return passed < DAY ? `${duration(Math.floor(passed / SECOND) * SECOND)} ago` : time(ms);
+  const unit = passed < MINUTE ? SECOND : passed < HOUR ? MINUTE : HOUR;
+  return passed < DAY ? `${duration(Math.floor(passed / unit) * unit)} ago` : time(ms);
 }
 
 export function percent(share) {
   return isMissing(share) ? NONE : `${Math.round(share * 100)} %`;
+}
+
+// An error as a sentence: "the password is wrong" -> "The password is wrong". Names keep their spelling: "retention.ms must
+// be a number", "orders: is full".
+export function sentence(text) {
+  return typeof text === "string" && /^[a-z]+[ ,]/.test(text) ? text[0].toUpperCase() + text.slice(1) : text;
 }
 
 // count(1, "topic") -> "1 topic", count(2, "topic") -> "2 topics"

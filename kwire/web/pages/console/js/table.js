@@ -7,9 +7,12 @@ import { go, setQuery } from "./router.js";
 
 // Above this number of rows, the document has only the rows that can be seen.
 const VIRTUAL_FROM = 200;
-// The height of a row of a long table: --row in console.css.
+// The height of a row of a long table: --row in base.css.
 const ROW_PX = 40;
 const ROWS_BEYOND_VIEW = 12;
+// The widths of columns with a time, and with a time to the millisecond: neither is cut nor wrapped.
+export const TIME_WIDTH = "12.5rem";
+export const MILLISECONDS_WIDTH = "14.5rem";
 const compare = new Intl.Collator("en", { numeric: true }).compare;
 
 // dataTable({

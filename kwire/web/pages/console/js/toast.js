@@ -1,6 +1,7 @@
 // Short messages in the corner: toast("Topic orders was created", {kind: "good"}).
 import { ApiError, isAborted } from "./api.js";
 import { h } from "./dom.js";
+import { sentence } from "./format.js";
 import { icon } from "./icons.js";
 
 const SHOWN_MS = 6000;
@@ -18,7 +19,7 @@ export function toast(text, { kind = "good", href, link } = {}) {
     "div",
     { class: `toast ${kind}` },
     icon(kind === "good" ? "check" : kind === "bad" ? "alert" : "info"),
-    h("span", {}, text, href && [" ", h("a", { href }, link ?? "Show")]),
+    h("span", {}, sentence(text), href && [" ", h("a", { href }, link ?? "Show")]),
     h("button", { class: "quiet icon-button", type: "button", "aria-label": "Close the message", onclick: close }, icon("close", 16)),
   );
   list.append(one);

@@ -9,7 +9,7 @@ import { count, number, time } from "../format.js";
 import { jsonTree } from "../json_tree.js";
 import { AUDIT_TOPIC as TOPIC } from "../rights.js";
 import { setQuery } from "../router.js";
-import { dataTable } from "../table.js";
+import { TIME_WIDTH, dataTable } from "../table.js";
 import { curl } from "./topic/commands.js";
 import { KEPT_MAX, Scan } from "./topic/records/scan.js";
 
@@ -61,7 +61,7 @@ export async function render(element, view) {
     view,
     isClipped: true,
     columns: [
-      { name: "Time", value: (one) => one.timestamp, text: (ms) => time(ms), width: "11.5rem" },
+      { name: "Time", value: (one) => one.timestamp, text: (ms) => time(ms), width: TIME_WIDTH },
       { name: "Entry", value: (one) => one.type, width: "9rem" },
       { name: "Outcome", value: (one) => one.entry.outcome, render: outcome, width: "7rem", hideBelow: 640 },
       { name: "Principal", value: (one) => one.entry.principal, width: "11rem", hideBelow: 640 },

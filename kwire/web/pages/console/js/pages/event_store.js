@@ -9,7 +9,7 @@ import { addKey } from "../keys.js";
 import { mayCreateTopics } from "../rights.js";
 import { go, url } from "../router.js";
 import { mayOnTopics } from "../session.js";
-import { dataTable } from "../table.js";
+import { TIME_WIDTH, dataTable } from "../table.js";
 import { tabs } from "../tabs.js";
 import { toast } from "../toast.js";
 import { curl } from "./topic/commands.js";
@@ -52,7 +52,7 @@ async function topicsTab(element, view, action) {
       { name: "Events", value: (one) => one.sequence, text: (value) => (value === "" ? NONE : number(value)), kind: "number", width: "8rem" },
       { name: "Event types", value: (one) => one.types?.length, render: typeBadges, width: "26rem", hideBelow: 900 },
       { name: "Size", value: (one) => one.size_bytes, text: (value) => (value === "" ? NONE : bytes(value)), kind: "number", width: "7rem" },
-      { name: "Created", value: (one) => one.created_ms, text: (value) => (value === "" ? NONE : time(value)), width: "12rem", hideBelow: 1200 },
+      { name: "Created", value: (one) => one.created_ms, text: (value) => (value === "" ? NONE : time(value)), width: TIME_WIDTH, hideBelow: 1200 },
     ],
     key: (one) => one.name,
     href: (one) => url("/event-store/topics", one.name),

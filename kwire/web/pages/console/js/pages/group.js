@@ -7,7 +7,7 @@ import { button, emptyState, keyFigure, keyFigures, notice, pageHeader } from ".
 import { NONE, count, number, seconds, time } from "../format.js";
 import { allows } from "../rights.js";
 import { go, url } from "../router.js";
-import { dataTable } from "../table.js";
+import { TIME_WIDTH, dataTable } from "../table.js";
 import { tabs } from "../tabs.js";
 import { resetOffsets } from "./group/reset.js";
 import { stateBadge } from "./groups.js";
@@ -85,7 +85,7 @@ function offsetTable(view) {
       { name: "End", value: (one) => one.high_watermark, text: shownNumber, kind: "number", width: "9rem", hideBelow: 640 },
       { name: "Lag", value: (one) => one.lag_offsets, text: shownNumber, kind: "number", width: "8rem" },
       { name: "Lag in time", value: (one) => one.lag_seconds, text: (value) => (value === "" ? NONE : seconds(value)), kind: "number", width: "8rem", hideBelow: 640 },
-      { name: "Committed at", value: (one) => one.commit_timestamp_ms, text: (value) => (value === "" ? NONE : time(value)), width: "12rem", hideBelow: 1200 },
+      { name: "Committed at", value: (one) => one.commit_timestamp_ms, text: (value) => (value === "" ? NONE : time(value)), width: TIME_WIDTH, hideBelow: 1200 },
       { name: "Member", value: (one) => one.member_id ?? "", width: "16rem", hideBelow: 1200 },
     ],
     key: (one) => `${one.topic}-${one.partition}`,

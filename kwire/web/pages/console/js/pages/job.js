@@ -5,9 +5,9 @@ import { h, show } from "../dom.js";
 import { card, emptyState, facts, failure, keyFigure, keyFigures, notice, pageHeader } from "../elements.js";
 import { NONE, count, duration, seconds, short, time } from "../format.js";
 import { url } from "../router.js";
-import { dataTable } from "../table.js";
+import { TIME_WIDTH, dataTable } from "../table.js";
 import { amount, rate, stateBadge } from "./jobs.js";
-import { ROOM, Reports, durationOf, figuresOf, sourceOf, stateOf } from "./jobs/reports.js";
+import { ROOM, Reports, durationOf, shownFiguresOf, shownQueryOf, sourceOf, stateOf } from "./jobs/reports.js";
 
 const REFRESH_MS = 2_000;
 const CHARTS = [
@@ -62,7 +62,7 @@ export async function render(element, view) {
     // A line needs two points, and a job that has ended reports no more of them.
     chartRow.hidden = now.state !== "running" && now.points.length < 2;
     for (const [index, { columns }] of CHARTS.entries()) charts[index].update(now.points.map((one) => one.at), columns.map((name) => now.points.map((one) => one[name])));
-    queries.setRows([...now.queries.values()]);
+    queries.setRows([...now.queries.values()].map((one) => shownQueryOf(one, now)));
     show(about, facts(factsOf(now)));
   };
   view.every(REFRESH_MS, async () => {
@@ -77,10 +77,10 @@ export async function render(element, view) {
 }
 
 function drawFigures(figures, run) {
-  const { input, processed, lag, events, batches } = figuresOf(run);
-  figures.processed.set(rate(processed), input === null ? "" : `${rate(input)} arrive`);
+  const { input, processed, lag, events, batches } = shownFiguresOf(run);
+  figures.processed.set(rate(processed), run.ended_at ? "mean of the run" : input === null ? "" : `${rate(input)} arrive`);
   figures.lag.set(amount(lag), "events not read", lag && run.state === "running" ? "warn" : "");
-  figures.events.set(amount(events ?? run.read_events ?? null), batches === null ? "" : count(batches, "batch", "batches"));
+  figures.events.set(amount(events), batches === null ? "" : count(batches, "batch", "batches"));
   figures.duration.set(duration(durationOf(run)), run.ended_at ? `ended ${time(Date.parse(run.ended_at))}` : `since ${time(Date.parse(run.started_at))}`);
 }
 
@@ -109,7 +109,7 @@ function queryTable() {
       { name: "Processed", value: (one) => one.processed_rows_per_second, text: rate, kind: "number", width: "6rem", hideBelow: 640 },
       { name: "Lag", value: (one) => one.lag_events, text: amount, kind: "number", width: "5rem" },
       { name: "Events read", value: (one) => one.read_events, text: amount, kind: "number", width: "6.5rem", hideBelow: 640 },
-      { name: "Watermark", value: (one) => (one.watermark ? Date.parse(one.watermark) : null), text: (at) => (at === "" ? NONE : time(at)), kind: "number", width: "10.5rem", hideBelow: 1200 },
+      { name: "Watermark", value: (one) => (one.watermark ? Date.parse(one.watermark) : null), text: (at) => (at === "" ? NONE : time(at)), kind: "number", width: TIME_WIDTH, hideBelow: 1200 },
     ],
     key: (one) => one.query,
     sort: "Query",

@@ -4,8 +4,8 @@ import { h, show } from "../dom.js";
 import { badge, emptyState, failure, keyFigure, keyFigures, pageHeader } from "../elements.js";
 import { NONE, duration, number, perSecond, short, time } from "../format.js";
 import { url } from "../router.js";
-import { dataTable } from "../table.js";
-import { ROOM, Reports, durationOf, figuresOf, sourceOf, stateOf } from "./jobs/reports.js";
+import { TIME_WIDTH, dataTable } from "../table.js";
+import { ROOM, Reports, durationOf, shownFiguresOf, sourceOf, stateOf } from "./jobs/reports.js";
 
 const REFRESH_MS = 2_000;
 const DAY_MS = 86_400_000;
@@ -14,7 +14,8 @@ const KINDS = { running: "info", idle: "", done: "good", stopped: "", failed: "b
 export const title = "Spark jobs";
 
 export const stateBadge = (state) => badge(state, KINDS[state] ?? "");
-export const rate = (value) => (value === "" || value === null ? NONE : perSecond(short)(value));
+// Slow is not the same as nothing: 0.4 -> "<1/s", 0 -> "0/s".
+export const rate = (value) => (value === "" || value === null || value === undefined ? NONE : value > 0 && value < 1 ? "<1/s" : perSecond(short)(value));
 export const amount = (value) => (value === "" || value === null ? NONE : number(value));
 
 export async function render(element, view) {
@@ -31,7 +32,7 @@ export async function render(element, view) {
   view.every(REFRESH_MS, async () => {
     try {
       await reports.update(view.signal);
-      const rows = reports.runs.map((run) => ({ ...run, ...figuresOf(run), shown: stateOf(run) }));
+      const rows = reports.runs.map((run) => ({ ...run, ...shownFiguresOf(run), shown: stateOf(run) }));
       table.setRows(rows);
       drawFigures(figures, rows);
     } catch (error) {
@@ -65,7 +66,7 @@ function runTable(view) {
       { name: "Processed", value: (one) => one.processed, text: rate, kind: "number", width: "6rem", hideBelow: 900 },
       { name: "Lag", value: (one) => one.lag, text: amount, kind: "number", width: "5rem" },
       { name: "Duration", value: durationOf, text: duration, kind: "number", width: "7rem", hideBelow: 1200 },
-      { name: "Started", value: (one) => Date.parse(one.started_at), text: time, kind: "number", width: "10.5rem", hideBelow: 640 },
+      { name: "Started", value: (one) => Date.parse(one.started_at), text: time, kind: "number", width: TIME_WIDTH, hideBelow: 640 },
     ],
     key: (one) => one.run,
     href: (one) => url("/jobs", one.run),

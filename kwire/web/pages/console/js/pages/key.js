@@ -7,7 +7,7 @@ import { badge, button, card, emptyState, facts, keyFigure, keyFigures, pageHead
 import { field, formDialog } from "../form.js";
 import { NONE, count, number } from "../format.js";
 import { go, url } from "../router.js";
-import { dataTable } from "../table.js";
+import { TIME_WIDTH, dataTable } from "../table.js";
 import { toast } from "../toast.js";
 import { createAlias, showSecret } from "./key/create.js";
 import { LIMITS, limitFields, limitsOf } from "./key/limits.js";
@@ -94,7 +94,7 @@ function aliasTable(rows) {
     columns: [
       { name: "Key", value: (one) => one.id, render: (one) => h("span", { class: "row-badges" }, h("a", { class: "row-link", href: url("/keys", one.id) }, one.id), one.status === "expired" && badge("expired", "bad")) },
       { name: "Description", value: (one) => one.description, hideBelow: 640 },
-      { name: "Last used", value: (one) => one.last_used_at ?? "", text: momentOf, width: "11rem", hideBelow: 900 },
+      { name: "Last used", value: (one) => one.last_used_at ?? "", text: momentOf, width: TIME_WIDTH, hideBelow: 900 },
     ],
     key: (one) => one.id,
     href: (one) => url("/keys", one.id),

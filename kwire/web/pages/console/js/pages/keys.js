@@ -6,7 +6,7 @@ import { badge, button, emptyState, pageHeader } from "../elements.js";
 import { NONE, time } from "../format.js";
 import { addKey } from "../keys.js";
 import { url } from "../router.js";
-import { dataTable } from "../table.js";
+import { TIME_WIDTH, dataTable } from "../table.js";
 import { createKey } from "./key/create.js";
 import { limitsText } from "./key/limits.js";
 
@@ -47,7 +47,7 @@ export async function render(element, view) {
       { name: "Description", value: (one) => one.description, width: "18%", hideBelow: 640 },
       { name: "Scope", value: (one) => one.scope ?? "", render: (one) => h("span", { class: "row-badges" }, keyBadges(one)), width: "9.5rem" },
       { name: "Limits", value: limitsText, width: "13rem", hideBelow: 1200 },
-      { name: "Last used", value: (one) => one.last_used_at ?? "", text: momentOf, width: "11rem", hideBelow: 900 },
+      { name: "Last used", value: (one) => one.last_used_at ?? "", text: momentOf, width: TIME_WIDTH, hideBelow: 900 },
     ],
     key: (one) => one.id,
     href: (one) => url("/keys", one.id),

@@ -39,7 +39,7 @@ export async function render(element, view) {
     { class: "stack" },
     warnings,
     keyFigures("Key figures", Object.values(figures)),
-    h("div", { class: "grid-2" }, charts.map((one) => one.element)),
+    h("div", { class: "grid-charts" }, charts.map((one) => one.element)),
     commandHint({ kwire: "kwire cluster info", curl: `curl ${location.origin}/overview` }).element,
   );
   show(element, pageHeader({ title: "Overview", badges: [state], about: "The last ten minutes, live." }), place);
@@ -70,7 +70,7 @@ export async function render(element, view) {
 
 function drawFigures(figures, answer) {
   const { now } = answer;
-  figures.topics.set(number(answer.topics), count(answer.partitions, "partition"));
+  figures.topics.set(number(answer.topics), topicsAbout(answer));
   figures.groups.set(number(answer.groups), answer.groups === 1 ? "consumer group" : "consumer groups");
   figures.rooms.set(number(answer.rooms), count(answer.subscribers, "subscriber"));
   figures.webhooks.set(answer.webhooks === null ? "off" : number(answer.webhooks), answer.dead_letters ? count(answer.dead_letters, "dead letter") : "", answer.dead_letters ? "warn" : "");
@@ -82,6 +82,10 @@ function drawFigures(figures, answer) {
   const share = now.disk_used_bytes / size;
   figures.stored.set(percent(share), `${bytes(now.disk_free_bytes)} free`, share > 0.92 ? "bad" : share > 0.8 ? "warn" : "");
 }
+
+// A narrow figure breaks the line between the two counts only.
+const topicsAbout = ({ partitions, internal_topics: internal }) =>
+  [count(partitions, "partition"), internal && `and ${count(internal, "internal topic")}`].filter(Boolean).map((one) => one.replaceAll(" ", "\u00a0")).join(" ");
 
 // The samples of the last minutes, by column. Each answer adds the samples since the one before.
 class SampleWindow {

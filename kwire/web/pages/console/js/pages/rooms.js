@@ -8,7 +8,7 @@ import { NONE, ago, number, short, time } from "../format.js";
 import { addKey } from "../keys.js";
 import { mayCreateTopics } from "../rights.js";
 import { go, url } from "../router.js";
-import { dataTable } from "../table.js";
+import { TIME_WIDTH, dataTable } from "../table.js";
 import { toast } from "../toast.js";
 import { retentionCommand, retentionFields, retentionOf, roomNameField } from "./room/retention.js";
 
@@ -35,7 +35,7 @@ export async function render(element, view) {
       { name: "Events", value: (one) => one.event_count, text: shownNumber, kind: "number", width: "8rem" },
       { name: "Rate", value: (one) => one.rate, text: (value) => (value === "" ? NONE : `${short(value)}/s`), kind: "number", width: "7rem", hideBelow: 640 },
       { name: "Last event", value: (one) => one.last, text: (ms) => (ms === "" ? NONE : ago(ms)), width: "11rem", hideBelow: 640 },
-      { name: "Created", value: (one) => one.created, text: (ms) => (ms === "" ? NONE : time(ms)), width: "11rem", hideBelow: 1200 },
+      { name: "Created", value: (one) => one.created, text: (ms) => (ms === "" ? NONE : time(ms)), width: TIME_WIDTH, hideBelow: 1200 },
     ],
     key: (one) => one.room,
     href: (one) => url("/rooms", one.room),

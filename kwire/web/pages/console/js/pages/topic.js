@@ -43,7 +43,7 @@ export async function render(element, view) {
       title: name,
       parents: [["Topics", url("/topics")]],
       badges: topic.kind === "topic" ? [] : [badge(KINDS[topic.kind].text, KINDS[topic.kind].kind)],
-      about: [count(topic.partitionCount, "partition"), topic.configs["cleanup.policy"]].filter(Boolean).join(" · "),
+      about: [count(topic.partitionCount, "partition"), topic.configs["cleanup.policy"] && `cleanup policy ${topic.configs["cleanup.policy"]}`].filter(Boolean).join(" · "),
       actions: [
         topic.kind === "events" && h("a", { class: "button", href: url("/event-store/topics", name) }, "Event store"),
         topic.allows("WRITE") && WRITABLE.includes(topic.kind) && button("Produce", () => produceRecords(topic), { kind: "primary", icon: "send" }),

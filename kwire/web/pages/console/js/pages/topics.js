@@ -8,7 +8,7 @@ import { bytes, duration, number, time } from "../format.js";
 import { addKey } from "../keys.js";
 import { mayCreateTopics } from "../rights.js";
 import { go, setQuery, url } from "../router.js";
-import { dataTable } from "../table.js";
+import { TIME_WIDTH, dataTable } from "../table.js";
 import { toast } from "../toast.js";
 
 const PAGE = 10_000;
@@ -40,7 +40,7 @@ export async function render(element, view) {
       { name: "Size", value: (one) => one.size_bytes, text: bytes, kind: "number", width: "7rem" },
       { name: "Cleanup", value: (one) => one.cleanup_policy, width: "9rem", hideBelow: 900 },
       { name: "Retention", value: (one) => one.retention_ms, render: retention, width: "8rem", hideBelow: 900 },
-      { name: "Created", value: (one) => one.created_ms, text: time, width: "11rem", hideBelow: 1200 },
+      { name: "Created", value: (one) => one.created_ms, text: time, width: TIME_WIDTH, hideBelow: 1200 },
     ],
     key: (one) => one.name,
     href: (one) => url("/topics", one.name),

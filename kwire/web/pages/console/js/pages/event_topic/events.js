@@ -6,6 +6,7 @@ import { openEvent } from "../../event_detail.js";
 import { number, time } from "../../format.js";
 import { jsonText } from "../../json.js";
 import { url } from "../../router.js";
+import { MILLISECONDS_WIDTH } from "../../table.js";
 import { curl } from "../topic/commands.js";
 
 // The part of a payload that a row may show.
@@ -15,7 +16,7 @@ const PREVIEW_LENGTH = 300;
 export const storeTable = ({ hasTopic = false } = {}) => ({
   columns: [
     { name: "Event", value: (one) => one.id, width: hasTopic ? "13rem" : "11rem" },
-    { name: "Time", value: (one) => one.timestamp, text: (text) => time(Date.parse(text), { milliseconds: true }), width: "13rem", hideBelow: 900 },
+    { name: "Time", value: (one) => one.timestamp, text: (text) => time(Date.parse(text), { milliseconds: true }), width: MILLISECONDS_WIDTH, hideBelow: 900 },
     { name: "Type", value: (one) => one.type, render: (one) => badge(one.type), width: "13rem", hideBelow: 640 },
     { name: "Payload", render: (one) => h("code", { class: "row-text" }, jsonText(one.payload).slice(0, PREVIEW_LENGTH)) },
   ],

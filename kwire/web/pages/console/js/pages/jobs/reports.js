@@ -99,6 +99,19 @@ export function figuresOf({ queries, shares_source: isShared }) {
   };
 }
 
+// The figures that are shown of a job. One that has ended no longer reads: its rate is the mean of its whole run.
+export function shownFiguresOf(run) {
+  const figures = figuresOf(run);
+  const events = figures.events ?? run.read_events ?? null;
+  return run.ended_at ? { ...figures, events, input: null, processed: meanRate(events, run) } : { ...figures, events };
+}
+
+// The figures of a query as they are shown, like those of its job.
+export const shownQueryOf = (query, run) =>
+  run.ended_at ? { ...query, input_rows_per_second: null, processed_rows_per_second: meanRate(query.read_events, run) } : query;
+
+const meanRate = (events, run) => (events ? (events * 1000) / Math.max(1, durationOf(run)) : null);
+
 // running, silent, done, stopped or failed. A job that was killed cannot report its end.
 export const stateOf = (run) => (run.state === "running" && Date.now() - run.at > SILENT_MS ? "silent" : run.state);
 

@@ -5,6 +5,7 @@ import { badge } from "../../elements.js";
 import { openEvent } from "../../event_detail.js";
 import { number, time } from "../../format.js";
 import { jsonText } from "../../json.js";
+import { MILLISECONDS_WIDTH } from "../../table.js";
 import { curl } from "../topic/commands.js";
 
 // The part of an event's data that a row may show.
@@ -15,7 +16,7 @@ export const preview = (data) => jsonText(data).slice(0, PREVIEW_LENGTH);
 export const roomTable = (room) => ({
   columns: [
     { name: "Offset", value: (one) => one.offset, text: number, kind: "number", width: "5.5rem" },
-    { name: "Time", value: (one) => one.timestamp, text: (text) => time(Date.parse(text), { milliseconds: true }), width: "13rem", hideBelow: 900 },
+    { name: "Time", value: (one) => one.timestamp, text: (text) => time(Date.parse(text), { milliseconds: true }), width: MILLISECONDS_WIDTH, hideBelow: 900 },
     { name: "Type", value: (one) => one.type, render: (one) => badge(one.type), width: "10rem", hideBelow: 640 },
     { name: "Data", render: (one) => h("code", { class: "row-text" }, preview(one.data)) },
   ],

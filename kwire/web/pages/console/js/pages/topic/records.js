@@ -4,7 +4,7 @@ import { h, setText, show } from "../../dom.js";
 import { button, emptyState, notice } from "../../elements.js";
 import { bytes, count, number, seconds, short, time } from "../../format.js";
 import { icon } from "../../icons.js";
-import { dataTable } from "../../table.js";
+import { MILLISECONDS_WIDTH, dataTable } from "../../table.js";
 import { openRecord } from "./records/detail.js";
 import { recordQuery } from "./records/query.js";
 import { KEPT_MAX, Scan } from "./records/scan.js";
@@ -33,8 +33,8 @@ export async function recordsTab(element, topic, view) {
     isClipped: true,
     columns: [
       { name: "Offset", value: (one) => one.offset, text: String, kind: "number", width: "6.5rem" },
-      { name: "Partition", value: (one) => one.partition, text: String, kind: "number", width: "5.5rem" },
-      { name: "Time", value: (one) => one.timestamp, text: (ms) => time(ms, { milliseconds: true }), width: "12.5rem", hideBelow: 900 },
+      { name: "Partition", value: (one) => one.partition, text: String, kind: "number", width: "6.5rem" },
+      { name: "Time", value: (one) => one.timestamp, text: (ms) => time(ms, { milliseconds: true }), width: MILLISECONDS_WIDTH, hideBelow: 900 },
       { name: "Key", value: (one) => preview(one.key), render: (one) => cell(one.key), width: "11rem", hideBelow: 640 },
       { name: "Value", value: (one) => preview(one.value), render: (one) => cell(one.value) },
     ],

@@ -343,7 +343,7 @@ function showApi() {
   const nav = byId("nav");
   const all = byId("operations");
   all.replaceChildren();
-  for (const { name, description } of api.tags) {
+  for (const { name, "x-displayName": title, description } of api.tags) {
     const cards = [];
     const links = [];
     for (const [path, operations] of Object.entries(api.paths).sort(([one], [other]) => (one < other ? -1 : 1))) {
@@ -357,8 +357,8 @@ function showApi() {
         links.push(link);
       }
     }
-    all.append(el("section", { class: "group" }, el("div", { class: "tag" }, el("h2", {}, name), el("p", {}, description)), ...cards));
-    nav.append(el("section", { class: "group" }, el("h2", {}, name), ...links));
+    all.append(el("section", { class: "group" }, el("div", { class: "tag" }, el("h2", {}, title), el("p", {}, description)), ...cards));
+    nav.append(el("section", { class: "group" }, el("h2", {}, title), ...links));
   }
   const aimed = location.hash && byId(location.hash.slice(1));
   if (aimed) {

@@ -1,0 +1,1 @@
+"""The Kafka client of event loops."""

@@ -1,0 +1,123 @@
+"""Connections to a server with TLS and logins, and what a client does without a server."""
+
+import asyncio
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kwire.errors import ErrorCode, KafkaError
+from kwire.kafka_client.admin import Admin
+from kwire.kafka_client.cluster import Cluster
+from kwire.kafka_client.errors import LoginRefused, NotSent, Unreachable
+from kwire.kafka_client.login import MECHANISMS, Login
+from kwire.kafka_client.settings import Address, ClientSettings
+from kwire.testing.ports import unused_port
+from tests.support.certificates import Authority
+from tests.support.node import in_loop, in_uvloop, running_node
+from tests.support.sasl_server import SECRET, SaslServer, running_sasl_server
+from tests.support.server import HOST
+
+LARGE_BYTES = 300_000
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    return Authority(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[SaslServer]:
+    settings = {
+        "listener.security.protocol.map": "OPEN:PLAINTEXT,SASL:SASL_SSL",
+        "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": str(authority.server()),
+    }
+    with running_sasl_server(tmp_path_factory.mktemp("server"), settings) as running:
+        running.set_password("alice")
+        yield running
+
+
+def settings(server: SaslServer, authority: Authority, mechanism: str, password: str = SECRET) -> ClientSettings:
+    tls = ssl.create_default_context(cafile=str(authority.path))
+    return ClientSettings((Address(*server.address),), tls, mechanism, Login("alice", password))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@in_uvloop
+async def test_a_login_over_tls(server: SaslServer, authority: Authority, mechanism: str) -> None:
+    cluster = Cluster(settings(server, authority, mechanism))
+    await cluster.refresh()
+    admin = Admin(cluster)
+    # A request and a response that are larger than the buffers.
+    await admin.create_topic(f"t-{mechanism}", 1)
+    assert await admin.topic_configs(f"t-{mechanism}")
+    await cluster.refresh(["x" * 200 + str(number) for number in range(LARGE_BYTES // 200)])
+    assert len(cluster.metadata.missing) == LARGE_BYTES // 200
+    cluster.close()
+
+
+@in_loop
+async def test_a_wrong_password_is_reported_without_it(server: SaslServer, authority: Authority) -> None:
+    cluster = Cluster(settings(server, authority, "SCRAM-SHA-256", "not-the-password"))
+    with pytest.raises(LoginRefused, match="user alice") as refused:
+        await cluster.refresh()
+    assert "not-the-password" not in str(refused.value)
+    assert refused.value.code is ErrorCode.SASL_AUTHENTICATION_FAILED
+    # It stays down for a while, so that a wrong password is not tried again and again.
+    with pytest.raises(LoginRefused):
+        await cluster.refresh()
+    cluster.close()
+
+
+@in_loop
+async def test_a_certificate_of_another_authority_is_refused(
+    server: SaslServer, authority: Authority, tmp_path: Path
+) -> None:
+    other = Authority(tmp_path, "other")
+    cluster = Cluster(settings(server, other, "PLAIN"))
+    with pytest.raises(NotSent, match="not trusted"):
+        await cluster.refresh()
+    cluster.close()
+
+
+@in_loop
+async def test_nobody_listens() -> None:
+    address = Address(HOST, unused_port())
+    cluster = Cluster(ClientSettings((address, address._replace(port=unused_port()))))
+    with pytest.raises(NotSent, match="cannot be reached"):
+        await cluster.refresh()
+    cluster.close()
+    with pytest.raises(NotSent, match="closed"):
+        await cluster.refresh()
+
+
+@in_uvloop
+async def test_a_request_that_misses_its_deadline_ends_its_connection() -> None:
+    writers: list[asyncio.StreamWriter] = []
+    silent = await asyncio.start_server(lambda _, writer: writers.append(writer), HOST, 0)
+    port = silent.sockets[0].getsockname()[1]
+    cluster = Cluster(ClientSettings((Address(HOST, port),), connect_seconds=0.2))
+    with pytest.raises(Unreachable, match=r"within 0\.2 s"):
+        await cluster.refresh()
+    cluster.close()
+    for writer in writers:
+        writer.transport.abort()
+    silent.close()
+    await silent.wait_closed()
+
+
+@in_loop
+async def test_the_second_bootstrap_server_is_used_if_the_first_is_down(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node:
+        host, _, port = node.kafka_listeners[0].address.rpartition(":")
+        down = Address(HOST, unused_port())
+        cluster = Cluster(ClientSettings((down, Address(host, int(port)))))
+        await cluster.refresh()
+        assert list(cluster.metadata.brokers.values()) == [Address(host, int(port))]
+        with pytest.raises(KafkaError) as refused:
+            await Admin(cluster).delete_topic("nothing")
+        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        cluster.close()

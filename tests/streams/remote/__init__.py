@@ -1,0 +1,1 @@
+"""Remote logs and their parts."""
