@@ -14,12 +14,13 @@ class Progress:
     """The replica's incarnation, what it holds of the leader's log, and what was sent to it and not answered.
 
     `asserted` is the part of the matched index that the leader has found by comparing runs, and `confirmed` is what the
-    replica has answered. `next_index` is the next one to send. `held` is what the replica held when it was sealed: entries that do not have to be sent again.
+    replica has answered. `next_index` is the next one to send. `held` is what the replica held when it was sealed:
+    entries that do not have to be sent again.
     """
 
     __slots__ = (
-        "acked_sent", "asserted", "confirmed", "held", "incarnation", "is_closed", "matched", "member", "next_index", "rewound_to",
-        "sent_at", "unanswered", "unanswered_bytes",
+        "acked_sent", "asserted", "confirmed", "held", "incarnation", "is_closed", "matched", "member", "next_index",
+        "rewound_to", "sent_at", "unanswered", "unanswered_bytes",
     )  # fmt: skip
 
     def __init__(self, member: Member) -> None:
