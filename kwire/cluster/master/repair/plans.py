@@ -80,21 +80,24 @@ def plan_repair(
     stores: Sequence[StoreStatus],
     preference: Callable[[StoreStatus], tuple[bool, int]],
     excluded: Collection[str] = (),
+    stranded: Collection[str] = (),
     choice: int = 0,
 ) -> RepairPlan:
     """Plan the next step for a sealed segment.
 
     `home` are the stores that hold all segments of a whole log, at most as many as it has replicas. Otherwise it is
     empty.
-    New copies go to the stores with the highest `preference`, and not to those in `excluded`.
+    New copies go to the stores with the highest `preference`, and not to those in `excluded`. Stores in
+    `stranded` cannot complete a copy.
     """
     copies = copies_of(entry, stores)
+    copies = copies._replace(hopeful=[one for one in copies.hopeful if one.name not in stranded])
     members = {one.store for one in entry.record.copy_set}
     targets = [one for one in stores if one.name not in members and _may_copy(one, entry, whole_log=stream.whole_log)]
     wanted = [one for one in copies.hopeful if one not in copies.complete and _must_report(one, entry, copies)]
     at_home = [one for one in targets if one.member in home]
     missing = stream.replicas - len(copies.hopeful) - len(at_home)
-    others = [one for one in targets if one not in at_home and one.name not in excluded]
+    others = [one for one in targets if one not in at_home and one.name not in excluded and one.name not in stranded]
     wanted += [*at_home, *_targets(others, missing, [*copies.hopeful, *at_home], preference, choice)]
     orders = [Order(one.name, _copy(entry, _sources(entry, copies, stores, one))) for one in wanted]
     is_settled = not orders and len(entry.record.copy_set) == len(copies.usable) == stream.replicas
