@@ -68,8 +68,8 @@ class Store(Struct, frozen=True, gc=False):
 
     The replica equals the leader's log up to `matched`: the leader compared the runs of this incarnation. `restamped`
     are runs of which the replica has the content already; it only changes their stamp. All entries up to `acked` are
-    acknowledged. In chain replication the store sends the message on to the first of `forward`. `leader` gets the
-    answer.
+    acknowledged, and the leader's log ends at `last`. In chain replication the store sends the message on to the first
+    of `forward`. `leader` gets the answer.
     """
 
     segment: SegmentId
@@ -77,6 +77,7 @@ class Store(Struct, frozen=True, gc=False):
     incarnation: Incarnation
     matched: int
     acked: int
+    last: int
     entries: tuple[Entry, ...] = ()
     restamped: tuple[Run, ...] = ()
     forward: tuple[Hop, ...] = ()
@@ -217,7 +218,7 @@ class Copy(Struct, frozen=True, gc=False):
 
     The copy refuses epochs below `end_epoch`, the epoch of the leader that closed the segment, as other replicas do.
     A store that is its own only source verifies its replica: it reads all entries and reports their digest. The digest
-    is over the entries from `start` on.
+    is over the entries from `start` on. `removals` is the number of Drops for replicas of this segment so far.
     """
 
     segment: SegmentId
@@ -225,6 +226,7 @@ class Copy(Struct, frozen=True, gc=False):
     end_epoch: int
     sources: tuple[str, ...]
     start: int = 1
+    removals: int = 0
 
 
 class Finish(Struct, frozen=True, gc=False):
@@ -241,7 +243,8 @@ class Finish(Struct, frozen=True, gc=False):
 class Copied(Struct, frozen=True, gc=False):
     """The store has read the whole sealed segment from its disk. Stamps are not in the digest. To the master.
 
-    The digest is over the entries from `start` on. Digests with different starts can not be compared.
+    The digest is over the entries from `start` on. Digests with different starts can not be compared. `removals` is
+    that of the newest Copy.
     """
 
     segment: SegmentId
@@ -249,16 +252,19 @@ class Copied(Struct, frozen=True, gc=False):
     incarnation: Incarnation
     digest: int
     start: int = 1
+    removals: int = 0
 
 
 class Drop(Struct, frozen=True, gc=False):
     """Remove the replica: the copy set no longer contains this store. From the master.
 
-    Another incarnation of the store ignores it: the copy set may contain that one again.
+    `removal` is the number of this Drop among those of the segment. A store ignores it if it was ordered a Copy after
+    it, and so does another incarnation of the store: the copy set may contain it again.
     """
 
     segment: SegmentId
     incarnation: Incarnation
+    removal: int
 
 
 class TrimBefore(Struct, frozen=True, gc=False):

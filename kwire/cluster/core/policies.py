@@ -61,6 +61,8 @@ class Limits(Struct, frozen=True):
     # One answer with entries.
     read_bytes: int = 1024 * 1024
     retry_ms: int = 200
+    # A recovery that finds an entry on no replica for this time begins again with another epoch.
+    lacking_ms: int = 5_000
     # An idle leader spreads its acked index after this time.
     idle_ms: int = 100
     heartbeat_ms: int = 1000

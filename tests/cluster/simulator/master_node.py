@@ -12,9 +12,9 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from kwire.cluster.core.control import CreateStream, Granted
-from kwire.cluster.core.messages import Copied, Incarnation, SegmentId
+from kwire.cluster.core.messages import Copied
 from kwire.cluster.master import Master, MasterSettings, NotMaster, Outcome
-from kwire.cluster.master.state import SEGMENT_PREFIX, SegmentEntry, segment_key
+from kwire.cluster.master.state import SEGMENT_PREFIX, SegmentEntry
 from kwire.metastore.interface import ABSENT, Change, Condition, Conflict, Entry
 from tests.cluster.simulator.ledger import Ledger
 from tests.cluster.simulator.network import Network
@@ -120,12 +120,6 @@ class MasterNode:
             self._tick(life)
 
         self._run(self._master.start(self._world.now), started, life)
-
-    def dropped_from(self, segment: SegmentId) -> list[tuple[str, Incarnation | None]]:
-        """The incarnations of stores that may have got a Drop of their replica."""
-        entry = self._store.get(segment_key(segment))
-        assert entry is not None
-        return [(one.store, one.incarnation) for one in msgspec.convert(entry.value, SegmentEntry).outsiders]
 
     def crash(self, length: int) -> None:
         """Stop at once, whatever is under way, and start again later."""

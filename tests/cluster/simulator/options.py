@@ -160,6 +160,7 @@ def _draw_limits(chance: Random, ttl_ms: int) -> Limits:
         retry_ms=chance.choice((40, 100)),
         idle_ms=chance.choice((20, 50)),
         heartbeat_ms=ttl_ms // 4,
+        lacking_ms=ttl_ms,
         segment_bytes=chance.choice((2_000, 100_000)),
         segment_entries=chance.choice((8, 40, 1000)),
     )

@@ -55,6 +55,10 @@ class Recovery:
     def stale_epoch(self) -> int:
         return self._stale_epoch if self.replicator is None else max(self._stale_epoch, self.replicator.stale_epoch)
 
+    def lacks_entry(self, now: int) -> bool:
+        """Whether the recovery can not go on, because no replica holds an entry that was decided."""
+        return self.replicator is not None and self.replicator.lacks_entry(now)
+
     def take_messages(self) -> list[Message]:
         messages, self._messages = self._messages, []
         if self.replicator is not None:

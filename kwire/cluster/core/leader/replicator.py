@@ -71,6 +71,8 @@ class Replicator:
         self._closed_end: int | None = None
         # The entries that were asked for, the store that was asked, and when.
         self._reading: tuple[Range, str, int] | None = None
+        # Since when no replica holds an entry that the others need.
+        self._lacking_since: int | None = None
         if decision is not None:
             self._adopt(decision)
 
@@ -256,8 +258,8 @@ class Replicator:
     ) -> None:
         assert peer.incarnation is not None
         body = Store(
-            self.segment, self.epoch, peer.incarnation, peer.asserted, self.acked, entries, restamped, forward,
-            self._leader,
+            self.segment, self.epoch, peer.incarnation, peer.asserted, self.acked, self.last, entries, restamped,
+            forward, self._leader,
         )  # fmt: skip
         self._post(peer, body, now)
         peer.acked_sent = self.acked
@@ -305,7 +307,10 @@ class Replicator:
             for peer in self._peers.values()
             if peer.incarnation is not None and (peer.matched >= index or peer.holds(run) is not None)
         ]
-        if holders:
+        if not holders:
+            self._lacking_since = now if self._lacking_since is None else self._lacking_since
+        else:
+            self._lacking_since = None
             # Another one each time, so that a dead replica does not hold up the recovery.
             peer = holders[now // self._limits.retry_ms % len(holders)]
             assert peer.incarnation is not None
@@ -332,6 +337,14 @@ class Replicator:
                 break
             index = min(run.last, present.last, self.base) + 1
         return index - 1
+
+    def lacks_entry(self, now: int) -> bool:
+        """Whether an entry that was decided could not be read for `lacking_ms`: the only replica with it has lost it.
+
+        It was not acknowledged, so another recovery may decide without it. That one needs another epoch, because some
+        replicas hold what follows with the stamp of this one.
+        """
+        return self._lacking_since is not None and now - self._lacking_since >= self._limits.lacking_ms
 
     # --- closing
 

@@ -170,6 +170,9 @@ class Writer:
         if self.epoch:
             if self._recovery is not None:
                 self._recovery.tick(now)
+                if self._recovery.lacks_entry(now):
+                    self._resign()
+                    return
             for replicator in self._replicators():
                 replicator.tick(now)
             self._advance(now)

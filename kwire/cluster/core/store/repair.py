@@ -45,6 +45,7 @@ class SegmentCopy:
         self._name, self._incarnation, self._master = name, incarnation, master
         self._request, self._replica, self._writes, self._limits = request, replica, writes, limits
         self._is_ready = is_ready
+        self.removals = request.removals
         # A closed replica is verified only.
         self._was_closed = replica.closed_end == request.end
         self._source = 0
@@ -62,6 +63,7 @@ class SegmentCopy:
 
     def start(self, request: Copy, now: int) -> list[Message]:
         """Begin, or repeat the report if the copy is complete: the master has sent the request again."""
+        self.removals = max(self.removals, request.removals)
         if self._is_finished():
             return [self._report()]
         self._request = request
@@ -134,7 +136,9 @@ class SegmentCopy:
         return self._pull(now)
 
     def _report(self) -> Message:
-        body = Copied(self._request.segment, self._request.end, self._incarnation, self._digest, self._start)
+        body = Copied(
+            self._request.segment, self._request.end, self._incarnation, self._digest, self._start, self.removals
+        )
         return Message(self._name, self._master, body)
 
     def _write(self, entries: tuple[Entry, ...]) -> None:

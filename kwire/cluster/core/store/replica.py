@@ -90,6 +90,9 @@ class Replica:
         if request.acked > self.acked:
             self.acked = request.acked
             self.writes.append(SetAcked(self.segment, request.acked))
+        if self.matched >= request.last:
+            # The leader has sealed this incarnation, so its log has everything that the replica ever confirmed to it.
+            self.make_known(Range(request.last + 1, INDEX_MAX))
         self._raise_limit()
         return Stored(
             self.segment,

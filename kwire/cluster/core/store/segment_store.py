@@ -240,7 +240,8 @@ class SegmentStore:
     def _repair(self, source: str, request: Copy | Finish | Pulled | Drop, now: int) -> None:
         segment = request.segment
         if isinstance(request, Drop):
-            if request.incarnation != self.incarnation:
+            copy = self._copies.get(segment)
+            if request.incarnation != self.incarnation or (copy is not None and copy.removals >= request.removal):
                 return
             self._copies.pop(segment, None)
             self._ready.discard(segment)

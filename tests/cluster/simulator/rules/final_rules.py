@@ -33,20 +33,9 @@ def unsettled(simulation: Simulation) -> str:
     for segment, record in ledger.records.items():
         if record.state is SegmentState.SEALED and simulation.has_quorum(segment.stream):
             complete = [one.store for one in record.copy_set if is_complete(by_name.get(one.store), segment)]
-            if len(complete) < len(record.copy_set) and not _is_blocked(simulation, segment, complete):
+            if len(complete) < len(record.copy_set):
                 return f"{segment} {record.copy_set} has complete copies on {complete} only"
     return ""
-
-
-def _is_blocked(simulation: Simulation, segment: SegmentId, complete: list[str]) -> bool:
-    """Whether the stores that lack the segment got a Drop: the master gives them no copy before they start again."""
-    if len(complete) < simulation.ledger.records[segment].write_quorum:
-        return False
-    dropped = simulation.master.dropped_from(segment)
-    return all(
-        store.name in complete or (store.files is not None and (store.name, store.files.incarnation) in dropped)
-        for store in simulation.stores
-    )
 
 
 def is_complete(store: StoreNode | None, segment: SegmentId) -> bool:
