@@ -136,32 +136,16 @@ class Script:
 
     def do_deliver(self, **wanted: str) -> list[str]:
         """Deliver the messages that are in the bag now, in order, and print them."""
-        messages = self._take(wanted)
-        for message in messages:
-            self._world.deliver(message)
-        return [show(message) for message in messages]
+        return [show(message) for message in self._world.deliver_some(**wanted)]
 
     def do_repeat(self, **wanted: str) -> list[str]:
         """Deliver messages and keep them in the bag: the network doubles them."""
-        messages = self._take(wanted)
-        for message in messages:
-            self._world.deliver(message)
+        messages = self._world.deliver_some(**wanted)
         self._world.bag += messages
         return [show(message) for message in messages]
 
     def do_drop(self, **wanted: str) -> list[str]:
-        return [show(message) for message in self._take(wanted)]
-
-    def _take(self, wanted: dict[str, str]) -> list[Message]:
-        """Remove messages from the bag by source, target and kind. Several names are separated by commas."""
-
-        def is_wanted(message: Message) -> bool:
-            facts = {"source": message.source, "target": message.target, "kind": type(message.body).__name__}
-            return all(facts[key] in value.split(",") for key, value in wanted.items())
-
-        taken = [message for message in self._world.bag if is_wanted(message)]
-        self._world.bag = [message for message in self._world.bag if not is_wanted(message)]
-        return taken
+        return [show(message) for message in self._world.take(**wanted)]
 
     def do_settle(self) -> list[str]:
         self._world.settle()
