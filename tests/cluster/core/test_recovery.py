@@ -31,7 +31,7 @@ def state(world: World) -> SegmentState:
     return world.master.segments[1].state
 
 
-@pytest.mark.proves("S4-22")
+@pytest.mark.proves("S4-22", "S4-24")
 @pytest.mark.parametrize("acknowledging", PAIRS, ids="".join)
 @pytest.mark.parametrize("heard", PAIRS, ids="".join)
 def test_what_the_user_was_promised_survives_a_leader_that_told_no_store(
@@ -123,7 +123,25 @@ def test_new_events_are_stored_during_a_recovery_and_acknowledged_after_it() -> 
     assert read_all(world, "after") == [b"one", b"two"]
 
 
-@pytest.mark.proves("S4-36", "S4-39")
+@pytest.mark.proves("S4-27")
+def test_with_two_segments_that_are_not_sealed_the_leader_takes_no_more_events() -> None:
+    world = two_copy_sets(Path.PARALLEL)
+    world.elect("old")
+    world.settle()
+    del world.writers["old"]
+    world.elect("new")
+    world.take(target="A,B,C")
+    appended = [world.append("new", payload) for payload in (b"one", b"two", b"three")]
+    assert appended == [Position(2, 1), Position(2, 2), None], "segment 2 is full, and segment 1 is in recovery"
+    while world.deliver_some(target="D,E,F,new"):
+        pass
+    assert world.append("new", b"three") is None
+    assert list(world.master.segments) == [1, 2]
+    world.settle()
+    assert world.append("new", b"three") == Position(3, 1)
+
+
+@pytest.mark.proves("S4-36", "S4-37", "S4-38", "S4-39")
 def test_a_recovered_segment_has_events_a_hole_and_the_bridge_to_the_next_one() -> None:
     world = example_of_the_hole(Gaps.FILLED)
     recover_hearing(world, "B", "C")

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from kwire.cluster.core.control import SegmentState
 from kwire.cluster.core.leader.writer import Position
 from kwire.cluster.core.messages import Fetch, SegmentId
 from kwire.cluster.core.policies import Limits, Policy
@@ -154,3 +155,35 @@ def test_stores_keep_events_and_serve_subscribers_without_their_leader() -> None
     world.stores.pop("A")
     assert read_all(world, "later") == [b"0", b"1", b"2", b"3", b"4"]
     assert reader.position == Position(2, 1)
+
+
+@pytest.mark.proves("S4-10")
+@pytest.mark.parametrize("reason", ["size", "entries", "leadership"])
+def test_a_segment_ends_when_it_is_large_enough_or_the_leadership_moves(reason: str) -> None:
+    limits = Limits(segment_bytes=10 if reason == "size" else 1000, segment_entries=2 if reason == "entries" else 1000)
+    world = led_world(limits=limits)
+    for _ in range(2):
+        world.append("old", b"x" * 5)
+        assert list(world.master.segments) == [1]
+    if reason == "leadership":
+        world.settle()
+        assert list(world.master.segments) == [1]
+        world.elect("new")
+    world.settle()
+    assert [(one.state, one.end_index) for one in world.master.segments.values()] == [
+        (SegmentState.SEALED, 3),
+        (SegmentState.OPEN, None),
+    ]
+
+
+@pytest.mark.proves("S4-44")
+def test_in_a_chain_the_leader_sends_to_the_first_store_and_each_store_to_the_next() -> None:
+    world = led_world(Policy.chain(3))
+    position = world.append("old", b"event")
+    for source, target in (("old", "A"), ("A", "B"), ("B", "C")):
+        (message,) = world.take(kind="Store")
+        assert (message.source, message.target) == (source, target)
+        world.deliver(message)
+        world.deliver_some(target="old", kind="Stored")
+        assert world.acked["old"] == ([position] if target == "C" else [])
+    assert [events(world, store) for store in ABC] == [[b"event"]] * 3
