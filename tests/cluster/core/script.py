@@ -30,6 +30,7 @@ from kwire.cluster.core.messages import (
     Stale,
     Store,
     Stored,
+    TrimBefore,
 )
 from kwire.cluster.core.policies import Gaps, Limits, Path, Policy, Topology
 from kwire.cluster.core.quorum import Quorum
@@ -169,12 +170,13 @@ class Script:
     def do_send(
         self, kind: str, target: str, *sources: str, segment: str = "1", end: str = "0", epoch: str = "1"
     ) -> list[str]:
-        """A message of the master: Copy with its sources, Finish, or Drop."""
+        """A message of the master: Copy with its sources, Finish, Drop, or TrimBefore with the entry `end`."""
         where = SegmentId(STREAM, int(segment))
         bodies: dict[str, Body] = {
             "Drop": Drop(where, self._world.stores[target].incarnation),
             "Finish": Finish(where, int(end), int(epoch)),
             "Copy": Copy(where, int(end), int(epoch), sources),
+            "TrimBefore": TrimBefore(where, int(end)),
         }
         self._world.bag.append(Message("master", target, bodies[kind]))
         return []
@@ -218,6 +220,7 @@ class Script:
             parts = [show_entry(stored.entries[index]) for index in sorted(stored.entries)]
             parts += [f"unknown({show_range(one)})" for one in replica.unknown]
             state = " closed" if replica.closed_end else ""
+            state += f" trimmed before {replica.first}" if replica.first > 1 else ""
             lines.append(
                 f"{store}: {' '.join(parts) or '-'} | sealed {replica.sealed_epoch} matched {replica.matched}"
                 f" acked {replica.acked} serves {replica.limit}{state}"
