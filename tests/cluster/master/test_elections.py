@@ -103,6 +103,7 @@ def test_without_a_candidacy_number_no_epoch_is_assigned_twice(world: World) -> 
     assert [world.elect("c") for _ in range(3)] == [1, 2, 3]
 
 
+@pytest.mark.proves("C-38")
 @pytest.mark.parametrize("choice", range(6))
 def test_the_number_of_the_caller_chooses_among_the_candidates(world: World, choice: int) -> None:
     world.elect("leader")

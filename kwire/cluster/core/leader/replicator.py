@@ -107,8 +107,8 @@ class Replicator:
 
     def end(self) -> None:
         """Add the bridge: no entry follows."""
-        if self.bridge is None:
-            self.bridge = self._put(Kind.BRIDGE)
+        assert self.bridge is None, "the segment has ended"
+        self.bridge = self._put(Kind.BRIDGE)
 
     def _put(self, kind: Kind) -> int:
         index = self.log.last + 1
