@@ -17,11 +17,11 @@ from kwire.cli.connection.settings import (
     USER_VARIABLE,
     ClientSettings,
     HttpSettings,
-    Login,
     http_settings,
     kafka_settings,
 )
 from kwire.cli.framework.parser import CommandParser, Entry
+from kwire.kafka_client.login import Login
 from kwire.pipeline import jobs, server
 
 
