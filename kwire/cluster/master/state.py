@@ -95,8 +95,8 @@ class Report(Struct, frozen=True):
 class Outsider(Struct, frozen=True):
     """A store outside the copy set that may have a replica: it was a member, or it was ordered to make a copy.
 
-    `incarnation` is that of the store to which Drop number `removal` was sent. It is None if none was sent, or if a copy
-    was ordered after it. Reports of copies that were ordered before that Drop do not count.
+    `incarnation` is that of the store to which Drop number `removal` was sent. It is None if none was sent, or if
+    a copy was ordered after it. Reports of copies that were ordered before that Drop do not count.
     """
 
     store: str

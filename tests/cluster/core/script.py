@@ -173,7 +173,7 @@ class Script:
         """A message of the master: Copy with its sources, Finish, Drop, or TrimBefore with the entry `end`."""
         where = SegmentId(STREAM, int(segment))
         bodies: dict[str, Body] = {
-            "Drop": Drop(where, self._world.stores[target].incarnation),
+            "Drop": Drop(where, self._world.stores[target].incarnation, 1),
             "Finish": Finish(where, int(end), int(epoch)),
             "Copy": Copy(where, int(end), int(epoch), sources),
             "TrimBefore": TrimBefore(where, int(end)),
@@ -189,7 +189,7 @@ class Script:
         life = Incarnation(0, 1) if store is None else store.incarnation
         content = tuple(map(entry_of, entries))
         bodies: dict[str, Body] = {
-            "Store": Store(where, int(epoch), life, 0, 0, content, leader=source),
+            "Store": Store(where, int(epoch), life, 0, 0, len(content), content, leader=source),
             "Close": Close(where, int(epoch), life, int(end)),
             "Sealed": Sealed(where, int(epoch), life, 0, tuple(map(run_of, content)), ()),
         }

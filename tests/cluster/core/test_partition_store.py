@@ -41,7 +41,7 @@ class Partition:
         return [message.body for message in output.messages]
 
     def stored(self, segment: SegmentId, *entries: Entry, matched: int = 0, acked: int = 0, epoch: int = 1) -> Stored:
-        (answer,) = self.step(Store(segment, epoch, LIFE, matched, acked, entries, leader="w"))
+        (answer,) = self.step(Store(segment, epoch, LIFE, matched, acked, 9, entries, leader="w"))
         assert isinstance(answer, Stored)
         return answer
 
@@ -102,9 +102,9 @@ def test_a_segment_without_the_one_before_it_waits(partition: Partition) -> None
         partition.stored(segment, bridge(1), acked=1)
         partition.step(Close(segment, 1, LIFE, 1))
     partition.step(Seal(THREE, 1, 7))
-    partition.step(Drop(TWO, LIFE), "m")
+    partition.step(Drop(TWO, LIFE, 1), "m")
     assert partition.stored(THREE, event(1)).matched == 0
-    partition.step(Drop(ONE, LIFE), "m")
+    partition.step(Drop(ONE, LIFE, 1), "m")
     assert partition.stored(THREE, event(1)).matched == 0
 
 
@@ -122,7 +122,7 @@ def test_plain_streams_take_entries_after_a_gap() -> None:
     store = SegmentStore("A", LIFE, {}, Limits(), lambda stream: stream == "orders")
     segment = SegmentId("plain", 2)
     store.step(Message("w", "A", Seal(segment, 1, 7)), 0)
-    output = store.step(Message("w", "A", Store(segment, 1, LIFE, 0, 0, (event(2),), leader="w")), 0)
+    output = store.step(Message("w", "A", Store(segment, 1, LIFE, 0, 0, 2, (event(2),), leader="w")), 0)
     assert [write for write in output.writes if isinstance(write, PutEntries)]
 
 
@@ -139,7 +139,7 @@ def test_a_replica_whose_bridge_was_acknowledged_before_is_complete_under_a_late
 def test_a_restamped_run_makes_room_for_the_entries_after_it(partition: Partition) -> None:
     partition.stored(ONE, event(1), event(2))
     partition.step(Seal(ONE, 2, 7))
-    request = Store(ONE, 2, LIFE, 0, 0, (bridge(3, 2),), (Run(1, 2, Kind.EVENT, 1, 2),), leader="w")
+    request = Store(ONE, 2, LIFE, 0, 0, 3, (bridge(3, 2),), (Run(1, 2, Kind.EVENT, 1, 2),), leader="w")
     (answer,) = partition.step(request)
     assert isinstance(answer, Stored)
     assert (answer.matched, answer.has_gap) == (2, True)

@@ -52,7 +52,7 @@ def test_a_sealed_store_refuses_every_request_with_a_smaller_epoch(kind: type, i
     life = world.stores["A"].incarnation
     requests: dict[type, LeaderRequest] = {
         Seal: Seal(FIRST, 1, cookie),
-        Store: Store(FIRST, 1, life, 0, 0, (Entry(1, Kind.EVENT, 1, 1, b"late"),), leader="w"),
+        Store: Store(FIRST, 1, life, 0, 0, 1, (Entry(1, Kind.EVENT, 1, 1, b"late"),), leader="w"),
         Read: Read(FIRST, 1, life, 1, 1),
         Close: Close(FIRST, 1, life, 1),
     }

@@ -54,7 +54,7 @@ def test_a_store_keeps_the_segments_apart() -> None:
     world.deliver(Message("w", "A", Seal(SECOND, 7, store.incarnation.cookie)))
     assert store.replicas[SECOND].sealed_epoch == 7
     assert store.replicas[FIRST].sealed_epoch == 1
-    world.deliver(Message("master", "A", Drop(FIRST, store.incarnation)))
+    world.deliver(Message("master", "A", Drop(FIRST, store.incarnation, 1)))
     assert content(world, "A", FIRST) == []
     assert events(world, "A", SECOND) == [b"three"]
 

@@ -71,7 +71,8 @@ class Replicator:
         self._closed_end: int | None = None
         # The entries that were asked for, the store that was asked, and when.
         self._reading: tuple[Range, str, int] | None = None
-        # Since when no replica holds an entry that the others need.
+        # Whether an entry was to be read in this tick, and since when none was read although one is needed.
+        self._is_lacking = False
         self._lacking_since: int | None = None
         if decision is not None:
             self._adopt(decision)
@@ -138,7 +139,12 @@ class Replicator:
                 self._send(peer, now)
         if self._reading is not None and now - self._reading[2] >= self._limits.retry_ms:
             self._reading = None
+        self._is_lacking = False
         self.flush(now)
+        if not self._is_lacking:
+            self._lacking_since = None
+        elif self._lacking_since is None:
+            self._lacking_since = now
 
     def _idle_ms(self, peer: Progress) -> int:
         """A replica that knows everything still gets messages: the leader notices that its store has started again."""
@@ -299,6 +305,7 @@ class Replicator:
 
     def _read(self, index: int, now: int) -> None:
         """Ask a replica that holds the entry. One request at a time; `tick` gives up on one without an answer."""
+        self._is_lacking = True
         if self._reading is not None:
             return
         run = next(self.log.between(index, self.last))
@@ -307,10 +314,7 @@ class Replicator:
             for peer in self._peers.values()
             if peer.incarnation is not None and (peer.matched >= index or peer.holds(run) is not None)
         ]
-        if not holders:
-            self._lacking_since = now if self._lacking_since is None else self._lacking_since
-        else:
-            self._lacking_since = None
+        if holders:
             # Another one each time, so that a dead replica does not hold up the recovery.
             peer = holders[now // self._limits.retry_ms % len(holders)]
             assert peer.incarnation is not None
@@ -326,6 +330,7 @@ class Replicator:
             run = self.log.at(entry.index)
             if run is not None and run.identity() == (entry.kind, entry.birth_epoch):
                 self._payloads.add(entry.index, entry.payload)
+                self._lacking_since = None
 
     def _common_prefix(self, answer: Sealed) -> int:
         """The largest index up to which the replica holds the acknowledged part of the log."""
@@ -339,9 +344,9 @@ class Replicator:
         return index - 1
 
     def lacks_entry(self, now: int) -> bool:
-        """Whether an entry that was decided could not be read for `lacking_ms`: the only replica with it has lost it.
+        """Whether a decided entry could not be read for `lacking_ms`: the replicas that hold it are lost or silent.
 
-        It was not acknowledged, so another recovery may decide without it. That one needs another epoch, because some
+        If it was not acknowledged, another recovery may decide without it. That one needs another epoch, because some
         replicas hold what follows with the stamp of this one.
         """
         return self._lacking_since is not None and now - self._lacking_since >= self._limits.lacking_ms
