@@ -14,8 +14,10 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kwire.cluster.core.leader import decision, replicator
+from kwire.cluster.core.policies import Gaps
 from kwire.cluster.core.quorum import Quorum
 from kwire.cluster.core.store import replica, segment_store
 from kwire.cluster.master import segments
@@ -184,8 +186,8 @@ MISTAKES: Final = (
         "_winner(columns, slots.first, bridges)",
         "_winner(columns if slots.first > base else [columns[[one.acked for one in answers].index(base)]], "
         "slots.first, bridges)",
-        seed=4,
-        bias="interrupted recoveries",
+        seed=25,
+        bias="lossy recoveries",
     ),
 )
 
@@ -255,4 +257,16 @@ def interrupted_recoveries(options: Options) -> None:
     options.network = NetworkFaults(loss=0.02, loss_of_ends=0.7)
 
 
-BIASES: Final = {"many leaders": many_leaders, "interrupted recoveries": interrupted_recoveries}
+def lossy_recoveries(options: Options) -> None:
+    """Bias a run as `interrupted_recoveries`; replicas hear acked indexes whose entries were lost on the way."""
+    interrupted_recoveries(options)
+    options.network.loss = 0.3
+    options.policy = replace(options.policy, gaps=Gaps.FILLED)
+    options.limits = replace(options.limits, batch_bytes=64, window_bytes=256)
+
+
+BIASES: Final = {
+    "many leaders": many_leaders,
+    "interrupted recoveries": interrupted_recoveries,
+    "lossy recoveries": lossy_recoveries,
+}

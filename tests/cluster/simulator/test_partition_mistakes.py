@@ -19,7 +19,7 @@ MISTAKES = (
         "_flush",
         "self._logs[stream].sync()",
         "pass",
-        seed=55,
+        seed=87,
     ),
     Mistake(
         "P2",
@@ -46,7 +46,7 @@ MISTAKES = (
         "read",
         "if len(batch) != ref.size_bytes or crc32c(batch) != ref.crc:",
         "if False:",
-        seed=8,
+        seed=31,
     ),
     Mistake(
         "P5",
