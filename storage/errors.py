@@ -77,6 +77,10 @@ class OffsetOutOfRange(StorageError):
         self.log_end_offset = log_end_offset
 
 
+class UnexpectedOffset(StorageError):
+    """A replicated batch does not begin at the log end offset of the replica."""
+
+
 class QuarantinedRange(StorageError):
     """A read requested an offset whose bytes are damaged. The offsets before and after the range can be read."""
 

@@ -18,9 +18,10 @@ from tests.support.needs import NEEDS
 
 ROOT = Path(__file__).resolve().parents[1]
 # The other parts get their tests with the work that meets their requirements.
-BUILT_PARTS = ("S0", "S1", "S2", "S3")
-# These need several nodes. tests/requirements.txt says so, and names what they will use.
-OPEN = frozenset(f"S1-{number}" for number in (13, 24, 30, 38, 39, 40, 61))
+BUILT_PARTS = ("S0", "S1", "S2", "S3", "S4")
+# These need several nodes, or processes around the Stream Engine. tests/requirements.txt says so, and names what they
+# will use.
+OPEN = frozenset((*(f"S1-{number}" for number in (13, 24, 30, 38, 39, 40, 61)), "S4-1", "S4-6"))
 # Tests of the benchmarks look for figures, not for how good they are.
 BENCH_TESTS = "test_bench_"
 

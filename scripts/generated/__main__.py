@@ -25,6 +25,7 @@ PAGES = {
     "pictures/overview.svg": overview.render,
     "protocol.md": protocol.render,
     "requirements.md": requirements.render,
+    "stream-engine.md": stream_engine.render_page,
     **stream_engine.PICTURES,
 }
 

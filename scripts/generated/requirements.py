@@ -274,6 +274,18 @@ def _page() -> Iterator[str]:
             yield f"| {line.number} | {_cell(line.text)} | {line.status(proven)} | {by} |"
 
 
+def table_of_part(part: str) -> str:
+    """A table with the lines of one part and the names of the tests that prove them, or what is open."""
+    lines, proven = requirements(), proofs_among(claims())
+    rows = ["| number | line | tests |", "|---|---|---|"]
+    for line in lines.values():
+        if line.part == part:
+            tests = [f"`{name}`" for name in dict.fromkeys(proof.test for proof in proven.get(line.number, []))]
+            by = "<br>".join(tests) or _cell(line.note)
+            rows.append(f"| {line.number} | {_cell(line.text)} | {by} |")
+    return "\n".join(rows)
+
+
 def _grounds(line: Requirement, proofs: list[Claim], anchors: Mapping[str, str]) -> Iterator[str]:
     """Yield the reasons for the status of a requirement: proofs, the command that measures it, and remarks."""
     yield from (f"`{proof}`" for proof in proofs)

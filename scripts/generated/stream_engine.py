@@ -1,8 +1,15 @@
-"""Generates the pictures of docs/stream-engine.md."""
+"""Generates the pictures of docs/stream-engine.md, and its table of the specification's lines and their tests."""
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+from generated.requirements import table_of_part
 from generated.svg import AMBER, BLUE, FAINT_INK, GREEN, GREY, PAPER, Picture
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "stream-engine.md"
+# The table is between these lines of the page.
+BEGIN = "<!-- The table is written by scripts/generate. -->"
+END = "<!-- The end of the table. -->"
 
 LANE_WIDTH = 190
 LEFT = 110
@@ -134,3 +141,13 @@ PICTURES: dict[str, Callable[[], str]] = {
     "pictures/stream-engine-recovery.svg": recovery,
     "pictures/stream-engine-sealing.svg": sealing,
 }
+
+
+def render_page() -> str:
+    """The page with its table. Everything else on the page is written by hand."""
+    page = PAGE.read_text(encoding="utf-8")
+    before, begin, rest = page.partition(f"{BEGIN}\n")
+    _, end, after = rest.partition(f"{END}\n")
+    if not begin or not end:
+        raise ValueError(f'{PAGE.name}: the lines "{BEGIN}" and "{END}" must enclose the table')
+    return f"{before}{begin}{table_of_part('S4')}\n{end}{after}"

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from storage.batch.format import ABORT, COMMIT
 from storage.batch.record_batch import BytesLike, Record, build_batch, read_records
-from storage.errors import BudgetExceeded, CorruptBatch
+from storage.errors import BudgetExceeded, CorruptBatch, InvalidBatch
 
 # Versions of Kafka's control record keys and of its end-of-transaction markers.
 _VERSION: Final = 0
@@ -67,6 +67,14 @@ def read_marker(batch: BytesLike) -> Marker | None:
     if kind not in (ABORT, COMMIT):
         return None
     return Marker(kind == COMMIT, _VALUE.unpack_from(record.value)[1])
+
+
+def require_marker(batch: BytesLike) -> Marker:
+    """The marker in the control batch of a producer. Raises :class:`InvalidBatch` if there is none."""
+    marker = read_marker(batch)
+    if marker is None:
+        raise InvalidBatch("a control batch with a producer id has to be a transaction marker")
+    return marker
 
 
 def _control_record(batch: BytesLike) -> Record | None:

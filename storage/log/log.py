@@ -21,13 +21,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from storage.batch.format import CONTROL_BIT, LENGTH_OVERHEAD, LOG_APPEND_TIME, NO_TIMESTAMP, PLACEMENT
-from storage.batch.markers import Marker, read_marker
+from storage.batch.markers import Marker, require_marker
 from storage.batch.record_batch import BatchHeader, stamp_append_time
 from storage.data_directory.disk_reserve import run_with_reserve
 from storage.disk.files import Files
 from storage.errors import (
     DiskFailure,
-    InvalidBatch,
     OffsetOutOfRange,
     StorageError,
     StorageFailed,
@@ -42,14 +41,13 @@ from storage.log.segment_replacement import Manifest, NewSegment, SegmentReplace
 from storage.log.settings import Background, LogSettings
 from storage.recovery.checkpoint import Checkpoint
 from storage.recovery.truncation import end_of_emptied, producers_below, write_prefix
+from storage.segment.reading import RELATIVE_OFFSET_MAX
 from storage.segment.segment import LogSegment
 from storage.segment.time_search import TimestampAndOffset as TimestampAndOffset
 from storage.segment.txn_index import AbortedEntry, encode_entries
 
 # After a kill, recovery scans at most this many bytes, plus those appended while one checkpoint was written.
 CHECKPOINT_INTERVAL_BYTES: Final = 16 * 1024 * 1024
-# The largest offset in an index entry, relative to the segment's base offset. It is the same as in Kafka.
-_RELATIVE_OFFSET_MAX: Final = 0x7FFFFFFF
 _NEVER: Final = 2**63
 
 # Called before the first append, to add the log to the unclean list. The first sync calls the result to sync the entry.
@@ -138,7 +136,7 @@ class Log(DurableLog):
         if active.is_sealed or active.must_roll or (active.aborted is not None and active.aborted.is_full):
             self._roll_offset = -1
             return
-        self._roll_offset = active.base_offset + _RELATIVE_OFFSET_MAX
+        self._roll_offset = active.base_offset + RELATIVE_OFFSET_MAX
         segment_ms = settings.segment_ms - self._jitter_ms(active)
         if active.first_timestamp >= 0:
             self._roll_timestamp = active.first_timestamp + segment_ms
@@ -156,23 +154,33 @@ class Log(DurableLog):
         """Append one checked batch. Sets its base offset and leader epoch in place, so ``batch`` must be writable."""
         if self._refusal is not None:
             raise copy(self._refusal)  # a copy: each raise would extend the traceback of the stored exception
-        producers = self.producers if header.producer_id >= 0 else None
         marker: Marker | None = None
-        if producers is not None:
+        if header.producer_id >= 0:
             if header.attributes & CONTROL_BIT:
-                marker = self._check_marker(batch, header)
-            elif (repeated := producers.check(header)) is not None:
+                marker = require_marker(batch)
+                self.producers.check_marker(header, marker)
+            elif (repeated := self.producers.check(header)) is not None:
                 return Appended(repeated.base_offset, repeated.last_offset, repeated.append_time_ms, True)
+        append_time_ms = now_ms if self._stamps_append_time else NO_TIMESTAMP
+        if self._stamps_append_time:
+            stamp_append_time(batch, now_ms)
+        _pack_placement(batch, 0, self.log_end_offset, len(batch) - LENGTH_OVERHEAD, leader_epoch)
+        return self._store(batch, header, marker, leader_epoch, append_time_ms, now_ms)
+
+    def _store(
+        self,
+        batch: memoryview,
+        header: BatchHeader,
+        marker: Marker | None,
+        leader_epoch: int,
+        append_time_ms: int,
+        now_ms: int,
+    ) -> Appended:
+        """Store a batch that has its offset and its leader epoch."""
         offset = self.log_end_offset
         last_offset = offset + header.last_offset_delta
         size = len(batch)
-        if self._stamps_append_time:
-            stamp_append_time(batch, now_ms)
-            timestamp = append_time_ms = now_ms
-        else:
-            timestamp = header.max_timestamp
-            append_time_ms = -1
-        _pack_placement(batch, 0, offset, size - LENGTH_OVERHEAD, leader_epoch)
+        timestamp = header.max_timestamp if append_time_ms < 0 else append_time_ms
         segment = self._active
         if (
             segment is None
@@ -196,20 +204,13 @@ class Log(DurableLog):
             entry = self.producers.record_marker(header, marker, offset, append_time_ms, now_ms)
             if entry is not None:
                 self._add_aborted(segment, entry)
-        elif producers is not None:
-            producers.record(header, offset, append_time_ms, now_ms)
+        elif header.producer_id >= 0:
+            self.producers.record(header, offset, append_time_ms, now_ms)
         if segment.size_bytes > self._checkpoint_due_bytes:
             self._checkpoint_due_bytes = segment.size_bytes + CHECKPOINT_INTERVAL_BYTES
             segment.write_index()
             self._checkpoint_later()
         return Appended(offset, last_offset, append_time_ms, False)
-
-    def _check_marker(self, batch: memoryview, header: BatchHeader) -> Marker:
-        marker = read_marker(batch)
-        if marker is None:
-            raise InvalidBatch("a control batch with a producer id has to be a transaction marker")
-        self.producers.check_marker(header, marker)
-        return marker
 
     def _add_aborted(self, segment: LogSegment, entry: AbortedEntry) -> None:
         aborted = self._aborted_of(segment)
@@ -397,7 +398,8 @@ class Log(DurableLog):
             self._gaps_upto = 0
             self._relist()
             if error is not None:
-                self._handle_failed_replacement(error)
+                if isinstance(error, StorageFailed):
+                    self.poison(error)
                 return []
             self.clean_upto = clean_upto
             segments = [self._open_new_segment(new, is_sealed=True) for new in added]
@@ -507,7 +509,8 @@ class Log(DurableLog):
                 if not isinstance(error, StorageFailed):  # else the files may be gone, and a seal would create new ones
                     for segment in gone:
                         segment.stop_work(is_stopped=False)
-                self._handle_failed_replacement(error)
+                if isinstance(error, StorageFailed):
+                    self.poison(error)
                 if start < start_before:
                     self._checkpoint_start_later()  # the checkpoint with the lower start may be on disk
                 return []
@@ -546,10 +549,6 @@ class Log(DurableLog):
             replacement.fail(error)
             raise
         return replacement.finish()
-
-    def _handle_failed_replacement(self, error: DiskFailure) -> None:
-        if isinstance(error, StorageFailed):
-            self.poison(error)
 
     # --- parking
 

@@ -59,6 +59,7 @@ def open_log(
     truncates_damage: bool = False,
     was_stopped: bool = False,
     resume_offset: int | None = None,
+    log_type: type[Log] = Log,
 ) -> Log:
     """Open the log in ``directory``. With ``truncates_damage`` a damaged end is truncated like a torn one.
 
@@ -70,7 +71,7 @@ def open_log(
         recovery = _LogRecovery(directory, files, background, settings, boot_id, truncates_damage)
         recovery.known_end = recovery.end_of_clean_stop() if was_stopped else resume_offset
         state = recovery.run()
-        log = Log(directory, files, background, settings, boot_id, state, on_first_append=on_first_append)
+        log = log_type(directory, files, background, settings, boot_id, state, on_first_append=on_first_append)
         if recovery.is_scanned:
             is_synced = was_stopped and log.log_end_offset == recovery.known_end
             log.finish_recovery(recovery.unsealed, recovery.checkpoint, is_synced=is_synced)

@@ -26,7 +26,7 @@ _COPY_BYTES: Final = 1024 * 1024
 
 def write_prefix(segment: LogSegment, position: int, next_offset: int, directory: str, files: Files) -> NewSegment:
     """Write the segment up to ``position``, where a batch ends, as synced ``.new`` files. Raises ``OSError``."""
-    index, max_timestamp = _index_below(segment, position)
+    index, max_timestamp = index_below(segment, position)
     fd = files.create(new_log_path(directory, segment.base_offset))
     try:
         for start in range(0, position, _COPY_BYTES):
@@ -46,7 +46,7 @@ def write_prefix(segment: LogSegment, position: int, next_offset: int, directory
     return NewSegment(segment.base_offset, next_offset, position, max_timestamp, first_timestamp, index, aborted)
 
 
-def _index_below(segment: LogSegment, position: int) -> tuple[SparseIndex, int]:
+def index_below(segment: LogSegment, position: int) -> tuple[SparseIndex, int]:
     """The index entries below ``position``, and the largest timestamp of the batches below it."""
     index = SparseIndex.decode(segment.base_offset, segment.index.encode())
     index.truncate(position)

@@ -33,6 +33,8 @@ READ_ENDS_MAX: Final = 128
 RECENT_BYTES: Final = 8 * 1024 * 1024
 _WARM_UP_BYTES: Final = 256 * 1024
 _NAME_DIGITS: Final = 20
+# The largest offset in an index entry, relative to the segment's base offset. It is the same as in Kafka.
+RELATIVE_OFFSET_MAX: Final = 0x7FFFFFFF
 
 _unpack_step = STEP.unpack_from
 _unpack_timestamp = struct.Struct(f">{MAX_TIMESTAMP_POSITION}xq").unpack_from
@@ -433,6 +435,8 @@ class ReadableSegment:
         index = SparseIndex(self.base_offset)
         max_timestamp = NO_MAX_TIMESTAMP
         for position, end, base_offset, _ in self._scan(0):
+            if not 0 <= base_offset - self.base_offset <= RELATIVE_OFFSET_MAX:
+                raise DamagedLog(f"{self.path}: the batch at byte {position} has base offset {base_offset}")
             if position - index.last_position >= self._index_interval_bytes:
                 index.add(base_offset, position, max_timestamp)
             max_timestamp = max(max_timestamp, _unpack_timestamp(self.view(position, end))[0])

@@ -91,7 +91,8 @@ class Describe(Struct, frozen=True, gc=False):
 class Granted(Struct, frozen=True, gc=False):
     """The client is the leader. Its lease lasts `ttl_ms` from `sent_at` on, when it sent the heartbeat.
 
-    `segments` are the last ones, at most 1,000. All unsealed segments are among them.
+    `segments` are the last ones, at most 1,000. All unsealed segments are among them. `candidacy` is that of the
+    heartbeat. A client ignores the answer to an earlier candidacy: it may have led with this epoch before.
     """
 
     stream: str
@@ -99,6 +100,7 @@ class Granted(Struct, frozen=True, gc=False):
     ttl_ms: int
     sent_at: int
     segments: tuple[SegmentRecord, ...]
+    candidacy: int = 0
 
 
 class Renewed(Struct, frozen=True, gc=False):
@@ -164,16 +166,21 @@ class StoreHeartbeat(Struct, frozen=True, gc=False):
 
 
 class StoreAccepted(Struct, frozen=True, gc=False):
-    """The store belongs to the cluster."""
+    """The store belongs to the cluster. `incarnation` is that of its heartbeat; None in an answer to DrainStore."""
 
     store: str
+    incarnation: Incarnation | None = None
 
 
 class StoreRejected(Struct, frozen=True, gc=False):
-    """The store may not serve under this name: its disk or its process is another one."""
+    """The store may not serve under this name: its disk or its process is another one.
+
+    `incarnation` is that of its heartbeat. A later incarnation ignores the answer: it was not meant.
+    """
 
     store: str
     reason: str
+    incarnation: Incarnation | None = None
 
 
 # --- administrators

@@ -68,8 +68,8 @@ class Store(Struct, frozen=True, gc=False):
 
     The replica equals the leader's log up to `matched`: the leader compared the runs of this incarnation. `restamped`
     are runs of which the replica has the content already; it only changes their stamp. All entries up to `acked` are
-    acknowledged. In chain replication the store sends the message on to the first of `forward`. `leader` gets the
-    answer.
+    acknowledged, and the leader's log ends at `last`. In chain replication the store sends the message on to the first
+    of `forward`. `leader` gets the answer.
     """
 
     segment: SegmentId
@@ -77,6 +77,7 @@ class Store(Struct, frozen=True, gc=False):
     incarnation: Incarnation
     matched: int
     acked: int
+    last: int
     entries: tuple[Entry, ...] = ()
     restamped: tuple[Run, ...] = ()
     forward: tuple[Hop, ...] = ()
@@ -181,12 +182,13 @@ class Fetch(Struct, frozen=True, gc=False):
 
 
 class Fetched(Struct, frozen=True, gc=False):
-    """Acknowledged entries. The replica can serve entries up to `limit`."""
+    """Acknowledged entries. The replica can serve entries from `start` to `limit`; those before were trimmed."""
 
     segment: SegmentId
     first: int
     limit: int
     entries: tuple[Entry, ...]
+    start: int = 1
 
 
 class Peek(Struct, frozen=True, gc=False):
@@ -215,13 +217,16 @@ class Copy(Struct, frozen=True, gc=False):
     """Copy a sealed segment from other stores, and report its digest. From the master.
 
     The copy refuses epochs below `end_epoch`, the epoch of the leader that closed the segment, as other replicas do.
-    A store that is its own only source verifies its replica: it reads all entries and reports their digest.
+    A store that is its own only source verifies its replica: it reads all entries and reports their digest. The digest
+    is over the entries from `start` on. `removals` is the number of Drops for replicas of this segment so far.
     """
 
     segment: SegmentId
     end: int
     end_epoch: int
     sources: tuple[str, ...]
+    start: int = 1
+    removals: int = 0
 
 
 class Finish(Struct, frozen=True, gc=False):
@@ -236,22 +241,40 @@ class Finish(Struct, frozen=True, gc=False):
 
 
 class Copied(Struct, frozen=True, gc=False):
-    """The store has read the whole sealed segment from its disk. Stamps are not in the digest. To the master."""
+    """The store has read the whole sealed segment from its disk. Stamps are not in the digest. To the master.
+
+    The digest is over the entries from `start` on. Digests with different starts can not be compared. `removals` is
+    that of the newest Copy.
+    """
 
     segment: SegmentId
     end: int
     incarnation: Incarnation
     digest: int
+    start: int = 1
+    removals: int = 0
 
 
 class Drop(Struct, frozen=True, gc=False):
     """Remove the replica: the copy set no longer contains this store. From the master.
 
-    Another incarnation of the store ignores it: the copy set may contain that one again.
+    `removal` is the number of this Drop among those of the segment. A store ignores it if it was ordered a Copy after
+    it, and so does another incarnation of the store: the copy set may contain it again.
     """
 
     segment: SegmentId
     incarnation: Incarnation
+    removal: int
+
+
+class TrimBefore(Struct, frozen=True, gc=False):
+    """Entries of the stream before this one are no longer needed: retention or DeleteRecords has removed them.
+
+    A store applies it to closed replicas. For others it is sent again when they are closed.
+    """
+
+    segment: SegmentId
+    first: int
 
 
 class Pull(Struct, frozen=True, gc=False):
@@ -262,15 +285,20 @@ class Pull(Struct, frozen=True, gc=False):
 
 
 class Pulled(Struct, frozen=True, gc=False):
-    """Entries of a sealed segment that ends with the bridge at `end`."""
+    """Entries of a sealed segment that ends with the bridge at `end`.
+
+    Entries before `start` were trimmed: `trimmed` has what they were.
+    """
 
     segment: SegmentId
     first: int
     end: int
     entries: tuple[Entry, ...]
+    start: int = 1
+    trimmed: tuple[Run, ...] = ()
 
 
 LeaderRequest = Seal | Store | Read | Close
 StoreAnswer = Sealed | Stored | Entries | Closed | Stale | Restarted | Refused
-RepairMessage = Copy | Copied | Finish | Drop | Pull | Pulled
+RepairMessage = Copy | Copied | Finish | Drop | TrimBefore | Pull | Pulled
 Body = LeaderRequest | StoreAnswer | Fetch | Fetched | Peek | Peeked | RepairMessage

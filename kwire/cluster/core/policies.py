@@ -61,12 +61,19 @@ class Limits(Struct, frozen=True):
     # One answer with entries.
     read_bytes: int = 1024 * 1024
     retry_ms: int = 200
+    # A recovery that finds an entry on no replica for this time begins again with another epoch.
+    lacking_ms: int = 5_000
     # An idle leader spreads its acked index after this time.
     idle_ms: int = 100
     heartbeat_ms: int = 1000
     # A segment is closed when it has this size.
     segment_bytes: int = 256 * 1024 * 1024
     segment_entries: int = 1_000_000
+
+
+def no_partitions(stream: str) -> bool:
+    """All streams are plain ones: none is a partition, whose entries a store writes in order, into one log."""
+    return False
 
 
 # The overhead of an entry beyond its payload, for the bounds in bytes.

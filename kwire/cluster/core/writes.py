@@ -62,6 +62,17 @@ class SetClosed(Struct, frozen=True, gc=False):
     end: int
 
 
+class Trim(Struct, frozen=True, gc=False):
+    """The entries before `first` lose their payloads; what they were stays. A closed replica only.
+
+    `runs` are these entries if the replica does not have them: it is copied from one that was trimmed.
+    """
+
+    segment: SegmentId
+    first: int
+    runs: tuple[Run, ...] = ()
+
+
 class RemoveReplica(Struct, frozen=True, gc=False):
     """Remove the replica with all its entries."""
 
@@ -77,6 +88,7 @@ Write = (
     | SetUnknown
     | SetComplete
     | SetClosed
+    | Trim
     | RemoveReplica
 )
 
@@ -90,3 +102,4 @@ class ReplicaState(Struct):
     complete_epoch: int = 0
     runs: tuple[Run, ...] = ()
     unknown: tuple[Range, ...] = ()
+    first: int = 1

@@ -96,7 +96,7 @@ def _granted(
 ) -> Decision:
     ttl_ms = settings.lease_ttl_ms
     return Decision(
-        Granted(entry.name, entry.epoch, ttl_ms, request.sent_at, records),
+        Granted(entry.name, entry.epoch, ttl_ms, request.sent_at, records, request.candidacy),
         lease=LeaseTerm(entry.name, entry.epoch, now + ttl_ms),
     )
 

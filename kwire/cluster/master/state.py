@@ -95,17 +95,20 @@ class Report(Struct, frozen=True):
 class Outsider(Struct, frozen=True):
     """A store outside the copy set that may have a replica: it was a member, or it was ordered to make a copy.
 
-    `incarnation` is that of the store to which a Drop was sent, or None if none was sent.
+    `incarnation` is that of the store to which Drop number `removal` was sent. It is None if none was sent, or if
+    a copy was ordered after it. Reports of copies that were ordered before that Drop do not count.
     """
 
     store: str
     incarnation: Incarnation | None = None
+    removal: int = 0
 
 
 class SegmentEntry(Struct, frozen=True):
     """A segment with what the master knows of its copies.
 
-    `avoided` are the stores that the leader did not want. `reports` and `outsiders` are of a sealed segment.
+    `avoided` are the stores that the leader did not want. `reports` and `outsiders` are of a sealed segment, and
+    `removals` is the number of Drops that were ordered for it.
     """
 
     stream: str
@@ -113,6 +116,7 @@ class SegmentEntry(Struct, frozen=True):
     avoided: tuple[str, ...] = ()
     reports: tuple[Report, ...] = ()
     outsiders: tuple[Outsider, ...] = ()
+    removals: int = 0
 
     @property
     def id(self) -> SegmentId:

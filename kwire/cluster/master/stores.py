@@ -92,28 +92,32 @@ def decide_registration(
     """
     reason = _reason_to_reject(request)
     if reason:
-        return Decision(StoreRejected(request.store, reason))
-    accepted = StoreAccepted(request.store)
+        return _rejected(request, reason)
+    accepted = StoreAccepted(request.store, request.incarnation)
     if known is None:
         cookie = request.incarnation.cookie
         count = 0
         for other in others:
             count += 1
             if other.incarnation.cookie == cookie:
-                return Decision(StoreRejected(request.store, f"its disk belongs to the store {other.name}"))
+                return _rejected(request, f"its disk belongs to the store {other.name}")
         if count >= STORES_MAX:
-            return Decision(StoreRejected(request.store, f"there are {STORES_MAX} stores, which is the maximum"))
+            return _rejected(request, f"there are {STORES_MAX} stores, which is the maximum")
         entry = StoreEntry(request.store, request.incarnation, request.rack)
         return Decision(accepted, (created(store_key(request.store), entry),))
     entry = known.value
     if entry.incarnation.cookie != request.incarnation.cookie:
-        return Decision(StoreRejected(request.store, "the store was registered with another disk"))
+        return _rejected(request, "the store was registered with another disk")
     if request.incarnation.start < entry.incarnation.start:
-        return Decision(StoreRejected(request.store, "the store was started again: this is an earlier process"))
+        return _rejected(request, "the store was started again: this is an earlier process")
     if request.incarnation == entry.incarnation and request.rack == entry.rack:
         return Decision(accepted)
     changed = StoreEntry(entry.name, request.incarnation, request.rack, entry.is_draining)
     return Decision(accepted, (known.changed(changed),))
+
+
+def _rejected(request: StoreHeartbeat, reason: str) -> Decision:
+    return Decision(StoreRejected(request.store, reason, request.incarnation))
 
 
 def _reason_to_reject(request: StoreHeartbeat) -> str:

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from kwire.cluster.core.entries import Entry, Kind, Range, Run
+from kwire.cluster.segment_files.partition_log import BatchRef
 
 _FRAME: Final = struct.Struct(">BQQQQQ")
 HEAD_BYTES: Final = _FRAME.size
@@ -25,6 +26,8 @@ _INDEX: Final = struct.Struct(">BQ")
 _RUN: Final = struct.Struct(">QQBQQ")
 _RANGE: Final = struct.Struct(">QQ")
 _SALT: Final = struct.Struct(">QQ")
+# Index, birth and stamp epoch of an event whose payload is a batch of the log: offset, next offset, size and CRC32C.
+_BATCH: Final = struct.Struct(">BQQQQQII")
 
 
 class Code(IntEnum):
@@ -37,6 +40,9 @@ class Code(IntEnum):
     ACKED = 5
     UNKNOWN = 6
     COMPLETE = 7
+    BATCH = 8
+    DAMAGED = 9
+    TRIMMED = 10
 
 
 class FileId(NamedTuple):
@@ -90,6 +96,16 @@ def decode_entry(file: FileId, record: bytes) -> Entry:
     return Entry(index, Kind(kind), birth_epoch, stamp_epoch, record[_ENTRY.size :])
 
 
+def encode_batch(entry: Entry, ref: BatchRef) -> bytes:
+    return _BATCH.pack(Code.BATCH, entry.index, entry.birth_epoch, entry.stamp_epoch, *ref)
+
+
+def decode_batch(record: bytes) -> tuple[Entry, BatchRef]:
+    """The event, without its payload, and the batch that is its payload."""
+    _, index, birth_epoch, stamp_epoch, *place = _BATCH.unpack(record)
+    return Entry(index, Kind.EVENT, birth_epoch, stamp_epoch), BatchRef(*place)
+
+
 def encode_runs(runs: Sequence[Run]) -> bytes:
     return bytes([Code.STAMPS]) + b"".join(_RUN.pack(*run) for run in runs)
 
@@ -99,6 +115,14 @@ def decode_runs(record: bytes) -> list[Run]:
         Run(first, last, Kind(kind), birth_epoch, stamp_epoch)
         for first, last, kind, birth_epoch, stamp_epoch in _RUN.iter_unpack(record[1:])
     ]
+
+
+def encode_trimmed(first: int, runs: Sequence[Run]) -> bytes:
+    return _INDEX.pack(Code.TRIMMED, first) + encode_runs(runs)
+
+
+def decode_trimmed(record: bytes) -> tuple[int, list[Run]]:
+    return decode_index(record[: _INDEX.size]), decode_runs(record[_INDEX.size :])
 
 
 def encode_index(code: Code, index: int) -> bytes:

@@ -1,4 +1,4 @@
-"""The register of a segment store: its identity, and the sealed epoch and the end of each replica.
+"""The register of a segment store: its identity, the sealed epoch and the end of each replica, and the partition logs.
 
 The register is a journal in two copies. A damaged page of one copy therefore never lowers a sealed epoch: a store that
 forgot a seal would accept entries from a leader that was replaced. Everything in the register is durable when the
@@ -42,6 +42,7 @@ class _Code(IntEnum):
     STOPPED = 3
     REPLICA = 4
     REMOVED = 5
+    LOG = 6
 
 
 class RegisterDamaged(StorageError):
@@ -61,6 +62,8 @@ class Register:
         # Whether the store was stopped cleanly before this start.
         self.was_clean = True
         self.replicas: dict[SegmentId, Registered] = {}
+        # The generation of the log of each partition, which names its folder.
+        self.logs: dict[str, int] = {}
 
     @classmethod
     def open(cls, directory: str, files: Files, new_cookie: int) -> Register:
@@ -98,6 +101,11 @@ class Register:
             case [int(commit), _Code.REMOVED, str(stream), int(number), int(generation)]:
                 self.replicas.pop(SegmentId(stream, number), None)
                 self._last_generation = max(self._last_generation, generation)
+            case [int(commit), _Code.LOG, str(stream), int(generation), bool(exists)]:
+                self.logs.pop(stream, None)
+                if exists:
+                    self.logs[stream] = generation
+                self._last_generation = max(self._last_generation, generation)
             case _:
                 raise RegisterDamaged(f"{REGISTER_NAME}: unknown record {fields!r}")
         self._commit = commit
@@ -117,6 +125,14 @@ class Register:
     def remove_replica(self, segment: SegmentId) -> None:
         self._append((_Code.REMOVED, *segment, self._last_generation))
         del self.replicas[segment]
+
+    def add_log(self, stream: str, generation: int) -> None:
+        self._append((_Code.LOG, stream, generation, True))
+        self.logs[stream] = generation
+
+    def remove_log(self, stream: str) -> None:
+        self._append((_Code.LOG, stream, self.logs[stream], False))
+        del self.logs[stream]
 
     def close(self, *, is_clean: bool) -> None:
         """Close the files. `is_clean`: everything that the store answered for is on the disk."""
@@ -140,6 +156,8 @@ class Register:
         yield (_Code.REMOVED, "", 0, self._last_generation)
         for segment, registered in self.replicas.items():
             yield _replica_fields(segment, registered)
+        for stream, generation in self.logs.items():
+            yield (_Code.LOG, stream, generation, True)
 
 
 def _replica_fields(segment: SegmentId, registered: Registered) -> tuple[object, ...]:

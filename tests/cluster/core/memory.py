@@ -35,6 +35,7 @@ from kwire.cluster.core.writes import (
     SetSealedEpoch,
     SetStamps,
     SetUnknown,
+    Trim,
     Write,
 )
 
@@ -50,6 +51,7 @@ class StoredReplica(Struct):
     complete_epoch: int = 0
     unknown: tuple[Range, ...] = ()
     entries: dict[int, Entry] = {}
+    first: int = 1
 
 
 class MemoryStorage:
@@ -85,6 +87,15 @@ class MemoryStorage:
                     replica.complete_epoch = write.epoch
                 case SetClosed():
                     replica.closed_end = replica.acked = write.end
+                case Trim():
+                    self._trim(replica, write)
+
+    def _trim(self, replica: StoredReplica, write: Trim) -> None:
+        """Drop the payloads before `write.first`. What the entries were stays, or comes with the write."""
+        replica.first = write.first
+        trimmed = [entry for entry in replica.entries.values() if entry.index < write.first]
+        trimmed += [Entry(index, *run[2:]) for run in write.runs for index in range(run.first, run.last + 1)]
+        replica.entries.update((entry.index, replace(entry, payload=b"")) for entry in trimmed)
 
     def load(self) -> dict[SegmentId, ReplicaState]:
         return {
@@ -95,6 +106,7 @@ class MemoryStorage:
                 replica.complete_epoch,
                 tuple(joined(run_of(replica.entries[index]) for index in sorted(replica.entries))),
                 replica.unknown,
+                replica.first,
             )
             for segment, replica in self.replicas.items()
         }
@@ -124,10 +136,10 @@ class MemoryMaster:
         self.leader = ""
         self.segments: dict[int, SegmentRecord] = {}
 
-    def elect(self, client: str, sent_at: int) -> Granted:
+    def elect(self, client: str, sent_at: int, candidacy: int) -> Granted:
         self.epoch += 1
         self.leader = client
-        return Granted(self.stream, self.epoch, TTL_MS, sent_at, tuple(self.segments.values()))
+        return Granted(self.stream, self.epoch, TTL_MS, sent_at, tuple(self.segments.values()), candidacy)
 
     def handle(self, request: ClientRequest) -> ClientAnswer | None:
         match request:

@@ -4,8 +4,11 @@ A scenario is a file of blocks. A block has command lines, a line `----` and the
 `#` are comments. Set KWIRE_RECORD=1 to write the output that the commands have now; then read the difference.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path as FilePath
+
+from msgspec.structs import replace
 
 from kwire.cluster.core.control import SegmentState
 from kwire.cluster.core.entries import INDEX_MAX, Entry, Kind, Range, Run, joined, run_of
@@ -16,6 +19,8 @@ from kwire.cluster.core.messages import (
     Drop,
     Entries,
     Fetched,
+    Finish,
+    Incarnation,
     Message,
     Peek,
     Peeked,
@@ -25,12 +30,16 @@ from kwire.cluster.core.messages import (
     Stale,
     Store,
     Stored,
+    TrimBefore,
 )
 from kwire.cluster.core.policies import Gaps, Limits, Path, Policy, Topology
 from kwire.cluster.core.quorum import Quorum
 from kwire.cluster.core.reader.quorum_read import acknowledged
+from kwire.cluster.core.store.replica import ProtocolViolation
 from tests.cluster.core.world import STREAM, World
 
+_OPTION = re.compile(r"\w+=")
+_ENTRY = re.compile(r"([ehb])\((\d+)\)(?:=(\w+))?(?:/(\d+))?@(\d+)")
 LETTERS = {Kind.EVENT: "e", Kind.HOLE: "h", Kind.BRIDGE: "b"}
 
 
@@ -70,8 +79,11 @@ class Script:
     def run(self, line: str) -> list[str]:
         name, *words = line.split()
         command: Callable[..., list[str]] = getattr(self, f"do_{name.replace('-', '_')}")
-        options = dict(word.split("=", 1) for word in words if "=" in word)
-        return command(*[word for word in words if "=" not in word], **options)
+        options = dict(word.split("=", 1) for word in words if _OPTION.match(word))
+        try:
+            return command(*[word for word in words if not _OPTION.match(word)], **options)
+        except (ValueError, ProtocolViolation) as error:
+            return [f"{type(error).__name__}: {error}"]
 
     @property
     def _world(self) -> World:
@@ -81,9 +93,9 @@ class Script:
     # --- commands
 
     def do_world(self, *stores: str, **options: str) -> list[str]:
-        """Stores, and options: W, gaps, path, topology, sets (copy sets of the segments), and limits."""
+        """Stores, and options: N, R, W, gaps, path, topology, sets (copy sets of the segments), and limits."""
         policy = Policy(
-            Quorum(int(options.pop("N", len(stores))), int(options.pop("W"))),
+            quorum_of(int(options.pop("N", len(stores))), options.pop("R", ""), options.pop("W", "")),
             Gaps(options.pop("gaps", "refused")),
             Path(options.pop("path", "serial")),
             Topology(options.pop("topology", "star")),
@@ -136,32 +148,16 @@ class Script:
 
     def do_deliver(self, **wanted: str) -> list[str]:
         """Deliver the messages that are in the bag now, in order, and print them."""
-        messages = self._take(wanted)
-        for message in messages:
-            self._world.deliver(message)
-        return [show(message) for message in messages]
+        return [show(message) for message in self._world.deliver_some(**wanted)]
 
     def do_repeat(self, **wanted: str) -> list[str]:
         """Deliver messages and keep them in the bag: the network doubles them."""
-        messages = self._take(wanted)
-        for message in messages:
-            self._world.deliver(message)
+        messages = self._world.deliver_some(**wanted)
         self._world.bag += messages
         return [show(message) for message in messages]
 
     def do_drop(self, **wanted: str) -> list[str]:
-        return [show(message) for message in self._take(wanted)]
-
-    def _take(self, wanted: dict[str, str]) -> list[Message]:
-        """Remove messages from the bag by source, target and kind. Several names are separated by commas."""
-
-        def is_wanted(message: Message) -> bool:
-            facts = {"source": message.source, "target": message.target, "kind": type(message.body).__name__}
-            return all(facts[key] in value.split(",") for key, value in wanted.items())
-
-        taken = [message for message in self._world.bag if is_wanted(message)]
-        self._world.bag = [message for message in self._world.bag if not is_wanted(message)]
-        return taken
+        return [show(message) for message in self._world.take(**wanted)]
 
     def do_settle(self) -> list[str]:
         self._world.settle()
@@ -174,14 +170,37 @@ class Script:
     def do_send(
         self, kind: str, target: str, *sources: str, segment: str = "1", end: str = "0", epoch: str = "1"
     ) -> list[str]:
-        """A message of the master: Copy with its sources, or Drop."""
+        """A message of the master: Copy with its sources, Finish, Drop, or TrimBefore with the entry `end`."""
         where = SegmentId(STREAM, int(segment))
-        body: Body = (
-            Drop(where, self._world.stores[target].incarnation)
-            if kind == "Drop"
-            else Copy(where, int(end), int(epoch), sources)
-        )
-        self._world.bag.append(Message("master", target, body))
+        bodies: dict[str, Body] = {
+            "Drop": Drop(where, self._world.stores[target].incarnation, 1),
+            "Finish": Finish(where, int(end), int(epoch)),
+            "Copy": Copy(where, int(end), int(epoch), sources),
+            "TrimBefore": TrimBefore(where, int(end)),
+        }
+        self._world.bag.append(Message("master", target, bodies[kind]))
+        return []
+
+    def do_forge(
+        self, kind: str, source: str, target: str, *entries: str, segment: str = "1", end: str = "0", epoch: str = "1"
+    ) -> list[str]:
+        """A message that no correct sender sends. It arrives at once, and what it causes is printed."""
+        where, store = SegmentId(STREAM, int(segment)), self._world.stores.get(target)
+        life = Incarnation(0, 1) if store is None else store.incarnation
+        content = tuple(map(entry_of, entries))
+        bodies: dict[str, Body] = {
+            "Store": Store(where, int(epoch), life, 0, 0, len(content), content, leader=source),
+            "Close": Close(where, int(epoch), life, int(end)),
+            "Sealed": Sealed(where, int(epoch), life, 0, tuple(map(run_of, content)), ()),
+        }
+        before = list(self._world.bag)
+        self._world.deliver(Message(source, target, bodies[kind]))
+        return [show(message) for message in self._world.bag if message not in before]
+
+    def do_tamper(self, store: str, index: str, payload: str, segment: str = "1") -> list[str]:
+        """The disk returns another payload than was written, without a sign of damage."""
+        entries = self._world.storage[store].replicas[SegmentId(STREAM, int(segment))].entries
+        entries[int(index)] = replace(entries[int(index)], payload=payload.encode())
         return []
 
     # --- what is seen
@@ -201,6 +220,7 @@ class Script:
             parts = [show_entry(stored.entries[index]) for index in sorted(stored.entries)]
             parts += [f"unknown({show_range(one)})" for one in replica.unknown]
             state = " closed" if replica.closed_end else ""
+            state += f" trimmed before {replica.first}" if replica.first > 1 else ""
             lines.append(
                 f"{store}: {' '.join(parts) or '-'} | sealed {replica.sealed_epoch} matched {replica.matched}"
                 f" acked {replica.acked} serves {replica.limit}{state}"
@@ -256,7 +276,23 @@ class Script:
         return [" ".join(map(show_entry, entries)) or "nothing"]
 
 
+def quorum_of(replicas: int, reads: str, writes: str) -> Quorum:
+    """The quorum with the given numbers: without any it is a majority."""
+    if reads:
+        return Quorum.nrw(replicas, int(reads), int(writes))
+    return Quorum(replicas, int(writes)) if writes else Quorum.majority(replicas)
+
+
 # --- words for messages
+
+
+def entry_of(text: str) -> Entry:
+    """The entry that `show_entry` shows so."""
+    parts = _ENTRY.fullmatch(text)
+    assert parts is not None, text
+    letter, index, payload, birth, stamp = parts.groups()
+    kind = next(kind for kind, one in LETTERS.items() if one == letter)
+    return Entry(int(index), kind, int(birth or stamp), int(stamp), (payload or "").encode())
 
 
 def show_range(one: Range | Run) -> str:

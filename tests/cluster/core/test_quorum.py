@@ -34,7 +34,6 @@ def test_majority_and_nrw_are_instances() -> None:
     assert Quorum.nrw(5, 5, 1).reads == 5
 
 
-@pytest.mark.proves("S4-44")
 def test_a_chain_acknowledges_when_all_replicas_have_the_entry() -> None:
     policy = Policy.chain(3)
     assert policy.quorum == Quorum(3, 3)

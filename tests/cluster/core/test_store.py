@@ -45,8 +45,8 @@ def entry(index: int, epoch: int, kind: Kind = Kind.EVENT, birth: int = 1) -> En
     return Entry(index, kind, birth, epoch, b"x")
 
 
-def stored(*entries: Entry, epoch: int = 1, matched: int = 0, acked: int = 0) -> Store:
-    return Store(SEGMENT, epoch, LIFE, matched, acked, entries, leader="w")
+def stored(*entries: Entry, epoch: int = 1, matched: int = 0, acked: int = 0, last: int = 9) -> Store:
+    return Store(SEGMENT, epoch, LIFE, matched, acked, last, entries, leader="w")
 
 
 def test_another_content_with_the_same_stamp_stops_the_store(store: SegmentStore) -> None:
@@ -81,7 +81,7 @@ def test_a_replica_is_not_closed_where_it_has_no_bridge(store: SegmentStore) -> 
 
 
 def test_requests_for_unknown_replicas_are_answered(store: SegmentStore) -> None:
-    assert answer(store, Store(OTHER, 1, LIFE, 0, 0, leader="w")) == [Restarted(OTHER, 1, LIFE)]
+    assert answer(store, Store(OTHER, 1, LIFE, 0, 0, 0, leader="w")) == [Restarted(OTHER, 1, LIFE)]
     for body in (Fetch(OTHER, 1), Peek(OTHER, 1), Pull(OTHER, 1)):
         assert answer(store, body) == [Refused(OTHER, 0, "the store has no replica of this segment")]
     assert answer(store, Pull(SEGMENT, 1)) == [Refused(SEGMENT, 0, "the replica is not complete")]

@@ -22,13 +22,17 @@ SEGMENT = SegmentId("s", 1)
 TTL_MS = 1000
 
 
+def granted(epoch: int, candidacy: int = 1) -> Granted:
+    return Granted("s", epoch, TTL_MS, 0, (), candidacy)
+
+
 @pytest.fixture
 def writer() -> Writer:
     """A leader with an open segment on the stores A, B and C; A and B are sealed."""
     writer = Writer("w", "s", Policy(Quorum(3, 2)), Limits(unacked_bytes=100))
     writer.tick(0)
-    assert writer.take_output().requests == [Heartbeat("s", "w", 0, 0)]
-    writer.control(Granted("s", 1, TTL_MS, 0, ()), 10)
+    assert writer.take_output().requests == [Heartbeat("s", "w", 0, 0, candidacy=1)]
+    writer.control(granted(1), 10)
     assert writer.take_output().requests == [OpenSegment("s", 1, 1)]
     writer.control(SegmentChanged("s", 1, record()), 20)
     assert [message.body for message in writer.take_output().messages] == [
@@ -75,7 +79,7 @@ def test_the_master_can_make_the_leader_end_its_segment(writer: Writer) -> None:
     writer.control(Renewed("s", 1, TTL_MS, 0, must_roll=True), 70)
 
 
-@pytest.mark.parametrize("answer", [NotLeader("s", 2), Granted("s", 3, TTL_MS, 0, ())])
+@pytest.mark.parametrize("answer", [NotLeader("s", 2), granted(3)])
 def test_events_in_flight_have_an_unknown_outcome_when_the_leadership_ends(
     writer: Writer, answer: NotLeader | Granted
 ) -> None:
@@ -92,7 +96,9 @@ def test_events_in_flight_have_an_unknown_outcome_when_the_leadership_ends(
 def test_answers_to_earlier_leaderships_change_nothing(writer: Writer) -> None:
     writer.append(b"one", 40)
     for answer in (
-        Granted("s", 1, TTL_MS, 0, ()),
+        granted(1),
+        granted(3, candidacy=0),
+        NotLeader("s", 1),
         Renewed("s", 0, TTL_MS, 0, must_roll=True),
         NotLeader("s", 0),
         SegmentChanged("s", 0, record()),
@@ -106,6 +112,23 @@ def test_answers_to_earlier_leaderships_change_nothing(writer: Writer) -> None:
     assert writer.open_segment == SEGMENT
 
 
+def test_an_epoch_that_was_given_up_is_not_taken_up_again(writer: Writer) -> None:
+    """The answer of the master arrives twice: what the leader of this epoch had sent is lost."""
+    writer.control(NotLeader("s", 2), 40)
+    writer.control(granted(1), 50)
+    assert writer.epoch == 0
+    writer.control(granted(3, candidacy=2), 60)
+    assert writer.epoch == 3
+
+
+def test_candidacies_go_on_from_those_of_earlier_processes() -> None:
+    writer = Writer("w", "s", Policy(Quorum(1, 1)), Limits(), candidacy=7)
+    writer.tick(0)
+    assert writer.take_output().requests == [Heartbeat("s", "w", 0, 0, candidacy=8)]
+    writer.control(granted(5, candidacy=7), 0)
+    assert writer.epoch == 0, "the answer was for the process before"
+
+
 def test_appends_are_refused_above_the_bound_for_unacknowledged_bytes(writer: Writer) -> None:
     accepted = [writer.append(b"x" * 40, 40) for _ in range(4)]
     assert accepted == [Position(1, 1), Position(1, 2), None, None]
@@ -117,7 +140,7 @@ def test_appends_are_refused_above_the_bound_for_unacknowledged_bytes(writer: Wr
 def test_unanswered_requests_are_sent_to_the_master_again() -> None:
     writer = Writer("w", "s", Policy(Quorum(1, 1)), Limits())
     writer.tick(0)
-    writer.control(Granted("s", 1, TTL_MS, 0, ()), 0)
+    writer.control(granted(1), 0)
     writer.take_output()
     writer.tick(100)
     assert writer.take_output().requests == []

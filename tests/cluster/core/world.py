@@ -55,7 +55,7 @@ class World:
     def elect(self, name: str) -> None:
         writer = self.writers.get(name) or self.start_writer(name)
         writer.tick(self.now)
-        writer.control(self.master.elect(name, self.now), self.now)
+        writer.control(self.master.elect(name, self.now, writer.candidacy), self.now)
         self._collect(writer)
 
     def append(self, name: str, payload: bytes) -> Position | None:
@@ -105,6 +105,24 @@ class World:
         elif target in self.readers and isinstance(message.body, Fetched | Refused):
             self.readers[target].step(message.body, self.now)
             self.collect_reader(self.readers[target])
+
+    def take(self, **wanted: str) -> list[Message]:
+        """Remove messages from the bag by source, target and kind. Several names are separated by commas."""
+
+        def is_wanted(message: Message) -> bool:
+            facts = {"source": message.source, "target": message.target, "kind": type(message.body).__name__}
+            return all(facts[key] in value.split(",") for key, value in wanted.items())
+
+        taken = [message for message in self.bag if is_wanted(message)]
+        self.bag = [message for message in self.bag if not is_wanted(message)]
+        return taken
+
+    def deliver_some(self, **wanted: str) -> list[Message]:
+        """Deliver the messages that are in the bag now, in order, and return them."""
+        messages = self.take(**wanted)
+        for message in messages:
+            self.deliver(message)
+        return messages
 
     def settle(self, rounds: int = 12) -> None:
         """Deliver everything in order, and let time pass, long enough for every retry."""

@@ -99,6 +99,8 @@ class Node:
         self.name = name
         self.incarnation = Incarnation(cookie, 1)
         self.replicas: dict[SegmentId, bool] = {}
+        # The removals of the newest Copy of each segment that this incarnation has got.
+        self.removals: dict[SegmentId, int] = {}
         self.is_running = True
         self.sequence = 0
 
@@ -307,10 +309,11 @@ class Simulation:
         if not node.is_running:
             return
         if isinstance(body, Drop):
-            if body.incarnation == node.incarnation:
+            if body.incarnation == node.incarnation and node.removals.get(body.segment, 0) < body.removal:
                 self.counts["dropped"] += node.replicas.pop(body.segment, None) is not None
                 self._check_copies()
         elif isinstance(body, Copy):
+            node.removals[body.segment] = max(body.removals, node.removals.get(body.segment, 0))
             if not node.replicas.get(body.segment):
                 sources = [self.nodes[one] for one in body.sources]
                 if not any(one.is_running and one.replicas.get(body.segment) for one in sources):
@@ -318,7 +321,8 @@ class Simulation:
                     return
                 self.counts["copied"] += 1
             node.replicas[body.segment] = True
-            report = Copied(body.segment, body.end, node.incarnation, crc32(repr(body.segment).encode()))
+            digest = crc32(repr(body.segment).encode())
+            report = Copied(body.segment, body.end, node.incarnation, digest, removals=node.removals[body.segment])
             self.messages.append(Message(node.name, message.source, report))
 
     def _change_store(self) -> None:
@@ -329,6 +333,7 @@ class Simulation:
         elif kind in ("start", "restart"):
             if kind == "restart" or (not node.is_running and self.random.random() < 0.5):
                 node.incarnation = node.incarnation._replace(start=node.incarnation.start + 1)
+                node.removals.clear()
             node.is_running = True
         elif kind == "damage":
             self._damage(node)
@@ -469,8 +474,6 @@ class Simulation:
     def heal(self) -> None:
         """Stop all faults. Then every sealed segment gets all its copies, and every stream a leader and a segment."""
         for node in self.nodes.values():
-            # A store that got a drop can take the segment again after its next start.
-            node.incarnation = node.incarnation._replace(start=node.incarnation.start + 1)
             node.is_running = True
         for one in self.running:
             one.coroutine.close()

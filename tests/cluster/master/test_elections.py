@@ -81,7 +81,7 @@ def test_a_new_master_elects_at_once_where_there_never_was_a_leader(world: World
 def test_a_candidate_that_missed_the_answer_gets_the_same_epoch_again(world: World) -> None:
     candidate = Heartbeat("s", "c", 0, candidacy=7)
     first = world.ask(candidate)
-    assert world.ask(candidate) == first == Granted("s", 1, TTL_MS, 0, ())
+    assert world.ask(candidate) == first == Granted("s", 1, TTL_MS, 0, (), candidacy=7)
     world.new_master("next")
     assert world.ask(candidate) == first
     # Every answer begins the lease anew.
@@ -92,8 +92,8 @@ def test_a_candidate_that_missed_the_answer_gets_the_same_epoch_again(world: Wor
 
 
 def test_a_leader_that_starts_again_gets_another_epoch(world: World) -> None:
-    assert world.ask(Heartbeat("s", "c", 0, candidacy=7)) == Granted("s", 1, TTL_MS, 0, ())
-    assert world.ask(Heartbeat("s", "c", 0, candidacy=8)) == Granted("s", 2, TTL_MS, 0, ())
+    assert world.ask(Heartbeat("s", "c", 0, candidacy=7)) == Granted("s", 1, TTL_MS, 0, (), candidacy=7)
+    assert world.ask(Heartbeat("s", "c", 0, candidacy=8)) == Granted("s", 2, TTL_MS, 0, (), candidacy=8)
     # A heartbeat that was delayed does not unseat the leader.
     assert world.ask(Heartbeat("s", "c", 0, candidacy=7)) == NotLeader("s", 2)
     assert isinstance(world.ask(Heartbeat("s", "c", 2)), Renewed)
@@ -103,6 +103,7 @@ def test_without_a_candidacy_number_no_epoch_is_assigned_twice(world: World) -> 
     assert [world.elect("c") for _ in range(3)] == [1, 2, 3]
 
 
+@pytest.mark.proves("C-38")
 @pytest.mark.parametrize("choice", range(6))
 def test_the_number_of_the_caller_chooses_among_the_candidates(world: World, choice: int) -> None:
     world.elect("leader")

@@ -137,7 +137,7 @@ async def test_the_decisions_survive_a_restart_of_the_real_store(embedded: Embed
     async def hear_all(stores: str) -> None:
         for name in stores:
             heartbeat = StoreHeartbeat(name, incarnations[name], 10**9)
-            assert (await master.handle(heartbeat, now)).answer == StoreAccepted(name)
+            assert (await master.handle(heartbeat, now)).answer == StoreAccepted(name, heartbeat.incarnation)
 
     await hear_all("ABC")
     await master.handle(CreateStream("s", 3, 2), now)

@@ -183,3 +183,31 @@ def test_a_store_of_a_whole_log_in_limbo_leaves_and_joins_again(whole_log: World
     world.verify_all("ABCDE")
     assert {one.store for one in world.segment(3).reports} == {"A", "B", "C"}
     assert must_roll(world)
+
+
+def test_the_copies_of_a_whole_log_are_ordered_one_after_the_other(whole_log: World) -> None:
+    world = whole_log
+    world.close(1, 3, 5)
+    world.verify_all("ABC")
+    world.pass_time(SETTINGS.store_replace_ms, "ABDE")
+    # The log of a partition is written in order, and a copy that has to wait would keep others from being made.
+    for number in (1, 2, 3):
+        ((store, ordered),) = world.ordered_copies()
+        assert ordered == number
+        assert store in "DE"
+        assert world.ordered_copies() == set()
+        world.copied(store, number)
+    assert world.ordered_copies() == set()
+
+
+def test_a_store_in_limbo_gets_the_earlier_segments_of_a_whole_log(whole_log: World) -> None:
+    world = whole_log
+    world.close(1, 3, 5)
+    world.verify_all("ABC")
+    world.pass_time(SETTINGS.store_replace_ms, "AB")
+    # The only other store has doubts about a later segment, which it can not fill without the earlier ones.
+    world.hear("D", limbo=(SegmentId("s", 4),))
+    assert world.ordered_copies() == {("D", 1)}
+    world.hear("D", limbo=(SegmentId("other", 4),))
+    world.copied("D", 1)
+    assert world.ordered_copies() == set()

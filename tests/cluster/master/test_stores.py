@@ -40,7 +40,7 @@ def test_the_disk_of_another_store_is_refused(world: World) -> None:
 def test_of_two_processes_of_a_store_the_earlier_one_is_refused(world: World) -> None:
     first = world.incarnations["A"]
     world.incarnations["A"] = first._replace(start=first.start + 1)
-    assert world.hear("A") == StoreAccepted("A")
+    assert world.hear("A") == StoreAccepted("A", world.incarnations["A"])
     world.incarnations["A"] = first
     assert "earlier process" in rejected(world, "A")
     # A new master knows it, too.

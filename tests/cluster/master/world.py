@@ -110,10 +110,12 @@ class World:
         """The stores and segment numbers of the copies that a round of repairs orders."""
         return {(one.target, one.body.segment.number) for one in self.tick() if isinstance(one.body, Copy)}
 
-    def copied(self, store: str, number: int, stream: str = "s", digest: int = 7, end: int | None = None) -> Outcome:
+    def copied(
+        self, store: str, number: int, stream: str = "s", digest: int = 7, end: int | None = None, removals: int = 0
+    ) -> Outcome:
         end = end or self.segment(number, stream).record.end_index
         assert end is not None
-        report = Copied(SegmentId(stream, number), end, self.incarnations[store], digest)
+        report = Copied(SegmentId(stream, number), end, self.incarnations[store], digest, removals=removals)
         return finish(self.master.handle_copied(store, report, self.now))
 
     def verify_all(self, alive: Iterable[str]) -> None:
@@ -122,7 +124,8 @@ class World:
             messages = [one for one in self.tick() if one.target in alive]
             for message in messages:
                 if isinstance(message.body, Copy):
-                    self.copied(message.target, message.body.segment.number, message.body.segment.stream)
+                    body = message.body
+                    self.copied(message.target, body.segment.number, body.segment.stream, removals=body.removals)
             if not messages:
                 return
         raise AssertionError("the repair does not end")

@@ -20,8 +20,9 @@ from kwire.cluster.core.writes import (
     SetUnknown,
     Write,
 )
+from kwire.cluster.segment_files.partition_log import EntryDamaged
 from kwire.cluster.segment_files.register import REGISTER_NAME
-from kwire.cluster.segment_files.replica_file import EVERYTHING, EntryDamaged
+from kwire.cluster.segment_files.replica_file import EVERYTHING
 from kwire.cluster.segment_files.segment_files import FILE_SUFFIX, SegmentFiles
 from storage.errors import DiskFailure, StorageFailed
 from tests.support.effort import repetitions

@@ -6,6 +6,7 @@ from typing import Final
 
 from kwire.cluster.core.control import (
     ClientAnswer,
+    CloseSegment,
     Describe,
     Described,
     Granted,
@@ -17,7 +18,7 @@ from kwire.cluster.core.control import (
 )
 from kwire.cluster.core.leader.replicator import Replicator
 from kwire.cluster.core.leader.writer import Position, Writer
-from kwire.cluster.core.messages import Fetched, Peek, Peeked, Refused, SegmentId
+from kwire.cluster.core.messages import Fetched, Peek, Peeked, Refused, Sealed, SegmentId
 from kwire.cluster.core.quorum import Quorum
 from kwire.cluster.core.reader.quorum_read import acknowledged
 from kwire.cluster.core.reader.reader import Reader
@@ -47,7 +48,7 @@ class ClientNode:
     def __init__(
         self, number: int, stream: str, world: World, network: Network, options: Options, ledger: Ledger
     ) -> None:
-        self._number, self._stream = number, stream
+        self._number, self.stream = number, stream
         self._world, self._network, self._options, self._ledger = world, network, options, ledger
         self._chance = world.chance(f"client {number}")
         self._clock = _Clock(world, options.skews[number % len(options.skews)])
@@ -58,13 +59,13 @@ class ClientNode:
         self.is_producing = True
         # Why the master has refused the last request.
         self._refusal = ""
-        self._start()
+        self._start(f"c{number}", 0)
 
-    def _start(self) -> None:
+    def _start(self, name: str, candidacy: int) -> None:
         self._life += 1
-        self.name = f"c{self._number}.{self._life}"
+        self.name = name
         self._inbox, self._paused_until = [], 0
-        self.writer = Writer(self.name, self._stream, self._options.policy, self._options.limits)
+        self.writer = Writer(name, self.stream, self._options.policy, self._options.limits, candidacy)
         self._network.handlers[self.name] = self.receive
         life = self._life
         self._world.after(self._chance.randint(1, 50), lambda: self._tick(life))
@@ -87,11 +88,17 @@ class ClientNode:
         )
         return f"{self.name} leads with epoch {writer.epoch}, {waits}, writes to {writer.open_segment} {self._refusal}"
 
-    def restart(self) -> None:
-        """The process is killed and starts again, with another name."""
+    def restart(self, *, keeps_name: bool) -> None:
+        """The process is killed and starts again.
+
+        With its old name it gets messages that were meant for the process before. Candidacies go on, as from a file.
+        """
         self._network.handlers.pop(self.name, None)
         self._ledger.client_stopped(self)
-        self._start()
+        if keeps_name:
+            self._start(self.name, self.writer.candidacy)
+        else:
+            self._start(f"c{self._number}.{self._life}", 0)
 
     def pause(self, length: int) -> None:
         self._paused_until = self._world.now + length
@@ -123,14 +130,17 @@ class ClientNode:
         for _ in range(self._chance.choice((1, 1, 3))):
             if not self.writer.can_append(self._clock.now):
                 break
-            self._payload_count += 1
-            head = f"{self._stream} {self.name} {self._payload_count} ".encode()
-            size = self._chance.choice(self._options.payload_bytes)
-            payload = head + bytes([1 + self._payload_count % 255]) * size
-            position = self.writer.append(payload, self._clock.now)
-            if position is not None:
-                self._ledger.appended(self, SegmentId(self._stream, position.segment_number), position, payload)
+            self._append_next()
         self._pump()
+
+    def _append_next(self) -> None:
+        self._payload_count += 1
+        head = f"{self.stream} {self.name} {self._payload_count} ".encode()
+        size = self._chance.choice(self._options.payload_bytes)
+        payload = head + bytes([1 + self._payload_count % 255]) * size
+        position = self.writer.append(payload, self._clock.now)
+        if position is not None:
+            self._ledger.appended(self, SegmentId(self.stream, position.segment_number), position, payload)
 
     def receive(self, source: str, body: object) -> None:
         if self._world.now < self._paused_until:
@@ -144,6 +154,14 @@ class ClientNode:
             self._refusal = answer.reason if isinstance(answer, Unavailable) else ""
             self.writer.control(answer, self._clock.now)
         else:
+            recovery = self.writer._recovery
+            if (
+                isinstance(body, Sealed)
+                and recovery is not None
+                and recovery.replicator is None
+                and (body.segment, body.epoch) == (recovery.segment, recovery.epoch)
+            ):
+                self._ledger.recovery_hears(source, body)
             self.writer.step(source, body, self._clock.now)  # type: ignore[arg-type]
         self._pump()
 
@@ -155,10 +173,12 @@ class ClientNode:
             self._ledger.leader_sends(self, message)
             self._network.send(message.source, message.target, message.body)
         for request in output.requests:
+            if isinstance(request, CloseSegment):
+                self._ledger.segment_ends(self, SegmentId(self.stream, request.number))
             self._network.send(self.name, "m", request)
 
     def _acked(self, position: Position) -> None:
-        self._ledger.acked(self, SegmentId(self._stream, position.segment_number), position)
+        self._ledger.acked(self, SegmentId(self.stream, position.segment_number), position)
 
 
 class ReaderNode:

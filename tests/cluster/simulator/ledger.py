@@ -28,6 +28,8 @@ from kwire.cluster.core.writes import (
     Write,
 )
 from tests.cluster.simulator.rules import leader_rules, metadata_rules, reader_rules, store_rules
+from tests.cluster.simulator.rules.partition_rules import PartitionRules
+from tests.cluster.simulator.stream_kinds import is_partition
 
 if TYPE_CHECKING:
     from tests.cluster.simulator.client_node import ClientNode, ReaderNode
@@ -68,19 +70,24 @@ class Ledger:
         self.payloads: dict[Identity, int] = {}
         # The stores that have made this content durable at some time.
         self.holders: dict[Identity, set[str]] = {}
-        # The answers of stores to seals, by segment and epoch.
-        self.sealed: dict[tuple[SegmentId, int], dict[str, Sealed]] = {}
+        # The answers to seals that each recovery has heard before it decided, by segment and epoch.
+        self.heard: dict[tuple[SegmentId, int], dict[str, Sealed]] = {}
         self.ends_decided: dict[tuple[SegmentId, int], int] = {}
         # The durable sealed epoch, by disk and segment.
         self.fences: dict[tuple[int, SegmentId], int] = {}
+        # The content of each slot of a segment that a leader could seal.
+        self.ended_contents: dict[SegmentId, list[tuple[Kind, int]]] = {}
         # The content of each slot of a sealed segment.
         self.contents: dict[SegmentId, list[tuple[Kind, int]]] = {}
         self.delivered_slots: dict[tuple[SegmentId, int], tuple[Kind, int, int]] = {}
         self.delivered_events: dict[str, list[tuple[int, bytes]]] = {}
+        # What each reader of a partition has got.
+        self.partition_rules: dict[str, PartitionRules] = {}
         self.serving_limits: dict[tuple[str, Incarnation, SegmentId], int] = {}
         self.ack_count: dict[str, int] = {}
         self.recovery_count = 0
         self.alarms: list[str] = []
+        self._decided_slots: set[tuple[SegmentId, int, int]] = set()
         self._slots: dict[tuple[SegmentId, int], dict[Identity, set[str]]] = {}
         self._clients: dict[tuple[str, int], ClientNode] = {}
 
@@ -129,6 +136,17 @@ class Ledger:
     def appended(self, client: ClientNode, segment: SegmentId, position: Position, payload: bytes) -> None:
         self.pending[client.name, segment, position.entry_index] = payload
 
+    def recovery_hears(self, store: str, answer: Sealed) -> None:
+        self.heard.setdefault((answer.segment, answer.epoch), {})[store] = answer
+
+    def segment_ends(self, client: ClientNode, segment: SegmentId) -> None:
+        """A leader has W copies of all entries and the bridge, and asks the master to seal the segment."""
+        log = client.replicator_of(segment, client.writer.epoch)
+        assert log is not None
+        found = [(run.kind, run.birth_epoch) for run in log.log for _ in range(run.first, run.last + 1)]
+        known = self.ended_contents.setdefault(segment, found)
+        leader_rules.check_i2_agreement(client.name, segment, known, found)
+
     def acked(self, client: ClientNode, segment: SegmentId, position: Position) -> None:
         index = position.entry_index
         payload = self.pending.pop((client.name, segment, index))
@@ -153,16 +171,24 @@ class Ledger:
             self._decided(body)
 
     def _decided(self, body: Store) -> None:
-        """A recovery that sends entries has decided: check what it has heard before."""
+        """A recovery that sends entries has decided: check what it has heard before.
+
+        After the segment is sealed the leader only fills replicas, and other stores may have joined the copy set.
+        """
         record = self.records[body.segment]
         if body.epoch == record.opened_by_epoch or not (body.entries or body.restamped):
+            return
+        if record.state is SegmentState.SEALED:
             return
         if (body.segment, body.epoch) not in self.ends_decided:
             self.recovery_count += 1
             self.ends_decided[body.segment, body.epoch] = 0
             leader_rules.check_i9_seals(self, body.segment, body.epoch, record)
         for entry in body.entries:
-            if entry.kind is not Kind.EVENT and entry.birth_epoch == body.epoch:
+            slot = (body.segment, body.epoch, entry.index)
+            # A repeated message is no new decision, whatever the stores have lost since.
+            if entry.kind is not Kind.EVENT and entry.birth_epoch == body.epoch and slot not in self._decided_slots:
+                self._decided_slots.add(slot)
                 leader_rules.check_i20_definite(self, body.segment, body.epoch, entry, record)
 
     # --- stores
@@ -244,7 +270,8 @@ class Ledger:
     def _closed(self, store: StoreNode, segment: SegmentId, end: int) -> None:
         assert store.files is not None
         content = store.files.content(segment)
-        assert content is not None
+        if content is None:
+            return  # a Drop in the same commit has removed the replica
         found = [(run.kind, run.birth_epoch) for run in content.runs for _ in range(run.first, run.last + 1)]
         known = self.contents.setdefault(segment, found)
         store_rules.check_i2_content(store.name, segment, known, found)
@@ -253,7 +280,6 @@ class Ledger:
 
     def store_sends(self, store: StoreNode, body: object) -> None:
         if isinstance(body, Sealed):
-            self.sealed.setdefault((body.segment, body.epoch), {})[store.name] = body
             # The answer is a promise, whatever was written.
             key = (body.incarnation.cookie, body.segment)
             self.fences[key] = max(self.fences.get(key, 0), body.epoch)
@@ -285,6 +311,9 @@ class Ledger:
     def delivered(self, reader: ReaderNode, delivery: Delivery) -> None:
         events = self.delivered_events.setdefault(reader.name, [])
         reader_rules.check_i24_no_gap(reader.name, events, delivery)
+        if is_partition(reader.stream):
+            rules = self.partition_rules.setdefault(reader.name, PartitionRules(reader.name))
+            rules.check_batch(delivery.payload)
         events.append((delivery.offset, b"" if delivery.payload is None else delivery.payload))
 
 

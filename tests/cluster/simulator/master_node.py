@@ -12,13 +12,14 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from kwire.cluster.core.control import CreateStream, Granted
-from kwire.cluster.core.messages import Copied, Incarnation, SegmentId
+from kwire.cluster.core.messages import Copied
 from kwire.cluster.master import Master, MasterSettings, NotMaster, Outcome
-from kwire.cluster.master.state import SEGMENT_PREFIX, SegmentEntry, segment_key
+from kwire.cluster.master.state import SEGMENT_PREFIX, SegmentEntry
 from kwire.metastore.interface import ABSENT, Change, Condition, Conflict, Entry
 from tests.cluster.simulator.ledger import Ledger
 from tests.cluster.simulator.network import Network
 from tests.cluster.simulator.options import Options
+from tests.cluster.simulator.stream_kinds import is_partition
 from tests.cluster.simulator.world import World
 
 NAME: Final = "m"
@@ -113,17 +114,12 @@ class MasterNode:
             self._network.handlers[NAME] = self.receive
             for stream in self._streams:
                 quorum = self._options.policy.quorum
-                create = CreateStream(stream, quorum.replicas, quorum.writes, whole_log=self._options.is_whole_log)
+                whole_log = self._options.is_whole_log or is_partition(stream)
+                create = CreateStream(stream, quorum.replicas, quorum.writes, whole_log=whole_log)
                 self._run(self._master.handle(create, self._world.now), lambda _: None, life)
             self._tick(life)
 
         self._run(self._master.start(self._world.now), started, life)
-
-    def dropped_from(self, segment: SegmentId) -> list[tuple[str, Incarnation | None]]:
-        """The incarnations of stores that may have got a Drop of their replica."""
-        entry = self._store.get(segment_key(segment))
-        assert entry is not None
-        return [(one.store, one.incarnation) for one in msgspec.convert(entry.value, SegmentEntry).outsiders]
 
     def crash(self, length: int) -> None:
         """Stop at once, whatever is under way, and start again later."""

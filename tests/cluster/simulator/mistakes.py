@@ -14,13 +14,16 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kwire.cluster.core.leader import decision, replicator
+from kwire.cluster.core.policies import Gaps
 from kwire.cluster.core.quorum import Quorum
 from kwire.cluster.core.store import replica, segment_store
 from kwire.cluster.master import segments
 from kwire.cluster.segment_files import replica_file, segment_files
 from storage.disk import journal
+from tests.cluster.simulator.network import NetworkFaults
 from tests.cluster.simulator.options import Fault, Options
 
 
@@ -33,8 +36,9 @@ class Mistake(Struct, frozen=True):
     function: str
     right: str
     wrong: str
-    # A seed that finds it. None: no seed is known.
-    seed: int | None = None
+    # A seed that finds it with this bias.
+    seed: int
+    bias: str = "many leaders"
 
 
 MISTAKES: Final = (
@@ -45,7 +49,7 @@ MISTAKES: Final = (
         "_lead",
         "if epoch < replica.sealed_epoch:",
         "if epoch < replica.sealed_epoch and not isinstance(request, Store):",
-        seed=33,
+        seed=6,
     ),
     Mistake(
         "B3",
@@ -54,7 +58,7 @@ MISTAKES: Final = (
         "reads",
         "self.replicas - self.writes + 1",
         "max(1, self.replicas - self.writes)",
-        seed=6,
+        seed=0,
     ),
     Mistake(
         "B4",
@@ -63,7 +67,7 @@ MISTAKES: Final = (
         "_lead",
         "replica.fence(epoch)",
         "isinstance(request, Seal) or replica.fence(epoch)",
-        seed=2,
+        seed=3,
     ),
     Mistake(
         "B5",
@@ -72,15 +76,16 @@ MISTAKES: Final = (
         "fence",
         "self.writes.append(SetSealedEpoch(self.segment, epoch))",
         "pass",
-        seed=1,
+        seed=0,
     ),
     Mistake(
         "B6",
         "a recovery keeps the old stamps of what it decided",
         replicator.Replicator,
-        "_common_prefix",
-        "while index <= self.base:",
-        "while index <= self.last:",
+        "_adopt",
+        "self.base = self.acked = min(decision.base, decision.end)",
+        "self.base, self.acked = decision.end, min(decision.base, decision.end)",
+        seed=0,
     ),
     Mistake(
         "B7",
@@ -89,6 +94,8 @@ MISTAKES: Final = (
         "_winner",
         "key=lambda run: run.stamp_epoch",
         "key=lambda run: -run.stamp_epoch",
+        seed=6,
+        bias="interrupted recoveries",
     ),
     Mistake(
         "B8",
@@ -97,7 +104,7 @@ MISTAKES: Final = (
         "decide",
         "[_Column(answer) for answer in answers]",
         "[_Column(max(answers, key=lambda answer: answer.acked))] * len(answers)",
-        seed=13,
+        seed=0,
     ),
     Mistake(
         "B9",
@@ -106,7 +113,7 @@ MISTAKES: Final = (
         "_raise_acked",
         "(one.matched for one in self._peers.values())",
         "(one.matched for one in self._peers.values() for _ in range(2))",
-        seed=1,
+        seed=0,
     ),
     Mistake(
         "B10",
@@ -115,7 +122,7 @@ MISTAKES: Final = (
         "seal",
         "tuple(self.unknown)",
         "()",
-        seed=10,
+        seed=8,
     ),
     Mistake(
         "B11",
@@ -124,7 +131,7 @@ MISTAKES: Final = (
         "store",
         "self._advance_matched()",
         "self.matched = max(self.matched, self.runs.last)",
-        seed=1,
+        seed=0,
     ),
     Mistake(
         "B12",
@@ -133,7 +140,7 @@ MISTAKES: Final = (
         "_lead",
         "if epoch < replica.sealed_epoch:",
         "if False:",
-        seed=8,
+        seed=6,
     ),
     Mistake(
         "B15",
@@ -142,6 +149,7 @@ MISTAKES: Final = (
         "doubt",
         "self.unknown = joined_ranges([*self.unknown, lost])",
         "pass",
+        seed=8,
     ),
     Mistake(
         "B16",
@@ -150,7 +158,7 @@ MISTAKES: Final = (
         "_file_id",
         "FileId(self.incarnation.cookie, generation)",
         "FileId(0, 0)",
-        seed=5,
+        seed=8,
     ),
     Mistake(
         "B17",
@@ -159,7 +167,7 @@ MISTAKES: Final = (
         "sync",
         "raise self._poison(error) from error",
         "pass",
-        seed=12,
+        seed=33,
     ),
     Mistake(
         "B24",
@@ -168,7 +176,7 @@ MISTAKES: Final = (
         "decide_recovery",
         "state=SegmentState.SEALING)",
         "state=SegmentState.SEALING, copy_set=segment.value.record.copy_set[:-1])",
-        seed=1,
+        seed=0,
     ),
     Mistake(
         "B29",
@@ -178,7 +186,8 @@ MISTAKES: Final = (
         "_winner(columns, slots.first, bridges)",
         "_winner(columns if slots.first > base else [columns[[one.acked for one in answers].index(base)]], "
         "slots.first, bridges)",
-        seed=22,
+        seed=25,
+        bias="lossy recoveries",
     ),
 )
 
@@ -223,7 +232,7 @@ def many_leaders(options: Options) -> None:
     number = 0
     for time in range(400, options.safety_ms, 350):
         number += 1
-        kind = ("restart of a client", "pause of a client", "one-way partition", "kill")[number % 4]
+        kind = ("leader changes", "pause of a client", "one-way partition", "kill")[number % 4]
         if kind == "kill" and not options.is_synced:
             continue
         options.faults.append(Fault(time, kind, number * 7 % options.store_count, 100 + number * 37 % 400))
@@ -238,3 +247,26 @@ def many_leaders(options: Options) -> None:
             options.faults.append(Fault(time + 40, "power cut", target, 20))
     options.network.late = max(options.network.late, 0.1)
     options.network.loss = max(options.network.loss, 0.05)
+    options.network.loss_of_ends = 0.7
+
+
+def interrupted_recoveries(options: Options) -> None:
+    """Bias a run: nothing fails, but leaders change while some stores are cut off, before recoveries have ended."""
+    options.faults = [Fault(time, "leader changes", time, time) for time in range(300, options.safety_ms, 1000)]
+    options.skews = tuple(1.0 for _ in options.skews)
+    options.network = NetworkFaults(loss=0.02, loss_of_ends=0.7)
+
+
+def lossy_recoveries(options: Options) -> None:
+    """Bias a run as `interrupted_recoveries`; replicas hear acked indexes whose entries were lost on the way."""
+    interrupted_recoveries(options)
+    options.network.loss = 0.3
+    options.policy = replace(options.policy, gaps=Gaps.FILLED)
+    options.limits = replace(options.limits, batch_bytes=64, window_bytes=256)
+
+
+BIASES: Final = {
+    "many leaders": many_leaders,
+    "interrupted recoveries": interrupted_recoveries,
+    "lossy recoveries": lossy_recoveries,
+}

@@ -7,18 +7,23 @@ from typing import Final
 
 from msgspec import Struct
 
+from kwire.cluster.core.control import CloseSegment
 from tests.cluster.simulator.world import World
 
 DELAY_MS_MAX: Final = 4
 
 
 class NetworkFaults(Struct):
-    """How often a message is lost, duplicated or late."""
+    """How often a message is lost, duplicated or late.
+
+    `loss_of_ends`: how often a request to seal a segment is lost, so that a finished recovery is repeated.
+    """
 
     loss: float = 0.0
     duplication: float = 0.0
     late: float = 0.0
     late_ms_max: int = 0
+    loss_of_ends: float = 0.0
 
 
 class Link(Struct, frozen=True):
@@ -46,7 +51,7 @@ class Network:
         if self._broken and self._broken.get(Link(source, target)):
             world.fire("message in a partition")
             return
-        if fate < faults.loss:
+        if fate < max(faults.loss, faults.loss_of_ends if isinstance(body, CloseSegment) else 0.0):
             world.fire("lost message")
             return
         delay_ms = 1 + int(delay * DELAY_MS_MAX)

@@ -37,6 +37,7 @@ OTHER_FAULTS: Final = (
     "pause of a client",
     "restart of a client",
     "crash of the master",
+    "leader changes",
 )
 NETWORK_FAULTS: Final = ("lost messages", "duplicated messages", "late messages")
 CLOCK_FAULTS: Final = ("clock skew",)
@@ -83,6 +84,7 @@ class Options(Struct):
             0.0 if -2 in removed else network.duplication,
             0.0 if -3 in removed else network.late,
             network.late_ms_max,
+            0.0 if -1 in removed else network.loss_of_ends,
         )
         options.skews = tuple(1.0 for _ in self.skews) if -4 in removed else self.skews
         return options
@@ -130,6 +132,7 @@ def draw_options(chance: Random) -> Options:
             chance.choice((0.02, 0.1)) if "duplicated messages" in kinds else 0.0,
             chance.choice((0.02, 0.2)) if "late messages" in kinds else 0.0,
             chance.choice((30, 300, 3000)),
+            chance.choice((0.0, 0.5)) if "lost messages" in kinds else 0.0,
         ),
         skews=tuple(chance.choice((0.8, 0.95, 1.0, 1.05, 1.25)) if "clock skew" in kinds else 1.0 for _ in range(8)),
         forgetful=forgetful,
@@ -157,6 +160,7 @@ def _draw_limits(chance: Random, ttl_ms: int) -> Limits:
         retry_ms=chance.choice((40, 100)),
         idle_ms=chance.choice((20, 50)),
         heartbeat_ms=ttl_ms // 4,
+        lacking_ms=ttl_ms,
         segment_bytes=chance.choice((2_000, 100_000)),
         segment_entries=chance.choice((8, 40, 1000)),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from random import Random
 from typing import Final
 
 from msgspec import Struct
@@ -15,13 +16,17 @@ from tests.cluster.simulator.ledger import Ledger
 from tests.cluster.simulator.master_node import NAME, MasterNode
 from tests.cluster.simulator.network import Link, Network
 from tests.cluster.simulator.options import Fault, Options, draw_options
+from tests.cluster.simulator.partitions import PRODUCERS, PartitionClientNode, Producer
 from tests.cluster.simulator.rules import Violation, check, final_rules
 from tests.cluster.simulator.store_node import StoreNode
+from tests.cluster.simulator.stream_kinds import is_partition, names_of_streams
 from tests.cluster.simulator.world import World
 
 # I26: within this time after the last fault, every stream has a leader, acknowledges, and its readers catch up.
 LIVENESS_MS: Final = 40_000
 LIVENESS_CHECK_MS: Final = 100
+# How often one fault restarts the leader of a stream.
+CHANGES_OF_LEADERS: Final = 6
 # Acknowledgements that each stream has to give after the last fault.
 ACKS_AFTER_FAULTS: Final = 5
 
@@ -51,17 +56,24 @@ class Simulation:
         options = draw_options(self.world.chance("options"))
         if change is not None:
             change(options)
+        # A change of the options is meant for plain streams.
+        self.streams = names_of_streams(options, self.world.chance("streams") if change is None else None)
         self.options = options.without(removed) if removed else options
         self.ledger = Ledger(self.options.policy)
         self.network = Network(self.world, self.options.network)
-        self.streams = [f"stream{number}" for number in range(self.options.stream_count)]
         parts = (self.world, self.network, self.options, self.ledger)
         self.master = MasterNode(*parts, self.streams)
         self.stores = [StoreNode(number, *parts) for number in range(self.options.store_count)]
         for store in self.stores:
             store.start()
+        producers = {
+            stream: [Producer(producer_id) for producer_id in range(PRODUCERS)]
+            for stream in filter(is_partition, self.streams)
+        }
         self.clients = [
-            ClientNode(number, stream, *parts)
+            PartitionClientNode(number, stream, *parts, producers[stream])
+            if is_partition(stream)
+            else ClientNode(number, stream, *parts)
             for number, stream in enumerate(stream for stream in self.streams for _ in range(self.options.client_count))
         ]
         self.readers = [
@@ -112,13 +124,21 @@ class Simulation:
         return ""
 
     def _streams_with_quorum(self) -> list[str]:
-        """The streams whose unsealed segments have W members with their disks. Replaced disks never come back."""
+        """The streams whose unsealed segments have W members with their disks. Replaced disks never come back.
+
+        A machine may be two members, before and after its disk was replaced. If it is a forgetful one, a copy set can
+        have more members that lose entries than an acknowledgement allows for.
+        """
         members = {Member(store.name, store.cookie) for store in self.stores}
+        forgetful = {f"s{number}" for number in self.options.forgetful}
         lost = {
             segment.stream
             for segment, record in self.ledger.records.items()
             if record.state is not SegmentState.SEALED
-            and sum(member in members for member in record.copy_set) < record.write_quorum
+            and (
+                sum(member in members for member in record.copy_set) < record.write_quorum
+                or sum(member.store.rstrip("+") in forgetful for member in record.copy_set) >= record.write_quorum
+            )
         }
         for stream in sorted(lost):
             self.world.fired["stream that lost its quorum"] += not self._lost.get(stream, False)
@@ -172,7 +192,9 @@ class Simulation:
             case "pause of a client":
                 client.pause(ttl_ms // 2 + size * 3)
             case "restart of a client":
-                client.restart()
+                client.restart(keeps_name=size % 2 == 0)
+            case "leader changes":
+                self._change_leaders(fault)
             case "crash of the master":
                 self.master.crash(1 + size)
             case _:
@@ -195,6 +217,42 @@ class Simulation:
             links += [Link(link.target, link.source) for link in links]
         heal = self.network.cut(links)
         self.world.after(200 + fault.size * 4, heal)
+
+    def _change_leaders(self, fault: Fault) -> None:
+        """Restart the leader of a stream some times. Meanwhile some stores are cut off, others each time.
+
+        The leader first reaches any number of stores, so that entries get few copies. Then it is restarted, and the
+        recovery hears some of the replicas. Recoveries that are interrupted leave entries on a few of them.
+        """
+        chance = self.world.chance(f"leader changes {fault.time} {fault.target} {fault.size}")
+        stream = self.streams[fault.target % len(self.streams)]
+
+        def isolate(count: int, heal: Callable[[], None]) -> None:
+            heal()
+            if count and not self._is_healed:
+                heal = self._cut_off(chance, len(self.stores))
+                self.world.after(chance.choice((10, 30, 60)), lambda: change(count, heal))
+
+        def change(count: int, heal: Callable[[], None]) -> None:
+            heal()
+            if self._is_healed:
+                return
+            for client in self.clients:
+                if client.stream == stream and client.writer.epoch:
+                    self.world.fired["restart of a leader"] += 1
+                    client.restart(keeps_name=True)
+            heal = self._cut_off(chance, len(self.stores) - self.options.policy.quorum.reads)
+            self.world.after(chance.choice((30, 60, 150, 400)), lambda: isolate(count - 1, heal))
+
+        isolate(CHANGES_OF_LEADERS, lambda: None)
+
+    def _cut_off(self, chance: Random, count_max: int) -> Callable[[], None]:
+        """Separate some stores from all other nodes. Returns the function that heals them."""
+        names = sorted(store.name for store in self.stores)
+        cut = chance.sample(names, chance.randint(0, count_max))
+        others = [NAME, *(client.name for client in self.clients), *(reader.name for reader in self.readers)]
+        links = [Link(one, other) for one in cut for other in (*others, *(name for name in names if name not in cut))]
+        return self.network.cut(links + [Link(link.target, link.source) for link in links])
 
 
 def run(seed: int, removed: frozenset[int] = frozenset(), change: Callable[[Options], None] | None = None) -> Result:

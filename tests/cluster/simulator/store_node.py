@@ -14,15 +14,16 @@ from msgspec.structs import replace
 from kwire.cluster.core.control import StoreAccepted, StoreHeartbeat, StoreRejected
 from kwire.cluster.core.messages import Message, Store
 from kwire.cluster.core.store.segment_store import PendingRead, SegmentStore, StoreOutput
-from kwire.cluster.segment_files.replica_file import EntryDamaged
-from kwire.cluster.segment_files.segment_files import FILE_SUFFIX, SegmentFiles
+from kwire.cluster.segment_files.partition_log import EntryDamaged
+from kwire.cluster.segment_files.segment_files import FILE_SUFFIX, LOG_SUFFIX, SegmentFiles
 from storage.errors import DiskFailure
 from tests.cluster.simulator.ledger import Ledger
 from tests.cluster.simulator.network import Network
 from tests.cluster.simulator.options import Options
+from tests.cluster.simulator.stream_kinds import is_partition, log_settings
 from tests.cluster.simulator.world import World
 from tests.support.simulated_disk import UNBOUNDED_BYTES, Crashed, SimulatedDisk, SimulatedFiles
-from tests.support.simulated_nodes import PAGE_BYTES, SimulatedFile
+from tests.support.simulated_nodes import PAGE_BYTES, SimulatedFile, SimulatedFolder
 
 DIRECTORY: Final = "/data/segments"
 # A store with less free space takes no entries, so that seals still find room.
@@ -60,7 +61,9 @@ class StoreNode:
             return
         self._life += 1
         try:
-            files = SegmentFiles.open(DIRECTORY, SimulatedFiles(self._disk), self.cookie, syncs=self._options.is_synced)
+            files = SegmentFiles.open(
+                DIRECTORY, SimulatedFiles(self._disk), self.cookie, log_settings, syncs=self._options.is_synced
+            )
         except Crashed:
             self._stop("crash at the start")
             return
@@ -72,7 +75,9 @@ class StoreNode:
             self._world.note("damage found", (self.name, files.damages))
         states = files.states()
         self.files = files
-        self.core = SegmentStore(self.name, files.incarnation, states, self._options.limits, is_limbo=files.is_limbo)
+        self.core = SegmentStore(
+            self.name, files.incarnation, states, self._options.limits, is_partition, is_limbo=files.is_limbo
+        )
         self._ledger.store_started(self, states, files.incarnation)
         self._world.note("store starts", (self.name, files.incarnation))
         self._network.handlers[self.name] = self.receive
@@ -131,7 +136,7 @@ class StoreNode:
         self._world.note(self.name, (source, type(body).__name__, body))
         if isinstance(body, StoreRejected):
             # A late heartbeat of an earlier process of this store is refused, too.
-            if "disk" in body.reason and body.store == self.name:
+            if body.store == self.name and body.incarnation == self.core.incarnation:
                 self._rejected()
         elif not isinstance(body, StoreAccepted):
             if isinstance(body, Store) and body.entries and self._is_almost_full:
@@ -176,6 +181,8 @@ class StoreNode:
             self._stop(str(failure))
             return
         self._ledger.after_writes(self, writes)
+        for replica in self.core.replicas.values():
+            self.files.commit(replica.segment, replica.limit)
         for message in messages:
             self._ledger.store_sends(self, message.body)
             self._network.send(message.source, message.target, message.body)
@@ -193,6 +200,7 @@ class StoreNode:
         self._world.note("store rejected", self.name)
         self._network.handlers.pop(self.name, None)
         self.core = None
+        self._waiting, self._inbox = [], []
         self.name += "+"
         self._life += 1
         self._disk.restarted()
@@ -245,7 +253,7 @@ class StoreNode:
         self._disk.free_bytes = None
 
     def damage(self, place: int) -> bool:
-        """Flip a bit of a replica's file."""
+        """Flip a bit of a file of a replica or of the log of a partition."""
         files = [one for one in self._replica_files() if one.size > 20]
         if files:
             files[place % len(files)].flip_bit(self._chance.randrange(files[place % len(files)].size), place % 8)
@@ -291,6 +299,10 @@ class StoreNode:
         if folder is None or isinstance(folder, SimulatedFile):
             return []
         found = [folder.names[name] for name in sorted(folder.names) if name.endswith(FILE_SUFFIX)]
+        for name in sorted(folder.names):
+            log = folder.names[name]
+            if name.endswith(LOG_SUFFIX) and isinstance(log, SimulatedFolder):
+                found += [log.names[one] for one in sorted(log.names)]
         return [file for file in found if isinstance(file, SimulatedFile)]
 
 

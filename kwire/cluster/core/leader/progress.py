@@ -13,13 +13,14 @@ NEVER: Final = -(2**62)
 class Progress:
     """The replica's incarnation, what it holds of the leader's log, and what was sent to it and not answered.
 
-    `asserted` is the part of the matched index that the leader has found by comparing runs. `next_index` is the next
-    one to send. `held` is what the replica held when it was sealed: entries that do not have to be sent again.
+    `asserted` is the part of the matched index that the leader has found by comparing runs, and `confirmed` is what the
+    replica has answered. `next_index` is the next one to send. `held` is what the replica held when it was sealed:
+    entries that do not have to be sent again.
     """
 
     __slots__ = (
-        "acked_sent", "asserted", "held", "incarnation", "is_closed", "matched", "member", "next_index", "rewound_to",
-        "sent_at", "unanswered", "unanswered_bytes",
+        "acked_sent", "asserted", "confirmed", "held", "incarnation", "is_closed", "matched", "member", "next_index",
+        "rewound_to", "sent_at", "unanswered", "unanswered_bytes",
     )  # fmt: skip
 
     def __init__(self, member: Member) -> None:
@@ -31,7 +32,7 @@ class Progress:
     def forget(self) -> None:
         """The store has started again: nothing is known of its replica until it is sealed."""
         self.incarnation: Incarnation | None = None
-        self.asserted = self.matched = self.acked_sent = 0
+        self.asserted = self.confirmed = self.matched = self.acked_sent = 0
         self.next_index = 1
         self.rewound_to = 0
         self.held = EntryRuns()
@@ -55,6 +56,7 @@ class Progress:
 
     def stored(self, matched: int) -> None:
         """The replica has the log up to `matched`."""
+        self.confirmed = max(self.confirmed, matched)
         self.matched = max(self.matched, matched)
         while self.unanswered and self.unanswered[0][0] <= self.matched:
             self.unanswered_bytes -= self.unanswered.popleft()[1]

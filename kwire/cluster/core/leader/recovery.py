@@ -49,12 +49,15 @@ class Recovery:
     def phase(self) -> Phase:
         if self.replicator is None:
             return Phase.SEALING
-        assert self.replicator.bridge is not None
-        return Phase.REPLICATED if self.replicator.acked >= self.replicator.bridge else Phase.REPLICATING
+        return Phase.REPLICATED if self.replicator.can_close else Phase.REPLICATING
 
     @property
     def stale_epoch(self) -> int:
         return self._stale_epoch if self.replicator is None else max(self._stale_epoch, self.replicator.stale_epoch)
+
+    def lacks_entry(self, now: int) -> bool:
+        """Whether the recovery can not go on, because no replica holds an entry that was decided."""
+        return self.replicator is not None and self.replicator.lacks_entry(now)
 
     def take_messages(self) -> list[Message]:
         messages, self._messages = self._messages, []

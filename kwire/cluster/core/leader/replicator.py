@@ -71,6 +71,9 @@ class Replicator:
         self._closed_end: int | None = None
         # The entries that were asked for, the store that was asked, and when.
         self._reading: tuple[Range, str, int] | None = None
+        # Whether an entry was to be read in this tick, and since when none was read although one is needed.
+        self._is_lacking = False
+        self._lacking_since: int | None = None
         if decision is not None:
             self._adopt(decision)
 
@@ -105,8 +108,8 @@ class Replicator:
 
     def end(self) -> None:
         """Add the bridge: no entry follows."""
-        if self.bridge is None:
-            self.bridge = self._put(Kind.BRIDGE)
+        assert self.bridge is None, "the segment has ended"
+        self.bridge = self._put(Kind.BRIDGE)
 
     def _put(self, kind: Kind) -> int:
         index = self.log.last + 1
@@ -125,6 +128,10 @@ class Replicator:
             elif peer.matched < self.last:
                 if silence >= self._limits.retry_ms:
                     peer.rewind()
+            elif peer.confirmed < self.last:
+                # The replica has everything, but does not know that it equals this leader's log.
+                if silence >= self._limits.retry_ms:
+                    self._send(peer, now)
             elif self._closed_end is not None and not peer.is_closed:
                 if silence >= self._limits.retry_ms:
                     self._close(peer, now)
@@ -132,7 +139,12 @@ class Replicator:
                 self._send(peer, now)
         if self._reading is not None and now - self._reading[2] >= self._limits.retry_ms:
             self._reading = None
+        self._is_lacking = False
         self.flush(now)
+        if not self._is_lacking:
+            self._lacking_since = None
+        elif self._lacking_since is None:
+            self._lacking_since = now
 
     def _idle_ms(self, peer: Progress) -> int:
         """A replica that knows everything still gets messages: the leader notices that its store has started again."""
@@ -252,8 +264,8 @@ class Replicator:
     ) -> None:
         assert peer.incarnation is not None
         body = Store(
-            self.segment, self.epoch, peer.incarnation, peer.asserted, self.acked, entries, restamped, forward,
-            self._leader,
+            self.segment, self.epoch, peer.incarnation, peer.asserted, self.acked, self.last, entries, restamped,
+            forward, self._leader,
         )  # fmt: skip
         self._post(peer, body, now)
         peer.acked_sent = self.acked
@@ -293,6 +305,7 @@ class Replicator:
 
     def _read(self, index: int, now: int) -> None:
         """Ask a replica that holds the entry. One request at a time; `tick` gives up on one without an answer."""
+        self._is_lacking = True
         if self._reading is not None:
             return
         run = next(self.log.between(index, self.last))
@@ -317,6 +330,7 @@ class Replicator:
             run = self.log.at(entry.index)
             if run is not None and run.identity() == (entry.kind, entry.birth_epoch):
                 self._payloads.add(entry.index, entry.payload)
+                self._lacking_since = None
 
     def _common_prefix(self, answer: Sealed) -> int:
         """The largest index up to which the replica holds the acknowledged part of the log."""
@@ -329,7 +343,25 @@ class Replicator:
             index = min(run.last, present.last, self.base) + 1
         return index - 1
 
+    def lacks_entry(self, now: int) -> bool:
+        """Whether a decided entry could not be read for `lacking_ms`: the replicas that hold it are lost or silent.
+
+        If it was not acknowledged, another recovery may decide without it. That one needs another epoch, because some
+        replicas hold what follows with the stamp of this one.
+        """
+        return self._lacking_since is not None and now - self._lacking_since >= self._limits.lacking_ms
+
     # --- closing
+
+    @property
+    def can_close(self) -> bool:
+        """Whether the bridge is acknowledged, and W replicas know that they are complete.
+
+        Should this leader stop after the master has recorded the end, these replicas can finish without it.
+        """
+        if self.bridge is None or self.acked < self.bridge:
+            return False
+        return sum(peer.confirmed >= self.bridge for peer in self._peers.values()) >= self._policy.quorum.writes
 
     def close(self, now: int) -> None:
         """The master has recorded the segment as sealed: tell every replica that has all entries, and go on filling."""

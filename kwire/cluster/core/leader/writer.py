@@ -88,17 +88,21 @@ class LedSegment:
 class Writer:
     """A client for one stream. It leads while `epoch` is not 0."""
 
-    def __init__(self, name: str, stream: str, policy: Policy, limits: Limits) -> None:
+    def __init__(self, name: str, stream: str, policy: Policy, limits: Limits, candidacy: int = 0) -> None:
+        """`candidacy` is the largest one of earlier processes with this name, or 0 if the name is new."""
         self.name, self.stream = name, stream
+        # Grows each time when this client becomes a candidate.
+        self.candidacy = candidacy + 1
         self._policy, self._limits = policy, limits
         self._heartbeat_at: int | None = None
         self._messages: list[Message] = []
         self._requests: list[ClientRequest] = []
         self._acked: list[Position] = []
         self._unknown: list[Position] = []
-        self._become_candidate()
+        self._reset()
 
-    def _become_candidate(self) -> None:
+    def _reset(self) -> None:
+        """Forget the leadership."""
         self.epoch = 0
         self._lease_end = 0
         # The segments that are not sealed, in order. The first ones are recovered, the last one may be this leader's.
@@ -162,10 +166,13 @@ class Writer:
     def tick(self, now: int) -> None:
         if self._heartbeat_at is None or now - self._heartbeat_at >= self._limits.heartbeat_ms:
             self._heartbeat_at = now
-            self._requests.append(Heartbeat(self.stream, self.name, self.epoch, now))
+            self._requests.append(Heartbeat(self.stream, self.name, self.epoch, now, self.candidacy))
         if self.epoch:
             if self._recovery is not None:
                 self._recovery.tick(now)
+                if self._recovery.lacks_entry(now):
+                    self._resign()
+                    return
             for replicator in self._replicators():
                 replicator.tick(now)
             self._advance(now)
@@ -191,14 +198,14 @@ class Writer:
     def control(self, answer: ClientAnswer, now: int) -> None:
         """Take the answer of the master."""
         match answer:
-            case Granted() if answer.epoch > self.epoch:
-                self._resign()
+            case Granted() if answer.epoch > self.epoch and answer.candidacy == self.candidacy:
+                self._end_leadership()
                 self._lead(answer)
             case Renewed() if answer.epoch == self.epoch:
                 self._renew(answer)
                 if answer.must_roll:
                     self.roll(now)
-            case NotLeader() if self.epoch and answer.epoch >= self.epoch:
+            case NotLeader() if self.epoch and answer.epoch > self.epoch:
                 self._resign()
             case SegmentChanged() if answer.epoch == self.epoch:
                 self._change(answer.record, now)
@@ -221,9 +228,13 @@ class Writer:
 
     def _resign(self) -> None:
         """Another leader exists or may exist: nothing more is acknowledged, and nothing is sent."""
+        self._end_leadership()
+        self.candidacy += 1
+
+    def _end_leadership(self) -> None:
         for led in self._led.values():
             self._unknown += led.unreported()
-        self._become_candidate()
+        self._reset()
 
     def _advance(self, now: int) -> None:
         """Do the next step of the leadership: recover, open, acknowledge, close."""
@@ -263,7 +274,7 @@ class Writer:
         led.replicator.release(now)
         self._acked += led.report()
         bridge = led.replicator.bridge
-        if bridge is not None and led.replicator.acked >= bridge:
+        if bridge is not None and led.replicator.can_close:
             self._request(CloseSegment(self.stream, self.epoch, number, bridge), now)
 
     def _request(self, request: OpenSegment | BeginRecovery | CloseSegment, now: int) -> None:

@@ -54,6 +54,9 @@ class Reader:
         if isinstance(answer, Refused) or answer.segment != SegmentId(self.stream, self.position.segment_number):
             return
         before = self.position
+        if answer.start > self.position.entry_index:
+            # Retention or DeleteRecords has removed the entries in between.
+            self.position = Position(self.position.segment_number, answer.start)
         for entry in answer.entries:
             if entry.index == self.position.entry_index:
                 self._deliver(entry)

@@ -3,7 +3,12 @@
 Entries are pulled from a complete replica. Then the store reads its own copy from the disk and compares the digests.
 The digest covers the index, kind, birth epoch and payload of every entry, but not the stamps: complete replicas may
 have different stamps for entries that were acknowledged before a recovery.
+
+Entries that were trimmed have no payload and are not in the digest: it begins at the largest of the starts that the
+request, the source and the copy have.
 """
+
+from collections.abc import Callable
 
 from crc32c import crc32c
 
@@ -34,27 +39,38 @@ class SegmentCopy:
         replica: Replica,
         writes: list[Write],
         limits: Limits,
+        is_ready: Callable[[], bool],
     ) -> None:
+        """`is_ready`: whether the store may take entries of the segment now. Otherwise it tries again later."""
         self._name, self._incarnation, self._master = name, incarnation, master
         self._request, self._replica, self._writes, self._limits = request, replica, writes, limits
+        self._is_ready = is_ready
+        self.removals = request.removals
         # A closed replica is verified only.
         self._was_closed = replica.closed_end == request.end
         self._source = 0
         self._asked_at = 0
         self._next = 1
+        # The first entry of the digest.
+        self._start = max(request.start, replica.first)
         self._digest = 0
         # The digest of what was pulled from another store, while this store's own copy is verified.
         self._pulled_digest: int | None = None
 
     @property
-    def _is_own_copy(self) -> bool:
+    def is_own_copy(self) -> bool:
         return self._pulled_digest is not None or self._was_closed
 
     def start(self, request: Copy, now: int) -> list[Message]:
         """Begin, or repeat the report if the copy is complete: the master has sent the request again."""
+        self.removals = max(self.removals, request.removals)
         if self._is_finished():
             return [self._report()]
         self._request = request
+        if not self.is_own_copy and self._replica.closed_end == request.end:
+            # The leader has filled and closed the replica in the meantime.
+            self._was_closed, self._digest, self._next = True, 0, 1
+            self._start = max(request.start, self._replica.first)
         return self._pull(now)
 
     def tick(self, now: int) -> list[Message]:
@@ -67,24 +83,31 @@ class SegmentCopy:
         """Take one page. Pages that are not the next one, or of a shorter segment, are dropped."""
         if self._is_finished() or answer.first != self._next or answer.end != self._request.end:
             return []
+        first = max(self._next, answer.start)
         if source != self._target() or [entry.index for entry in answer.entries] != list(
-            range(self._next, self._next + len(answer.entries))
+            range(first, first + len(answer.entries))
         ):
             return []
-        if not self._is_own_copy:
+        if answer.start > self._start:
+            if self._digest:
+                return self._begin_again(now)  # trimmed since the copy began
+            self._start = answer.start
+        if not self.is_own_copy:
+            if answer.start > self._replica.first:
+                self._replica.adopt_trimmed(answer.start, answer.trimmed)
             self._write(answer.entries)
-        self._digest = content_digest(answer.entries, self._digest)
-        self._next += len(answer.entries)
+        self._digest = content_digest(tuple(one for one in answer.entries if one.index >= self._start), self._digest)
+        self._next = first + len(answer.entries)
         if self._next <= self._request.end:
             return self._pull(now)
         return self._end_of_pass(now)
 
     def _is_finished(self) -> bool:
-        return self._is_own_copy and self._next > self._request.end
+        return self.is_own_copy and self._next > self._request.end
 
     def _target(self) -> str | None:
         """The store to pull from. None if the master knows of none yet: it sends the request again."""
-        if self._is_own_copy:
+        if self.is_own_copy:
             return self._name
         sources = self._request.sources
         return sources[self._source % len(sources)] if sources else None
@@ -92,22 +115,30 @@ class SegmentCopy:
     def _pull(self, now: int) -> list[Message]:
         self._asked_at = now
         target = self._target()
-        return [] if target is None else [Message(self._name, target, Pull(self._request.segment, self._next))]
+        if target is None or not (self.is_own_copy or self._is_ready()):
+            return []
+        return [Message(self._name, target, Pull(self._request.segment, self._next))]
 
     def _end_of_pass(self, now: int) -> list[Message]:
-        if self._pulled_digest is None and not self._is_own_copy:
+        if self._pulled_digest is None and not self.is_own_copy:
             self._close()
             self._pulled_digest, self._digest, self._next = self._digest, 0, 1
             return self._pull(now)
         if self._pulled_digest is not None and self._digest != self._pulled_digest:
-            # The disk returned something else than was written, or the sources differ: begin again.
-            self._pulled_digest, self._digest, self._next = None, 0, 1
-            self._source += 1
-            return self._pull(now)
+            # The disk returned something else than was written, or the sources differ.
+            return self._begin_again(now)
         return [self._report()]
 
+    def _begin_again(self, now: int) -> list[Message]:
+        self._pulled_digest, self._digest, self._next = None, 0, 1
+        self._start = max(self._request.start, self._replica.first)
+        self._source += 1
+        return self._pull(now)
+
     def _report(self) -> Message:
-        body = Copied(self._request.segment, self._request.end, self._incarnation, self._digest)
+        body = Copied(
+            self._request.segment, self._request.end, self._incarnation, self._digest, self._start, self.removals
+        )
         return Message(self._name, self._master, body)
 
     def _write(self, entries: tuple[Entry, ...]) -> None:

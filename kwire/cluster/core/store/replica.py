@@ -15,6 +15,7 @@ from kwire.cluster.core.writes import (
     SetSealedEpoch,
     SetStamps,
     SetUnknown,
+    Trim,
     Write,
 )
 
@@ -38,6 +39,7 @@ class Replica:
         "acked",
         "closed_end",
         "complete_epoch",
+        "first",
         "limit",
         "matched",
         "runs",
@@ -53,6 +55,8 @@ class Replica:
         self.acked = state.acked
         self.closed_end = state.closed_end
         self.complete_epoch = state.complete_epoch
+        # Entries before this one were trimmed: the replica knows what they were, but has no payloads.
+        self.first = state.first
         self.runs = EntryRuns(state.runs)
         self.unknown = joined_ranges(state.unknown)
         self.matched = self.limit = state.closed_end
@@ -68,17 +72,27 @@ class Replica:
     def seal(self, request: Seal, incarnation: Incarnation) -> Sealed:
         return Sealed(self.segment, request.epoch, incarnation, self.acked, tuple(self.runs), tuple(self.unknown))
 
-    def store(self, request: Store, pending_entries: int) -> Stored:
-        """Store entries of the leader of `sealed_epoch`, and advance the matched and the acked index."""
+    def store(self, request: Store, pending_entries: int | None) -> Stored:
+        """Store entries of the leader of `sealed_epoch`, and advance the matched and the acked index.
+
+        Entries more than `pending_entries` after the matched index are dropped; with None, all entries after a gap.
+        """
         if request.matched > self.matched:
             self.matched = request.matched
             self.make_known(Range(1, request.matched))
-        highest = self._put(request.entries, self.matched + pending_entries)
+        if pending_entries is None:
+            index_max = _last_without_gap(self.matched, request.entries)
+        else:
+            index_max = self.matched + pending_entries
+        highest = self._put(request.entries, index_max)
         highest = max(highest, self._restamp(request.restamped))
         self._advance_matched()
         if request.acked > self.acked:
             self.acked = request.acked
             self.writes.append(SetAcked(self.segment, request.acked))
+        if self.matched >= request.last:
+            # The leader has sealed this incarnation, so its log has everything that the replica ever confirmed to it.
+            self.make_known(Range(request.last + 1, INDEX_MAX))
         self._raise_limit()
         return Stored(
             self.segment,
@@ -103,6 +117,19 @@ class Replica:
         if not self.closed_end and self.complete_epoch == end_epoch:
             self._check_end(end)
             self.set_closed(end)
+
+    def trim(self, first: int) -> None:
+        """Become a trimmed replica: drop the payloads before `first`. Readers no longer need them; the bridge stays."""
+        if self.closed_end and (first := min(first, self.closed_end)) > self.first:
+            self.first = first
+            self.writes.append(Trim(self.segment, first))
+
+    def adopt_trimmed(self, first: int, runs: tuple[Run, ...]) -> None:
+        """Take over the entries before `first` from a replica that has no payloads for them."""
+        for run in runs:
+            self.runs.put(run)
+        self.first = max(self.first, first)
+        self.writes.append(Trim(self.segment, self.first, runs))
 
     def set_closed(self, end: int) -> None:
         self.closed_end = self.acked = self.matched = self.limit = end
@@ -172,19 +199,23 @@ class Replica:
         self.make_known(Range(bridge + 1, INDEX_MAX))
 
     def _check_end(self, end: int) -> None:
-        run = self.runs.at(end)
-        if run is None or run.kind is not Kind.BRIDGE or self.runs.last != end:
-            raise ProtocolViolation(f"{self.segment}: the master closed it at {end}, where {run} is")
+        if not self._is_ended_at(end) or self.runs.last != end:
+            raise ProtocolViolation(f"{self.segment}: the master closed it at {end}, where {self.runs.at(end)} is")
 
     # --- indexes
 
     def _advance_matched(self) -> None:
         while (run := self.runs.at(self.matched + 1)) is not None and run.stamp_epoch == self.sealed_epoch:
             self.matched = run.last
-            if run.kind is Kind.BRIDGE:
-                # After a restart the replica knows that it lacks nothing, should this leader have closed the segment.
-                self.complete_epoch = self.sealed_epoch
-                self.writes.append(SetComplete(self.segment, self.sealed_epoch))
+        if self.complete_epoch != self.sealed_epoch and not self.closed_end and self._is_ended_at(self.matched):
+            # After a restart the replica knows that it lacks nothing, should this leader have closed the segment. The
+            # bridge may have an older stamp, if it was acknowledged before.
+            self.complete_epoch = self.sealed_epoch
+            self.writes.append(SetComplete(self.segment, self.sealed_epoch))
+
+    def _is_ended_at(self, index: int) -> bool:
+        run = self.runs.at(index)
+        return run is not None and run.kind is Kind.BRIDGE
 
     def _raise_limit(self) -> None:
         self.limit = max(self.limit, min(self.acked, self.matched))
@@ -193,3 +224,10 @@ class Replica:
         if self.unknown and (left := without(self.unknown, known)) != self.unknown:
             self.unknown = left
             self.writes.append(SetUnknown(self.segment, tuple(left)))
+
+
+def _last_without_gap(matched: int, entries: tuple[Entry, ...]) -> int:
+    for entry in entries:
+        if entry.index == matched + 1:
+            matched += 1
+    return matched

@@ -80,21 +80,24 @@ def plan_repair(
     stores: Sequence[StoreStatus],
     preference: Callable[[StoreStatus], tuple[bool, int]],
     excluded: Collection[str] = (),
+    stranded: Collection[str] = (),
     choice: int = 0,
 ) -> RepairPlan:
     """Plan the next step for a sealed segment.
 
     `home` are the stores that hold all segments of a whole log, at most as many as it has replicas. Otherwise it is
     empty.
-    New copies go to the stores with the highest `preference`, and not to those in `excluded`.
+    New copies go to the stores with the highest `preference`, and not to those in `excluded`. Stores in
+    `stranded` cannot complete a copy.
     """
     copies = copies_of(entry, stores)
+    copies = copies._replace(hopeful=[one for one in copies.hopeful if one.name not in stranded])
     members = {one.store for one in entry.record.copy_set}
-    targets = [one for one in stores if one.name not in members and _may_copy(one, entry)]
+    targets = [one for one in stores if one.name not in members and _may_copy(one, entry, whole_log=stream.whole_log)]
     wanted = [one for one in copies.hopeful if one not in copies.complete and _must_report(one, entry, copies)]
     at_home = [one for one in targets if one.member in home]
     missing = stream.replicas - len(copies.hopeful) - len(at_home)
-    others = [one for one in targets if one not in at_home and one.name not in excluded]
+    others = [one for one in targets if one not in at_home and one.name not in excluded and one.name not in stranded]
     wanted += [*at_home, *_targets(others, missing, [*copies.hopeful, *at_home], preference, choice)]
     orders = [Order(one.name, _copy(entry, _sources(entry, copies, stores, one))) for one in wanted]
     is_settled = not orders and len(entry.record.copy_set) == len(copies.usable) == stream.replicas
@@ -109,13 +112,17 @@ def _must_report(store: StoreStatus, entry: SegmentEntry, copies: Copies) -> boo
     return copies.digest is not None or not has_reported or not store.vouches_for(entry.id)
 
 
-def _may_copy(store: StoreStatus, entry: SegmentEntry) -> bool:
-    """Whether the store may get a copy. A Drop may be on its way to an incarnation that was removed."""
-    return store.takes_segments and not _was_dropped(entry, store)
+def _may_copy(store: StoreStatus, entry: SegmentEntry, *, whole_log: bool) -> bool:
+    """Whether the store may get a copy.
+
+    A store that has doubts about a later segment of a whole log needs this one first.
+    """
+    limbo = [one for one in store.limbo if not (whole_log and one > entry.id and one.stream == entry.stream)]
+    return store.is_usable and not limbo
 
 
-def _was_dropped(entry: SegmentEntry, store: StoreStatus) -> bool:
-    return Outsider(store.name, store.incarnation) in entry.outsiders
+def _outsider(entry: SegmentEntry, store: str) -> Outsider | None:
+    return next((one for one in entry.outsiders if one.store == store), None)
 
 
 def _targets(
@@ -156,8 +163,12 @@ def _surplus(entry: SegmentEntry, stream: StreamEntry, home: Collection[Member],
 def decide_copies(segment: Versioned[SegmentEntry], orders: Collection[Order]) -> Decision:
     """Order copies. Stores outside the copy set are recorded first, so that no replica is forgotten on them."""
     entry = segment.value
-    known = {one.store for one in entry.record.copy_set} | {one.store for one in entry.outsiders}
-    added = [Outsider(one.store) for one in orders if one.store not in known]
+    members = {one.store for one in entry.record.copy_set}
+    added = []
+    for order in orders:
+        known = _outsider(entry, order.store)
+        if order.store not in members and (known is None or known.incarnation is not None):
+            added.append(Outsider(order.store, removal=known.removal if known is not None else 0))
     if not added:
         return Decision(None, orders=tuple(orders))
     changed = msgspec.structs.replace(entry, outsiders=_with_outsiders(entry, added))
@@ -183,21 +194,23 @@ def decide_removal(segment: Versioned[SegmentEntry], removed: Collection[Member]
 def _with_outsiders(entry: SegmentEntry, added: list[Outsider]) -> tuple[Outsider, ...]:
     names = {one.store for one in added}
     result = [one for one in entry.outsiders if one.store not in names] + added
-    forgotten = [one for one in result if one.incarnation is None][: max(len(result) - OUTSIDERS_MAX, 0)]
+    unimportant = [one for one in result if one.incarnation is None and not one.removal]
+    forgotten = unimportant[: max(len(result) - OUTSIDERS_MAX, 0)]
     return tuple(one for one in result if one not in forgotten)
 
 
 def decide_drop(segment: Versioned[SegmentEntry], store: StoreStatus) -> Decision:
     """Order a store to drop the replica that it no longer needs. The entry names its incarnation first."""
     entry = segment.value
-    dropped = Outsider(store.name, store.incarnation)
-    order = Order(store.name, Drop(entry.id, store.incarnation))
-    if dropped in entry.outsiders:
-        return Decision(None, orders=(order,))
-    outsiders = _with_outsiders(entry, [dropped])
+    known = _outsider(entry, store.name)
+    if known is not None and known.incarnation == store.incarnation:
+        return Decision(None, orders=(Order(store.name, Drop(entry.id, store.incarnation, known.removal)),))
+    removal = entry.removals + 1
+    outsiders = _with_outsiders(entry, [Outsider(store.name, store.incarnation, removal)])
     if len(outsiders) > OUTSIDERS_MAX:
         return Decision(None)
-    changed = msgspec.structs.replace(entry, outsiders=outsiders)
+    changed = msgspec.structs.replace(entry, outsiders=outsiders, removals=removal)
+    order = Order(store.name, Drop(entry.id, store.incarnation, removal))
     return Decision(None, (segment.changed(changed),), orders=(order,))
 
 
@@ -212,11 +225,12 @@ def decide_copied(
     """Record that a store has the whole segment. A store outside the copy set becomes a member if it is needed."""
     entry = segment.value
     record = entry.record
+    outsider = _outsider(entry, store.name)
     if (
         record.state is not SegmentState.SEALED
         or store.incarnation != report.incarnation
         or not store.vouches_for(entry.id)
-        or _was_dropped(entry, store)
+        or (outsider is not None and report.removals < outsider.removal)
     ):
         return Decision(None)
     title = f"stream {entry.stream}: segment {record.number}"
@@ -251,4 +265,4 @@ def _copy(entry: SegmentEntry, sources: tuple[str, ...]) -> Copy:
     record = entry.record
     if record.end_index is None or record.end_epoch is None:
         raise ValueError(f"stream {entry.stream}: segment {record.number} is not sealed")
-    return Copy(entry.id, record.end_index, record.end_epoch, sources)
+    return Copy(entry.id, record.end_index, record.end_epoch, sources, removals=entry.removals)

@@ -1,7 +1,9 @@
 """Rounds of repair: the sealed segments that the master looks at, and the decision about each."""
 
+from collections.abc import Collection
+
 from kwire.cluster.core.control import SegmentState
-from kwire.cluster.core.messages import Copied, SegmentId
+from kwire.cluster.core.messages import Copied, Member, SegmentId
 from kwire.cluster.master.cluster_view import ClusterView
 from kwire.cluster.master.decisions import Decision
 from kwire.cluster.master.repair.plans import (
@@ -63,7 +65,7 @@ class RepairRounds:
             return decide_removal(segment, plan.removed)
         orders = []
         for order in plan.orders:
-            if repairs.is_copying(segment_id, order.store, now):
+            if repairs.is_copying(segment_id, order.store, now) or self._must_wait(segment.value, order.store, now):
                 continue
             if repairs.copy_count(now) >= settings.copies_max:
                 break
@@ -72,6 +74,31 @@ class RepairRounds:
         if not plan.orders and repairs.given_up(segment_id):
             repairs.try_again(segment_id)
         return decide_copies(segment, orders)
+
+    def _must_wait(self, entry: SegmentEntry, store_name: str, now: int) -> bool:
+        """Whether a store needs the segment before this one first: the log of a partition is written in order."""
+        stream = self._view.metadata.stream(entry.stream)
+        store = self._view.status(store_name, now)
+        if stream is None or store is None or not stream.value.whole_log or entry.record.number == 1:
+            return False
+        index = self._view.index
+        return not any(
+            index.is_member(store_name, segment) and store.vouches_for(segment)
+            for segment in (entry.id, SegmentId(entry.stream, entry.record.number - 1))
+        )
+
+    def _stranded(self, entry: SegmentEntry, home: Collection[Member], now: int) -> set[str]:
+        """The stores that would need the segment of a whole log before this one first, and will not get it.
+
+        A member is among them if it has lost its copy after it had left the copy set of the segment before.
+        """
+        before = SegmentId(entry.stream, entry.record.number - 1)
+        names = {one.store for one in entry.record.copy_set} | {one.name for one in self._view.stores()}
+        return {
+            name
+            for name in names - {one.store for one in home}
+            if not self._view.index.is_member(name, before) and self._must_wait(entry, name, now)
+        }
 
     def decide_drop(self, store_name: str, segment_id: SegmentId, now: int) -> Decision:
         """Drop a replica outside the copy set. While copies are missing, it may still become one."""
@@ -105,6 +132,7 @@ class RepairRounds:
             return None
         under_way = self._view.repairs.copies_by_store(entry.stream)
         whole_log = stream.value.whole_log
+        home = self._view.home(stream.value, now)
 
         def preference(store: StoreStatus) -> tuple[bool, int]:
             replicas = self._view.index.replica_count(store.name, entry.stream) + under_way[store.name]
@@ -113,9 +141,10 @@ class RepairRounds:
         return plan_repair(
             entry,
             stream.value,
-            self._view.home(stream.value, now),
+            home,
             self._view.statuses(now),
             preference,
             self._view.repairs.given_up(entry.id),
+            self._stranded(entry, home, now) if whole_log else (),
             choice + entry.record.number,
         )

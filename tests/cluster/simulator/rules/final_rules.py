@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 from kwire.cluster.core.control import SegmentState
 from kwire.cluster.core.entries import INDEX_MAX, Kind
 from kwire.cluster.core.messages import SegmentId
-from kwire.cluster.segment_files.replica_file import EntryDamaged
+from kwire.cluster.segment_files.partition_log import EntryDamaged
 from tests.cluster.simulator.rules import check
+from tests.cluster.simulator.rules.partition_rules import check_i22_log
+from tests.cluster.simulator.stream_kinds import is_partition
 
 if TYPE_CHECKING:
     from tests.cluster.simulator.simulation import Simulation
@@ -31,20 +33,9 @@ def unsettled(simulation: Simulation) -> str:
     for segment, record in ledger.records.items():
         if record.state is SegmentState.SEALED and simulation.has_quorum(segment.stream):
             complete = [one.store for one in record.copy_set if is_complete(by_name.get(one.store), segment)]
-            if len(complete) < len(record.copy_set) and not _is_blocked(simulation, segment, complete):
+            if len(complete) < len(record.copy_set):
                 return f"{segment} {record.copy_set} has complete copies on {complete} only"
     return ""
-
-
-def _is_blocked(simulation: Simulation, segment: SegmentId, complete: list[str]) -> bool:
-    """Whether the stores that lack the segment got a Drop: the master gives them no copy before they start again."""
-    if len(complete) < simulation.ledger.records[segment].write_quorum:
-        return False
-    dropped = simulation.master.dropped_from(segment)
-    return all(
-        store.name in complete or (store.files is not None and (store.name, store.files.incarnation) in dropped)
-        for store in simulation.stores
-    )
 
 
 def is_complete(store: StoreNode | None, segment: SegmentId) -> bool:
@@ -62,6 +53,11 @@ def check_all(simulation: Simulation) -> None:
     for store in simulation.stores:
         if store.core is not None:
             _check_i18_copies(simulation, store)
+            for stream in filter(is_partition, simulation.streams):
+                try:
+                    check_i22_log(store, stream)
+                except EntryDamaged:
+                    simulation.world.fired["damage found at the end"] += 1
 
 
 def _check_i1_read_back(simulation: Simulation, reader: str, stream: str) -> None:

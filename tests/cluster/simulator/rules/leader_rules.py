@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kwire.cluster.core.control import SegmentRecord, SegmentState
@@ -13,11 +13,18 @@ from tests.cluster.simulator.rules import check
 if TYPE_CHECKING:
     from tests.cluster.simulator.ledger import Acknowledged, Ledger
 
+Content = Sequence[tuple[Kind, int]]
+
 
 def check_i3_one_ack(slots: Mapping[int, Acknowledged], segment: SegmentId, index: int, payload: bytes) -> None:
     """No two different payloads are acknowledged for one index."""
     before = slots.get(index)
     check(before is None, "I3", f"{segment} index {index} was acknowledged twice, with {payload[:40]!r} and {before}")
+
+
+def check_i2_agreement(leader: str, segment: SegmentId, known: Content, found: Content) -> None:
+    """All leaders that get W copies of a segment with its bridge have the same content, whether or not it is sealed."""
+    check(list(known) == list(found), "I2", f"{leader} ends {segment} with {found}, an earlier leader with {known}")
 
 
 def check_i11_holders(ledger: Ledger, segment: SegmentId, index: int, holders: set[str]) -> None:
@@ -53,7 +60,7 @@ def check_ack_before_end(ledger: Ledger, segment: SegmentId, index: int) -> None
 
 def check_i9_seals(ledger: Ledger, segment: SegmentId, epoch: int, record: SegmentRecord) -> None:
     """A recovery has heard R replicas, and these share one with the copies of every acknowledged entry."""
-    heard = [member.store for member in record.copy_set if member.store in ledger.sealed.get((segment, epoch), {})]
+    heard = [member.store for member in record.copy_set if member.store in ledger.heard.get((segment, epoch), {})]
     needed = len(record.copy_set) - record.write_quorum + 1
     check(len(heard) >= needed, "I9", f"epoch {epoch} recovered {segment} after the seals of {heard} only")
     for index, one in ledger.acknowledged.get(segment, {}).items():
@@ -69,7 +76,7 @@ def check_i9_later_seals(ledger: Ledger, segment: SegmentId, one: Acknowledged, 
     newest = ledger.epochs.get(segment.stream, 0)
     for later in range(epoch + 1, newest + 1):
         if (segment, later) in ledger.ends_decided:
-            heard = ledger.sealed.get((segment, later), {})
+            heard = ledger.heard.get((segment, later), {})
             check(not one.holders.isdisjoint(heard), "I9", f"{segment}: acknowledged on {sorted(one.holders)} only")
 
 
@@ -80,7 +87,7 @@ def check_i10_acked(before: int, body: Store) -> None:
 
 def check_i20_definite(ledger: Ledger, segment: SegmentId, epoch: int, entry: Entry, record: SegmentRecord) -> None:
     """A hole or an end is decided from R definite answers: an unknown range is not a no."""
-    answers = ledger.sealed.get((segment, epoch), {})
+    answers = ledger.heard.get((segment, epoch), {})
     members = [member.store for member in record.copy_set]
     definite = [
         store

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kwire.cluster.core.control import SegmentRecord
+from kwire.cluster.core.control import SegmentRecord, SegmentState
 from kwire.cluster.core.entries import Entry, Kind, Range
 from kwire.cluster.core.messages import SegmentId, Stored
 from kwire.cluster.core.policies import Gaps, Policy
@@ -72,18 +72,27 @@ def check_identity(known: int, found: int, identity: Identity) -> None:
 
 
 def check_i12_matched(ledger: Ledger, store: StoreNode, body: Stored) -> None:
-    """Up to `matched`, the replica equals the log of the leader of this epoch."""
+    """Up to `matched`, the replica equals the log of the leader of this epoch, also in its stamps.
+
+    What a recovery knows to be acknowledged may have any stamp, and so may copies of a sealed segment.
+    """
     leader = ledger.leader_log(body.segment, body.epoch)
     assert store.files is not None
     content = store.files.content(body.segment)
     if leader is None or content is None:
         return
+    answers = ledger.heard.get((body.segment, body.epoch), {}).values()
+    record = ledger.records[body.segment]
+    base = max((one.acked for one in answers), default=0) if body.epoch != record.opened_by_epoch else 0
+    is_sealed = record.state is SegmentState.SEALED
     # What is on the disk may be newer than the answer, but not older.
     for run in leader.log.between(1, body.matched):
-        held = [one.identity() for one in content.runs.between(run.first, run.last)]
-        count = sum(one.last - one.first + 1 for one in content.runs.between(run.first, run.last))
+        held = list(content.runs.between(run.first, run.last))
+        count = sum(one.last - one.first + 1 for one in held)
         check(
-            all(one == run.identity() for one in held) and count == run.last - run.first + 1,
+            all(one.identity() == run.identity() for one in held)
+            and count == run.last - run.first + 1
+            and (is_sealed or all(one.stamp_epoch >= body.epoch for one in held if one.last > base)),
             "I12",
             f"{store.name} reports {body.segment} as matched up to {body.matched}, but differs from {run}",
         )
