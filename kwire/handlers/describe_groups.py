@@ -6,7 +6,7 @@
 - Version 1 adds the throttle time. Version 3 adds authorized operations, on request. Version 4 adds the group instance
   id of static members.
 - In version 6 a group that does not exist, or is not classic, is GROUP_ID_NOT_FOUND with a message. In earlier versions
-  its state is Dead and there is no error (KIP-1043).
+  its state is Dead, without an error (KIP-1043).
 """
 
 from collections.abc import Awaitable, Iterator

@@ -64,7 +64,7 @@ def first_commands(report: StartReport, kwire: str = _PROGRAM) -> list[str]:
     if report.http_url is not None:
         event = '{"event_type": "hello", "data": {"text": "it works"}}'
         commands += [
-            f"curl {report.http_url}/rooms/lobby/events -H 'Content-Type: application/json' -d '{event}'",
+            rf"curl -sw '\n' {report.http_url}/rooms/lobby/events -H 'Content-Type: application/json' -d '{event}'",
             f"curl -N '{report.http_url}/rooms/lobby/subscribe?from_offset=0'",
         ]
     return [*commands, f"{kwire} topic list{option}"]

@@ -221,9 +221,10 @@ def check_described(
 
 def _not_allowed(topic: str, server: Server, operations: Sequence[str]) -> str:
     words = ",".join(operations).lower().replace("_", "-")
+    principal = f" --principal User:{server.login.user}" if server.login else ""
     return (
         f"topic {topic}: {server.user} is not allowed to {' and '.join(operations)} it; add the right with "
-        f"kwire acl add --allow {words} --topic {topic}"
+        f"kwire acl add{principal} --allow {words} --topic {topic}"
     )
 
 

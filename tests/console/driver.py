@@ -102,6 +102,17 @@ window.crampedCells = () => {
     .map((one) => one.textContent.trim());
 };
 
+// Short words of a table that take two lines.
+window.brokenWords = () => {
+  const isBroken = (one) => {
+    const range = document.createRange();
+    range.selectNodeContents(one);
+    return one.textContent.length <= 8 && !/\\W/.test(one.textContent) && range.getClientRects().length > 1;
+  };
+  return [...document.querySelectorAll("table.data td a")].filter((one) => isShown(one) && isBroken(one))
+    .map((one) => one.textContent);
+};
+
 window.findControl = (name, kind = "*") => {
   const found = window.controls().filter((one) => one.matches(kind));
   return found.find((one) => accessibleName(one) === name)
@@ -317,6 +328,8 @@ class Console:
                 self._settle()
                 self.check_width()
                 self.check_names()
+                broken = self.evaluate("brokenWords()")
+                assert not broken, f"words in two lines at {width} pixels: {broken}"
                 full = min(SCREENSHOT_HEIGHT_MAX, max(height, self.evaluate("document.documentElement.scrollHeight")))
                 options: dict[str, Any] = {}
                 if is_whole and full > height:

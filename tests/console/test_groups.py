@@ -41,6 +41,13 @@ def test_groups_are_listed_with_their_lag(console: Console) -> None:
     console.screenshot("group")
 
 
+def test_a_topic_of_a_group_is_on_one_line(console: Console, console_server: KwireProcess) -> None:
+    commit_offset(console_server, "ledger", "payments", 0)
+    console.open("/groups/ledger")
+    console.wait_for("Committed at")
+    console.screenshot("group-payments")
+
+
 def test_a_running_group_shows_its_members(console: Console, member: KafkaConsumer) -> None:
     console.open("/groups/shipping/members")
     console.wait_for("kafka-python")

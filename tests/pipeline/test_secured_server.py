@@ -129,6 +129,8 @@ def test_the_rights_of_the_page_suffice_and_none_is_more_than_needed(
                 # Only the attempt shows whether a topic may be created.
                 assert right in error or (right == "CREATE" and "the user has no right to read or write" in error)
                 assert topic in error
+                if f": user {USER} is not allowed to" in error:
+                    assert f"add the right with kwire acl add --principal User:{USER} --allow" in error
                 assert error.count("\n") == 1, error
                 world.server.allow(topic, [right])
             assert world.run(job, *more) == DONE, capfd.readouterr().err

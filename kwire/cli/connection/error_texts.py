@@ -5,6 +5,8 @@ import re
 from kwire.cli.connection.errors import Refused
 from kwire.errors import ErrorCode
 
+_ADD_RIGHTS = "an administrator adds it with kwire acl add"
+
 _TEXTS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "does not exist",
     ErrorCode.UNKNOWN_TOPIC_ID: "does not exist",
@@ -18,10 +20,12 @@ _TEXTS = {
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "has no coordinator yet: try again in a moment",
     ErrorCode.NOT_COORDINATOR: "has no coordinator yet: try again in a moment",
     ErrorCode.NOT_LEADER_OR_FOLLOWER: "has no leader yet: try again in a moment",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "the user has no right to do this with the topic",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "the user has no right to do this with the group",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: f"the user has no right to do this with the topic; {_ADD_RIGHTS}",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: f"the user has no right to do this with the group; {_ADD_RIGHTS}",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "the user has no right to do this; it needs rights on the cluster",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "the user has no right to do this with the transactional id",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        f"the user has no right to do this with the transactional id; {_ADD_RIGHTS}"
+    ),
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "does not exist",
     ErrorCode.CONCURRENT_TRANSACTIONS: "is ending its last transaction: try again in a moment",
     ErrorCode.INVALID_PRODUCER_EPOCH: "a newer producer has taken over",

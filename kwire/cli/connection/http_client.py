@@ -44,7 +44,7 @@ class HttpClient:
         self._url = url
         self._prefix = parts.path.rstrip("/")
         self._headers: dict[str, str] = {}
-        self._has_login = login is not None
+        self._user = login.user if login is not None else None
         if login is not None:
             pair = base64.b64encode(f"{login.user}:{login.password}".encode()).decode()
             self._headers["Authorization"] = f"Basic {pair}"
@@ -110,7 +110,9 @@ class HttpClient:
             reason = _reason(response)
             if response.status != HTTPStatus.UNAUTHORIZED:
                 raise Refused(reason)
-            raise LoginRefused(reason if self._has_login else f"{reason}; {HOW_TO_LOG_IN}")
+            if self._user is None:
+                raise LoginRefused(f"{reason}; {HOW_TO_LOG_IN}")
+            raise LoginRefused(f"{self._url} refused the login of user {self._user}: {reason}")
         return response
 
     def _connect(self) -> None:

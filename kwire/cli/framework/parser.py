@@ -14,6 +14,9 @@ from kwire.cli.framework.help_text import USAGE, HelpText
 from kwire.exit_codes import CANNOT_RUN
 
 END_OF_OPTIONS = "--"
+# Of words that share fewer letters than this, one is rarely a wrong spelling of the other.
+SIMILARITY_MIN = 0.7
+COMMANDS_SHOWN_MAX = 3
 
 Run = Callable[[argparse.Namespace], int | None]
 
@@ -95,9 +98,22 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """End with exit code 2. The message is about the arguments."""
-        print(f"kwire: {_with_suggestion(_with_plain_type(message))}", file=sys.stderr)
+        print(f"kwire: {_with_suggestion(_with_plain_type(message), self._commands_with)}", file=sys.stderr)
         print(f"{self.format_usage()}try: {self.prog} --help", file=sys.stderr)
         sys.exit(CANNOT_RUN)
+
+    def _commands_with(self, verb: str) -> list[str]:
+        """Return the commands that have a verb, each with the verb: topic produce. Return none if many have it."""
+        commands = self._choices()
+        for parser in commands.values():
+            parser.load()
+        found = [f"{name} {verb}" for name, parser in commands.items() if verb in parser._choices()]
+        return found if len(found) <= COMMANDS_SHOWN_MAX else []
+
+    def _choices(self) -> "Mapping[str, CommandParser]":
+        """Return the parsers of the commands or verbs, by name."""
+        found = [action for action in self._actions if isinstance(action, argparse._SubParsersAction)]
+        return found[0].choices if found else {}
 
     def _show_choices(self) -> NoReturn:
         """End with exit code 2 and the help, because the command or the verb is missing."""
@@ -156,7 +172,10 @@ def _with_plain_type(message: str) -> str:
 
 def _unrecognized(words: Sequence[str], known: Iterable[str]) -> str:
     """Return the message about words that are neither options nor expected names."""
-    similar = _similar(words[0].partition("=")[0], [option for option in known if option.startswith("--")])
+    given, options = words[0].partition("=")[0], [option for option in known if option.startswith("--")]
+    # Kafka's own tools have longer names for some options, such as --from-beginning.
+    shorter = [option for option in options if given.startswith(f"{option}-")]
+    similar = _similar(given, options) or next(iter(shorter), None)
     hint = f"; did you mean {similar}?" if similar and words[0].startswith("-") else ""
     return f"unrecognized arguments: {' '.join(words)}{hint}"
 
@@ -165,16 +184,20 @@ def _similar(given: str, known: Sequence[str]) -> str | None:
     # Imported here, because most command lines are correct.
     from difflib import get_close_matches
 
-    return next(iter(get_close_matches(given, known, n=1)), None)
+    return next(iter(get_close_matches(given, known, n=1, cutoff=SIMILARITY_MIN)), None)
 
 
-def _with_suggestion(message: str) -> str:
-    """Add the most similar choice to the message about an unknown command or choice."""
+def _with_suggestion(message: str, commands_with: Callable[[str], list[str]]) -> str:
+    """Add the most similar choice to the message about an unknown command or choice.
+
+    A verb in the place of a command gets the commands that have it.
+    """
     _, invalid, rest = message.partition("invalid choice: ")
     given, _, choices = rest.partition(" (choose from ")
     if not invalid or not choices:
         return message
     known = [choice.strip("' ") for choice in choices.rstrip(")").split(",")]
-    similar = _similar(given.strip("'"), known)
+    word = given.strip("'")
+    similar = " or ".join(commands_with(word)) or _similar(word, known)
     hint = f"did you mean {similar}?" if similar else f"choose from {', '.join(known)}"
     return f"{given} is not a known {message.partition(':')[0].removeprefix('argument ')}: {hint}"

@@ -6,7 +6,7 @@
   UNSUPPORTED_VERSION.
 - A request has one batch per partition, as in Kafka. The header and the CRC of a batch are checked, its offset is set,
   and it is written. Its records are usually not read.
-- With acks=0 there is no response, and an error closes the connection, because the producer can detect no other error
+- With acks=0 nothing is sent, and an error closes the connection, because the producer can detect no other error
   report. With acks=1 and acks=all the response is sent when the records are readable and as durable as the topic's
   `kwire.log.sync` requires. With one replica acks=1 and acks=all are the same. If a request waits longer than its
   timeout, the error is REQUEST_TIMED_OUT. The timeout begins when the request begins to wait.

@@ -101,6 +101,8 @@ def test_errors_are_sentences() -> None:
     assert refusal("topic a", ErrorCode.INVALID_CONFIG, "x is wrong") == "topic a: x is wrong"
     assert refusal("topic a", ErrorCode.TOPIC_ALREADY_EXISTS, "Topic 'a' exists.") == "topic a exists already"
     assert refusal("topic a", ErrorCode.POLICY_VIOLATION, "Topic 'a' is forbidden.") == "Topic 'a' is forbidden."
-    assert refusal("topic b", ErrorCode.TOPIC_AUTHORIZATION_FAILED).startswith("topic b: the user has no right")
+    missing_right = refusal("topic b", ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    assert missing_right.startswith("topic b: the user has no right")
+    assert missing_right.endswith("an administrator adds it with kwire acl add")
     assert code_text(ErrorCode.KAFKA_STORAGE_ERROR) == "KAFKA_STORAGE_ERROR"
     assert code_text(32_000) == "error 32000"

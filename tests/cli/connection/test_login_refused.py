@@ -26,7 +26,10 @@ LOGGING_IN = pytest.mark.parametrize("verb", sorted(set(VERBS) - EXAMPLES), ids=
 # After ten wrong passwords, the HTTP port refuses further logins of this address for a while.
 WRONG = {
     KAFKA: ("refused the login of user admin: the user name or the password is wrong\n",),
-    HTTP: ("the user name or the password is wrong (Unauthorized)", "too many failed logins from this address"),
+    HTTP: (
+        "refused the login of user admin: the user name or the password is wrong (Unauthorized)",
+        "too many failed logins from this address",
+    ),
 }
 
 

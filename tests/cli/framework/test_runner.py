@@ -131,6 +131,15 @@ def test_the_version_is_printed() -> None:
     [
         (("topc", "list"), "kwire: 'topc' is not a known command: did you mean topic?\n"),
         (("topic", "lst"), "kwire: 'lst' is not a known verb: did you mean list?\n"),
+        (("produce", "orders"), "kwire: 'produce' is not a known command: did you mean topic produce?\n"),
+        (("history",), "kwire: 'history' is not a known command: did you mean room history?\n"),
+        (("reset", "a"), "kwire: 'reset' is not a known command: did you mean group reset?\n"),
+        (("list",), "kwire: 'list' is not a known command: choose from serve, "),
+        (("room", "read"), "kwire: 'read' is not a known verb: choose from list, "),
+        (
+            ("topic", "consume", "a", "--from-beginning"),
+            "kwire: unrecognized arguments: --from-beginning; did you mean --from?\n",
+        ),
         (("topic",), "kwire: a verb is missing\n\nusage: kwire topic [options] verb ...\n"),
         ((), "kwire: a command is missing\n\nusage: kwire [options] command ...\n"),
         (("topic", "create"), "kwire: the following arguments are required: TOPIC\n"),

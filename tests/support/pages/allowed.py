@@ -9,7 +9,6 @@ _DAMAGE = "needs a damaged data directory; tests/end_to_end/test_catalogue_loss.
 
 # Each is the beginning of a block, or of several with the same reason.
 ALLOWED: dict[tuple[str, str], str] = {
-    ("README.md", "scripts/test"): "this is one of the tests that it runs",
     ("docs/administration.md", "kafka-transactions.sh"): _JAVA_TOOLS,
     ("docs/backup.md", "kwire backup restore /backups/monday /var/lib/kwire --secrets-key"): (
         "needs the key of a server that is lost; tests/end_to_end/test_backup.py restores with one"

@@ -4,10 +4,10 @@ import { commandHint, line } from "../command.js";
 import { confirmAction } from "../dialog.js";
 import { h, show } from "../dom.js";
 import { button, emptyState, keyFigure, keyFigures, notice, pageHeader } from "../elements.js";
-import { NONE, count, number, seconds, time } from "../format.js";
+import { NONE, ago, count, number, seconds, time } from "../format.js";
 import { allows } from "../rights.js";
 import { go, url } from "../router.js";
-import { TIME_WIDTH, dataTable } from "../table.js";
+import { dataTable } from "../table.js";
 import { tabs } from "../tabs.js";
 import { resetOffsets } from "./group/reset.js";
 import { stateBadge } from "./groups.js";
@@ -79,20 +79,25 @@ function offsetTable(view) {
     noun: "partition",
     view,
     columns: [
-      { name: "Topic", value: (one) => one.topic, render: (one) => h("a", { href: url("/topics", one.topic) }, one.topic) },
-      { name: "Partition", value: (one) => one.partition, text: String, kind: "number", width: "7rem" },
-      { name: "Committed", value: (one) => one.committed_offset, text: shownNumber, kind: "number", width: "9rem" },
-      { name: "End", value: (one) => one.high_watermark, text: shownNumber, kind: "number", width: "9rem", hideBelow: 640 },
-      { name: "Lag", value: (one) => one.lag_offsets, text: shownNumber, kind: "number", width: "8rem" },
-      { name: "Lag in time", value: (one) => one.lag_seconds, text: (value) => (value === "" ? NONE : seconds(value)), kind: "number", width: "8rem", hideBelow: 640 },
-      { name: "Committed at", value: (one) => one.commit_timestamp_ms, text: (value) => (value === "" ? NONE : time(value)), width: TIME_WIDTH, hideBelow: 1200 },
-      { name: "Member", value: (one) => one.member_id ?? "", width: "16rem", hideBelow: 1200 },
+      { name: "Topic", value: (one) => one.topic, render: (one) => h("a", { href: url("/topics", one.topic) }, one.topic), width: "12rem" },
+      { name: "Partition", value: (one) => one.partition, text: String, kind: "number", width: "6rem" },
+      { name: "Committed", value: (one) => one.committed_offset, text: shownNumber, kind: "number", width: "8rem", hideBelow: 640 },
+      { name: "End", value: (one) => one.high_watermark, text: shownNumber, kind: "number", width: "8rem", hideBelow: 640 },
+      { name: "Lag", value: (one) => one.lag_offsets, text: shownNumber, kind: "number", width: "6rem" },
+      { name: "Lag in time", value: (one) => one.lag_seconds, text: (value) => (value === "" ? NONE : seconds(value)), kind: "number", width: "7.5rem", hideBelow: 640 },
+      { name: "Committed at", value: (one) => one.commit_timestamp_ms, render: commitTime, width: "8rem", hideBelow: 1200 },
+      { name: "Member", value: (one) => one.member_id ?? "", width: "10rem", hideBelow: 1200 },
     ],
     key: (one) => `${one.topic}-${one.partition}`,
     filter: (one) => `${one.topic} ${one.member_id ?? ""}`,
     sort: "Topic",
     empty: emptyState({ icon: "groups", title: "No committed offsets" }),
   });
+}
+
+// Exact times would leave no space for the topic in a window of 1280 pixels.
+function commitTime({ commit_timestamp_ms: at }) {
+  return h("span", { title: time(at) }, ago(at));
 }
 
 function memberTable(view) {

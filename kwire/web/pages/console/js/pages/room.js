@@ -52,7 +52,7 @@ export async function render(element, view) {
     const range = `offsets ${number(described.oldest_offset)} to ${number(described.newest_offset)}`;
     figures.events.set(number(described.event_count), described.event_count ? range : "none stored");
     figures.rate.set(rate === null ? NONE : `${short(rate)}/s`, `over ${REFRESH_MS / 1000} seconds`);
-    figures.subscribers.set(number(described.subscribers), "follow it now", described.subscribers ? "good" : "");
+    figures.subscribers.set(number(described.subscribers), "connected now", described.subscribers ? "good" : "");
     figures.last.set(ago(last), last === null ? "no event yet" : time(last));
     figures.size.set(bytes(described.size_bytes), `keeps ${retentionText(described.retention)}`);
   };

@@ -23,7 +23,7 @@ export async function groupsTab(element, topic, view) {
     noun: "group",
     view,
     columns: [
-      { name: "Group", value: (one) => one.group_id },
+      { name: "Group", value: (one) => one.group_id, width: "12rem" },
       { name: "State", value: (one) => one.state, render: (one) => stateBadge(one.state), width: "9rem" },
       { name: "Members", value: (one) => one.member_count, text: number, kind: "number", width: "7rem", hideBelow: 640 },
       {
