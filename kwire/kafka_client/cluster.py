@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from kwire.errors import ErrorCode, KafkaError
 from kwire.kafka_client.backoff import Backoff, Random
+from kwire.kafka_client.counters import ConnectionCounters
 from kwire.kafka_client.errors import NotSent, Unreachable, refusal
 from kwire.kafka_client.link import Link, Purpose
 from kwire.kafka_client.metadata import NO_NODE, Metadata
@@ -31,6 +32,7 @@ class Cluster:
     def __init__(self, settings: ClientSettings, random: Random = random.random) -> None:
         self.settings = settings
         self.metadata = Metadata()
+        self.counters = ConnectionCounters()
         self._random = random
         self._links: dict[tuple[Address, Purpose], Link] = {}
         self._wanted: dict[str, None] = {}
@@ -152,7 +154,7 @@ class Cluster:
         if link is None:
             if self._is_closed:
                 raise NotSent("the client is closed")
-            link = self._links[address, purpose] = Link(address, self.settings, self.backoff())
+            link = self._links[address, purpose] = Link(address, self.settings, self.backoff(), self.counters)
         return link
 
     def _control_links(self) -> Iterator[Link]:
