@@ -18,7 +18,8 @@ from kwire.wire.schema import Api
 
 log = logging.getLogger("kwire.kafka_client")
 
-# Pause between two Metadata requests, so that errors of many partitions cause few requests.
+# Pause between two Metadata requests, so that errors of many partitions cause few requests. Topics that are asked for
+# the first time do not wait.
 REFRESH_PAUSE_SECONDS: Final = 0.1
 # Topics of one Metadata request. Further topics have to wait for the next one.
 TOPICS_PER_REQUEST: Final = 1000
@@ -78,7 +79,7 @@ class Cluster:
         try:
             while self._next_round is not None:
                 pause = self._refreshed_at + REFRESH_PAUSE_SECONDS - loop.time()
-                if pause > 0:
+                if pause > 0 and self._wanted.keys() <= self.metadata.topics.keys():
                     await asyncio.sleep(pause)
                 outcome, self._next_round = self._next_round, None
                 wanted, self._wanted = list(self._wanted), {}

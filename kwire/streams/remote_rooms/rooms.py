@@ -256,15 +256,15 @@ class RemoteRooms:
         self._logs.drop(topic)
         await self.records.remove(topic)
         # A broker may still describe the deleted topic. Its successor has another id.
-        metadata, loop = self._cluster.metadata, asyncio.get_running_loop()
+        metadata, loop, backoff = self._cluster.metadata, asyncio.get_running_loop(), self._cluster.backoff()
         deadline = loop.time() + AGREEMENT_SECONDS
         while loop.time() < deadline:
-            metadata.forget(topic)
             await self._cluster.refresh([topic])
             known = metadata.topics.get(topic)
+            metadata.forget(topic)
             if known is None or known.topic_id != log.topic_id:
-                break
-        metadata.forget(topic)
+                return
+            await asyncio.sleep(backoff.next_seconds())
 
     async def _create(self, name: str, retention: RoomRetention) -> bool:
         """Create a topic. Returns False if it exists by then, or if another call creates it."""
