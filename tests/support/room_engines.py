@@ -21,6 +21,7 @@ from kwire.kafka_client.settings import ClientSettings, addresses_of
 from kwire.node import Node
 from kwire.wire.messages.metadata import METADATA, MetadataRequest
 from tests.support.apache_kafka import ApacheKafkaProcess
+from tests.support.bridge_process import BridgeProcess
 from tests.support.http import Http
 from tests.support.node import TEST_TIMEOUT_S, running_node
 from tests.support.partition_log import log_of
@@ -30,6 +31,12 @@ EMBEDDED, OVER_KWIRE, OVER_APACHE = "embedded", "bridge-kwire", "bridge-apache"
 OVER_APACHE_PARAM = pytest.param(
     OVER_APACHE, marks=[pytest.mark.needs_java, pytest.mark.full("an Apache Kafka has to be started")]
 )
+# For clients in processes of their own, which do not see the difference.
+CLIENT_ENGINES = [
+    EMBEDDED,
+    pytest.param(OVER_KWIRE, marks=pytest.mark.full("the tests of the HTTP port run over a bridge, too")),
+    OVER_APACHE_PARAM,
+]
 DELETION_S = 30.0
 POLL_S = 0.02
 
@@ -126,15 +133,26 @@ def upstream_kwire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwirePr
     process.stop()
 
 
+def upstream_of(engine: str, request: pytest.FixtureRequest) -> str | None:
+    """The address of the cluster behind an engine, which is started if a test needs it."""
+    if engine == OVER_KWIRE:
+        kwire: KwireProcess = request.getfixturevalue("upstream_kwire")
+        return kwire.bootstrap
+    if engine == OVER_APACHE:
+        kafka: ApacheKafkaProcess = request.getfixturevalue("apache_kafka")
+        return kafka.bootstrap
+    return None
+
+
+def process_of(engine: str, request: pytest.FixtureRequest, directory: Path) -> KwireProcess:
+    """A process that serves rooms; not started."""
+    upstream = upstream_of(engine, request)
+    return KwireProcess(directory) if upstream is None else BridgeProcess(directory, upstream)
+
+
 @pytest.fixture
 def rooms(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RoomEngine]:
-    engine = getattr(request, "param", EMBEDDED)
-    upstream = None
-    if engine == OVER_KWIRE:
-        upstream = request.getfixturevalue("upstream_kwire").bootstrap
-    elif engine == OVER_APACHE:
-        kafka: ApacheKafkaProcess = request.getfixturevalue("apache_kafka")
-        upstream = kafka.bootstrap
+    upstream = upstream_of(getattr(request, "param", EMBEDDED), request)
     yield RoomEngine(tmp_path, upstream)
     if upstream is not None:
         asyncio.run(delete_all_topics(upstream))

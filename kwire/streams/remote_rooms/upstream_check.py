@@ -1,11 +1,12 @@
 """check_upstream: finds out at the start whether a cluster can be used for rooms."""
 
+import asyncio
 import logging
 from typing import Final
 
 from kwire.errors import ErrorCode, KafkaError
 from kwire.kafka_client.cluster import Cluster
-from kwire.kafka_client.errors import NotSupported, refusal
+from kwire.kafka_client.errors import RETRIABLE, NotSupported, refusal
 from kwire.kafka_client.link import Purpose
 from kwire.wire.messages.create_topics import CREATE_TOPICS
 from kwire.wire.messages.delete_records import DELETE_RECORDS
@@ -39,7 +40,7 @@ NOT_KNOWN: Final = -(1 << 31)
 async def check_upstream(cluster: Cluster) -> None:
     """Connect to a cluster. Raises KafkaError if it cannot be reached, is too old, or refuses its user.
 
-    A right that may be missing for some topics only is a warning.
+    A right that may be missing for some topics only is a warning. The caller limits the time.
     """
     await cluster.refresh()
     for node, address in cluster.metadata.brokers.items():
@@ -52,9 +53,20 @@ async def check_upstream(cluster: Cluster) -> None:
                     f"the broker at {address} does not have {api.name} in version {max(version, api.first_version)}: "
                     f"rooms need {OLDEST_KAFKA} or a later version"
                 )
-    response = await cluster.request_any(
-        INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
-    )
+    await _check_producer(cluster)
+    await _check_rights(cluster)
+
+
+async def _check_producer(cluster: Cluster) -> None:
+    backoff = cluster.backoff()
+    while True:
+        response = await cluster.request_any(
+            INIT_PRODUCER_ID, InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=-1)
+        )
+        if response.error_code not in RETRIABLE:
+            break
+        # A cluster that has just started.
+        await asyncio.sleep(backoff.next_seconds())
     if response.error_code in (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED):
         raise KafkaError(
             ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -63,7 +75,6 @@ async def check_upstream(cluster: Cluster) -> None:
         )
     if response.error_code:
         raise refusal("InitProducerId", response.error_code)
-    await _check_rights(cluster)
 
 
 async def _check_rights(cluster: Cluster) -> None:
