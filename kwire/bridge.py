@@ -22,6 +22,7 @@ from kwire.broker.topics.startup import NODE_KEY, open_metastore
 from kwire.clock import SystemClock
 from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.config import Config
+from kwire.config.access import AuditConfig
 from kwire.config.tls import HTTP_LISTENER
 from kwire.descriptors import Descriptors, current_limit
 from kwire.kafka_client.cluster import Cluster
@@ -113,12 +114,15 @@ class Bridge:
         self._metastore.begin_expiry()
         self._logs = RemoteLogs(self._cluster, self._lanes.read)
         self._subscriptions = Subscriptions(clock, loop.call_soon, loop.call_later, config.rooms)
+        # Changes and failed logins are logged. There is no topic of audit entries, so none are kept for it.
+        self._audit = AuditQueue(AuditConfig(False, False, False, config.audit.retention_ms), clock)
         self._rooms = RemoteRooms(
             self._logs,
             RoomRecords(self._metastore),
             config.rooms,
             self._subscriptions,
             clock,
+            self._audit,
             is_delete_allowed=config.topics.is_delete_allowed,
         )
         self._count_retention = CountRetention(self._rooms, self._logs)
@@ -151,7 +155,7 @@ class Bridge:
 
     def _services(self, clock: SystemClock, loop_metrics: LoopMetrics) -> BridgeServices:
         config, metastore = self.config, self._metastore
-        audit = AuditQueue(config.audit, clock)
+        audit = self._audit
         self._keys = Keys(metastore, clock, audit)
         self._users = Users(metastore, audit)
         self._key_usage = KeyUsage(metastore, clock, self._keys, config.node_id)

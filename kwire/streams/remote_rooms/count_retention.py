@@ -1,8 +1,8 @@
 """CountRetention: deletes the oldest events of rooms that have more than their retention allows.
 
 A cluster limits topics by time and by bytes, but not by the number of records. So the bridge does it with
-DeleteRecords, in rounds over the rooms whose logs are open. A room that nobody uses through the bridge is not trimmed until
-somebody does.
+DeleteRecords, in rounds over the rooms whose logs are open. A room that nobody uses through the bridge keeps all its
+events until somebody does.
 """
 
 import asyncio

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from kwire.access.audit.entries import NO_AUDIT, TOPIC, Audit
 from kwire.clock import Clock
 from kwire.config import RoomsConfig
 from kwire.errors import (
@@ -69,6 +70,7 @@ class RemoteRooms:
         config: RoomsConfig,
         subscribers: Subscribers,
         clock: Clock,
+        audit: Audit = NO_AUDIT,
         *,
         is_delete_allowed: bool = True,
     ) -> None:
@@ -81,6 +83,7 @@ class RemoteRooms:
         self._admin = Admin(logs.cluster)
         self._subscribers = subscribers
         self._clock = clock
+        self._audit = audit
         self._is_delete_allowed = is_delete_allowed
         self._creating: dict[str, asyncio.Task[bool]] = {}
         self._creations = asyncio.Semaphore(CREATIONS_MAX)
@@ -253,6 +256,7 @@ class RemoteRooms:
         except KafkaError as error:
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
+        self._audit.changed("topic.deleted", TOPIC, topic)
         self._logs.drop(topic)
         await self.records.remove(topic)
         # A broker may still describe the deleted topic. Its successor has another id.
@@ -315,6 +319,7 @@ class RemoteRooms:
                         raise
                 await asyncio.sleep(backoff.next_seconds())
             if is_new:
+                self._audit.changed("topic.created", TOPIC, topic, {"partitions": 1, "settings": sorted(configs)})
                 await self.records.put(topic, RoomRecord(log.incarnation, self._clock.now_ms(), retention))
         return is_new
 
@@ -326,7 +331,9 @@ class RemoteRooms:
             raise NotARoom(room.log.topic)
         wanted = storable(changed_retention(record.retention, overrides, self.config))
         if wanted != record.retention:
-            await self._admin.change_configs(room.log.topic, changed_configs(wanted))
+            configs = changed_configs(wanted)
+            await self._admin.change_configs(room.log.topic, configs)
+            self._audit.changed("topic.configured", TOPIC, room.log.topic, {"settings": sorted(configs)})
             await self.records.put(room.log.topic, record._replace(retention=wanted))
 
     async def _retention_of_topic(self, topic: str) -> RoomRetention:

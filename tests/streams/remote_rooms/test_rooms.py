@@ -18,6 +18,7 @@ from kwire.streams.remote_rooms.cleanup import RemoteCleanup
 from kwire.streams.remote_rooms.count_retention import CountRetention
 from kwire.streams.remote_rooms.records import RoomRecords
 from kwire.streams.remote_rooms.rooms import RemoteRoom, RemoteRooms
+from kwire.streams.rooms.interface import RoomStats
 from kwire.streams.rooms.settings import RoomOverrides
 from storage.disk.files import Files
 from tests.support.clock import ManualClock
@@ -91,7 +92,7 @@ async def test_the_settings_of_a_room_are_on_the_cluster_and_the_number_of_event
         async with world(tmp_path, upstream) as again:
             assert again.rooms.count == 1
             assert await again.rooms.describe("lobby") == described
-            assert described.retention == ("hybrid", 2, 9)
+            assert tuple(described.retention) == ("hybrid", 2, 9)
             await again.rooms.create("lobby", RoomOverrides("infinite"))
             configs = await again.admin.topic_configs("lobby", ["retention.ms", "segment.ms"])
             assert configs == {"retention.ms": "-1", "segment.ms": "604800000"}
@@ -143,6 +144,20 @@ async def test_many_who_need_one_room_create_it_once(tmp_path: Path) -> None:
         with pytest.raises(RoomNotFound) as missing:
             await one.rooms.get_or_create("third")
         assert missing.value.details["limit"] == 2
+
+
+@in_uvloop
+async def test_many_rooms_are_created_and_described_at_the_same_time(tmp_path: Path) -> None:
+    async with world(tmp_path) as one:
+        names = [f"room-{number:03}" for number in range(150)]
+
+        async def created(name: str) -> RoomStats:
+            assert await one.rooms.create(name)
+            return await one.rooms.describe(name)
+
+        described = await asyncio.gather(*map(created, names))
+        assert [stats.newest_offset for stats in described] == [-1] * len(names)
+        assert one.rooms.list(limit=1000).names == names
 
 
 @in_uvloop
