@@ -58,7 +58,7 @@ from kwire.handlers import HANDLERS
 from kwire.handlers.shared.audited import audited
 from kwire.handlers.shared.context import Handler, NodeFacts, Services
 from kwire.logs.start_report import ConnectionCounts
-from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
+from kwire.metrics import LoopMetrics, ServerMetrics
 from kwire.server.free_memory import FreeMemory
 from kwire.server.kafka.draining import abort_connections, drain_connections
 from kwire.server.kafka.listener import KafkaListener, Sweep
@@ -308,18 +308,16 @@ class Node:
         from kwire.server.admin import admin_services
         from kwire.server.http import HttpServer
         from kwire.server.kafka.http_requests import HttpRequests
-        from kwire.server.stream_connections import StreamConnections
+        from kwire.server.port_services import port_services
         from kwire.streams.events.partitioning import Partitioner
         from kwire.streams.events.publishing import Publisher
         from kwire.streams.local_commands import local_commands
-        from kwire.web.answers.page_scheduler import PageScheduler
         from kwire.web.browse.scan_slots import ScanSlots
         from kwire.web.console.sampler import Sampler
         from kwire.web.db_events.event_sessions import EventSessions
         from kwire.web.groups.reports import GroupReports
         from kwire.web.requests.authentication import authenticator_of
-        from kwire.web.requests.body_checks import BodyChecks
-        from kwire.web.requests.memory import HttpMemory
+        from kwire.web.routes import bound_routes
         from kwire.web.services import (
             AccessCounts,
             AccessServices,
@@ -329,7 +327,6 @@ class Node:
             KafkaRequestServices,
             MonitoringServices,
             OverviewServices,
-            PortServices,
             RoomServices,
             StorageServices,
             TopicServices,
@@ -339,27 +336,11 @@ class Node:
 
         topics, groups, clock = services.topics, services.groups, services.clock
         webhooks = self._webhooks.webhooks if self._webhooks is not None else None
-        stream_metrics = StreamMetrics()
         commands = local_commands(topics, self.event_store, self.event_topics, rooms, webhooks)
         publisher = Publisher(clock, asyncio.get_running_loop().call_soon)
         lags = Lags(topics, self._store, self._files, self._cold_reads, clock)
         reports = GroupReports(groups, lags)
-        port = PortServices(
-            config=self.config,
-            clock=clock,
-            quotas=services.quotas,
-            memory=HttpMemory(self.config.web.memory_bytes_max, self.config.web.memory_wait_ms),
-            page_scheduler=PageScheduler(),
-            body_checks=BodyChecks(),
-            serve_stream=StreamConnections(
-                stream_metrics,
-                self.config.network.send_timeout_ms,
-                self.config.web.socket_idle_timeout_ms,
-                services.quotas,
-            ),
-            stream_metrics=stream_metrics,
-            http_metrics=HttpMetrics(),
-        )
+        port = port_services(self.config, clock, services.quotas)
         room_services = RoomServices(
             port=port, rooms=rooms, commands=commands.rooms, publisher=publisher, subscriptions=self._subscriptions
         )
@@ -450,9 +431,13 @@ class Node:
         )
         self._snapshots = web.admin.snapshots
         self._free_memory.watch(lambda: port.memory.freed_bytes)
-        self.http = HttpServer(address, web, self._descriptors, self._tls.get(HTTP_LISTENER))
+        self.http = HttpServer(
+            address, port, web.access, bound_routes(web), self._descriptors, self._tls.get(HTTP_LISTENER)
+        )
         self.http.reconfigure(self._configs.config)
         await self.http.open()
+        self._sampler = web.overview.sampler
+        self._sampler.start()
 
     def _build_rooms(
         self, topics: Topics, groups: GroupCoordinator, definitions: GroupDefinitions, clock: Clock
@@ -520,6 +505,7 @@ class Node:
         self._sweep.close()
         self._stalls.close()
         if self.http is not None:
+            await self._sampler.close()
             await self.http.close()
             await self._snapshots.close()
         if self._webhooks is not None:

@@ -50,7 +50,7 @@ THREADS_BESIDE_THE_LANES = {
     "kwire/cli/framework/reader_watch.py": "not in the server",
     "kwire/cli/kafka/group_member.py": "not in the server",
     "kwire/cli/log/processes.py": "not in the server",
-    "kwire/cli/serve/__init__.py": "ends a stop that takes too long",
+    "kwire/cli/serve/foreground.py": "ends a stop that takes too long",
     "kwire/client/sync/loop_thread.py": "not in the server",
     "kwire/pipeline/query_runner.py": "not in the server",
     "kwire/pipeline/java/output.py": "not in the server",

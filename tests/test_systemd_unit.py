@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kwire.cli.serve import STOP_SECONDS_MAX
+from kwire.cli.serve.foreground import STOP_SECONDS_MAX
 
 UNIT = Path(__file__).resolve().parents[1] / "scripts" / "systemd" / "kwire.service"
 

@@ -13,6 +13,7 @@ from kwire.cli.framework.runner import run_command
 COMMANDS = {
     "server": {
         "serve": Entry("run the server", "kwire.cli.serve"),
+        "bridge": Entry("serve rooms over an existing Kafka cluster", "kwire.cli.bridge"),
         "log": Entry("verify and print the files of a data directory, rebuild its catalogue", "kwire.cli.log"),
         "backup": Entry("back up a running server, verify and restore backups", "kwire.cli.backup"),
         "cluster": Entry("show the state of a running server, and whether it is healthy", "kwire.cli.cluster"),

@@ -15,7 +15,7 @@ _SECOND_MS, _MINUTE_MS, _HOUR_MS = 1000, 60_000, 3_600_000
 class RoomsConfig(NamedTuple):
     """Rooms: the defaults of a new room, and the limits of rooms and subscribers.
 
-    If `inactive_timeout_ms` is -1, inactive rooms are kept.
+    If `inactive_timeout_ms` is -1, inactive rooms are kept. A bridge keeps them unless `is_bridge_cleanup` is set.
     """
 
     is_enabled: bool
@@ -33,6 +33,7 @@ class RoomsConfig(NamedTuple):
     checkpoint_ms: int
     log_sync: str
     recent_events_max: int
+    is_bridge_cleanup: bool
 
 
 class StreamsConfig(NamedTuple):
@@ -131,6 +132,7 @@ def rooms_config(values: Values) -> RoomsConfig:
         checkpoint_ms=values.number("kwire.rooms.checkpoint.ms"),
         log_sync=values.string("kwire.rooms.log.sync"),
         recent_events_max=values.number("kwire.rooms.recent.events"),
+        is_bridge_cleanup=values.flag("kwire.bridge.cleanup"),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from kwire.errors import ErrorCode, KafkaError
 from kwire.kafka_client.backoff import Backoff, Random
+from kwire.kafka_client.counters import ConnectionCounters
 from kwire.kafka_client.errors import NotSent, Unreachable, refusal
 from kwire.kafka_client.link import Link, Purpose
 from kwire.kafka_client.metadata import NO_NODE, Metadata
@@ -17,7 +18,8 @@ from kwire.wire.schema import Api
 
 log = logging.getLogger("kwire.kafka_client")
 
-# Pause between two Metadata requests, so that errors of many partitions cause few requests.
+# Pause between two Metadata requests, so that errors of many partitions cause few requests. Topics that are asked for
+# the first time do not wait.
 REFRESH_PAUSE_SECONDS: Final = 0.1
 # Topics of one Metadata request. Further topics have to wait for the next one.
 TOPICS_PER_REQUEST: Final = 1000
@@ -31,6 +33,7 @@ class Cluster:
     def __init__(self, settings: ClientSettings, random: Random = random.random) -> None:
         self.settings = settings
         self.metadata = Metadata()
+        self.counters = ConnectionCounters()
         self._random = random
         self._links: dict[tuple[Address, Purpose], Link] = {}
         self._wanted: dict[str, None] = {}
@@ -76,7 +79,7 @@ class Cluster:
         try:
             while self._next_round is not None:
                 pause = self._refreshed_at + REFRESH_PAUSE_SECONDS - loop.time()
-                if pause > 0:
+                if pause > 0 and self._wanted.keys() <= self.metadata.topics.keys():
                     await asyncio.sleep(pause)
                 outcome, self._next_round = self._next_round, None
                 wanted, self._wanted = list(self._wanted), {}
@@ -152,7 +155,7 @@ class Cluster:
         if link is None:
             if self._is_closed:
                 raise NotSent("the client is closed")
-            link = self._links[address, purpose] = Link(address, self.settings, self.backoff())
+            link = self._links[address, purpose] = Link(address, self.settings, self.backoff(), self.counters)
         return link
 
     def _control_links(self) -> Iterator[Link]:

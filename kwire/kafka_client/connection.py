@@ -7,6 +7,7 @@ from typing import Any, Final, Self, cast
 
 from kwire import __version__
 from kwire.errors import ErrorCode, KafkaError
+from kwire.kafka_client.counters import ConnectionCounters
 from kwire.kafka_client.errors import NotSent, Unreachable, error_code
 from kwire.kafka_client.frames import (
     API_VERSIONS_VERSION,
@@ -44,8 +45,10 @@ class _Pending:
 class Connection(asyncio.BufferedProtocol):
     """A connection, made by `open`. A request that misses its deadline ends the connection and all its requests."""
 
-    def __init__(self, address: Address, settings: ClientSettings) -> None:
+    def __init__(self, address: Address, settings: ClientSettings, counters: ConnectionCounters) -> None:
         self.address = address
+        self._counters = counters
+        self._is_counted = False
         self.versions = Versions(str(address), {})
         self._settings = settings
         self._loop = asyncio.get_running_loop()
@@ -56,10 +59,10 @@ class Connection(asyncio.BufferedProtocol):
         self._error: KafkaError | None = None
 
     @classmethod
-    async def open(cls, address: Address, settings: ClientSettings) -> Self:
+    async def open(cls, address: Address, settings: ClientSettings, counters: ConnectionCounters) -> Self:
         """Connect to a broker, log in, and learn its versions. Raises Unreachable, LoginRefused or NotSupported."""
         loop = asyncio.get_running_loop()
-        connection = cls(address, settings)
+        connection = cls(address, settings, counters)
         try:
             async with asyncio.timeout(settings.connect_seconds):
                 await loop.create_connection(
@@ -71,9 +74,11 @@ class Connection(asyncio.BufferedProtocol):
                 )
                 await connection._introduce()
         except (OSError, TimeoutError) as error:
+            counters.failed_count += 1
             connection.close()
             raise NotSent(f"{address} cannot be reached: {_reason(error, settings)}") from None
         except BaseException:
+            counters.failed_count += 1
             connection.close()
             raise
         return connection
@@ -128,11 +133,16 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)
         if self._error is not None:
             self._transport.abort()
+        else:
+            self._is_counted = True
+            self._counters.opened_count += 1
+            self._counters.open_count += 1
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
+        self._counters.received_bytes += nbytes
         try:
             for frame in self._reader.received(nbytes):
                 self._take(frame)
@@ -162,7 +172,9 @@ class Connection(asyncio.BufferedProtocol):
         response: asyncio.Future[Any] = self._loop.create_future()
         pending = _Pending(api, version, self._correlation_id, response)
         parts = encode_request(api, version, self._correlation_id, message)
-        if sum(map(len, parts)) <= _JOINED_BYTES_MAX:
+        size_bytes = sum(map(len, parts))
+        self._counters.sent_bytes += size_bytes
+        if size_bytes <= _JOINED_BYTES_MAX:
             self._transport.write(b"".join(parts))
         else:
             self._transport.writelines(parts)
@@ -193,6 +205,8 @@ class Connection(asyncio.BufferedProtocol):
         if self._error is not None:
             return
         self._error = Unreachable(reason)
+        if self._is_counted:
+            self._counters.open_count -= 1
         if self._transport is not None:
             self._transport.abort()
         pending, self._pending = self._pending, deque()

@@ -7,6 +7,7 @@ from typing import Any
 from kwire.errors import KafkaError, as_value
 from kwire.kafka_client.backoff import Backoff
 from kwire.kafka_client.connection import IN_FLIGHT_MAX, Connection
+from kwire.kafka_client.counters import ConnectionCounters
 from kwire.kafka_client.errors import NotSent
 from kwire.kafka_client.settings import Address, ClientSettings
 from kwire.wire.schema import Api
@@ -25,8 +26,11 @@ class Purpose(Enum):
 class Link:
     """A connection that comes back. After a failed attempt it stays down for a growing time."""
 
-    def __init__(self, address: Address, settings: ClientSettings, backoff: Backoff) -> None:
+    def __init__(
+        self, address: Address, settings: ClientSettings, backoff: Backoff, counters: ConnectionCounters
+    ) -> None:
         self.address = address
+        self._counters = counters
         self._settings = settings
         self._backoff = backoff
         self._connection: Connection | None = None
@@ -79,7 +83,7 @@ class Link:
             self._connection = None
 
     async def _open(self) -> Connection:
-        return await Connection.open(self.address, self._settings)
+        return await Connection.open(self.address, self._settings, self._counters)
 
     def _opened(self, opening: "asyncio.Task[Connection]") -> None:
         self._opening = None

@@ -23,8 +23,8 @@ from kwire.web.requests.middleware import Guard, guard_of, request_middleware
 from kwire.web.requests.origin_policy import OriginPolicy, is_loopback
 from kwire.web.requests.quotas import quota_refusal, with_quotas
 from kwire.web.rooms.line_streams import STREAMS, LineStream, LineStreams
-from kwire.web.routes import MONITORING_ROUTES, BoundHandle, Route, bound_routes
-from kwire.web.services import WebServices
+from kwire.web.routes import MONITORING_ROUTES, BoundHandle, Route
+from kwire.web.services import AccessServices, PortServices
 
 if TYPE_CHECKING:
     from kwire.access.tls import TlsListener
@@ -39,6 +39,8 @@ MONITORING_CONNECTIONS_MAX = 100
 # The options that configure the addresses, for errors.
 HTTP_OPTION = "--http or kwire.http.listener"
 MONITORING_OPTION = "kwire.http.monitoring.listener"
+# Health checks and metrics, of a server or a bridge.
+MONITORING_PATHS = frozenset(route.path for route in MONITORING_ROUTES)
 # The time after which a stream of lines notices that rights were taken away.
 ACCESS_CHECK_SECONDS = 1.0
 
@@ -49,7 +51,7 @@ class HttpListener:
     def __init__(
         self,
         address: Address,
-        services: WebServices,
+        port: PortServices,
         descriptors: Descriptors,
         routes: Iterable[tuple[Route[Any], BoundHandle]],
         guard: Guard | None,
@@ -57,7 +59,6 @@ class HttpListener:
         option: str,
         tls: "TlsListener | None" = None,
     ) -> None:
-        port = services.port
         self._option = option
         self._tls = tls
         self._acceptor: TlsAcceptor | None = None
@@ -76,10 +77,10 @@ class HttpListener:
         app[RECEIVE_SETTINGS] = ReceiveSettings.of(port.memory, config)
         app.on_shutdown.append(_end_streams)
         for route, handle in routes:
-            if route.needs != PUBLIC and route not in MONITORING_ROUTES:
+            if route.needs != PUBLIC and route.path not in MONITORING_PATHS:
                 # Health checks and metrics are never refused.
                 kinds = (QuotaKind.REQUEST,) if route.charges is None else (route.charges, QuotaKind.REQUEST)
-                handle = with_quotas(handle, kinds, services.quotas, route.refuse_quota or quota_refusal)
+                handle = with_quotas(handle, kinds, port.quotas, route.refuse_quota or quota_refusal)
             # HEAD is not supported for streams, because a stream has no length.
             methods = ("GET", "HEAD") if route.method == "GET" and not route.is_streaming else (route.method,)
             for method in methods:
@@ -135,25 +136,29 @@ class HttpServer:
     """
 
     def __init__(
-        self, address: Address, services: WebServices, descriptors: Descriptors, tls: "TlsListener | None" = None
+        self,
+        address: Address,
+        port: PortServices,
+        access: AccessServices,
+        bound_routes: Iterable[tuple[Route[Any], BoundHandle]],
+        descriptors: Descriptors,
+        tls: "TlsListener | None" = None,
     ) -> None:
-        port, access = services.port, services.access
         self._stream_connections = port.serve_stream
         self._body_checks = port.body_checks
-        self._sampler = services.overview.sampler
         self.memory = port.memory
-        routes = [(route, handle) for route, handle in bound_routes(services)]
+        routes = list(bound_routes)
         monitoring = port.config.http_monitoring
         self._monitoring: HttpListener | None = None
         if monitoring is not None:
-            separate = [one for one in routes if one[0] in MONITORING_ROUTES]
-            routes = [one for one in routes if one[0] not in MONITORING_ROUTES]
+            separate = [one for one in routes if one[0].path in MONITORING_PATHS]
+            routes = [one for one in routes if one[0].path not in MONITORING_PATHS]
             self._monitoring = HttpListener(
-                monitoring, services, descriptors, separate, None, MONITORING_CONNECTIONS_MAX, MONITORING_OPTION
+                monitoring, port, descriptors, separate, None, MONITORING_CONNECTIONS_MAX, MONITORING_OPTION
             )
-        guard = guard_of(access.authorizer, access.authenticator, access.audit, services.db_events.usage)
+        guard = guard_of(access.authorizer, access.authenticator, access.audit, access.key_usage)
         self._main = HttpListener(
-            address, services, descriptors, routes, guard, port.config.web.connections_max, HTTP_OPTION, tls
+            address, port, descriptors, routes, guard, port.config.web.connections_max, HTTP_OPTION, tls
         )
 
     @property
@@ -168,7 +173,6 @@ class HttpServer:
         await self._main.open()
         if self._monitoring is not None:
             await self._monitoring.open()
-        self._sampler.start()
 
     @property
     def connection_count(self) -> int:
@@ -184,7 +188,6 @@ class HttpServer:
         await self._stream_connections.close()
 
     async def close(self) -> None:
-        await self._sampler.close()
         for listener in self._listeners():
             listener.stop_accepting()
         # aiohttp waits for its handlers. The handlers of streams end when their connections are closed.

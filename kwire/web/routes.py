@@ -51,16 +51,17 @@ from kwire.web.webhooks import consumers as webhook_consumers
 from kwire.web.webhooks import deliveries as webhook_deliveries
 from kwire.web.webhooks import webhooks
 
-__all__ = ["MONITORING_ROUTES", "ROUTES", "Route", "bound_routes"]
+__all__ = ["MONITORING_ROUTES", "ROUTES", "Route", "RouteGroup", "bound_routes"]
 
+Containers = TypeVar("Containers")
 Services = TypeVar("Services")
 BoundHandle = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class RouteGroup(NamedTuple, Generic[Services]):
-    """Routes whose handlers take the same container of services."""
+class RouteGroup(NamedTuple, Generic[Containers, Services]):
+    """Routes whose handlers take the same one of the containers of services."""
 
-    services_of: Callable[[WebServices], Services]
+    services_of: Callable[[Containers], Services]
     routes: tuple[Route[Services], ...]
 
 
@@ -72,11 +73,11 @@ def _all() -> tuple[Route[Any], ...]:
 MONITORING_ROUTES: tuple[Route[MonitoringServices], ...] = (*health.ROUTES, *metrics.ROUTES)
 
 # A request is matched with the routes in this order.
-_GROUPS: tuple[RouteGroup[Any], ...] = (
-    RouteGroup[MonitoringServices](lambda web: web.monitoring, MONITORING_ROUTES),
-    RouteGroup[GroupServices](lambda web: web.groups, groups.ROUTES),
+_GROUPS: tuple[RouteGroup[WebServices, Any], ...] = (
+    RouteGroup[WebServices, MonitoringServices](lambda web: web.monitoring, MONITORING_ROUTES),
+    RouteGroup[WebServices, GroupServices](lambda web: web.groups, groups.ROUTES),
     # The routes for events and subscriptions of rooms come first, because they are used most often.
-    RouteGroup[RoomServices](
+    RouteGroup[WebServices, RoomServices](
         lambda web: web.rooms,
         (
             *room_events.ROUTES,
@@ -86,18 +87,18 @@ _GROUPS: tuple[RouteGroup[Any], ...] = (
             *post_command.ROUTES,
         ),
     ),
-    RouteGroup[DbEventServices](
+    RouteGroup[WebServices, DbEventServices](
         lambda web: web.db_events, (*db_publish.ROUTES, *db_subscribe.ROUTES, *db_slots.ROUTES)
     ),
-    RouteGroup[GroupServices](lambda web: web.groups, (*consumer_groups.ROUTES, *group_stream.ROUTES)),
-    RouteGroup[EventStoreServices](
+    RouteGroup[WebServices, GroupServices](lambda web: web.groups, (*consumer_groups.ROUTES, *group_stream.ROUTES)),
+    RouteGroup[WebServices, EventStoreServices](
         lambda web: web.event_store,
         (*event_topics.ROUTES, *event_publish.ROUTES, *event_read.ROUTES, *event_subscribe.ROUTES),
     ),
-    RouteGroup[WebhookServices](
+    RouteGroup[WebServices, WebhookServices](
         lambda web: web.webhooks, (*webhook_consumers.ROUTES, *webhooks.ROUTES, *webhook_deliveries.ROUTES)
     ),
-    RouteGroup[TopicServices](
+    RouteGroup[WebServices, TopicServices](
         lambda web: web.topics,
         (
             *topics.ROUTES,
@@ -109,13 +110,13 @@ _GROUPS: tuple[RouteGroup[Any], ...] = (
             *proxy_produce.ROUTES,
         ),
     ),
-    RouteGroup[AccessServices](
+    RouteGroup[WebServices, AccessServices](
         lambda web: web.access, (*tickets.ROUTES, *sessions.ROUTES, *keys.ROUTES, *users.ROUTES)
     ),
-    RouteGroup[OverviewServices](lambda web: web.overview, (*overview.ROUTES, *topic_list.ROUTES)),
-    RouteGroup[AdminServices](lambda web: web.admin, (*node.ROUTES, *backups.ROUTES)),
-    RouteGroup[KafkaRequestServices](lambda web: web.kafka_requests, kafka_requests.ROUTES),
-    RouteGroup[object](lambda web: None, (*openapi.routes_of(_all), *pages.ROUTES, *console_files.ROUTES)),
+    RouteGroup[WebServices, OverviewServices](lambda web: web.overview, (*overview.ROUTES, *topic_list.ROUTES)),
+    RouteGroup[WebServices, AdminServices](lambda web: web.admin, (*node.ROUTES, *backups.ROUTES)),
+    RouteGroup[WebServices, KafkaRequestServices](lambda web: web.kafka_requests, kafka_requests.ROUTES),
+    RouteGroup[WebServices, object](lambda web: None, (*openapi.routes_of(_all), *pages.ROUTES, *console_files.ROUTES)),
 )
 
 ROUTES: tuple[Route[Any], ...] = tuple(route for group in _GROUPS for route in group.routes)

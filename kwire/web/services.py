@@ -34,7 +34,7 @@ from kwire.streams.event_store.event_topics import EventTopics
 from kwire.streams.event_store.files.sink import EventFiles
 from kwire.streams.events.partitioning import Partitioner
 from kwire.streams.events.publishing import Publisher
-from kwire.streams.rooms.rooms import Rooms
+from kwire.streams.rooms.interface import RoomDirectory
 from kwire.streams.subscriptions import Subscriptions
 from kwire.streams.webhooks.statistics import WebhookStatistics
 from kwire.web.answers.page_scheduler import PageScheduler
@@ -71,7 +71,7 @@ class PortServices:
 @dataclass(frozen=True, slots=True)
 class RoomServices:
     port: PortServices
-    rooms: Rooms
+    rooms: RoomDirectory
     commands: RoomCommands
     publisher: Publisher
     subscriptions: Subscriptions

@@ -24,6 +24,7 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "Topics": ("kwire_topic_", "kwire_storage_log_size_bytes", "kwire_broker_"),
     "Groups and transactions": ("kwire_group_", "kwire_coordinator_"),
     "Rooms and streams": ("kwire_rooms", "kwire_streams", "kwire_db_"),
+    "Bridge": ("kwire_bridge_",),
     "Events and webhooks": ("kwire_event_files_", "kwire_webhooks"),
     "Access": ("kwire_access_", "kwire_key_", "kwire_quota_", "kwire_audit_"),
     "Disk": ("kwire_disk_", "kwire_storage_"),

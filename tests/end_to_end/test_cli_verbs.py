@@ -24,7 +24,8 @@ from tests.support.transactional_clients.with_confluent import ConfluentClients
 COLOUR = re.compile(r"\x1b\[\d*m")
 TABLE_HEAD = re.compile(r"\x1b\[1m[a-z_. ]+\x1b\[0m")
 PYTHON = re.compile(r"\b\w+(Error|Exception)\b|Traceback|internal error|0x[0-9a-f]{6}")
-READY = "ready kafka="
+# The verbs that run until they are stopped, and the line that they print before.
+READY: dict[tuple[str, ...], str] = {("serve",): "ready kafka=", ("bridge",): "ready http="}
 
 Names = dict[str, str]
 VerbName = tuple[str, ...]
@@ -62,6 +63,7 @@ class World:
         self.names: Names = {
             "folder": str(folder),
             "name": name,
+            "bootstrap": server.bootstrap,
             "long": "x" * 300,
             "webhook": "",
             "key": "",
@@ -123,7 +125,7 @@ def shown(server: KwireProcess, tmp_path_factory: pytest.TempPathFactory) -> dic
 
         def call(verb: VerbName) -> Shown:
             row = VERBS[verb]
-            stop_at = READY if verb == ("serve",) else ""
+            stop_at = READY.get(verb, "")
             words = world.words(verb, row.call)
             return runner.run(*words, typed=row.typed, stop_at=stop_at, **world.environment)
 
@@ -144,7 +146,7 @@ def piped(piped_world: World) -> dict[VerbName, Done]:
 def _piped(world: World, verb: VerbName) -> Done:
     arguments, given = VERBS[verb].piped()
     words = world.words(verb, arguments)
-    return _served(words) if verb == ("serve",) else run_program(*words, given=given, **world.environment)
+    return _served(words) if verb in READY else run_program(*words, given=given, **world.environment)
 
 
 def _served(words: list[str]) -> Done:

@@ -30,6 +30,9 @@ from kwire.web.rooms.encodings import NDJSON_HEARTBEAT
 from tests.support.cutting_proxy import cutting_proxy
 from tests.support.javascript import javascript_client
 from tests.support.node import in_loop, running_node
+from tests.support.remote_worlds import apache_kafka as apache_kafka
+from tests.support.room_engines import CLIENT_ENGINES, process_of
+from tests.support.room_engines import upstream_kwire as upstream_kwire
 from tests.support.room_sockets import port_of, until
 from tests.support.server import HOST, KwireProcess
 
@@ -40,9 +43,9 @@ SILENCE_S = 2.0
 TRANSPORTS = pytest.mark.parametrize("transport", ["websocket", "lines"])
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwireProcess]:
-    process = KwireProcess(tmp_path_factory.mktemp("rooms"))
+@pytest.fixture(scope="module", params=CLIENT_ENGINES)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwireProcess]:
+    process = process_of(request.param, request, tmp_path_factory.mktemp("rooms"))
     process.start()
     process.ready()
     yield process

@@ -71,7 +71,11 @@ def test_the_answer_for_a_partition_is_made_in_one_place() -> None:
 
 def test_only_the_package_of_produce_reads_its_messages() -> None:
     users = {name for name, tree in sources() if imports(tree, "kwire.wire.messages.produce")}
-    clients = ("kwire/cli/", "kwire/streams/remote/", "kwire/testing/")  # they send Produce requests, or refuse them in tests
+    clients = (
+        "kwire/cli/",
+        "kwire/streams/remote/",
+        "kwire/testing/",
+    )  # they send Produce requests, or refuse them in tests
     assert {name for name in users if not name.startswith(("kwire/handlers/produce/", *clients))} == {
         "kwire/handlers/__init__.py",  # the list of handlers
         "kwire/wire/apis.py",  # the list of APIs

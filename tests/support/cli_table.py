@@ -1,8 +1,8 @@
 """One row for every verb of the program: a call that succeeds, one that is refused, and one with several names.
 
 The rows are in an order in which their calls succeed one after the other on one server. Placeholders: {name} is the
-name of what the calls create, {long} a name that is too long, {folder} a directory, and {webhook}, {key} and
-{producer_id} are what earlier calls have created.
+name of what the calls create, {long} a name that is too long, {folder} a directory, {bootstrap} the address of the
+server, and {webhook}, {key} and {producer_id} are what earlier calls have created.
 """
 
 from typing import NamedTuple
@@ -440,6 +440,10 @@ VERBS: dict[tuple[str, ...], Verb] = {
     ("serve",): Verb(
         "--kafka 127.0.0.1:0 --http 127.0.0.1:0 --data-dir {folder}/served",
         Refused("--set no.such.setting", "no.such.setting"),
+    ),
+    ("bridge",): Verb(
+        "--upstream {bootstrap} --http 127.0.0.1:0 --data-dir {folder}/bridged",
+        Refused("--upstream nowhere", "nowhere"),
     ),
 }
 

@@ -9,6 +9,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from kwire.bridge import Bridge
 from kwire.node import Node
 from tests.server.frames import HOST
 from tests.support.node import running_node
@@ -37,11 +38,16 @@ class Answer(NamedTuple):
 class Http:
     """Requests to one node, and their whole answers."""
 
-    def __init__(self, node: Node, session: aiohttp.ClientSession) -> None:
-        assert node.http is not None
-        self.node = node
-        self.port = node.http.port
+    def __init__(self, server: Node | Bridge, session: aiohttp.ClientSession) -> None:
+        assert server.http is not None
+        self.server = server
+        self.port = server.http.port
         self.session = session
+
+    @property
+    def node(self) -> Node:
+        assert isinstance(self.server, Node)
+        return self.server
 
     @property
     def url(self) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
+from kwire.bridge import Bridge
 from kwire.node import Node
 
 WAIT_S = 15.0
@@ -43,9 +44,9 @@ def text(command: str, request_id: object = None, **payload: object) -> bytes:
     return client_frame(1, command_text(command, request_id, **payload).encode())
 
 
-def port_of(node: Node) -> int:
-    assert node.http is not None
-    return node.http.port
+def port_of(server: Node | Bridge) -> int:
+    assert server.http is not None
+    return server.http.port
 
 
 async def until(condition: Callable[[], object]) -> None:

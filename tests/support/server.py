@@ -180,7 +180,8 @@ class KwireProcess(ServerProcess):
             if time.monotonic() >= deadline:
                 raise ServerFailed(f"no ready line within {timeout_s} s\n{self.output_tail()}")
         addresses = dict(part.split("=", 1) for part in self.ready_line.split()[1:])
-        self.kafka_port = int(addresses["kafka"].rpartition(":")[2])
+        if "kafka" in addresses:
+            self.kafka_port = int(addresses["kafka"].rpartition(":")[2])
         if "http" in addresses:
             self.http_port = int(addresses["http"].rpartition(":")[2])
         return self._ready_after_s

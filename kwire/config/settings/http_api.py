@@ -155,6 +155,14 @@ ROOM_SETTINGS = (
         at_least(1),
         former_name="kwire.rooms.tail.events",
     ),
+    Setting(
+        "kwire.bridge.cleanup",
+        Kind.BOOLEAN,
+        False,
+        "Whether a bridge deletes rooms that it has created and that were not used for "
+        "kwire.rooms.inactive.timeout.hours. A bridge does not see which rooms are read by other Kafka clients. "
+        "A server ignores this setting.",
+    ),
 )
 
 STREAM_SETTINGS = (

@@ -71,6 +71,7 @@ class RemoteLog(StreamLog):
         "_start",
         "_watchers",
         "incarnation",
+        "is_being_deleted",
         "is_known",
         "partition",
         "position",
@@ -85,8 +86,7 @@ class RemoteLog(StreamLog):
         self.topic = topic
         self.topic_id = topic_id
         self.partition = partition
-        # The topic id in the form that Kafka's tools show.
-        self.incarnation = base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
+        self.incarnation = incarnation_of(topic_id)
         self.queue = queue
         self.runs = LogRuns()
         self.uncommitted_runs = LogRuns()
@@ -100,6 +100,8 @@ class RemoteLog(StreamLog):
         self._size_bytes = 0
         self._last_timestamp_ms: int | None = None
         self._is_gone = False
+        # Set by the process that deletes the topic, so that it acknowledges no append that would be deleted.
+        self.is_being_deleted = False
         self._watchers: set[Watcher] = set()
         self._awaiting_fetch: list[Completed] = []
         self._asking: asyncio.Task[None] | None = None
@@ -113,7 +115,7 @@ class RemoteLog(StreamLog):
 
     @property
     def is_closing(self) -> bool:
-        return self._is_gone
+        return self._is_gone or self.is_being_deleted
 
     @property
     def is_watched(self) -> bool:
@@ -195,7 +197,7 @@ class RemoteLog(StreamLog):
     # --- records
 
     def append(self, batch: memoryview, header: BatchHeader, appended: Appended) -> None:
-        if self._is_gone:
+        if self.is_closing:
             appended(deleted(self.topic))
         elif len(batch) > self.queue.max_batch_bytes:
             self._logs.check_max_batch_bytes(self.topic)
@@ -310,6 +312,11 @@ class RemoteLog(StreamLog):
         self.queue.fail(deleted(self.topic))
         self.end_waits()
         self._call_watchers()
+
+
+def incarnation_of(topic_id: bytes) -> str:
+    """Return a topic id in the form that Kafka's tools show."""
+    return base64.urlsafe_b64encode(topic_id).decode().rstrip("=")
 
 
 def ignore_outcome(task: "asyncio.Task[None]") -> None:

@@ -84,6 +84,20 @@ class RemoteLogs:
             self._logs.setdefault(topic, {})[partition] = known
         return known
 
+    def open_logs(self) -> list[RemoteLog]:
+        return [one for by_partition in self._logs.values() for one in by_partition.values()]
+
+    @property
+    def waiting_bytes(self) -> int:
+        """The bytes of all appends without an outcome."""
+        return self._waiting.used
+
+    def drop(self, topic: str) -> None:
+        """Close the logs of a topic that this process has deleted."""
+        self.cluster.metadata.forget(topic)
+        for one in self._logs.pop(topic, {}).values():
+            one.delete()
+
     def check_max_batch_bytes(self, topic: str) -> None:
         """A batch was too large: ask for the topic's limit again, which may have changed."""
         if topic not in self._checking:

@@ -30,13 +30,14 @@ class Usages:
         size_bytes, last_ms = 0, -1
         try:
             node = self._cluster.metadata.leader(log.topic, log.partition).node
-            connection = await self._cluster.link(node, Purpose.CONTROL).connection()
+            link = self._cluster.link(node, Purpose.CONTROL)
+            connection = await link.connection()
             if connection.versions.has(LIST_OFFSETS, NEWEST_TIMESTAMP_VERSION):
                 _, last_ms = await self._requests.find_offset(log, NEWEST_TIMESTAMP, READ_UNCOMMITTED)
             request = DescribeLogDirsRequest(
                 topics=[DescribableLogDirTopic(topic=log.topic, partitions=[log.partition])]
             )
-            response = await connection.send(DESCRIBE_LOG_DIRS, request)
+            response = await link.request(DESCRIBE_LOG_DIRS, request)
             size_bytes = sum(
                 partition.partition_size
                 for directory in response.results

@@ -27,7 +27,8 @@ from kwire.broker.topics.topics import Topic, Topics
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import MetaStore
-from kwire.streams.rooms.rooms import Rooms, Subscribers
+from kwire.streams.rooms.interface import Subscribers
+from kwire.streams.rooms.rooms import Rooms
 from kwire.streams.rooms.saved_activity import save_activity
 from storage.disk.files import Files
 from storage.errors import StorageError

@@ -8,7 +8,7 @@ Such a topic keeps its own configs and is never cleaned up.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from kwire.broker.topics.topics import NewTopic, Topic, Topics
 from kwire.config import RoomsConfig
@@ -24,7 +24,15 @@ from kwire.errors import (
 )
 from kwire.streams.log import StreamLog
 from kwire.streams.rooms.batched_creation import RoomCreator
-from kwire.streams.rooms.names import room_of_topic, topic_of_room, topic_prefix_of
+from kwire.streams.rooms.interface import (
+    RoomsPage,
+    RoomStats,
+    RoomSummary,
+    Subscribers,
+    missing_at_limit,
+    page_of_rooms,
+)
+from kwire.streams.rooms.names import topic_of_room
 from kwire.streams.rooms.settings import (
     NO_OVERRIDES,
     RoomOverrides,
@@ -36,18 +44,9 @@ from kwire.streams.rooms.settings import (
     retention_of,
 )
 
-# The maximum number of names examined for one page. If few of them match the prefix, the page has fewer rooms than
-# requested, and the next page continues after the examined names.
-NAMES_PER_PAGE_MAX = 10_000
 # After this many iterations of the event loop, every event that was published before has been appended. A publisher
 # looks up the room in one iteration, and its events are appended at the end of that iteration or in the next.
 PUBLISH_ITERATIONS = 3
-
-
-class Subscribers(Protocol):
-    """The subscribers of rooms; implemented by `Subscriptions`."""
-
-    def count_of(self, log: StreamLog) -> int: ...
 
 
 class Room(NamedTuple):
@@ -68,48 +67,6 @@ class Room(NamedTuple):
     @property
     def is_room(self) -> bool:
         return self.topic.settings.is_room
-
-
-class RoomStats(NamedTuple):
-    """Facts and counters of a room. A time is None if it is not known, or if there was no event."""
-
-    name: str
-    topic: str
-    epoch: str
-    is_room: bool
-    created_at_ms: int | None
-    last_event_at_ms: int | None
-    oldest_offset: int
-    newest_offset: int
-    event_count: int
-    size_bytes: int
-    subscriber_count: int
-    retention: RoomRetention
-
-
-class RoomSummary(NamedTuple):
-    """The facts of a room that are known without opening its log.
-
-    `event_count`, `newest_offset` and `last_event_at_ms` are None if the log is not open. `last_event_at_ms` is also
-    None if there was no event.
-    """
-
-    name: str
-    created_at_ms: int | None
-    subscriber_count: int
-    event_count: int | None
-    newest_offset: int | None
-    last_event_at_ms: int | None
-
-
-class RoomsPage(NamedTuple):
-    """One page of rooms, in the order of their topic names.
-
-    `next` is the argument `after` for the next page, or None if this is the last page.
-    """
-
-    names: list[str]
-    next: str | None
 
 
 class Rooms:
@@ -141,6 +98,9 @@ class Rooms:
             raise RoomNotFound(name)
         return _as_room(name, topic)
 
+    async def find(self, name: str) -> Room:
+        return self.get(name)
+
     async def get_or_create(self, name: str) -> Room:
         """Return the room that a client publishes or subscribes to.
 
@@ -154,10 +114,7 @@ class Rooms:
         try:
             return _as_room(name, await self._create(name, default_retention(self.config)))
         except TooManyRooms as error:
-            missing = RoomNotFound(name)
-            missing.message = f"{missing.message}, and {error.message}"
-            missing.details["limit"] = self.config.rooms_max
-            raise missing from error
+            raise missing_at_limit(name, error) from error
 
     async def create(self, name: str, overrides: RoomOverrides = NO_OVERRIDES) -> tuple[Room, bool]:
         """Create a room, or apply `overrides` to an existing room. Returns the room, and True if it was created."""
@@ -209,21 +166,7 @@ class Rooms:
         """Return up to `limit` rooms after `after` whose names start with `prefix`, ordered by their topic names."""
         if not self.config.is_enabled:
             return RoomsPage([], None)
-        start = topic_prefix_of(prefix)
-        first = max(start, topic_of_room(after) + "\0" if after else "")
-        names: list[str] = []
-        # Request one more name than is returned, to find out whether there are more rooms.
-        candidates = self._topics.catalogue.rooms_from(first, NAMES_PER_PAGE_MAX if prefix else limit + 1)
-        for topic_name in candidates:
-            if not topic_name.startswith(start):
-                return RoomsPage(names, None)
-            name = room_of_topic(topic_name)
-            if name.startswith(prefix):
-                if len(names) == limit:
-                    return RoomsPage(names, names[-1])
-                names.append(name)
-        is_end = len(candidates) < NAMES_PER_PAGE_MAX
-        return RoomsPage(names, None if is_end else room_of_topic(candidates[-1]))
+        return page_of_rooms(self._topics.catalogue.rooms_from, after, limit, prefix)
 
     def summary(self, name: str) -> RoomSummary | None:
         """Return the summary of a room without opening its log; None if the room does not exist or is being deleted."""
@@ -267,6 +210,9 @@ class Rooms:
             subscriber_count=self._subscribers.count_of(room.log),
             retention=retention_of(room.topic.settings),
         )
+
+    async def describe(self, name: str) -> RoomStats:
+        return self.stats(self.get(name))
 
     # --- changes
 

@@ -60,11 +60,21 @@ def default_retention(config: RoomsConfig) -> RoomRetention:
 
 def retention_of(settings: TopicSettings) -> RoomRetention:
     """The current retention limits of a room, or of a topic that is used as a room."""
-    hours = settings.retention_ms / _HOUR_MS if settings.has_delete_policy and settings.retention_ms >= 0 else None
+    hours = as_hours(settings.retention_ms) if settings.has_delete_policy and settings.retention_ms >= 0 else None
     max_events = settings.retention_messages if settings.retention_messages >= 0 else None
-    if hours is not None and hours.is_integer():
-        hours = int(hours)
-    return RoomRetention(_mode(hours, max_events), hours, max_events)
+    return RoomRetention(retention_mode(hours, max_events), hours, max_events)
+
+
+def as_hours(retention_ms: int) -> float:
+    """Return `retention.ms` in hours, as a whole number if it is one."""
+    hours = retention_ms / _HOUR_MS
+    return int(hours) if hours.is_integer() else hours
+
+
+def retention_mode(hours: float | None, max_events: int | None) -> str:
+    if hours is not None:
+        return HYBRID if max_events is not None else TIME
+    return COUNT if max_events is not None else INFINITE
 
 
 def changed_retention(now: RoomRetention, overrides: RoomOverrides, config: RoomsConfig) -> RoomRetention:
@@ -79,7 +89,7 @@ def changed_retention(now: RoomRetention, overrides: RoomOverrides, config: Room
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"max_events must be from 1 to {_EVENTS_MAX}")
     hours = now.hours if hours is None else hours
     max_events = now.max_events if max_events is None else max_events
-    mode = overrides.retention_mode or _mode(hours, max_events)
+    mode = overrides.retention_mode or retention_mode(hours, max_events)
     if mode not in (TIME, COUNT, HYBRID, INFINITE):
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"retention_mode must be {TIME}, {COUNT}, {HYBRID} or {INFINITE}, not {mode!r}"
@@ -118,9 +128,3 @@ def new_room_configs(retention: RoomRetention, config: RoomsConfig) -> Mapping[s
 
 _HOURS_MAX = (2**63 - 1) // _HOUR_MS
 _EVENTS_MAX = 2**63 - 1
-
-
-def _mode(hours: float | None, max_events: int | None) -> str:
-    if hours is not None:
-        return HYBRID if max_events is not None else TIME
-    return COUNT if max_events is not None else INFINITE

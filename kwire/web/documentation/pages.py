@@ -52,7 +52,7 @@ def _contents(name: str) -> tuple[bytes, str]:
     return body, f'"{hashlib.sha256(body).hexdigest()[:16]}"'
 
 
-ROUTES: tuple[Route[object], ...] = (
-    Route("GET", "/", _home, is_hidden=True, needs=PUBLIC),
-    *(Route("GET", one.path, partial(_serve, one), is_hidden=True, needs=PUBLIC) for one in SCRIPTS),
+SCRIPT_ROUTES: tuple[Route[object], ...] = tuple(
+    Route("GET", one.path, partial(_serve, one), is_hidden=True, needs=PUBLIC) for one in SCRIPTS
 )
+ROUTES: tuple[Route[object], ...] = (Route("GET", "/", _home, is_hidden=True, needs=PUBLIC), *SCRIPT_ROUTES)

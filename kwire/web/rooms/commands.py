@@ -143,7 +143,7 @@ async def history_parts(services: RoomServices, access: RequestAccess, payload: 
     access.authorize_room(Operation.READ, name)
     found = await history_of(
         services.port,
-        services.rooms.get(name),
+        await services.rooms.find(name),
         payload.room,
         payload.from_offset,
         payload.to_offset,
@@ -182,6 +182,6 @@ async def result_of(
             # A POST request has no subscription that it could end, but the room must exist.
             name = access.full_name(payload.room)
             access.authorize_room(Operation.DESCRIBE, name)
-            services.rooms.get(name)
+            await services.rooms.find(name)
             return b'{"success":false}'
     raise SubscriptionFailed("stream.subscribe needs a WebSocket: use GET /ws or GET /rooms/{room}/subscribe")

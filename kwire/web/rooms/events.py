@@ -19,7 +19,7 @@ from kwire.streams.events.event import NewEvent
 from kwire.streams.events.last_events import offset_of_last
 from kwire.streams.events.reading import EVENTS_PER_READ, read_events
 from kwire.streams.events.traceparent import traced
-from kwire.streams.rooms.rooms import Room
+from kwire.streams.rooms.interface import OpenRoom
 from kwire.web.answers.event_json import PublishedEvent, ShownEvent, event_lines, new_event, source_of
 from kwire.web.answers.large_answers import PIECE_BYTES, Parts, PartSizes, stream_answer
 from kwire.web.needs import CREATE_TOPICS, READ_ROOM, WRITE_ROOM
@@ -132,7 +132,7 @@ def _new_events(published: Iterable[PublishedEvent]) -> Iterator[NewEvent]:
 
 async def history(services: RoomServices, request: web.Request) -> web.StreamResponse:
     query = query_of(request, HistoryQuery)
-    room = services.rooms.get(request.match_info["room"])
+    room = await services.rooms.find(request.match_info["room"])
     shown_name = access_of(request).shown(room.name)
     found = await history_of(services.port, room, shown_name, query.from_offset, query.to_offset, query.limit)
     if not _wants_lines(request):
@@ -156,7 +156,8 @@ async def history(services: RoomServices, request: web.Request) -> web.StreamRes
 
 async def one_event(services: RoomServices, request: web.Request) -> web.Response:
     offset = number_in_path(request, "offset")
-    room = services.rooms.get(request.match_info["room"])
+    room = await services.rooms.find(request.match_info["room"])
+    await room.log.ready()
     try:
         events = await read_events(room.log, offset, 1, to_offset=offset)
     except OffsetOutOfRange:
@@ -173,7 +174,7 @@ class RoomHistory:
     `shown_name` is the name of the room in the events.
     """
 
-    def __init__(self, port: PortServices, room: Room, shown_name: str, start: int, end: int, limit: int) -> None:
+    def __init__(self, port: PortServices, room: OpenRoom, shown_name: str, start: int, end: int, limit: int) -> None:
         self._port = port
         self._room = room
         self._shown_name = shown_name
@@ -252,7 +253,7 @@ class RoomHistory:
 
 
 async def history_of(
-    port: PortServices, room: Room, shown_name: str, from_offset: int | None, to_offset: int | None, limit: int
+    port: PortServices, room: OpenRoom, shown_name: str, from_offset: int | None, to_offset: int | None, limit: int
 ) -> RoomHistory:
     """Return the history of a room for a range of offsets. Raises OffsetOutOfRange if retention has deleted the range's
     first offset. The history is empty if the range starts beyond the newest event."""

@@ -31,7 +31,7 @@ from kwire.streams.events.event import NewEvent, record_of
 from kwire.streams.events.publishing import Outcome, Published
 from kwire.streams.events.traceparent import traced
 from kwire.streams.log import StreamLog
-from kwire.streams.rooms.rooms import Room
+from kwire.streams.rooms.interface import OpenRoom
 from kwire.web.answers.errors import NotAuthorized, Refusal
 from kwire.web.answers.event_json import PublishedEvent, new_event, source_of
 from kwire.web.requests.access import RequestAccess, access_of
@@ -195,7 +195,7 @@ class LineBatch:
 async def publish_lines(services: RoomServices, request: web.Request, query: LinesQuery) -> web.StreamResponse:
     access = access_of(request)
     room = await room_to_use(services, access, request.match_info["room"])
-    access.hold(Operation.WRITE, ResourceType.TOPIC, room.topic.name)
+    access.hold(Operation.WRITE, ResourceType.TOPIC, room.log.topic)
     own = {"Content-Type": NDJSON, "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
     headers = {**own, **common_headers(request)}
     response = web.StreamResponse(headers=headers)
@@ -244,7 +244,7 @@ class _LinePublisher:
         services: RoomServices,
         request: web.Request,
         access: RequestAccess,
-        room: Room,
+        room: OpenRoom,
         waiting: "asyncio.Queue[LineBatch | None]",
         receiver: LineReceiver,
     ) -> None:
@@ -371,7 +371,7 @@ def _pieces(data: bytes) -> Iterator[bytes]:
         start += len(piece)
 
 
-async def _current_room(services: RoomServices, access: RequestAccess, room: Room) -> Room:
+async def _current_room(services: RoomServices, access: RequestAccess, room: OpenRoom) -> OpenRoom:
     """Return the current room with the name of `room`. Called when the log of `room` is closing: the server may have
     deleted the unused room while the stream was idle."""
     try:

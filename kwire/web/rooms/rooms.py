@@ -15,8 +15,8 @@ from kwire.access.acl import Operation
 from kwire.access.quotas.kinds import QuotaKind
 from kwire.errors import EventTooLarge, RoomNotFound
 from kwire.streams.events.event import time_text
+from kwire.streams.rooms.interface import OpenRoom, RoomsPage, RoomStats
 from kwire.streams.rooms.names import topic_of_room
-from kwire.streams.rooms.rooms import Room, RoomsPage
 from kwire.streams.rooms.settings import RoomOverrides
 from kwire.web.needs import ALTER_CONFIGS_OF_TOPICS, CREATE_TOPICS, DELETE_ROOM, DESCRIBE_ROOM, DESCRIBE_TOPICS
 from kwire.web.requests.access import RequestAccess, access_of
@@ -156,21 +156,22 @@ async def put_room(services: RoomServices, request: web.Request) -> web.Response
     overrides = RoomOverrides(settings.retention_mode, settings.retention_hours, settings.max_events)
     name = request.match_info["room"]
     access = access_of(request)
-    _authorize_put(services, access, name, overrides)
-    if not _exists(services, name):
+    is_existing = await _exists(services, name)
+    _authorize_put(access, name, overrides, is_existing=is_existing)
+    if not is_existing:
         charge_partitions(services.port.quotas, access, 1)
     is_new = await services.commands.create(name, overrides)
-    return json_answer(_description(services, access, services.rooms.get(name)), 201 if is_new else 200)
+    return json_answer(_description(access, await services.rooms.describe(name)), 201 if is_new else 200)
 
 
-def _authorize_put(services: RoomServices, access: RequestAccess, name: str, overrides: RoomOverrides) -> None:
+def _authorize_put(access: RequestAccess, name: str, overrides: RoomOverrides, *, is_existing: bool) -> None:
     """Check the right to create the room, or to change or describe the existing one. A client without any of these
     rights does not learn whether the room exists."""
     if not access.is_restricted:
         return
     topic = topic_of_room(name)
     wanted = Operation.DESCRIBE if overrides.is_empty else Operation.ALTER_CONFIGS
-    if not _exists(services, name):
+    if not is_existing:
         access.authorize_creation(topic)
         return
     if not access.allows_topic(wanted, topic):
@@ -178,32 +179,32 @@ def _authorize_put(services: RoomServices, access: RequestAccess, name: str, ove
         access.authorize_topic(wanted, topic)
 
 
-def _exists(services: RoomServices, name: str) -> bool:
+async def _exists(services: RoomServices, name: str) -> bool:
     try:
-        services.rooms.get(name)
+        await services.rooms.find(name)
     except RoomNotFound:
         return False
     return True
 
 
 async def get_room(services: RoomServices, request: web.Request) -> web.Response:
-    return json_answer(_description(services, access_of(request), services.rooms.get(request.match_info["room"])))
+    return json_answer(_description(access_of(request), await services.rooms.describe(request.match_info["room"])))
 
 
 async def delete_room(services: RoomServices, request: web.Request) -> web.Response:
     name = request.match_info["room"]
     access = access_of(request)
-    if _exists(services, name):
+    if await _exists(services, name):
         charge_partitions(services.port.quotas, access, 1)
     await services.commands.delete(name)
     return json_answer(RoomDeleted(success=True, room=access.shown(name)))
 
 
-async def room_to_use(services: RoomServices, access: RequestAccess, name: str) -> Room:
-    """Return the room; create it if it does not exist and the client may create it. For an existing room this function
+async def room_to_use(services: RoomServices, access: RequestAccess, name: str) -> OpenRoom:
+    """Return the room; create it if it does not exist and the client may create it. For a room in memory this function
     does not wait."""
     try:
-        return services.rooms.get(name)
+        return await services.rooms.find(name)
     except RoomNotFound:
         if services.rooms.config.is_auto_create:
             access.authorize_room_creation(name)
@@ -241,8 +242,7 @@ def _listed(services: RoomServices, access: RequestAccess, name: str) -> ListedR
     )
 
 
-def _description(services: RoomServices, access: RequestAccess, room: Room) -> RoomDescription:
-    stats = services.rooms.stats(room)
+def _description(access: RequestAccess, stats: RoomStats) -> RoomDescription:
     return RoomDescription(
         room=access.shown(stats.name),
         topic=access.shown(stats.topic),

@@ -33,7 +33,7 @@ from kwire.errors import KafkaError, RoomNotFound, StreamError, SubscriptionFail
 from kwire.streams.events.event import NewEvent
 from kwire.streams.events.publishing import Outcome, Published
 from kwire.streams.log import StreamLog
-from kwire.streams.rooms.rooms import Room
+from kwire.streams.rooms.interface import OpenRoom
 from kwire.streams.subscriptions import Subscription
 from kwire.streams.subscriptions.control_messages import Closed, ControlMessage
 from kwire.streams.subscriptions.event_batches import EventBatch
@@ -271,7 +271,7 @@ class SocketSession:
         self._begin_publish(request_id, room, event)
 
     async def _publish_counted(
-        self, request_id: Raw, room: Room, event: NewEvent, storing_count: "asyncio.Future[None]"
+        self, request_id: Raw, room: OpenRoom, event: NewEvent, storing_count: "asyncio.Future[None]"
     ) -> None:
         """Publish an event when the count of the key's events is stored."""
         try:
@@ -281,7 +281,7 @@ class SocketSession:
             raise
         self._begin_publish(request_id, room, event)
 
-    def _begin_publish(self, request_id: Raw, room: Room, event: NewEvent) -> None:
+    def _begin_publish(self, request_id: Raw, room: OpenRoom, event: NewEvent) -> None:
         self._unanswered += 1
         done = partial(self._published, request_id, room.log)
         self._services.publisher.publish(room.log, source_of(room.name), (event,), done)
@@ -376,15 +376,16 @@ class SocketSession:
         if subscription is not None:
             subscription.close()
             self._release_slot(subscription)
-        else:
-            try:
-                name = self._access.full_name(payload.room)
-                self._access.authorize_room(Operation.DESCRIBE, name)
-                self._services.rooms.get(name)
-            except (StreamError, KafkaError, Refusal) as error:
-                self._send_error(request_id, error)
-                return
-        self._send_result(request_id, b'{"success":true}' if subscription is not None else b'{"success":false}')
+            self._send_result(request_id, b'{"success":true}')
+            return
+        self._start(request_id, self._unsubscribe_other(request_id, payload))
+
+    async def _unsubscribe_other(self, request_id: Raw, payload: UnsubscribePayload) -> None:
+        """Answer an unsubscribe command for a room without a subscription. The room must exist."""
+        name = self._access.full_name(payload.room)
+        self._access.authorize_room(Operation.DESCRIBE, name)
+        await self._services.rooms.find(name)
+        self._send_result(request_id, b'{"success":false}')
 
     async def _history(self, request_id: Raw, payload: HistoryPayload) -> None:
         parts = await history_parts(self._services, self._access, payload)

@@ -61,7 +61,7 @@ class SubscriberList(msgspec.Struct, kw_only=True):
 
 async def list_subscribers(services: RoomServices, request: web.Request) -> web.Response:
     query = query_of(request, SubscribersQuery)
-    room = services.rooms.get(request.match_info["room"])
+    room = await services.rooms.find(request.match_info["room"])
     await room.log.ready()
     is_principal_shown = access_of(request).allows_cluster(Operation.DESCRIBE)
     end = room.log.bounds().committed_end

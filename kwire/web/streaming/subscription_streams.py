@@ -223,6 +223,7 @@ async def _resumed(
     # A client may start beyond the end of the log. Then the `id` of its first control message may also be beyond the
     # end. The client may resume after such an `id` if it is below the requested start.
     is_before_start = start.kind is StartKind.OFFSET and last_id < start.value
+    await source.log.ready()
     if last_id <= source.log.bounds().newest or is_before_start:
         try:
             subscription = await _subscribed(subscriptions, source, Start.at(last_id + 1), sink, options)

@@ -20,7 +20,7 @@ from kwire.errors import (
 )
 from kwire.metastore import Change
 from kwire.streams.rooms import batched_creation as room_making
-from kwire.streams.rooms import rooms
+from kwire.streams.rooms import interface
 from kwire.streams.rooms.settings import RoomOverrides
 from tests.support.batches import run_now
 from tests.support.node import in_loop
@@ -390,7 +390,7 @@ async def test_rooms_are_listed_by_how_they_begin(node: RoomsNode, monkeypatch: 
     assert node.rooms.list(prefix="u/", limit=1) == (["u/1"], "u/1")
     assert node.rooms.list("u/1", 1, "u/") == (["u/2"], None)
     # A page examines a limited number of names; then it is short, and names the next page.
-    monkeypatch.setattr(rooms, "NAMES_PER_PAGE_MAX", 3)
+    monkeypatch.setattr(interface, "NAMES_PER_PAGE_MAX", 3)
     found, after = [], ""
     for _ in range(10):
         page = node.rooms.list(after, 10, "user_")

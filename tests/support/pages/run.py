@@ -10,7 +10,7 @@ from tests.support.pages.comparison import is_like, missing_lines
 from tests.support.pages.terminal import COLUMNS, Process, password_of
 from tests.support.server import kwire_command
 
-_ADDRESS = re.compile(r"(?:127\.0\.0\.1|localhost):(?P<port>9092|9093|8082|8083|9000)\b")
+_ADDRESS = re.compile(r"(?:127\.0\.0\.1|localhost):(?P<port>9092|9093|8082|8083|8090|9000)\b")
 # Folders of a server that a page names; here they are below the folder of the page.
 _PLACE = re.compile(r"(?<![\w./:}])/(?=(?:var/lib/kwire|backups|safe|srv|data|disk\d|etc/kwire)\b)")
 _VENV = re.compile(r"\.venv/bin/(?=\w)")
@@ -34,8 +34,9 @@ class PageRun:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         kafka, http = unused_port(), unused_port()
-        # 9000 is the port of a receiver of webhooks.
-        self._ports = {"9092": kafka, "9093": kafka, "8082": http, "8083": http, "9000": unused_port()}
+        # 9000 is the port of a receiver of webhooks, 8090 that of a bridge.
+        more = {"9000": unused_port(), "8090": unused_port()}
+        self._ports = {"9092": kafka, "9093": kafka, "8082": http, "8083": http, **more}
         self._server: Process | None = None
         self._endless: Process | None = None
         self._running: list[Process] = []

@@ -1,0 +1,76 @@
+"""The routes of a bridge: those of the server that need no log of this process, and answers that name the others.
+
+The document of the API has only the served routes. A request for another route of the server has the status 404 and a
+code of its own, so that clients see the difference from a path that does not exist.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from aiohttp import web
+
+from kwire.web.access import keys, sessions, tickets, users
+from kwire.web.answers.errors import Refusal
+from kwire.web.bridge import metrics
+from kwire.web.bridge.services import BridgeMonitoring, BridgeServices
+from kwire.web.db_events import publish as db_publish
+from kwire.web.db_events import slots as db_slots
+from kwire.web.db_events import subscribe as db_subscribe
+from kwire.web.documentation import openapi, pages
+from kwire.web.monitoring import health
+from kwire.web.needs import PUBLIC
+from kwire.web.rooms import events as room_events
+from kwire.web.rooms import post_command, rooms, subscribers
+from kwire.web.rooms import subscribe as room_subscribe
+from kwire.web.route import Route
+from kwire.web.routes import ROUTES, BoundHandle, RouteGroup
+from kwire.web.services import AccessServices, DbEventServices, RoomServices
+
+DOCUMENTS = openapi.routes_of(lambda: BRIDGE_ROUTES)
+BRIDGE_MONITORING_ROUTES: tuple[Route[BridgeMonitoring], ...] = (*health.ROUTES, *metrics.ROUTES)
+
+_GROUPS: tuple[RouteGroup[BridgeServices, Any], ...] = (
+    RouteGroup[BridgeServices, BridgeMonitoring](lambda web: web.monitoring, BRIDGE_MONITORING_ROUTES),
+    RouteGroup[BridgeServices, RoomServices](
+        lambda web: web.rooms,
+        (
+            *room_events.ROUTES,
+            *room_subscribe.ROUTES,
+            *rooms.ROUTES,
+            *subscribers.ROUTES,
+            *post_command.ROUTES,
+        ),
+    ),
+    RouteGroup[BridgeServices, DbEventServices](
+        lambda web: web.db_events, (*db_publish.ROUTES, *db_subscribe.ROUTES, *db_slots.ROUTES)
+    ),
+    RouteGroup[BridgeServices, AccessServices](
+        lambda web: web.access, (*tickets.ROUTES, *sessions.ROUTES, *keys.ROUTES, *users.ROUTES)
+    ),
+    RouteGroup[BridgeServices, object](lambda web: None, (*DOCUMENTS, *pages.SCRIPT_ROUTES)),
+)
+
+BRIDGE_ROUTES: tuple[Route[Any], ...] = tuple(route for group in _GROUPS for route in group.routes)
+
+
+def bound_bridge_routes(services: BridgeServices) -> Iterator[tuple[Route[Any], BoundHandle]]:
+    """Generate every route of the server, in order. The handlers of routes that are not served refuse the request."""
+    for group in _GROUPS:
+        taken = group.services_of(services)
+        for route in group.routes:
+            yield route, partial(route.handle, taken)
+    served = {(route.method, route.path) for route in BRIDGE_ROUTES}
+    for route in ROUTES:
+        if (route.method, route.path) not in served:
+            # Its needs cannot be decided here, because its resources do not exist.
+            refused = route._replace(needs=PUBLIC if route.needs == PUBLIC else (), is_streaming=False, charges=None)
+            yield refused, partial(_refuse, route)
+
+
+async def _refuse(route: Route[Any], request: web.Request) -> web.StreamResponse:
+    raise Refusal(
+        f"a bridge does not serve {route.method} {route.path}; /openapi.json lists all paths of this one",
+        code="NotServedByBridge",
+        status=404,
+    )

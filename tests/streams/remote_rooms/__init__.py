@@ -1,0 +1,1 @@
+"""Tests of rooms on a cluster."""

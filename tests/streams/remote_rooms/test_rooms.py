@@ -1,0 +1,251 @@
+"""Rooms on a cluster: what the bridge stores about them, what it deletes, and what it leaves alone."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from kwire.concurrency.disk_lanes import DiskLanes
+from kwire.config import load
+from kwire.errors import KafkaError, NotARoom, RoomNotFound, TooManyRooms, TopicHasPartitions
+from kwire.kafka_client.admin import Admin
+from kwire.metastore import EmbeddedMetaStore
+from kwire.streams.remote.logs import RemoteLogs
+from kwire.streams.remote_rooms.cleanup import RemoteCleanup
+from kwire.streams.remote_rooms.count_retention import CountRetention
+from kwire.streams.remote_rooms.records import RoomRecords
+from kwire.streams.remote_rooms.rooms import RemoteRoom, RemoteRooms
+from kwire.streams.rooms.interface import RoomStats
+from kwire.streams.rooms.settings import RoomOverrides
+from storage.disk.files import Files
+from tests.support.clock import ManualClock
+from tests.support.node import in_uvloop, running_node
+from tests.support.remote_worlds import remote_logs, until
+from tests.support.rooms import CountedSubscribers
+from tests.support.stream_worlds import Appends
+
+HOUR_MS = 3_600_000
+COUNT_5 = RoomOverrides("count", None, 5)
+
+
+class World(NamedTuple):
+    rooms: RemoteRooms
+    logs: RemoteLogs
+    admin: Admin
+    clock: ManualClock
+    subscribers: CountedSubscribers
+    store_dir: Path
+
+    def cleanup(self) -> RemoteCleanup:
+        return RemoteCleanup(self.rooms, self.logs, self.subscribers, self.clock, is_enabled=True)
+
+
+@asynccontextmanager
+async def world(directory: Path, upstream: str | None = None, *settings: str) -> AsyncIterator[World]:
+    """The rooms of a bridge over a node in this process."""
+    if upstream is None:
+        async with (
+            running_node(directory / "node", "log.retention.ms=-1") as node,
+            world(directory, node.kafka_listeners[0].address, *settings) as made,
+        ):
+            yield made
+        return
+    lanes, clock, subscribers = DiskLanes(), ManualClock(), CountedSubscribers()
+    store_dir = directory / "bridge"
+    store_dir.mkdir(exist_ok=True)
+    metastore = EmbeddedMetaStore.open(str(store_dir), Files(), lanes, clock)
+    config = load(data_dir=str(store_dir), settings=settings).rooms
+    with remote_logs(upstream) as logs:
+        rooms = RemoteRooms(logs, RoomRecords(metastore), config, subscribers, clock)
+        try:
+            yield World(rooms, logs, Admin(logs.cluster), clock, subscribers, store_dir)
+        finally:
+            await rooms.close()
+            await logs.close()
+            lanes.close()
+            metastore.close()
+
+
+async def publish(room: RemoteRoom, count: int, at_ms: int) -> None:
+    appends = Appends()
+    for _ in range(count):
+        appends.send(room.log, b"event", at_ms=at_ms)
+    await until(lambda: len(appends) == count)
+    assert not [one for one in appends if isinstance(one, KafkaError)]
+
+
+@in_uvloop
+async def test_the_settings_of_a_room_are_on_the_cluster_and_the_number_of_events_in_the_metadata_store(
+    tmp_path: Path,
+) -> None:
+    async with running_node(tmp_path / "node") as node:
+        upstream = node.kafka_listeners[0].address
+        async with world(tmp_path, upstream) as one:
+            assert await one.rooms.create("lobby", RoomOverrides("hybrid", 2, 7))
+            assert not await one.rooms.create("lobby", RoomOverrides(max_events=9))
+            configs = await one.admin.topic_configs("lobby", ["retention.ms", "segment.ms", "kwire.room"])
+            assert configs == {"retention.ms": str(2 * HOUR_MS), "segment.ms": "600000", "kwire.room": "false"}
+            described = await one.rooms.describe("lobby")
+        async with world(tmp_path, upstream) as again:
+            assert again.rooms.count == 1
+            assert await again.rooms.describe("lobby") == described
+            assert tuple(described.retention) == ("hybrid", 2, 9)
+            await again.rooms.create("lobby", RoomOverrides("infinite"))
+            configs = await again.admin.topic_configs("lobby", ["retention.ms", "segment.ms"])
+            assert configs == {"retention.ms": "-1", "segment.ms": "604800000"}
+
+
+@in_uvloop
+async def test_a_topic_of_the_cluster_is_used_as_a_room_but_never_changed_or_deleted(tmp_path: Path) -> None:
+    async with world(tmp_path) as one:
+        await one.admin.create_topic("orders", 1, {"retention.ms": str(HOUR_MS)})
+        await one.admin.create_topic("wide", 3)
+        described = await one.rooms.describe("orders")
+        assert (described.is_room, described.retention, described.created_at_ms) == (False, ("time", 1, None), None)
+        assert one.rooms.list().names == []
+        for refused in (one.rooms.delete("orders"), one.rooms.create("orders", COUNT_5)):
+            with pytest.raises(NotARoom):
+                await refused
+        with pytest.raises(TopicHasPartitions):
+            await one.rooms.get_or_create("wide")
+
+
+@in_uvloop
+async def test_a_topic_that_was_created_again_by_somebody_else_is_not_a_room_of_the_bridge(tmp_path: Path) -> None:
+    async with world(tmp_path) as one:
+        await one.rooms.create("lobby", COUNT_5)
+        former = (await one.rooms.find("lobby")).log
+        await one.admin.delete_topic("lobby")
+        await one.admin.create_topic("lobby", 1)
+        async with asyncio.timeout(30):
+            while not former.is_gone:
+                await one.logs.cluster.refresh(["lobby"])
+        with pytest.raises(NotARoom):
+            await one.rooms.delete("lobby")
+        cleanup = one.cleanup()
+        await cleanup.compare()
+        assert one.rooms.count == 1
+        await cleanup.compare()
+        assert one.rooms.count == 0
+        await cleanup.close()
+
+
+@in_uvloop
+async def test_many_who_need_one_room_create_it_once(tmp_path: Path) -> None:
+    async with world(tmp_path, None, "kwire.rooms.max=2") as one:
+        found = await asyncio.gather(*(one.rooms.get_or_create("lobby") for _ in range(20)))
+        assert len({room.log for room in found}) == one.rooms.count == 1
+        assert await asyncio.gather(*(one.rooms.create("second") for _ in range(5))) == [True, *[False] * 4]
+        with pytest.raises(TooManyRooms):
+            await one.rooms.create("third")
+        with pytest.raises(RoomNotFound) as missing:
+            await one.rooms.get_or_create("third")
+        assert missing.value.details["limit"] == 2
+
+
+@in_uvloop
+async def test_many_rooms_are_created_and_described_at_the_same_time(tmp_path: Path) -> None:
+    async with world(tmp_path) as one:
+        names = [f"room-{number:03}" for number in range(150)]
+
+        async def created(name: str) -> RoomStats:
+            assert await one.rooms.create(name)
+            return await one.rooms.describe(name)
+
+        described = await asyncio.gather(*map(created, names))
+        assert [stats.newest_offset for stats in described] == [-1] * len(names)
+        assert one.rooms.list(limit=1000).names == names
+
+
+@in_uvloop
+async def test_the_oldest_events_above_the_limit_are_deleted(tmp_path: Path) -> None:
+    async with world(tmp_path) as one:
+        await one.rooms.create("lobby", COUNT_5)
+        await one.rooms.create("all", RoomOverrides("infinite"))
+        retention = CountRetention(one.rooms, one.logs)
+        for name in ("lobby", "all"):
+            room = await one.rooms.find(name)
+            await room.log.ready()
+            await publish(room, 12, one.clock.now_ms())
+        await retention.round()
+        assert [(await one.rooms.describe(name)).oldest_offset for name in ("lobby", "all")] == [7, 0]
+        assert (retention.trimmed_count, retention.failures) == (7, 0)
+        # The cluster itself has deleted them.
+        log = (await one.rooms.find("lobby")).log
+        await log.ask_bounds(is_exact=True)
+        assert log.bounds() == (7, 12, 12)
+        await one.admin.delete_topic("lobby")
+        log.learn(7, 40, 40)
+        await retention.round()
+        assert retention.failures == 1
+        await retention.close()
+
+
+@in_uvloop
+async def test_only_rooms_of_the_bridge_that_nobody_uses_are_deleted(tmp_path: Path) -> None:
+    async with world(tmp_path, None, "kwire.rooms.inactive.timeout.hours=2") as one:
+        cleanup = one.cleanup()
+        for name in ("idle", "written", "empty", "read", "subscribed"):
+            await one.rooms.create(name, RoomOverrides("infinite"))
+        await one.admin.create_topic("orders", 1, {"retention.ms": "-1"})
+        for name in ("idle", "orders"):
+            await publish(await one.rooms.get_or_create(name), 1, one.clock.now_ms())
+        await cleanup.round()
+        one.clock.advance(3 * HOUR_MS)
+        await publish(await one.rooms.find("written"), 1, one.clock.now_ms())
+        one.rooms.take_used()
+        await one.rooms.find("read")
+        log = one.logs.find("subscribed")
+        assert log is not None
+        one.subscribers.come(log)
+        assert one.rooms.count == 5
+        await cleanup.round()
+        assert one.rooms.list().names == ["read", "subscribed", "written"]
+        assert cleanup.removed_count == 2
+        assert (await one.rooms.find("orders")).log.bounds().start == 0
+        with pytest.raises(RoomNotFound):
+            await one.rooms.find("idle")
+        await cleanup.close()
+
+
+@in_uvloop
+async def test_a_room_that_is_used_at_the_last_moment_stays(tmp_path: Path) -> None:
+    async with world(tmp_path, None, "kwire.rooms.inactive.timeout.hours=2") as one:
+        cleanup = one.cleanup()
+        await one.rooms.create("lobby", RoomOverrides("infinite"))
+        room = await one.rooms.find("lobby")
+        await cleanup.round()
+        one.clock.advance(3 * HOUR_MS)
+        delete_topic = one.rooms.delete_topic
+
+        async def used_first(log: object, is_wanted: object) -> bool:
+            one.rooms.get("lobby")
+            return await delete_topic(log, is_wanted)  # type: ignore[arg-type]
+
+        one.rooms.delete_topic = used_first  # type: ignore[method-assign]
+        await cleanup.round()
+        assert (cleanup.removed_count, one.rooms.count) == (0, 1)
+        assert not room.log.is_closing
+        await publish(room, 1, one.clock.now_ms())
+        await cleanup.close()
+
+
+@in_uvloop
+async def test_a_room_that_is_being_deleted_refuses_events(tmp_path: Path) -> None:
+    async with world(tmp_path) as one:
+        room = await one.rooms.get_or_create("lobby")
+        await publish(room, 1, one.clock.now_ms())
+        appends = Appends()
+
+        def refused() -> bool:
+            appends.send(room.log, b"too late")
+            with pytest.raises(RoomNotFound):
+                one.rooms.get("lobby")
+            return True
+
+        assert await one.rooms.delete_topic(room.log, refused)
+        assert isinstance(appends[0], KafkaError)
+        assert (await one.rooms.get_or_create("lobby")).log.incarnation != room.log.incarnation

@@ -1,0 +1,158 @@
+"""The engines of rooms: a node with logs of its own, and a bridge over a kwire server or an Apache Kafka.
+
+A test takes the fixture `rooms` and starts what serves rooms: `async with rooms.http() as http`. It runs once for each
+engine, unless it is marked with `only_embedded` and the reason.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from kwire.bridge import Bridge
+from kwire.broker.topics.topics import NewTopic
+from kwire.config import load
+from kwire.kafka_client.admin import Admin
+from kwire.kafka_client.cluster import Cluster
+from kwire.kafka_client.settings import ClientSettings, addresses_of
+from kwire.node import Node
+from kwire.wire.messages.metadata import METADATA, MetadataRequest
+from tests.support.apache_kafka import ApacheKafkaProcess
+from tests.support.bridge_process import BridgeProcess
+from tests.support.http import Http
+from tests.support.node import TEST_TIMEOUT_S, running_node
+from tests.support.partition_log import log_of
+from tests.support.server import KwireProcess
+
+EMBEDDED, OVER_KWIRE, OVER_APACHE = "embedded", "bridge-kwire", "bridge-apache"
+OVER_APACHE_PARAM = pytest.param(
+    OVER_APACHE, marks=[pytest.mark.needs_java, pytest.mark.full("an Apache Kafka has to be started")]
+)
+# For clients in processes of their own, which do not see the difference.
+CLIENT_ENGINES = [
+    EMBEDDED,
+    pytest.param(OVER_KWIRE, marks=pytest.mark.full("the tests of the HTTP port run over a bridge, too")),
+    OVER_APACHE_PARAM,
+]
+DELETION_S = 30.0
+POLL_S = 0.02
+
+
+def only_embedded(reason: str) -> pytest.MarkDecorator:
+    """Run a test with the embedded engine only: it looks into the server, or docs/bridge.md has the difference."""
+    assert reason
+    return pytest.mark.parametrize("rooms", [EMBEDDED], indirect=True)
+
+
+@asynccontextmanager
+async def running_bridge(
+    directory: Path, upstream: str, *settings: str, client: ClientSettings | None = None
+) -> AsyncIterator[Bridge]:
+    """A bridge that serves; stopped in the end unless the test has done so."""
+    config = load(data_dir=str(directory), http="127.0.0.1:0", settings=settings)
+    bridge = Bridge(config, client or ClientSettings(addresses_of(upstream)))
+    await bridge.start()
+    try:
+        yield bridge
+    finally:
+        if bridge._is_ready:
+            async with asyncio.timeout(TEST_TIMEOUT_S):
+                await bridge.stop()
+
+
+class RoomEngine:
+    """Starts what serves rooms. `upstream` is the address of the cluster behind a bridge."""
+
+    def __init__(self, directory: Path, upstream: str | None) -> None:
+        self.directory = directory
+        self.upstream = upstream
+
+    def server(self, *settings: str) -> AbstractAsyncContextManager[Node | Bridge]:
+        if self.upstream is None:
+            return running_node(self.directory, *settings)
+        return running_bridge(self.directory, self.upstream, *settings)
+
+    async def delete_before(self, server: Node | Bridge, topic: str, offset: int) -> None:
+        """Delete the oldest events of a room, as retention does."""
+        if isinstance(server, Node):
+            found = server._shared.services.topics.get(topic)
+            assert found is not None
+            log_of(found.partitions[0]).advance_log_start_offset(offset)
+            return
+        log = server._logs.find(topic)
+        assert log is not None
+        await server._rooms._admin.delete_records(topic, 0, offset)
+        await log.ask_bounds()
+
+    async def create_topic(self, server: Node | Bridge, name: str, partition_count: int) -> None:
+        """Create a topic that is not a room, as a Kafka client does."""
+        if isinstance(server, Node):
+            topics = server._shared.services.topics
+            await topics.create([NewTopic(name, partition_count, {})])
+        else:
+            await server._rooms._admin.create_topic(name, partition_count)
+
+    async def delete_room(self, server: Node | Bridge, name: str) -> None:
+        await (server._room_cleanup._rooms if isinstance(server, Node) else server._rooms).delete(name)
+
+    @asynccontextmanager
+    async def http(self, *settings: str) -> AsyncIterator[Http]:
+        async with self.server(*settings) as server, aiohttp.ClientSession() as session:
+            yield Http(server, session)
+
+
+async def delete_all_topics(upstream: str) -> None:
+    """Make the cluster empty for the next test."""
+    cluster = Cluster(ClientSettings(addresses_of(upstream)))
+    admin = Admin(cluster)
+    try:
+        async with asyncio.timeout(DELETION_S):
+            while names := await _topics(cluster):
+                await asyncio.gather(*(admin.delete_topic(name) for name in names), return_exceptions=True)
+                if await _topics(cluster):
+                    await asyncio.sleep(POLL_S)
+    finally:
+        cluster.close()
+
+
+async def _topics(cluster: Cluster) -> list[str]:
+    response = await cluster.request_any(METADATA, MetadataRequest(topics=None, allow_auto_topic_creation=False))
+    return [one.name for one in response.topics if not one.is_internal and not one.name.startswith("__")]
+
+
+@pytest.fixture(scope="session")
+def upstream_kwire(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwireProcess]:
+    """A server process that is the cluster of bridges. Tests leave it running."""
+    process = KwireProcess(tmp_path_factory.mktemp("upstream"), http_port=None, settings={"kwire.http.listener": ""})
+    process.start()
+    process.ready()
+    yield process
+    process.stop()
+
+
+def upstream_of(engine: str, request: pytest.FixtureRequest) -> str | None:
+    """The address of the cluster behind an engine, which is started if a test needs it."""
+    if engine == OVER_KWIRE:
+        kwire: KwireProcess = request.getfixturevalue("upstream_kwire")
+        return kwire.bootstrap
+    if engine == OVER_APACHE:
+        kafka: ApacheKafkaProcess = request.getfixturevalue("apache_kafka")
+        return kafka.bootstrap
+    return None
+
+
+def process_of(engine: str, request: pytest.FixtureRequest, directory: Path) -> KwireProcess:
+    """A process that serves rooms; not started."""
+    upstream = upstream_of(engine, request)
+    return KwireProcess(directory) if upstream is None else BridgeProcess(directory, upstream)
+
+
+@pytest.fixture
+def rooms(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RoomEngine]:
+    upstream = upstream_of(getattr(request, "param", EMBEDDED), request)
+    yield RoomEngine(tmp_path, upstream)
+    if upstream is not None:
+        asyncio.run(delete_all_topics(upstream))
