@@ -73,7 +73,7 @@ def test_only_the_package_of_produce_reads_its_messages() -> None:
     users = {name for name, tree in sources() if imports(tree, "kwire.wire.messages.produce")}
     clients = (
         "kwire/cli/",
-        "kwire/streams/remote/",
+        "kwire/streams/remote",
         "kwire/testing/",
     )  # they send Produce requests, or refuse them in tests
     assert {name for name in users if not name.startswith(("kwire/handlers/produce/", *clients))} == {
