@@ -23,7 +23,7 @@ from tests.support.batches import make_batch
 from tests.support.node import QuietNode, in_loop, running_node
 from tests.support.partition_log import log_of
 
-FEW, MANY = 20, 3000
+FEW, MANY = 20, 1000
 # Key, packed value and a place in the table of the store; id and place, and for a name with a dot its look and place.
 BYTES_PER_TOPIC_MAX = 700
 WITH_FOLDERS = 200
