@@ -13,7 +13,8 @@ from kwire.cluster.core.control import (
     SegmentState,
     Unavailable,
 )
-from kwire.cluster.core.leader.writer import Position, Writer
+from kwire.cluster.core.entries import Position
+from kwire.cluster.core.leader.writer import Writer
 from kwire.cluster.core.messages import Incarnation, Member, Seal, Sealed, SegmentId, Stored
 from kwire.cluster.core.policies import Limits, Policy
 from kwire.cluster.core.quorum import Quorum

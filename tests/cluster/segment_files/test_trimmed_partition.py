@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from kwire.cluster.core.control import Described, SegmentRecord, SegmentState
-from kwire.cluster.core.entries import INDEX_MAX, Entry, Kind, Run
+from kwire.cluster.core.entries import INDEX_MAX, Entry, Kind, Position, Run
 from kwire.cluster.core.messages import (
     Body,
     Copied,
@@ -23,7 +23,7 @@ from kwire.cluster.core.messages import (
     TrimBefore,
 )
 from kwire.cluster.core.policies import Limits
-from kwire.cluster.core.reader.reader import Reader
+from kwire.cluster.core.reader.reader import Delivery, Reader, Trimmed
 from kwire.cluster.core.store.segment_store import SegmentStore, StoreOutput
 from kwire.cluster.core.writes import PutEntries, SetClosed, SetComplete, SetSealedEpoch, Trim
 from kwire.cluster.segment_files.segment_files import LOG_SUFFIX, SegmentFiles
@@ -240,9 +240,17 @@ def test_a_reader_goes_on_at_the_log_start() -> None:
             for answer in node.step("r", message.body):
                 assert isinstance(answer.body, Fetched)
                 reader.step(answer.body, 0)
-    assert [(one.position, one.payload) for one in reader.deliveries] == [
+    # The bridge of a trimmed segment stays, and leads to the next one.
+    gaps, found = reader.deliveries[:2], reader.deliveries[2:]
+    assert gaps == [Trimmed(Position(1, 1), Position(1, 6)), Trimmed(Position(3, 1), Position(3, 3))]
+    assert [(one.position, one.payload) for one in found if isinstance(one, Delivery)] == [
         ((3, entry.index), entry.payload) for entry in events(3, 4, 14, 3)
     ]
+    # Another reader hears of the start before it reads.
+    late = Reader("late", STREAM, Limits(retry_ms=100))
+    late.control(Described(STREAM, 3, records, 3, Position(3, 3)), 0)
+    assert late.deliveries == [Trimmed(Position(1, 1), Position(3, 3))]
+    assert [message.body for message in late.messages] == [Fetch(THREE, 3)]
 
 
 def test_a_crash_at_any_call_of_a_trim() -> None:

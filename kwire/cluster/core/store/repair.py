@@ -11,6 +11,7 @@ request, the source and the copy have.
 from collections.abc import Callable
 
 from crc32c import crc32c
+from msgspec.structs import replace
 
 from kwire.cluster.core.entries import Entry, Kind, run_of
 from kwire.cluster.core.messages import Copied, Copy, Incarnation, Message, Pull, Pulled
@@ -62,15 +63,19 @@ class SegmentCopy:
         return self._pulled_digest is not None or self._was_closed
 
     def start(self, request: Copy, now: int) -> list[Message]:
-        """Begin, or repeat the report if the copy is complete: the master has sent the request again."""
+        """Begin, or repeat the report if the copy is complete: the master has sent the request again.
+
+        A copy that was trimmed since is verified again: the master compares digests from the new start on.
+        """
         self.removals = max(self.removals, request.removals)
-        if self._is_finished():
+        start = max(request.start, self._replica.first)
+        if self._is_finished() and start <= self._start:
             return [self._report()]
-        self._request = request
-        if not self.is_own_copy and self._replica.closed_end == request.end:
-            # The leader has filled and closed the replica in the meantime.
-            self._was_closed, self._digest, self._next = True, 0, 1
-            self._start = max(request.start, self._replica.first)
+        self._request = replace(request, start=max(request.start, self._request.start))
+        if self._replica.closed_end == request.end and (start > self._start or not self.is_own_copy):
+            # The leader may have filled and closed the replica in the meantime.
+            self._was_closed, self._pulled_digest = True, None
+            self._digest, self._next, self._start = 0, 1, start
         return self._pull(now)
 
     def tick(self, now: int) -> list[Message]:
@@ -163,3 +168,4 @@ class SegmentCopy:
             replica.runs.remove_after(end)
             self._writes.append(RemoveAfter(replica.segment, end))
         replica.set_closed(end)
+        replica.trim(self._request.start)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire.cluster.core.control import Granted, SegmentRecord, SegmentState
+from kwire.cluster.core.entries import Position
 from kwire.cluster.core.messages import SegmentId
 from tests.cluster.simulator.rules import check
+from tests.cluster.simulator.rules.leader_rules import check_i17_order
 
 if TYPE_CHECKING:
     from tests.cluster.simulator.ledger import Ledger
@@ -75,6 +77,16 @@ def check_i22_offsets(ledger: Ledger, segment: SegmentId) -> None:
                 "I22",
                 f"{segment} begins at {record.base} after {before}",
             )
+
+
+def check_i24_start(ledger: Ledger, stream: str, before: Position, start: Position) -> None:
+    """The start of a stream never goes back. Everything before it is acknowledged."""
+    check(start > before, "I24", f"{stream} starts at {start}, it started at {before}")
+    segment = SegmentId(stream, start.segment_number)
+    end = ledger.records[segment].end_index
+    last = max(ledger.acknowledged.get(segment, {}), default=0) if end is None else end - 1
+    check(start.entry_index <= last + 1, "I1", f"{stream} starts at {start}, index {last} of {segment} is acknowledged")
+    check_i17_order(ledger, segment)
 
 
 def check_i1_end(ledger: Ledger, segment: SegmentId) -> None:
