@@ -91,7 +91,6 @@ class Ledger:
         self.serving_limits: dict[tuple[str, Incarnation, SegmentId], int] = {}
         self.ack_count: dict[str, int] = {}
         self.recovery_count = 0
-        self.alarms: list[str] = []
         self._decided_slots: set[tuple[SegmentId, int, int]] = set()
         self._slots: dict[tuple[SegmentId, int], dict[Identity, set[str]]] = {}
         self._clients: dict[tuple[str, int], ClientNode] = {}
@@ -126,6 +125,10 @@ class Ledger:
         if record.state is SegmentState.SEALED and (before is None or before.state is not SegmentState.SEALED):
             metadata_rules.check_i1_end(self, segment)
             metadata_rules.check_i19_copies_at_sealing(self, segment)
+
+    def alarmed(self, alarm: str) -> None:
+        """The master alarms an operator about what must not occur: all copies from the start on are equal."""
+        metadata_rules.check_i18_no_alarm(alarm)
 
     def start_moved(self, stream: str, start: Position) -> None:
         before = self.starts.get(stream, FIRST_POSITION)

@@ -190,6 +190,7 @@ class MasterNode:
         self._run(self._master.tick(self._world.now, self._chance.getrandbits(30)), ticked, life)
 
     def _finish(self, outcome: Outcome) -> None:
-        self._ledger.alarms += outcome.alarms
+        for alarm in outcome.alarms:
+            self._ledger.alarmed(alarm)
         for message in outcome.messages:
             self._network.send(message.source, message.target, message.body)

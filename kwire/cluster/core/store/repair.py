@@ -13,7 +13,7 @@ from collections.abc import Callable
 from crc32c import crc32c
 from msgspec.structs import replace
 
-from kwire.cluster.core.entries import Entry, Kind, run_of
+from kwire.cluster.core.entries import Entry, Kind, Run, joined, run_of
 from kwire.cluster.core.messages import Copied, Copy, Incarnation, Message, Pull, Pulled
 from kwire.cluster.core.policies import Limits
 from kwire.cluster.core.store.replica import Replica
@@ -98,9 +98,8 @@ class SegmentCopy:
                 return self._begin_again(now)  # trimmed since the copy began
             self._start = answer.start
         if not self.is_own_copy:
-            if answer.start > self._replica.first:
-                self._replica.adopt_trimmed(answer.start, answer.trimmed)
-            self._write(answer.entries)
+            self._adopt(answer)
+            self._write(tuple(one for one in answer.entries if one.index >= self._replica.first))
         self._digest = content_digest(tuple(one for one in answer.entries if one.index >= self._start), self._digest)
         self._next = first + len(answer.entries)
         if self._next <= self._request.end:
@@ -145,6 +144,20 @@ class SegmentCopy:
             self._request.segment, self._request.end, self._incarnation, self._digest, self._start, self.removals
         )
         return Message(self._name, self._master, body)
+
+    def _adopt(self, answer: Pulled) -> None:
+        """Take over what the trimmed entries were. A damaged replica may have lost it, although it was trimmed too."""
+        replica = self._replica
+        first = max(replica.first, answer.start)
+        early = (run_of(entry) for entry in answer.entries if entry.index < first)
+        lost = tuple(run for run in joined([*answer.trimmed, *early]) if not self._has(run))
+        if first > replica.first or lost:
+            replica.adopt_trimmed(first, lost)
+
+    def _has(self, run: Run) -> bool:
+        found = list(self._replica.runs.between(run.first, run.last))
+        count = sum(one.last - one.first + 1 for one in found)
+        return count == run.last - run.first + 1 and all(one.identity() == run.identity() for one in found)
 
     def _write(self, entries: tuple[Entry, ...]) -> None:
         """Store the entries that are missing or differ. The content of a sealed segment is final, with any stamps."""

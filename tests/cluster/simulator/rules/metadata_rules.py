@@ -53,6 +53,11 @@ def check_i18_sealed_record(before: SegmentRecord, after: SegmentRecord, segment
         check(facts[0] == facts[1], "I18", f"{segment} changed from {before} to {after}")
 
 
+def check_i18_no_alarm(alarm: str) -> None:
+    """The master finds no copies with different contents, and no segment that ends twice."""
+    check(not alarm, "I18", alarm)
+
+
 def check_copy_set_of_open_segment(before: SegmentRecord, after: SegmentRecord, segment: SegmentId) -> None:
     """I9: the copy set and the quorum of an unsealed segment never change."""
     if before.state is not SegmentState.SEALED:
