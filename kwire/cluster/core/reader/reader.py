@@ -53,7 +53,8 @@ class Reader:
                 self._segments[record.number] = record
         before = self.position
         if answer.segments and not self.position.segment_number:
-            self.position = Position(min(record.number for record in answer.segments), 1)
+            # Not the first segment of this answer: it may have been meant for a reader that was further.
+            self.position = Position(1, 1)
         if self.position.segment_number:
             self._skip_to(answer.start)
         if self.position != before:
