@@ -259,7 +259,8 @@ class Writer:
         self._acknowledge(now)
         if self._start is not None:
             self._request(TrimStream(self.stream, self.epoch, *self._start), now)
-        self._filling = [one for one in self._filling if not one.is_everywhere]
+        # The master orders copies of what a leader can not fill, for example after all replicas were trimmed.
+        self._filling = [one for one in self._filling if not one.is_everywhere and not one.lacks_entry(now)]
 
     def _recover(self, now: int) -> None:
         """Recover the oldest segment that an earlier leader left unsealed."""
