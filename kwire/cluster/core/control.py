@@ -4,6 +4,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from kwire.cluster.core.entries import FIRST_POSITION, Position
 from kwire.cluster.core.messages import Incarnation, Member, SegmentId
 
 
@@ -78,6 +79,18 @@ class CloseSegment(Struct, frozen=True, gc=False):
     end_index: int
 
 
+class TrimStream(Struct, frozen=True, gc=False):
+    """Record that entries before entry `first` of segment `number` are no longer needed: the stream starts there.
+
+    All of them are acknowledged.
+    """
+
+    stream: str
+    epoch: int
+    number: int
+    first: int
+
+
 class Describe(Struct, frozen=True, gc=False):
     """Return the segments of a stream from number `first` on. An answer has at most 1,000 of them."""
 
@@ -128,6 +141,15 @@ class SegmentChanged(Struct, frozen=True, gc=False):
     record: SegmentRecord
 
 
+class StreamTrimmed(Struct, frozen=True, gc=False):
+    """The answer to TrimStream: the stream starts at this entry, or at a later one."""
+
+    stream: str
+    epoch: int
+    number: int
+    first: int
+
+
 class Unavailable(Struct, frozen=True, gc=False):
     """The request can not be met now, for example because too few stores are alive. The client asks again later."""
 
@@ -137,12 +159,13 @@ class Unavailable(Struct, frozen=True, gc=False):
 
 
 class Described(Struct, frozen=True, gc=False):
-    """Segments of a stream, its newest epoch, and the number of its last segment."""
+    """Segments of a stream, its newest epoch, the number of its last segment, and where it starts."""
 
     stream: str
     epoch: int
     segments: tuple[SegmentRecord, ...]
     last: int = 0
+    start: Position = FIRST_POSITION
 
 
 # --- stores
@@ -219,8 +242,8 @@ class DrainStore(Struct, frozen=True, gc=False):
     is_draining: bool = True
 
 
-ClientRequest = Heartbeat | OpenSegment | BeginRecovery | CloseSegment | Describe
-ClientAnswer = Granted | Renewed | NotLeader | SegmentChanged | Unavailable | Described
+ClientRequest = Heartbeat | OpenSegment | BeginRecovery | CloseSegment | TrimStream | Describe
+ClientAnswer = Granted | Renewed | NotLeader | SegmentChanged | StreamTrimmed | Unavailable | Described
 StoreRequest = StoreHeartbeat
 StoreRegistration = StoreAccepted | StoreRejected
 AdminRequest = CreateStream | DrainStore

@@ -18,6 +18,17 @@ class Kind(IntEnum):
     BRIDGE = 2
 
 
+class Position(NamedTuple):
+    """The place of an entry in its stream."""
+
+    segment_number: int
+    entry_index: int
+
+
+# Where a stream begins that was never trimmed.
+FIRST_POSITION: Final = Position(1, 1)
+
+
 class Entry(Struct, frozen=True, gc=False):
     """One slot of a segment. The first index is 1.
 

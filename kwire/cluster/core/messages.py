@@ -218,7 +218,8 @@ class Copy(Struct, frozen=True, gc=False):
 
     The copy refuses epochs below `end_epoch`, the epoch of the leader that closed the segment, as other replicas do.
     A store that is its own only source verifies its replica: it reads all entries and reports their digest. The digest
-    is over the entries from `start` on. `removals` is the number of Drops for replicas of this segment so far.
+    is over the entries from `start` on: those before it, and in all earlier segments, are trimmed. `removals` is the
+    number of Drops for replicas of this segment so far.
     """
 
     segment: SegmentId
@@ -270,7 +271,7 @@ class Drop(Struct, frozen=True, gc=False):
 class TrimBefore(Struct, frozen=True, gc=False):
     """Entries of the stream before this one are no longer needed: retention or DeleteRecords has removed them.
 
-    A store applies it to closed replicas. For others it is sent again when they are closed.
+    A store applies it to closed replicas. Others are trimmed by the Copy that verifies them.
     """
 
     segment: SegmentId

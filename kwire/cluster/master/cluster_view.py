@@ -3,6 +3,7 @@
 import msgspec
 
 from kwire.cluster.core.control import SegmentState, StoreHeartbeat
+from kwire.cluster.core.entries import FIRST_POSITION, Position
 from kwire.cluster.core.messages import Member, SegmentId
 from kwire.cluster.master.liveness import Candidates, Heard, Leases
 from kwire.cluster.master.repair.digests import verified_stores
@@ -17,6 +18,7 @@ from kwire.cluster.master.state import (
     SegmentEntry,
     StoreEntry,
     StreamEntry,
+    Versioned,
 )
 from kwire.cluster.master.stores import Health, StoreStatus, status_of
 from kwire.metastore.interface import ABSENT, Change, MetaStore
@@ -35,6 +37,8 @@ class ClusterView:
         self.repairs = RepairQueue()
         # When the last segment of a stream was sealed.
         self.sealed_ms: dict[str, int] = {}
+        # The start of each stream that is trimmed, as of the entries in the index.
+        self._starts: dict[str, Position] = {}
         self.stream_count = 0
         self._store_names = dict.fromkeys(key.removeprefix(STORE_PREFIX) for key, _ in store.entries(STORE_PREFIX))
         self._load(store, now)
@@ -45,8 +49,11 @@ class ClusterView:
             stream = msgspec.convert(entry.value, StreamEntry)
             self.stream_count += 1
             streams[stream.name] = stream
+            if stream.start > FIRST_POSITION:
+                self._starts[stream.name] = stream.start
         for _, entry in store.entries(SEGMENT_PREFIX):
-            self.index.put(msgspec.convert(entry.value, SegmentEntry))
+            segment = msgspec.convert(entry.value, SegmentEntry)
+            self.index.put(segment.from_start(streams[segment.stream]))
         for stream in streams.values():
             home = frozenset(self.home(stream, now))
             self.repairs.add(
@@ -59,11 +66,24 @@ class ClusterView:
         """Take note of a change that was committed."""
         if change.key.startswith(STREAM_PREFIX):
             self.stream_count += change.expected_revision == ABSENT
+            self._trim(msgspec.convert(change.value, StreamEntry).name)
         elif change.key.startswith(SEGMENT_PREFIX):
             # The entry is read: the commit of a later change may have returned earlier.
-            segment = self.metadata.segment(msgspec.convert(change.value, SegmentEntry).id)
+            segment = self.segment(msgspec.convert(change.value, SegmentEntry).id)
             if segment is not None:
                 self._put(segment.value, change.expected_revision == ABSENT)
+
+    def _trim(self, name: str) -> None:
+        """Look at the segments whose start has changed since the last call: their reports do not count any more."""
+        stream = self.metadata.stream(name)
+        before = self._starts.get(name, FIRST_POSITION)
+        if stream is None or stream.value.start <= before:
+            return
+        start = self._starts[name] = stream.value.start
+        for number in range(before.segment_number, start.segment_number + 1):
+            segment = self.segment(SegmentId(name, number))
+            if segment is not None:
+                self._put(segment.value, is_new=False)
 
     def _put(self, segment: SegmentEntry, is_new: bool) -> None:
         self.index.put(segment)
@@ -107,15 +127,28 @@ class ClusterView:
 
     def _judge(self, store: StoreEntry, now: int) -> StoreStatus:
         status = status_of(store, self.heard, self.index.load(store.name), self.settings, now)
-        # An unfinished copy outside the copy set does not keep the store from getting others.
+        # An unfinished copy outside the copy set does not keep the store from getting others, nor a trimmed one.
         limbo = frozenset(
             segment
             for segment in status.limbo
-            if not self.index.is_sealed(segment) or self.index.is_member(store.name, segment)
+            if not self.index.is_sealed(segment)
+            or (self.index.is_member(store.name, segment) and not self.is_done(segment))
         )
         return msgspec.structs.replace(status, limbo=limbo)
 
     # --- segments
+
+    def segment(self, segment_id: SegmentId) -> Versioned[SegmentEntry] | None:
+        """The entry of a segment, with the reports that count."""
+        segment, stream = self.metadata.segment(segment_id), self.metadata.stream(segment_id.stream)
+        if segment is None or stream is None:
+            return None
+        return msgspec.structs.replace(segment, value=segment.value.from_start(stream.value))
+
+    def is_done(self, segment_id: SegmentId) -> bool:
+        """Whether no store needs the segment any more, because it is trimmed."""
+        stream = self.metadata.stream(segment_id.stream)
+        return stream is not None and stream.value.is_done(segment_id.number)
 
     def home(self, stream: StreamEntry, now: int) -> list[Member]:
         """The stores that hold all segments of a whole log: the copy set of its newest segment, without failed ones."""
@@ -130,8 +163,7 @@ class ClusterView:
 def _was_settled(segment: SegmentEntry, stream: StreamEntry, home: frozenset[Member]) -> bool:
     """Whether the segment needed nothing when its entry was written."""
     members = segment.record.copy_set
-    return (
-        len(members) == len(verified_stores(segment)) == stream.replicas
-        and home.issubset(members)
-        and not any(one.incarnation is None for one in segment.outsiders)
+    is_complete = len(members) == len(verified_stores(segment)) == stream.replicas and home.issubset(members)
+    return (is_complete or stream.is_done(segment.record.number)) and not any(
+        one.incarnation is None for one in segment.outsiders
     )

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from kwire.cluster.core.control import AdminAnswer, ClientAnswer, StoreRegistration
-from kwire.cluster.core.messages import Copy, Drop, Finish
+from kwire.cluster.core.messages import Copy, Drop, Finish, TrimBefore
 from kwire.metastore.interface import Change, Condition
 
 Answer = ClientAnswer | StoreRegistration | AdminAnswer
@@ -23,7 +23,7 @@ class Order(NamedTuple):
     """A message to a store."""
 
     store: str
-    body: Copy | Drop | Finish
+    body: Copy | Drop | Finish | TrimBefore
 
 
 class Decision(Struct, frozen=True):

@@ -20,6 +20,7 @@ from kwire.cluster.core.control import (
     OpenSegment,
     StoreAccepted,
     StoreHeartbeat,
+    TrimStream,
     Unavailable,
 )
 from kwire.cluster.core.messages import Copied, Message, SegmentId
@@ -98,7 +99,7 @@ class Master:
         if isinstance(request, StoreHeartbeat) and isinstance(outcome.answer, StoreAccepted):
             self._current_term().view.hear(request, now)
         if outcome.answer is None and isinstance(
-            request, Heartbeat | OpenSegment | BeginRecovery | CloseSegment | Describe
+            request, Heartbeat | OpenSegment | BeginRecovery | CloseSegment | TrimStream | Describe
         ):
             return Outcome(Unavailable(request.stream, 0, "the metadata of the stream changes too often"))
         return outcome

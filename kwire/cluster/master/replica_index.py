@@ -61,6 +61,14 @@ class ReplicaIndex:
     def replica_count(self, store: str, stream: str) -> int:
         return len(self._members.get(store, {}).get(stream, ()))
 
+    def holders(self, stream: str, last: int) -> list[str]:
+        """The members of segments of the stream up to number `last`."""
+        return [
+            store
+            for store, streams in self._members.items()
+            if any(number <= last for number in streams.get(stream, ()))
+        ]
+
     def verified_numbers(self, store: str, stream: str) -> frozenset[int]:
         """The sealed segments of the stream of which the store has a verified copy."""
         return frozenset(self._verified.get(store, {}).get(stream, ()))

@@ -18,15 +18,16 @@ from kwire.cluster.core.control import (
     SegmentState,
     StoreAccepted,
     StoreHeartbeat,
+    TrimStream,
     Unavailable,
 )
-from kwire.cluster.core.messages import Finish
+from kwire.cluster.core.messages import Finish, SegmentId, TrimBefore
 from kwire.cluster.master.cluster_view import ClusterView
 from kwire.cluster.master.copy_sets import choose_copy_set, is_about_to_join, must_roll
 from kwire.cluster.master.decisions import Decision, Order
 from kwire.cluster.master.elections import decide_heartbeat
 from kwire.cluster.master.liveness import Candidate
-from kwire.cluster.master.segments import decide_closing, decide_creation, decide_opening, decide_recovery
+from kwire.cluster.master.segments import decide_closing, decide_creation, decide_opening, decide_recovery, decide_trim
 from kwire.cluster.master.state import StreamEntry, Versioned
 from kwire.cluster.master.stores import decide_drain, decide_registration
 
@@ -62,9 +63,23 @@ def decide(request: Request, view: ClusterView, now: int, choice: int) -> Decisi
             if decision.changes:
                 view.sealed_ms[request.stream] = now
             return decision
+        case TrimStream():
+            decision = decide_trim(request, stream, view.metadata)
+            return replace(decision, orders=tuple(_trim_orders(request, view))) if decision.changes else decision
         case Describe():
-            records = view.metadata.records(stream.value, request.first)
-            return Decision(Described(request.stream, stream.value.epoch, records, stream.value.last))
+            entry = stream.value
+            records = view.metadata.records(entry, request.first)
+            return Decision(Described(request.stream, entry.epoch, records, entry.last, entry.start))
+
+
+def _trim_orders(request: TrimStream, view: ClusterView) -> Iterator[Order]:
+    """The new start for each store with replicas of the segments up to it.
+
+    They are not repeated: a lost one costs disk space until the next one, or the next Copy, which cover it.
+    """
+    body = TrimBefore(SegmentId(request.stream, request.number), request.first)
+    for store in view.index.holders(request.stream, request.number):
+        yield Order(store, body)
 
 
 def _finish_orders(request: StoreHeartbeat, view: ClusterView) -> Iterator[Order]:

@@ -18,9 +18,11 @@ from kwire.cluster.core.control import (
     SegmentState,
     StreamCreated,
     StreamRefused,
+    StreamTrimmed,
+    TrimStream,
     Unavailable,
 )
-from kwire.cluster.core.entries import INDEX_MAX
+from kwire.cluster.core.entries import INDEX_MAX, Position
 from kwire.cluster.core.messages import SegmentId
 from kwire.cluster.core.quorum import Quorum
 from kwire.cluster.master.decisions import Decision
@@ -183,6 +185,30 @@ def decide_closing(request: CloseSegment, stream: Versioned[StreamEntry], metada
         based = msgspec.structs.replace(following.value.record, base=next_base(closed))
         changes.append(following.changed(msgspec.structs.replace(following.value, record=based)))
     return Decision(SegmentChanged(entry.name, entry.epoch, closed), tuple(changes))
+
+
+def decide_trim(request: TrimStream, stream: Versioned[StreamEntry], metadata: Metadata) -> Decision:
+    """Move the start of the stream. It never goes back, and never beyond the end of the segment.
+
+    The leader knows which entries of its open segment are acknowledged; none is before earlier segments are sealed.
+    """
+    entry = stream.value
+    if request.epoch != entry.epoch:
+        return Decision(NotLeader(entry.name, entry.epoch))
+    if not 0 < request.number <= entry.last or request.first < 1:
+        return _unavailable(entry, f"segment {request.number} has no entry {request.first}")
+    record = _existing(metadata, entry, request.number).value.record
+    if record.state is not SegmentState.SEALED and (
+        record.state is not SegmentState.OPEN
+        or record.opened_by_epoch != request.epoch
+        or request.number != entry.unsealed[0]
+    ):
+        return _unavailable(entry, f"the entries of segment {request.number} are not known to be acknowledged")
+    answer = StreamTrimmed(entry.name, entry.epoch, request.number, request.first)
+    start = Position(request.number, min(request.first, record.end_index or request.first))
+    if start <= entry.start:
+        return Decision(answer)
+    return Decision(answer, (stream.changed(msgspec.structs.replace(entry, start=start)),))
 
 
 def _existing(metadata: Metadata, stream: StreamEntry, number: int) -> Versioned[SegmentEntry]:

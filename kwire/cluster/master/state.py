@@ -7,6 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from kwire.cluster.core.control import SegmentRecord
+from kwire.cluster.core.entries import FIRST_POSITION, Position
 from kwire.cluster.core.messages import Incarnation, SegmentId
 from kwire.metastore.interface import ABSENT, Change, Condition, Entry
 
@@ -69,7 +70,10 @@ class Leader(Struct, frozen=True):
 
 
 class StreamEntry(Struct, frozen=True):
-    """A stream: its settings, its newest epoch with the leader, and the numbers of its segments."""
+    """A stream: its settings, its newest epoch with the leader, the numbers of its segments, and where it starts.
+
+    The entries before `start` are trimmed. It only grows.
+    """
 
     name: str
     replicas: int
@@ -79,17 +83,32 @@ class StreamEntry(Struct, frozen=True):
     leader: Leader | None = None
     last: int = 0
     unsealed: tuple[int, ...] = ()
+    start: Position = FIRST_POSITION
 
     @property
     def sealed_count(self) -> int:
         return self.last - len(self.unsealed)
 
+    def start_of(self, record: SegmentRecord) -> int:
+        """Return the first entry of a segment that is not trimmed. Of a segment before the start only its bridge is."""
+        if record.number < self.start.segment_number:
+            return record.end_index or 1
+        return self.start.entry_index if record.number == self.start.segment_number else 1
+
+    def is_done(self, number: int) -> bool:
+        """Whether no store needs the segment any more. A whole log needs every bridge: it is written in order."""
+        return number < self.start.segment_number and not self.whole_log
+
 
 class Report(Struct, frozen=True):
-    """The digest that a store has reported for its complete copy of a sealed segment."""
+    """The digest that a store has reported for its complete copy of a sealed segment, from entry `start` on.
+
+    A report with another start than the segment has now does not count.
+    """
 
     store: str
     digest: int
+    start: int = 1
 
 
 class Outsider(Struct, frozen=True):
@@ -121,6 +140,12 @@ class SegmentEntry(Struct, frozen=True):
     @property
     def id(self) -> SegmentId:
         return SegmentId(self.stream, self.record.number)
+
+    def from_start(self, stream: StreamEntry) -> "SegmentEntry":
+        """The entry with the reports that count: digests with different starts can not be compared."""
+        start = stream.start_of(self.record)
+        reports = tuple(one for one in self.reports if one.start == start)
+        return self if reports == self.reports else msgspec.structs.replace(self, reports=reports)
 
 
 class StoreEntry(Struct, frozen=True):

@@ -20,8 +20,10 @@ from kwire.cluster.core.control import (
     SegmentChanged,
     SegmentRecord,
     SegmentState,
+    StreamTrimmed,
+    TrimStream,
 )
-from kwire.cluster.core.entries import Entry, Range, joined, run_of
+from kwire.cluster.core.entries import FIRST_POSITION, Entry, Position, Range, joined, run_of
 from kwire.cluster.core.messages import Copy, Entries, Fetched, Finish, Member, Message, Peeked, Pulled, SegmentId
 from kwire.cluster.core.store.segment_store import PendingRead
 from kwire.cluster.core.writes import (
@@ -135,6 +137,7 @@ class MemoryMaster:
         self.epoch = 0
         self.leader = ""
         self.segments: dict[int, SegmentRecord] = {}
+        self.start = FIRST_POSITION
 
     def elect(self, client: str, sent_at: int, candidacy: int) -> Granted:
         self.epoch += 1
@@ -144,13 +147,16 @@ class MemoryMaster:
     def handle(self, request: ClientRequest) -> ClientAnswer | None:
         match request:
             case Describe():
-                return Described(request.stream, self.epoch, tuple(self.segments.values()))
+                return Described(request.stream, self.epoch, tuple(self.segments.values()), start=self.start)
             case Heartbeat():
                 if request.epoch == self.epoch and request.client == self.leader:
                     return Renewed(request.stream, self.epoch, TTL_MS, request.sent_at, must_roll=False)
                 return NotLeader(request.stream, self.epoch) if request.epoch else None
         if request.epoch != self.epoch:
             return NotLeader(request.stream, self.epoch)
+        if isinstance(request, TrimStream):
+            self.start = max(self.start, Position(request.number, request.first))
+            return StreamTrimmed(request.stream, self.epoch, request.number, request.first)
         self._change(request)
         record = self.segments[request.number]
         return SegmentChanged(request.stream, self.epoch, record)

@@ -11,7 +11,7 @@ from pathlib import Path as FilePath
 from msgspec.structs import replace
 
 from kwire.cluster.core.control import SegmentState
-from kwire.cluster.core.entries import INDEX_MAX, Entry, Kind, Range, Run, joined, run_of
+from kwire.cluster.core.entries import INDEX_MAX, Entry, Kind, Position, Range, Run, joined, run_of
 from kwire.cluster.core.messages import (
     Body,
     Close,
@@ -252,17 +252,18 @@ class Script:
         ]
 
     def do_read(self, reader: str) -> list[str]:
-        """Read from the beginning with a new reader: offset=payload, holes as offset=hole."""
+        """Read from the beginning with a new reader: offset=payload, holes as offset=hole, after the gaps."""
         self._world.start_reader(reader)
         self._world.read()
         del self._world.readers[reader]
-        return [
-            " ".join(
-                f"{one.offset}={'hole' if one.payload is None else one.payload.decode()}"
-                for one in self._world.delivered[reader]
-            )
-            or "nothing"
+        found = [
+            f"trimmed({show_position(one.first)} to {show_position(one.following)})" for one in self._world.gaps[reader]
         ]
+        found += [
+            f"{one.offset}={'hole' if one.payload is None else one.payload.decode()}"
+            for one in self._world.delivered[reader]
+        ]
+        return [" ".join(found) or "nothing"]
 
     def do_quorum_read(self, *stores: str, segment: str = "1", first: str = "1") -> list[str]:
         """Read from several replicas and compute what is acknowledged."""
@@ -293,6 +294,10 @@ def entry_of(text: str) -> Entry:
     letter, index, payload, birth, stamp = parts.groups()
     kind = next(kind for kind, one in LETTERS.items() if one == letter)
     return Entry(int(index), kind, int(birth or stamp), int(stamp), (payload or "").encode())
+
+
+def show_position(one: Position) -> str:
+    return f"{one.segment_number}:{one.entry_index}"
 
 
 def show_range(one: Range | Run) -> str:

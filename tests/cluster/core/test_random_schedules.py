@@ -6,7 +6,7 @@ from random import Random
 import pytest
 
 from kwire.cluster.core.control import SegmentState
-from kwire.cluster.core.leader.writer import Position
+from kwire.cluster.core.entries import Position
 from kwire.cluster.core.policies import Gaps, Limits, Path, Policy, Topology
 from kwire.cluster.core.quorum import Quorum
 from tests.cluster.core.world import World

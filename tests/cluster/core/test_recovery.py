@@ -5,9 +5,8 @@ from itertools import combinations
 import pytest
 
 from kwire.cluster.core.control import SegmentState
-from kwire.cluster.core.entries import Entry, Kind
+from kwire.cluster.core.entries import Entry, Kind, Position
 from kwire.cluster.core.leader.recovery import Phase
-from kwire.cluster.core.leader.writer import Position
 from kwire.cluster.core.messages import Close, Sealed, SegmentId
 from kwire.cluster.core.policies import Gaps, Path
 from tests.cluster.core.situations import (

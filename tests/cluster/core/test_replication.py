@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from kwire.cluster.core.control import SegmentState
-from kwire.cluster.core.leader.writer import Position
+from kwire.cluster.core.entries import Position
 from kwire.cluster.core.messages import Fetch, SegmentId
 from kwire.cluster.core.policies import Limits, Policy
 from kwire.cluster.core.quorum import Quorum

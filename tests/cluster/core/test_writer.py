@@ -11,9 +11,12 @@ from kwire.cluster.core.control import (
     SegmentChanged,
     SegmentRecord,
     SegmentState,
+    StreamTrimmed,
+    TrimStream,
     Unavailable,
 )
-from kwire.cluster.core.leader.writer import Position, Writer
+from kwire.cluster.core.entries import Position
+from kwire.cluster.core.leader.writer import Writer
 from kwire.cluster.core.messages import Incarnation, Member, Seal, Sealed, SegmentId, Stored
 from kwire.cluster.core.policies import Limits, Policy
 from kwire.cluster.core.quorum import Quorum
@@ -146,3 +149,55 @@ def test_unanswered_requests_are_sent_to_the_master_again() -> None:
     assert writer.take_output().requests == []
     writer.tick(200)
     assert writer.take_output().requests == [OpenSegment("s", 1, 1)]
+
+
+def trims(writer: Writer) -> list[TrimStream]:
+    return [request for request in writer.take_output().requests if isinstance(request, TrimStream)]
+
+
+@pytest.fixture
+def acknowledged(writer: Writer) -> Writer:
+    """Two events are acknowledged, and the third one is not."""
+    for payload in (b"one", b"two", b"three"):
+        writer.append(payload, 40)
+    for store in ("A", "B"):
+        writer.step(store, matched(2), 50)
+    writer.take_output()
+    return writer
+
+
+def test_a_trim_is_sent_to_the_master_until_it_is_answered(acknowledged: Writer) -> None:
+    writer = acknowledged
+    assert writer.trim(Position(1, 2), 100)
+    assert trims(writer) == [TrimStream("s", 1, 1, 2)]
+    writer.tick(200)
+    assert trims(writer) == []
+    # Another answer does not end the request: it was for an earlier start.
+    writer.control(StreamTrimmed("s", 1, 1, 1), 250)
+    writer.tick(300)
+    assert trims(writer) == [TrimStream("s", 1, 1, 2)]
+    writer.control(StreamTrimmed("s", 1, 1, 2), 350)
+    for now in (500, 700, 900):
+        writer.tick(now)
+        assert trims(writer) == []
+
+
+def test_only_acknowledged_entries_are_trimmed(acknowledged: Writer) -> None:
+    writer = acknowledged
+    for start in (Position(1, 4), Position(2, 1), Position(2, 2)):
+        assert not writer.trim(start, 100)
+        assert trims(writer) == []
+    assert writer.trim(Position(1, 3), 100)
+    # An earlier start does not replace it.
+    assert writer.trim(Position(1, 2), 100)
+    assert trims(writer) == [TrimStream("s", 1, 1, 3)]
+
+
+def test_a_trim_ends_with_the_leadership(acknowledged: Writer) -> None:
+    writer = acknowledged
+    assert writer.trim(Position(1, 2), 100)
+    writer.control(NotLeader("s", 2), 150)
+    writer.take_output()
+    writer.tick(1000)
+    assert trims(writer) == []
+    assert not writer.trim(Position(1, 2), 1000)

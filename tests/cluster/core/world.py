@@ -1,10 +1,11 @@
 """Stores, clients and readers of one stream, connected by a bag of messages that the test delivers as it likes."""
 
 from kwire.cluster.core.control import ClientAnswer, ClientRequest
-from kwire.cluster.core.leader.writer import Position, Writer
+from kwire.cluster.core.entries import Position
+from kwire.cluster.core.leader.writer import Writer
 from kwire.cluster.core.messages import Fetched, Incarnation, Message, Refused, SegmentId
 from kwire.cluster.core.policies import Limits, Policy
-from kwire.cluster.core.reader.reader import Delivery, Reader
+from kwire.cluster.core.reader.reader import Delivery, Reader, Trimmed
 from kwire.cluster.core.store.segment_store import SegmentStore, StoreOutput
 from tests.cluster.core.memory import MemoryMaster, MemoryStorage, cookie_of
 
@@ -30,6 +31,7 @@ class World:
         self.acked_by_epoch: dict[int, set[Position]] = {}
         self.appended: dict[tuple[int, Position], bytes] = {}
         self.delivered: dict[str, list[Delivery]] = {}
+        self.gaps: dict[str, list[Trimmed]] = {}
         for store in sorted({store for copy_set in copy_sets for store in copy_set}):
             self.storage[store] = MemoryStorage()
             self.start_store(store)
@@ -49,7 +51,7 @@ class World:
 
     def start_reader(self, name: str) -> Reader:
         reader = self.readers[name] = Reader(name, STREAM, self.limits, seed=len(self.readers))
-        self.delivered[name] = []
+        self.delivered[name], self.gaps[name] = [], []
         return reader
 
     def elect(self, name: str) -> None:
@@ -181,5 +183,6 @@ class World:
             answer = self.master.handle(request)
             reader.control(answer, self.now)  # type: ignore[arg-type]
         self.bag += reader.messages
-        self.delivered[reader.name] += reader.deliveries
+        self.delivered[reader.name] += [one for one in reader.deliveries if isinstance(one, Delivery)]
+        self.gaps[reader.name] += [one for one in reader.deliveries if isinstance(one, Trimmed)]
         reader.messages, reader.deliveries = [], []

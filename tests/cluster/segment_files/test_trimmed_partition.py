@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from kwire.cluster.core.control import Described, SegmentRecord, SegmentState
-from kwire.cluster.core.entries import INDEX_MAX, Entry, Kind, Run
+from kwire.cluster.core.entries import INDEX_MAX, Entry, Kind, Position, Range, Run
 from kwire.cluster.core.messages import (
     Body,
     Copied,
@@ -23,9 +23,9 @@ from kwire.cluster.core.messages import (
     TrimBefore,
 )
 from kwire.cluster.core.policies import Limits
-from kwire.cluster.core.reader.reader import Reader
+from kwire.cluster.core.reader.reader import Delivery, Reader, Trimmed
 from kwire.cluster.core.store.segment_store import SegmentStore, StoreOutput
-from kwire.cluster.core.writes import PutEntries, SetClosed, SetComplete, SetSealedEpoch, Trim
+from kwire.cluster.core.writes import PutEntries, ReplicaState, SetClosed, SetComplete, SetSealedEpoch, Trim
 from kwire.cluster.segment_files.segment_files import LOG_SUFFIX, SegmentFiles
 from storage.log.settings import LogSettings
 from tests.cluster.segment_files.test_partition_files import bridge, event, events
@@ -240,9 +240,17 @@ def test_a_reader_goes_on_at_the_log_start() -> None:
             for answer in node.step("r", message.body):
                 assert isinstance(answer.body, Fetched)
                 reader.step(answer.body, 0)
-    assert [(one.position, one.payload) for one in reader.deliveries] == [
+    # The bridge of a trimmed segment stays, and leads to the next one.
+    gaps, found = reader.deliveries[:2], reader.deliveries[2:]
+    assert gaps == [Trimmed(Position(1, 1), Position(1, 6)), Trimmed(Position(3, 1), Position(3, 3))]
+    assert [(one.position, one.payload) for one in found if isinstance(one, Delivery)] == [
         ((3, entry.index), entry.payload) for entry in events(3, 4, 14, 3)
     ]
+    # Another reader hears of the start before it reads.
+    late = Reader("late", STREAM, Limits(retry_ms=100))
+    late.control(Described(STREAM, 3, records, 3, Position(3, 3)), 0)
+    assert late.deliveries == [Trimmed(Position(1, 1), Position(3, 3))]
+    assert [message.body for message in late.messages] == [Fetch(THREE, 3)]
 
 
 def test_a_crash_at_any_call_of_a_trim() -> None:
@@ -294,3 +302,40 @@ def test_pages_of_a_trimmed_source_name_what_was_trimmed() -> None:
     assert isinstance(page.body, Pulled)
     assert (page.body.first, page.body.start) == (1, 3)
     assert page.body.trimmed == (Run(1, 2, Kind.EVENT, 3, 3),)
+
+
+@pytest.mark.parametrize("first", [1, 3, 4])
+def test_a_copy_restores_what_the_trimmed_entries_were(first: int) -> None:
+    """Damage has lost it, although the replica knows where it starts. Its source is trimmed less, as much, or more."""
+    source = filled()
+    source.step("m", TrimBefore(THREE, first))
+    state = ReplicaState(sealed_epoch=3, unknown=(Range(1, INDEX_MAX),), first=3)
+    target = SegmentStore("B", Incarnation(2, 1), {THREE: state}, Limits(read_bytes=200))
+    (message,) = target.step(Message("m", "B", Copy(THREE, 5, 3, ("A",), 3)), 0).messages
+    for _ in range(10):
+        (page,) = source.step("B", message.body)
+        (message,) = target.step(page, 0).messages
+        if message.target == "B":
+            break
+    replica = target.replicas[THREE]
+    assert (replica.closed_end, replica.first) == (5, max(first, 3))
+    assert tuple(replica.runs) == tuple(source.core.replicas[THREE].runs)
+
+
+def test_a_copy_that_names_the_start_trims_the_replica() -> None:
+    """The TrimBefore was lost, or it came before the segment was closed."""
+    node, other = filled(), filled("B", 2)
+    whole = copied(node, node, THREE)
+    other.step("m", TrimBefore(THREE, 3))
+    trimmed = copied(node, node, THREE, 3)
+    assert (whole.start, trimmed.start) == (1, 3)
+    assert trimmed.digest == copied(other, other, THREE, 3).digest
+    assert node.entries(THREE) == (*events(3, 4, 14, 3), bridge(5, 3))
+    assert node.entries(ONE) == (bridge(6, 1),)
+    # An order from before the trim arrives late.
+    assert copied(node, node, THREE, 1) == trimmed
+    new = Node("C", 3)
+    for segment in (ONE, TWO):
+        copied(new, node, segment)
+    assert copied(new, filled("D", 4), THREE, 3).digest == trimmed.digest
+    assert new.entries(THREE) == node.entries(THREE)

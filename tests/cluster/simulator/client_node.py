@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Final
 
 from kwire.cluster.core.control import (
@@ -14,10 +15,12 @@ from kwire.cluster.core.control import (
     Renewed,
     SegmentChanged,
     SegmentRecord,
+    StreamTrimmed,
     Unavailable,
 )
+from kwire.cluster.core.entries import FIRST_POSITION, Position
 from kwire.cluster.core.leader.replicator import Replicator
-from kwire.cluster.core.leader.writer import Position, Writer
+from kwire.cluster.core.leader.writer import Writer
 from kwire.cluster.core.messages import Fetched, Peek, Peeked, Refused, Sealed, SegmentId
 from kwire.cluster.core.quorum import Quorum
 from kwire.cluster.core.reader.quorum_read import acknowledged
@@ -29,6 +32,8 @@ from tests.cluster.simulator.world import World
 
 TICK_MS: Final = 10
 QUORUM_READ_MS: Final = 300
+# A leader trims within this time after an acknowledgement.
+TRIM_MS_MAX: Final = 400
 
 
 class _Clock:
@@ -51,6 +56,7 @@ class ClientNode:
         self._number, self.stream = number, stream
         self._world, self._network, self._options, self._ledger = world, network, options, ledger
         self._chance = world.chance(f"client {number}")
+        self._trim_chance = world.chance(f"trims of client {number}")
         self._clock = _Clock(world, options.skews[number % len(options.skews)])
         self._life = 0
         self._payload_count = 0
@@ -147,7 +153,7 @@ class ClientNode:
             self._inbox.append((source, body))
             return
         self._world.note(self.name, (source, type(body).__name__, body))
-        if isinstance(body, Granted | Renewed | NotLeader | SegmentChanged | Unavailable | Described):
+        if isinstance(body, Granted | Renewed | NotLeader | SegmentChanged | StreamTrimmed | Unavailable | Described):
             answer: ClientAnswer = body
             if isinstance(answer, Granted):
                 self._ledger.granted(self, answer)
@@ -179,6 +185,21 @@ class ClientNode:
 
     def _acked(self, position: Position) -> None:
         self._ledger.acked(self, SegmentId(self.stream, position.segment_number), position)
+        chance = self._trim_chance
+        if chance.random() < self._options.trimming:
+            start, life = self._start_after(position, chance), self._life
+            self._world.after(chance.randint(0, TRIM_MS_MAX), lambda: self._trim(life, start))
+
+    def _start_after(self, acked: Position, chance: Random) -> Position:
+        """A random place for the start of the stream. It may be after the end of an earlier segment, or in the past."""
+        number = max(1, acked.segment_number - chance.choice((0, 0, 1, 2)))
+        last = acked.entry_index + 1 if number == acked.segment_number else self._options.limits.segment_entries
+        return Position(number, chance.randint(1, last))
+
+    def _trim(self, life: int, start: Position) -> None:
+        if life == self._life and self._world.now >= self._paused_until and self.writer.trim(start, self._clock.now):
+            self._world.fire("trim", (self.stream, start))
+            self._pump()
 
 
 class ReaderNode:
@@ -192,8 +213,9 @@ class ReaderNode:
         self._world, self._network, self._ledger = world, network, ledger
         self.reader = Reader(self.name, stream, options.limits, seed=number)
         self._records: dict[int, SegmentRecord] = {}
-        # The segment of the quorum read that is under way, and its answers by store.
-        self._peeked: tuple[SegmentRecord, dict[str, Peeked]] | None = None
+        self._start = FIRST_POSITION
+        # The segment of the quorum read that is under way, its first entry, and its answers by store.
+        self._peeked: tuple[SegmentRecord, int, dict[str, Peeked]] | None = None
         network.handlers[self.name] = self.receive
         self._tick()
         self._peek()
@@ -208,6 +230,7 @@ class ReaderNode:
         if isinstance(body, Described):
             for record in body.segments:
                 self._records[record.number] = record
+            self._start = max(self._start, body.start)
             self.reader.control(body, self._world.now)
         elif isinstance(body, Peeked):
             self._take_peeked(source, body)
@@ -237,19 +260,22 @@ class ReaderNode:
         readable = [record for record in self._records.values() if record.base is not None]
         if readable:
             record = max(readable, key=lambda one: one.number)
-            self._peeked = (record, {})
+            first = self._start.entry_index if record.number == self._start.segment_number else 1
+            self._peeked = (record, first, {})
             for member in record.copy_set:
-                self._network.send(self.name, member.store, Peek(SegmentId(self.stream, record.number), 1))
+                self._network.send(self.name, member.store, Peek(SegmentId(self.stream, record.number), first))
 
     def _take_peeked(self, source: str, body: Peeked) -> None:
         if self._peeked is None or self._peeked[0].number != body.segment.number:
             return
-        record, answers = self._peeked
+        record, first, answers = self._peeked
+        if body.first != first:
+            return
         cookies = {member.store: member.cookie for member in record.copy_set}
         if cookies.get(source) != body.incarnation.cookie:
             return
         answers[source] = body
         quorum = Quorum(len(record.copy_set), record.write_quorum)
         if len(answers) >= quorum.reads:
-            for entry in acknowledged(1, list(answers.values()), quorum):
+            for entry in acknowledged(first, list(answers.values()), quorum):
                 self._ledger.read_by_quorum(self, body.segment, entry)

@@ -11,12 +11,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.cluster.core.control import Granted, SegmentRecord, SegmentState
-from kwire.cluster.core.entries import Entry, Kind, Range
+from kwire.cluster.core.entries import FIRST_POSITION, Entry, Kind, Position, Range
 from kwire.cluster.core.leader.replicator import Replicator
-from kwire.cluster.core.leader.writer import Position
 from kwire.cluster.core.messages import Fetched, Incarnation, Message, Sealed, SegmentId, Store, Stored
 from kwire.cluster.core.policies import Policy
-from kwire.cluster.core.reader.reader import Delivery
+from kwire.cluster.core.reader.reader import Delivery, Trimmed
 from kwire.cluster.core.writes import (
     PutEntries,
     RemoveReplica,
@@ -25,6 +24,7 @@ from kwire.cluster.core.writes import (
     SetSealedEpoch,
     SetStamps,
     SetUnknown,
+    Trim,
     Write,
 )
 from tests.cluster.simulator.rules import leader_rules, metadata_rules, reader_rules, store_rules
@@ -60,6 +60,8 @@ class Ledger:
         self.policy = policy
         self.records: dict[SegmentId, SegmentRecord] = {}
         self.epochs: dict[str, int] = {}
+        # Where each stream starts: everything before it is trimmed.
+        self.starts: dict[str, Position] = {}
         # The client of each epoch, by stream.
         self.leaders: dict[tuple[str, int], str] = {}
         self.pending: dict[tuple[str, SegmentId, int], bytes] = {}
@@ -81,12 +83,14 @@ class Ledger:
         self.contents: dict[SegmentId, list[tuple[Kind, int]]] = {}
         self.delivered_slots: dict[tuple[SegmentId, int], tuple[Kind, int, int]] = {}
         self.delivered_events: dict[str, list[tuple[int, bytes]]] = {}
+        # The gaps that each reader has reported, and the offset that it delivers next.
+        self.gaps: dict[str, list[Trimmed]] = {}
+        self.next_offsets: dict[str, int] = {}
         # What each reader of a partition has got.
         self.partition_rules: dict[str, PartitionRules] = {}
         self.serving_limits: dict[tuple[str, Incarnation, SegmentId], int] = {}
         self.ack_count: dict[str, int] = {}
         self.recovery_count = 0
-        self.alarms: list[str] = []
         self._decided_slots: set[tuple[SegmentId, int, int]] = set()
         self._slots: dict[tuple[SegmentId, int], dict[Identity, set[str]]] = {}
         self._clients: dict[tuple[str, int], ClientNode] = {}
@@ -121,6 +125,23 @@ class Ledger:
         if record.state is SegmentState.SEALED and (before is None or before.state is not SegmentState.SEALED):
             metadata_rules.check_i1_end(self, segment)
             metadata_rules.check_i19_copies_at_sealing(self, segment)
+
+    def alarmed(self, alarm: str) -> None:
+        """The master alarms an operator about what must not occur: all copies from the start on are equal."""
+        metadata_rules.check_i18_no_alarm(alarm)
+
+    def start_moved(self, stream: str, start: Position) -> None:
+        before = self.starts.get(stream, FIRST_POSITION)
+        if start != before:
+            metadata_rules.check_i24_start(self, stream, before, start)
+            self.starts[stream] = start
+
+    def start_of(self, segment: SegmentId) -> int:
+        """The first entry of a segment that stores have to keep. A bridge always stays."""
+        number, index = self.starts.get(segment.stream, FIRST_POSITION)
+        if segment.number < number:
+            return self.records[segment].end_index or 1
+        return index if segment.number == number else 1
 
     # --- leaders
 
@@ -203,6 +224,7 @@ class Ledger:
                     self._hold(store, Identity(segment, index, run.kind, run.birth_epoch))
             if state.closed_end:
                 self._closed(store, segment, state.closed_end)
+            store_rules.check_i1_trim(self, store.name, segment, state.first)
         for (cookie, segment), epoch in self.fences.items():
             if cookie == incarnation.cookie:
                 found = states[segment].sealed_epoch if segment in states else 0
@@ -251,6 +273,8 @@ class Ledger:
                         self._put(store, write.segment, entry)
                 case SetClosed():
                     self._closed(store, write.segment, write.end)
+                case Trim():
+                    store_rules.check_i1_trim(self, store.name, write.segment, write.first)
                 case SetUnknown():
                     store_rules.check_i21_limbo_exit(self, store, write.segment, write.ranges)
 
@@ -287,6 +311,7 @@ class Ledger:
             store_rules.check_i12_matched(self, store, body)
         elif isinstance(body, Fetched):
             reader_rules.check_i13_serve_safe(self, body)
+            reader_rules.check_i24_served_from(self, store.name, body)
             assert store.files is not None
             served = (store.name, store.files.incarnation, body.segment)
             reader_rules.check_i10_limit(store.name, self.serving_limits.get(served, 0), body)
@@ -308,11 +333,20 @@ class Ledger:
         reader_rules.check_i16_after_bridge(self, reader, segment, entry.index)
         reader_rules.check_i1_delivered(self, reader, segment, entry)
 
-    def delivered(self, reader: ReaderNode, delivery: Delivery) -> None:
+    def delivered(self, reader: ReaderNode, delivery: Delivery | Trimmed) -> None:
+        rules = self.partition_rules.setdefault(reader.name, PartitionRules(reader.name))
+        if isinstance(delivery, Trimmed):
+            reader_rules.check_i24_gap(self, reader.name, reader.stream, delivery)
+            self.gaps.setdefault(reader.name, []).append(delivery)
+            base = self.records[SegmentId(reader.stream, delivery.following.segment_number)].base
+            assert base is not None
+            self.next_offsets[reader.name] = base + delivery.following.entry_index - 1
+            rules.begin_gap()
+            return
         events = self.delivered_events.setdefault(reader.name, [])
-        reader_rules.check_i24_no_gap(reader.name, events, delivery)
+        reader_rules.check_i24_no_gap(reader.name, self.next_offsets.get(reader.name, 0), delivery)
+        self.next_offsets[reader.name] = delivery.offset + 1
         if is_partition(reader.stream):
-            rules = self.partition_rules.setdefault(reader.name, PartitionRules(reader.name))
             rules.check_batch(delivery.payload)
         events.append((delivery.offset, b"" if delivery.payload is None else delivery.payload))
 

@@ -14,7 +14,7 @@ import msgspec
 from kwire.cluster.core.control import CreateStream, Granted
 from kwire.cluster.core.messages import Copied
 from kwire.cluster.master import Master, MasterSettings, NotMaster, Outcome
-from kwire.cluster.master.state import SEGMENT_PREFIX, SegmentEntry
+from kwire.cluster.master.state import SEGMENT_PREFIX, STREAM_PREFIX, SegmentEntry, StreamEntry
 from kwire.metastore.interface import ABSENT, Change, Condition, Conflict, Entry
 from tests.cluster.simulator.ledger import Ledger
 from tests.cluster.simulator.network import Network
@@ -64,6 +64,9 @@ class MemoryMetaStore:
             if change.key.startswith(SEGMENT_PREFIX) and change.value is not None:
                 segment = msgspec.convert(change.value, SegmentEntry)
                 self._ledger.record_changed(segment.stream, segment.record)
+            elif change.key.startswith(STREAM_PREFIX) and change.value is not None:
+                stream = msgspec.convert(change.value, StreamEntry)
+                self._ledger.start_moved(stream.name, stream.start)
         revision = self.revision
         await _wait(self._chance.randint(0, COMMIT_MS_MAX))
         return revision
@@ -187,6 +190,7 @@ class MasterNode:
         self._run(self._master.tick(self._world.now, self._chance.getrandbits(30)), ticked, life)
 
     def _finish(self, outcome: Outcome) -> None:
-        self._ledger.alarms += outcome.alarms
+        for alarm in outcome.alarms:
+            self._ledger.alarmed(alarm)
         for message in outcome.messages:
             self._network.send(message.source, message.target, message.body)

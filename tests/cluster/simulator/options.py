@@ -17,6 +17,7 @@ from tests.cluster.simulator.network import NetworkFaults
 
 QUORUMS: Final = ((3, 2), (3, 2), (3, 2), (5, 3), (5, 2), (4, 3), (3, 3), (2, 1), (1, 1))
 CHAIN_CHANCE: Final = 0.15
+TRIMMING_CHANCE: Final = 0.4
 
 # Kinds of faults that hit one store, and whether they may lose what the store has acknowledged.
 STORE_FAULTS: Final = {
@@ -73,9 +74,11 @@ class Options(Struct):
     # Stores that may lose what they have acknowledged: at most W - 1, so that an acknowledged entry survives.
     forgetful: tuple[int, ...]
     faults: list[Fault]
+    # How often a leader trims its stream after an acknowledgement.
+    trimming: float = 0.0
 
     def without(self, removed: frozenset[int]) -> Options:
-        """The same run without these items of the schedule. Negative numbers are kinds of network and clock faults."""
+        """The same run without these items of the schedule. Negative numbers are not faults of a time."""
         options = Options(**{name: getattr(self, name) for name in self.__struct_fields__})
         options.faults = [fault for number, fault in enumerate(self.faults) if number not in removed]
         network = self.network
@@ -86,6 +89,7 @@ class Options(Struct):
             network.late_ms_max,
             0.0 if -1 in removed else network.loss_of_ends,
         )
+        options.trimming = 0.0 if -5 in removed else self.trimming
         options.skews = tuple(1.0 for _ in self.skews) if -4 in removed else self.skews
         return options
 
@@ -93,7 +97,8 @@ class Options(Struct):
         """The numbers of everything that can be left out."""
         always = [-1] * (self.network.loss > 0) + [-2] * (self.network.duplication > 0) + [-3] * (self.network.late > 0)
         skewed = [-4] * any(skew != 1.0 for skew in self.skews)
-        return [*always, *skewed, *range(len(self.faults))]
+        trims = [-5] * (self.trimming > 0)
+        return [*always, *skewed, *trims, *range(len(self.faults))]
 
     def name_of(self, item: int) -> str:
         names = {
@@ -101,6 +106,7 @@ class Options(Struct):
             -2: f"duplicated messages {self.network.duplication:.2f}",
         }
         names |= {-3: f"late messages {self.network.late:.2f}", -4: f"clock skew {self.skews}"}
+        names |= {-5: f"trims {self.trimming:.2f}"}
         return names.get(item) or str(self.faults[item])
 
 
@@ -138,6 +144,11 @@ def draw_options(chance: Random) -> Options:
         forgetful=forgetful,
         faults=_draw_faults(chance, kinds, safety_ms, store_count, forgetful, policy.quorum, is_synced),
     )
+
+
+def draw_trimming(chance: Random) -> float:
+    """How often leaders trim. A chance of its own: the other options of a seed do not depend on it."""
+    return chance.choice((0.05, 0.2)) if chance.random() < TRIMMING_CHANCE else 0.0
 
 
 def _draw_policy(chance: Random) -> Policy:

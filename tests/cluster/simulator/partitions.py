@@ -12,9 +12,9 @@ from typing import Final
 from msgspec import Struct
 
 from kwire.cluster.core.control import Described
-from kwire.cluster.core.leader.writer import Position
+from kwire.cluster.core.entries import Position
 from kwire.cluster.core.messages import Fetched, SegmentId
-from kwire.cluster.core.reader.reader import Reader
+from kwire.cluster.core.reader.reader import Reader, Trimmed
 from storage.batch.format import LENGTH_OVERHEAD, PLACEMENT
 from storage.batch.record_batch import Record, build_batch, parse_header
 from storage.log.producers import ProducerStates
@@ -24,7 +24,6 @@ from tests.cluster.simulator.network import Network
 from tests.cluster.simulator.options import Options
 from tests.cluster.simulator.world import World
 
-PRODUCERS: Final = 2
 # As Kafka's clients: brokers remember the last five batches of a producer.
 IN_FLIGHT_MAX: Final = 5
 NOW_MS: Final = 1_800_000_000_000
@@ -94,6 +93,11 @@ class LogEnd:
         self.offset = header.last_offset + 1
 
 
+# What came before a batch that may become the first one of its log, by stream and position. A broker keeps it in the
+# snapshots of its producers: a leader that replays a trimmed log can not learn it from the batches.
+LogEnds = dict[tuple[str, Position], LogEnd]
+
+
 class PartitionClientNode(ClientNode):
     """A client of a partition. It appends when it leads and has replayed everything before its segment."""
 
@@ -106,14 +110,16 @@ class PartitionClientNode(ClientNode):
         options: Options,
         ledger: Ledger,
         producers: list[Producer],
+        log_ends: LogEnds,
     ) -> None:
-        self._producers = producers
+        self._producers, self._log_ends = producers, log_ends
         super().__init__(number, stream, world, network, options, ledger)
 
     def _start(self, name: str, candidacy: int) -> None:
         super()._start(name, candidacy)
         self._reader = Reader(self.name, self.stream, self._options.limits, seed=self._number)
         self._replayed = LogEnd()
+        self._is_after_gap = False
         # The end of this leader's log, and its epoch.
         self._end: tuple[int, LogEnd] | None = None
         self._sent: dict[tuple[str, int, int], tuple[Producer, Batch]] = {}
@@ -137,16 +143,26 @@ class PartitionClientNode(ClientNode):
         if self._world.now >= self._paused_until:
             if isinstance(body, Described):
                 self._reader.control(body, self._clock.now)
+                self._replay()
             elif isinstance(body, Fetched):
                 self._reader.step(body, self._clock.now)
-                for delivery in self._reader.deliveries:
-                    assert delivery.payload is not None
-                    self._replayed.add(delivery.payload)
-                self._reader.deliveries.clear()
+                self._replay()
             self._send_reads()
             if isinstance(body, Fetched):
                 return
         super().receive(source, body)
+
+    def _replay(self) -> None:
+        for delivery in self._reader.deliveries:
+            if isinstance(delivery, Trimmed):
+                self._is_after_gap = True
+                continue
+            if self._is_after_gap:
+                self._replayed = self._log_ends[self.stream, delivery.position].copy()
+                self._is_after_gap = False
+            assert delivery.payload is not None
+            self._replayed.add(delivery.payload)
+        self._reader.deliveries.clear()
 
     def _send_reads(self) -> None:
         messages, self._reader.messages = self._reader.messages, []
@@ -173,9 +189,15 @@ class PartitionClientNode(ClientNode):
         PLACEMENT.pack_into(content, 0, end.offset, len(content) - LENGTH_OVERHEAD, epoch)
         position = self.writer.append(bytes(content), self._clock.now)
         assert position is not None
+        if self._options.trimming:
+            self._log_ends[self.stream, position] = end.copy()
         end.add(content)
         self._sent[self.name, *position] = producer, batch
         self._ledger.appended(self, SegmentId(self.stream, position.segment_number), position, bytes(content))
+
+    def _start_after(self, acked: Position, chance: Random) -> Position:
+        """The start is a batch that stays: an empty log would not show its end offset."""
+        return acked
 
     def _acked(self, position: Position) -> None:
         super()._acked(position)

@@ -15,11 +15,11 @@ from tests.cluster.simulator.client_node import ClientNode, ReaderNode
 from tests.cluster.simulator.ledger import Ledger
 from tests.cluster.simulator.master_node import NAME, MasterNode
 from tests.cluster.simulator.network import Link, Network
-from tests.cluster.simulator.options import Fault, Options, draw_options
-from tests.cluster.simulator.partitions import PRODUCERS, PartitionClientNode, Producer
+from tests.cluster.simulator.options import Fault, Options, draw_options, draw_trimming
+from tests.cluster.simulator.partitions import LogEnds, PartitionClientNode, Producer
 from tests.cluster.simulator.rules import Violation, check, final_rules
 from tests.cluster.simulator.store_node import StoreNode
-from tests.cluster.simulator.stream_kinds import is_partition, names_of_streams
+from tests.cluster.simulator.stream_kinds import PRODUCERS, is_partition, names_of_streams
 from tests.cluster.simulator.world import World
 
 # I26: within this time after the last fault, every stream has a leader, acknowledges, and its readers catch up.
@@ -54,7 +54,9 @@ class Simulation:
     ):
         self.world = World(seed)
         options = draw_options(self.world.chance("options"))
-        if change is not None:
+        if change is None:
+            options.trimming = draw_trimming(self.world.chance("trimming"))
+        else:
             change(options)
         # A change of the options is meant for plain streams.
         self.streams = names_of_streams(options, self.world.chance("streams") if change is None else None)
@@ -70,8 +72,9 @@ class Simulation:
             stream: [Producer(producer_id) for producer_id in range(PRODUCERS)]
             for stream in filter(is_partition, self.streams)
         }
+        log_ends: LogEnds = {}
         self.clients = [
-            PartitionClientNode(number, stream, *parts, producers[stream])
+            PartitionClientNode(number, stream, *parts, producers[stream], log_ends)
             if is_partition(stream)
             else ClientNode(number, stream, *parts)
             for number, stream in enumerate(stream for stream in self.streams for _ in range(self.options.client_count))

@@ -14,6 +14,8 @@ from tests.cluster.simulator.world import World
 
 PREFIX: Final = "partition"
 PARTITION_CHANCE: Final = 0.5
+# The producers of a partition.
+PRODUCERS: Final = 2
 # Log segments are small, so that a cut meets more than one of them.
 LOG_SETTINGS: Final = LogSettings(segment_bytes=3_000, index_interval_bytes=300)
 

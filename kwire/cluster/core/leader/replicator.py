@@ -324,7 +324,9 @@ class Replicator:
 
     def _take(self, answer: Entries) -> None:
         """Keep payloads whose entries have the identity that was decided: a replica may hold something else by now."""
-        if self._reading is not None and self._reading[0].first == answer.first:
+        # Without the entry, because it was lost or trimmed there, tick asks another replica.
+        has_first = bool(answer.entries) and answer.entries[0].index == answer.first
+        if has_first and self._reading is not None and self._reading[0].first == answer.first:
             self._reading = None
         for entry in answer.entries:
             run = self.log.at(entry.index)

@@ -4,8 +4,6 @@ A client that starts again has lost its window, so it never resumes an epoch: it
 about the order of leaders. The epochs make sure that no entry of an old leader is acknowledged.
 """
 
-from typing import NamedTuple
-
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -23,8 +21,11 @@ from kwire.cluster.core.control import (
     SegmentChanged,
     SegmentRecord,
     SegmentState,
+    StreamTrimmed,
+    TrimStream,
     Unavailable,
 )
+from kwire.cluster.core.entries import Position
 from kwire.cluster.core.leader.recovery import Phase, Recovery
 from kwire.cluster.core.leader.replicator import Replicator
 from kwire.cluster.core.messages import Message, SegmentId, StoreAnswer
@@ -35,13 +36,6 @@ from kwire.cluster.core.quorum import Quorum
 UNSEALED_MAX = 2
 # A leader counts its lease shorter than the master does, by this share: their clocks may run at different speeds.
 CLOCK_DRIFT_SHARE = 0.1
-
-
-class Position(NamedTuple):
-    """The place of an event in its stream."""
-
-    segment_number: int
-    entry_index: int
 
 
 class WriterOutput(Struct, frozen=True):
@@ -60,12 +54,12 @@ class WriterOutput(Struct, frozen=True):
 class LedSegment:
     """A segment that this leader has opened, and what it has reported of it."""
 
-    __slots__ = ("_reported", "replicator", "size_bytes")
+    __slots__ = ("replicator", "reported", "size_bytes")
 
     def __init__(self, replicator: Replicator) -> None:
         self.replicator = replicator
         self.size_bytes = 0
-        self._reported = 0
+        self.reported = 0
 
     def append(self, payload: bytes) -> int:
         self.size_bytes += len(payload)
@@ -73,12 +67,12 @@ class LedSegment:
 
     def report(self) -> list[Position]:
         """The events that were acknowledged since the last call."""
-        first, self._reported = self._reported + 1, max(self._reported, self.replicator.acked)
-        return self._positions(first, self._reported)
+        first, self.reported = self.reported + 1, max(self.reported, self.replicator.acked)
+        return self._positions(first, self.reported)
 
     def unreported(self) -> list[Position]:
         """The events that were not reported as acknowledged."""
-        return self._positions(self._reported + 1, self.replicator.last)
+        return self._positions(self.reported + 1, self.replicator.last)
 
     def _positions(self, first: int, last: int) -> list[Position]:
         number, bridge = self.replicator.segment.number, self.replicator.bridge
@@ -111,6 +105,8 @@ class Writer:
         self._recovery: Recovery | None = None
         # The segments that this leader has opened, by number: at most two. Only the last one takes entries.
         self._led: dict[int, LedSegment] = {}
+        # Entries before it are no longer needed, and the master has not confirmed that yet.
+        self._start: Position | None = None
         # Sealed segments whose replicas are not complete everywhere.
         self._filling: list[Replicator] = []
         self._asked_at: dict[tuple[type, int], int] = {}
@@ -150,6 +146,24 @@ class Writer:
             led.replicator.end()
             led.replicator.flush(now)
             self._advance(now)
+
+    def trim(self, start: Position, now: int) -> bool:
+        """Let the master record that the entries before `start` are no longer needed.
+
+        False if this client does not lead, or some of these entries are not acknowledged. A request that is not
+        answered ends with the leadership.
+        """
+        if not self.epoch or not self._is_acknowledged_before(start):
+            return False
+        self._start = max(start, self._start or start)
+        self._advance(now)
+        return True
+
+    def _is_acknowledged_before(self, start: Position) -> bool:
+        oldest = next(iter(self._unsealed), self._next_number)
+        if start.segment_number == oldest and (led := self._led.get(oldest)) is not None:
+            return start.entry_index <= led.reported + 1
+        return start.segment_number < oldest
 
     def take_output(self) -> WriterOutput:
         """What the calls since the last one ask for."""
@@ -209,7 +223,9 @@ class Writer:
                 self._resign()
             case SegmentChanged() if answer.epoch == self.epoch:
                 self._change(answer.record, now)
-            case Granted() | Renewed() | NotLeader() | SegmentChanged() | Unavailable() | Described():
+            case StreamTrimmed() if answer.epoch == self.epoch:
+                self._trimmed(Position(answer.number, answer.first))
+            case Granted() | Renewed() | NotLeader() | SegmentChanged() | StreamTrimmed() | Unavailable() | Described():
                 pass  # of an earlier leadership, or asked again after a while
         if self.epoch:
             self._advance(now)
@@ -241,7 +257,10 @@ class Writer:
         self._recover(now)
         self._open_next(now)
         self._acknowledge(now)
-        self._filling = [one for one in self._filling if not one.is_everywhere]
+        if self._start is not None:
+            self._request(TrimStream(self.stream, self.epoch, *self._start), now)
+        # The master orders copies of what a leader can not fill, for example after all replicas were trimmed.
+        self._filling = [one for one in self._filling if not one.is_everywhere and not one.lacks_entry(now)]
 
     def _recover(self, now: int) -> None:
         """Recover the oldest segment that an earlier leader left unsealed."""
@@ -277,7 +296,7 @@ class Writer:
         if bridge is not None and led.replicator.can_close:
             self._request(CloseSegment(self.stream, self.epoch, number, bridge), now)
 
-    def _request(self, request: OpenSegment | BeginRecovery | CloseSegment, now: int) -> None:
+    def _request(self, request: OpenSegment | BeginRecovery | CloseSegment | TrimStream, now: int) -> None:
         """Send a request to the master, and again after a while."""
         key = (type(request), request.number)
         asked_at = self._asked_at.get(key)
@@ -328,6 +347,12 @@ class Writer:
         if replicator is not None:
             replicator.close(now)
             self._filling.append(replicator)
+
+    def _trimmed(self, start: Position) -> None:
+        if self._start is not None and self._start <= start:
+            self._start = None
+        # Replicas of earlier segments have nothing to serve, and those that could fill others have no payloads.
+        self._filling = [one for one in self._filling if one.segment.number >= start.segment_number]
 
     def _policy_of(self, record: SegmentRecord) -> Policy:
         """The policy with the quorum that the segment was opened with."""

@@ -3,8 +3,7 @@
 from msgspec import Struct
 
 from kwire.cluster.core.control import Describe, Described, SegmentRecord
-from kwire.cluster.core.entries import Entry, Kind
-from kwire.cluster.core.leader.writer import Position
+from kwire.cluster.core.entries import Entry, Kind, Position
 from kwire.cluster.core.messages import Fetch, Fetched, Message, Refused, SegmentId
 from kwire.cluster.core.policies import Limits
 
@@ -18,8 +17,15 @@ class Delivery(Struct, frozen=True):
     payload: bytes | None
 
 
+class Trimmed(Struct, frozen=True):
+    """A gap: retention or DeleteRecords has removed the entries from `first` on, up to the one before `following`."""
+
+    first: Position
+    following: Position
+
+
 class Reader:
-    """Reads a stream from the first segment that exists. One request is under way at a time."""
+    """Reads a stream from its first segment on. One request is under way at a time."""
 
     def __init__(self, name: str, stream: str, limits: Limits, seed: int = 0) -> None:
         self.name, self.stream, self._limits = name, stream, limits
@@ -30,23 +36,28 @@ class Reader:
         self._asked_at: int | None = None
         self.messages: list[Message] = []
         self.requests: list[Describe] = []
-        self.deliveries: list[Delivery] = []
+        self.deliveries: list[Delivery | Trimmed] = []
 
     def tick(self, now: int) -> None:
         if self._asked_at is None or now - self._asked_at >= self._limits.retry_ms:
             self._turn += 1
-            self.requests.append(Describe(self.stream))
+            self.requests.append(Describe(self.stream, max(self.position.segment_number, 1)))
             self._fetch(now)
 
     def control(self, answer: Described, now: int) -> None:
-        """Take the list of segments. The oldest one may have been removed by retention."""
+        """Take the list of segments, and where the stream starts."""
         for record in answer.segments:
             known = self._segments.get(record.number)
             # Answers may arrive in another order: what is known of a segment is not forgotten.
             if known is None or _knowledge(record) >= _knowledge(known):
                 self._segments[record.number] = record
+        before = self.position
         if answer.segments and not self.position.segment_number:
-            self.position = Position(min(record.number for record in answer.segments), 1)
+            # Not the first segment of this answer: it may have been meant for a reader that was further.
+            self.position = Position(1, 1)
+        if self.position.segment_number:
+            self._skip_to(answer.start)
+        if self.position != before:
             self._fetch(now)
 
     def step(self, answer: Fetched | Refused, now: int) -> None:
@@ -54,14 +65,18 @@ class Reader:
         if isinstance(answer, Refused) or answer.segment != SegmentId(self.stream, self.position.segment_number):
             return
         before = self.position
-        if answer.start > self.position.entry_index:
-            # Retention or DeleteRecords has removed the entries in between.
-            self.position = Position(self.position.segment_number, answer.start)
+        self._skip_to(Position(self.position.segment_number, answer.start))
         for entry in answer.entries:
             if entry.index == self.position.entry_index:
                 self._deliver(entry)
         if self.position != before:
             self._fetch(now)
+
+    def _skip_to(self, start: Position) -> None:
+        """Go on at the start of the stream, or of a replica, if that is later."""
+        if start > self.position:
+            self.deliveries.append(Trimmed(self.position, start))
+            self.position = start
 
     def _deliver(self, entry: Entry) -> None:
         number, index = self.position

@@ -11,8 +11,9 @@ request, the source and the copy have.
 from collections.abc import Callable
 
 from crc32c import crc32c
+from msgspec.structs import replace
 
-from kwire.cluster.core.entries import Entry, Kind, run_of
+from kwire.cluster.core.entries import Entry, Kind, Run, joined, run_of
 from kwire.cluster.core.messages import Copied, Copy, Incarnation, Message, Pull, Pulled
 from kwire.cluster.core.policies import Limits
 from kwire.cluster.core.store.replica import Replica
@@ -62,15 +63,19 @@ class SegmentCopy:
         return self._pulled_digest is not None or self._was_closed
 
     def start(self, request: Copy, now: int) -> list[Message]:
-        """Begin, or repeat the report if the copy is complete: the master has sent the request again."""
+        """Begin, or repeat the report if the copy is complete: the master has sent the request again.
+
+        A copy that was trimmed since is verified again: the master compares digests from the new start on.
+        """
         self.removals = max(self.removals, request.removals)
-        if self._is_finished():
+        start = max(request.start, self._replica.first)
+        if self._is_finished() and start <= self._start:
             return [self._report()]
-        self._request = request
-        if not self.is_own_copy and self._replica.closed_end == request.end:
-            # The leader has filled and closed the replica in the meantime.
-            self._was_closed, self._digest, self._next = True, 0, 1
-            self._start = max(request.start, self._replica.first)
+        self._request = replace(request, start=max(request.start, self._request.start))
+        if self._replica.closed_end == request.end and (start > self._start or not self.is_own_copy):
+            # The leader may have filled and closed the replica in the meantime.
+            self._was_closed, self._pulled_digest = True, None
+            self._digest, self._next, self._start = 0, 1, start
         return self._pull(now)
 
     def tick(self, now: int) -> list[Message]:
@@ -93,9 +98,8 @@ class SegmentCopy:
                 return self._begin_again(now)  # trimmed since the copy began
             self._start = answer.start
         if not self.is_own_copy:
-            if answer.start > self._replica.first:
-                self._replica.adopt_trimmed(answer.start, answer.trimmed)
-            self._write(answer.entries)
+            self._adopt(answer)
+            self._write(tuple(one for one in answer.entries if one.index >= self._replica.first))
         self._digest = content_digest(tuple(one for one in answer.entries if one.index >= self._start), self._digest)
         self._next = first + len(answer.entries)
         if self._next <= self._request.end:
@@ -141,6 +145,20 @@ class SegmentCopy:
         )
         return Message(self._name, self._master, body)
 
+    def _adopt(self, answer: Pulled) -> None:
+        """Take over what the trimmed entries were. A damaged replica may have lost it, although it was trimmed too."""
+        replica = self._replica
+        first = max(replica.first, answer.start)
+        early = (run_of(entry) for entry in answer.entries if entry.index < first)
+        lost = tuple(run for run in joined([*answer.trimmed, *early]) if not self._has(run))
+        if first > replica.first or lost:
+            replica.adopt_trimmed(first, lost)
+
+    def _has(self, run: Run) -> bool:
+        found = list(self._replica.runs.between(run.first, run.last))
+        count = sum(one.last - one.first + 1 for one in found)
+        return count == run.last - run.first + 1 and all(one.identity() == run.identity() for one in found)
+
     def _write(self, entries: tuple[Entry, ...]) -> None:
         """Store the entries that are missing or differ. The content of a sealed segment is final, with any stamps."""
         replica = self._replica
@@ -163,3 +181,4 @@ class SegmentCopy:
             replica.runs.remove_after(end)
             self._writes.append(RemoveAfter(replica.segment, end))
         replica.set_closed(end)
+        replica.trim(self._request.start)

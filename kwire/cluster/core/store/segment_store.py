@@ -259,6 +259,9 @@ class SegmentStore:
                 copy = self._copies[segment] = SegmentCopy(
                     self.name, self.incarnation, source, request, replica, self._writes, self._limits, is_ready
                 )
+            if request.start > 1:
+                # The TrimBefore may have been lost, or the replica was not closed when it arrived.
+                self._trim(segment, request.start)
             self._messages += copy.start(request, now)
         elif (copy := self._copies.get(segment)) is not None:
             if request.start > 1 and not copy.is_own_copy:

@@ -1,7 +1,8 @@
 """Repair of sealed segments: which copies to make, and which members to remove from the copy set afterwards.
 
 A copy counts if its store is alive, has reported the agreed digest and does not report the segment as incomplete or in
-limbo. A member is removed only while as many other copies count as the stream has replicas. So the number of complete
+limbo. Digests are over the entries from the start of the segment on; after a trim all members report again. A member
+is removed only while as many other copies count as the stream has replicas. So the number of complete
 copies in a copy set never falls below the write quorum.
 """
 
@@ -99,7 +100,7 @@ def plan_repair(
     missing = stream.replicas - len(copies.hopeful) - len(at_home)
     others = [one for one in targets if one not in at_home and one.name not in excluded and one.name not in stranded]
     wanted += [*at_home, *_targets(others, missing, [*copies.hopeful, *at_home], preference, choice)]
-    orders = [Order(one.name, _copy(entry, _sources(entry, copies, stores, one))) for one in wanted]
+    orders = [Order(one.name, _copy(entry, stream, _sources(entry, copies, stores, one))) for one in wanted]
     is_settled = not orders and len(entry.record.copy_set) == len(copies.usable) == stream.replicas
     return RepairPlan(orders, _surplus(entry, stream, home, copies), is_settled)
 
@@ -231,6 +232,8 @@ def decide_copied(
         or store.incarnation != report.incarnation
         or not store.vouches_for(entry.id)
         or (outsider is not None and report.removals < outsider.removal)
+        # Other members have another part of the segment. The store is ordered to report the part from its start on.
+        or report.start != stream.start_of(record)
     ):
         return Decision(None)
     title = f"stream {entry.stream}: segment {record.number}"
@@ -251,9 +254,10 @@ def decide_copied(
             alarm = f"{title} has {COPY_SET_MAX} members, and too few of them have a complete copy"
             return Decision(None, alarms=(alarm,))
         record = msgspec.structs.replace(record, copy_set=(*record.copy_set, store.member))
-    reports = (*(one for one in entry.reports if one.store != store.name), Report(store.name, report.digest))
+    own = Report(store.name, report.digest, report.start)
+    reports = (*(one for one in entry.reports if one.store != store.name), own)
     outsiders = tuple(one for one in entry.outsiders if one.store != store.name)
-    if is_member and Report(store.name, report.digest) in entry.reports:
+    if is_member and own in entry.reports:
         return Decision(None, alarms=alarms)
     changed = msgspec.structs.replace(entry, record=record, reports=reports, outsiders=outsiders)
     if len(reports) == len(record.copy_set) and agreed_digest(changed) is None:
@@ -261,8 +265,9 @@ def decide_copied(
     return Decision(None, (segment.changed(changed),), alarms=alarms)
 
 
-def _copy(entry: SegmentEntry, sources: tuple[str, ...]) -> Copy:
+def _copy(entry: SegmentEntry, stream: StreamEntry, sources: tuple[str, ...]) -> Copy:
     record = entry.record
     if record.end_index is None or record.end_epoch is None:
         raise ValueError(f"stream {entry.stream}: segment {record.number} is not sealed")
-    return Copy(entry.id, record.end_index, record.end_epoch, sources, removals=entry.removals)
+    start = stream.start_of(record)
+    return Copy(entry.id, record.end_index, record.end_epoch, sources, start, entry.removals)

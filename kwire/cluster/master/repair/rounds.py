@@ -48,7 +48,7 @@ class RepairRounds:
         """Remove members that are not needed, or else order the copies that are missing."""
         repairs = self._view.repairs
         settings = self._view.settings
-        segment = self._view.metadata.segment(segment_id)
+        segment = self._view.segment(segment_id)
         plan = self._plan(segment, now, choice) if segment is not None else None
         if segment is None or plan is None:
             repairs.settle(segment_id)
@@ -102,7 +102,7 @@ class RepairRounds:
 
     def decide_drop(self, store_name: str, segment_id: SegmentId, now: int) -> Decision:
         """Drop a replica outside the copy set. While copies are missing, it may still become one."""
-        segment = self._view.metadata.segment(segment_id)
+        segment = self._view.segment(segment_id)
         store = self._view.status(store_name, now)
         if segment is None or store is None or store.health is not Health.ALIVE:
             return Decision(None)
@@ -116,7 +116,7 @@ class RepairRounds:
 
     def decide_copied(self, store_name: str, report: Copied, now: int) -> Decision:
         """Count a copy that a store has reported."""
-        segment = self._view.metadata.segment(report.segment)
+        segment = self._view.segment(report.segment)
         stream = self._view.metadata.stream(report.segment.stream)
         store = self._view.status(store_name, now)
         if segment is None or stream is None or store is None:
@@ -130,6 +130,8 @@ class RepairRounds:
         stream = self._view.metadata.stream(entry.stream)
         if stream is None or entry.record.state is not SegmentState.SEALED:
             return None
+        if stream.value.is_done(entry.record.number):
+            return RepairPlan([], [], is_settled=True)
         under_way = self._view.repairs.copies_by_store(entry.stream)
         whole_log = stream.value.whole_log
         home = self._view.home(stream.value, now)

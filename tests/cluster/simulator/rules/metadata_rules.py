@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kwire.cluster.core.control import Granted, SegmentRecord, SegmentState
+from kwire.cluster.core.entries import Position
 from kwire.cluster.core.messages import SegmentId
 from tests.cluster.simulator.rules import check
+from tests.cluster.simulator.rules.leader_rules import check_i17_order
 
 if TYPE_CHECKING:
     from tests.cluster.simulator.ledger import Ledger
@@ -51,6 +53,11 @@ def check_i18_sealed_record(before: SegmentRecord, after: SegmentRecord, segment
         check(facts[0] == facts[1], "I18", f"{segment} changed from {before} to {after}")
 
 
+def check_i18_no_alarm(alarm: str) -> None:
+    """The master finds no copies with different contents, and no segment that ends twice."""
+    check(not alarm, "I18", alarm)
+
+
 def check_copy_set_of_open_segment(before: SegmentRecord, after: SegmentRecord, segment: SegmentId) -> None:
     """I9: the copy set and the quorum of an unsealed segment never change."""
     if before.state is not SegmentState.SEALED:
@@ -75,6 +82,16 @@ def check_i22_offsets(ledger: Ledger, segment: SegmentId) -> None:
                 "I22",
                 f"{segment} begins at {record.base} after {before}",
             )
+
+
+def check_i24_start(ledger: Ledger, stream: str, before: Position, start: Position) -> None:
+    """The start of a stream never goes back. Everything before it is acknowledged."""
+    check(start > before, "I24", f"{stream} starts at {start}, it started at {before}")
+    segment = SegmentId(stream, start.segment_number)
+    end = ledger.records[segment].end_index
+    last = max(ledger.acknowledged.get(segment, {}), default=0) if end is None else end - 1
+    check(start.entry_index <= last + 1, "I1", f"{stream} starts at {start}, index {last} of {segment} is acknowledged")
+    check_i17_order(ledger, segment)
 
 
 def check_i1_end(ledger: Ledger, segment: SegmentId) -> None:

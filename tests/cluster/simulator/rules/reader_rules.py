@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kwire.cluster.core.entries import Entry, Kind
+from kwire.cluster.core.entries import FIRST_POSITION, Entry, Kind
 from kwire.cluster.core.messages import Fetched, SegmentId
-from kwire.cluster.core.reader.reader import Delivery
+from kwire.cluster.core.reader.reader import Delivery, Trimmed
 from tests.cluster.simulator.rules import check
 
 if TYPE_CHECKING:
@@ -55,7 +54,20 @@ def check_i1_delivered(ledger: Ledger, reader: str, segment: SegmentId, entry: E
     )
 
 
-def check_i24_no_gap(reader: str, events: Sequence[tuple[int, bytes]], delivery: Delivery) -> None:
-    """The offsets that a reader gets have no gap: holes are delivered as such."""
-    expected = events[-1][0] + 1 if events else 0
+def check_i24_served_from(ledger: Ledger, store: str, body: Fetched) -> None:
+    """A store says where its replica starts, and that is not after the start of the stream."""
+    start = ledger.start_of(body.segment)
+    check(body.start <= start, "I24", f"{store} serves {body.segment} from {body.start} on, it starts at {start}")
+    early = [entry.index for entry in body.entries if entry.index < body.start]
+    check(not early, "I24", f"{store} serves {early} of {body.segment}, before its start at {body.start}")
+
+
+def check_i24_gap(ledger: Ledger, reader: str, stream: str, gap: Trimmed) -> None:
+    """A reader reports a gap only for entries before the start of the stream."""
+    start = ledger.starts.get(stream, FIRST_POSITION)
+    check(gap.first < gap.following <= start, "I24", f"{reader} reported {gap}, but {stream} starts at {start}")
+
+
+def check_i24_no_gap(reader: str, expected: int, delivery: Delivery) -> None:
+    """The offsets that a reader gets have no gap that it has not reported: holes are delivered as such."""
     check(delivery.offset == expected, "I24", f"{reader} got offset {delivery.offset} after {expected - 1}")

@@ -35,6 +35,12 @@ def check_i2_content(store: str, segment: SegmentId, known: Content, found: Cont
     check(list(known) == list(found), "I2", f"{store} closed {segment} with {found}, another store with {known}")
 
 
+def check_i1_trim(ledger: Ledger, store: str, segment: SegmentId, first: int) -> None:
+    """A store keeps everything from the start of the stream on, as the master has committed it."""
+    start = ledger.start_of(segment) if first > 1 else 1
+    check(first <= start, "I1", f"{store} has trimmed {segment} before {first}, but it starts at {start}")
+
+
 def check_i5_fence(store: str, segment: SegmentId, before: int, found: int) -> None:
     """The sealed epoch of a replica never decreases, not by a crash either."""
     check(found >= before, "I5", f"{store}: the sealed epoch of {segment} went from {before} to {found}")
