@@ -32,7 +32,7 @@ OTHER_CALLS: dict[tuple[str, ...], str] = {
 }
 VERBS = {verb: row.server for verb, row in cli_table.VERBS.items() if row.server}
 # `serve` listens. `doctor` reports a server that is down as a finding: tests/cli/test_doctor.py.
-NOT_TRIED = {("serve",), ("doctor",)}
+NOT_TRIED = {("serve",), ("bridge",), ("doctor",)}
 JOBS = [job for job in cli_table.JOBS if job != ("pipeline", "maintain")]
 EVERY_VERB = pytest.mark.parametrize("verb", VERBS, ids=" ".join)
 
