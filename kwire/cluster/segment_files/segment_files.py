@@ -159,7 +159,7 @@ class SegmentFiles:
         return self._replicas[segment].read(first, last, bytes_max)
 
     def partition_log(self, stream: str) -> ReplicaLog:
-        """The log of a partition, for those who read it."""
+        """The log of a partition, for its readers."""
         return self._logs[stream].log
 
     def commit(self, segment: SegmentId, index: int) -> None:
