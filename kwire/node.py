@@ -312,6 +312,7 @@ class Node:
         from kwire.streams.events.partitioning import Partitioner
         from kwire.streams.events.publishing import Publisher
         from kwire.streams.local_commands import local_commands
+        from kwire.streams.local_directory import LocalDirectory
         from kwire.web.browse.scan_slots import ScanSlots
         from kwire.web.console.sampler import Sampler
         from kwire.web.db_events.event_sessions import EventSessions
@@ -388,12 +389,12 @@ class Node:
             rooms=room_services,
             topics=TopicServices(
                 port=port,
-                topics=topics,
+                topics=LocalDirectory(topics, self.config),
                 commands=commands.topics,
                 publisher=publisher,
                 partitioner=Partitioner(),
                 retention=self._maintenance.retention,
-                segments=Segments(self._lanes.survey, self._files),
+                segments=Segments(topics, self._lanes.survey, self._files),
                 event_topics=self.event_topics,
                 scan_slots=ScanSlots(),
             ),

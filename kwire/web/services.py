@@ -36,6 +36,7 @@ from kwire.streams.events.partitioning import Partitioner
 from kwire.streams.events.publishing import Publisher
 from kwire.streams.rooms.interface import RoomDirectory
 from kwire.streams.subscriptions import Subscriptions
+from kwire.streams.topic_directory import TopicDirectory
 from kwire.streams.webhooks.statistics import WebhookStatistics
 from kwire.web.answers.page_scheduler import PageScheduler
 from kwire.web.browse.scan_slots import ScanSlots
@@ -82,7 +83,7 @@ class TopicServices:
     """The services for topics and for the REST Proxy API."""
 
     port: PortServices
-    topics: Topics
+    topics: TopicDirectory
     commands: TopicCommands
     publisher: Publisher
     partitioner: Partitioner

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from kwire.broker.topics.topics import Topic
+from kwire.broker.topics.topics import Topics
 from kwire.concurrency.disk_lanes import Lane
 from storage.disk.files import Files
 from storage.log.quarantine import Quarantine
@@ -33,16 +33,17 @@ class SegmentPage(NamedTuple):
 class Segments:
     """Describes segments. Use it only in the event loop's thread; the files are read in `lane`."""
 
-    def __init__(self, lane: Lane, files: Files) -> None:
+    def __init__(self, topics: Topics, lane: Lane, files: Files) -> None:
+        self._topics = topics
         self._lane = lane
         self._files = files
 
-    async def describe(self, topic: Topic, index: int, after: int, count_max: int) -> SegmentPage:
+    async def describe(self, name: str, index: int, after: int, count_max: int) -> SegmentPage:
         """Return up to `count_max` segments whose base offsets are above `after`.
 
-        Segments that are removed meanwhile are left out. Raises StorageError.
+        Segments that are removed meanwhile are left out. Raises StorageError, or KafkaError if there is no such topic.
         """
-        opened = topic.partitions[index].maintenance()
+        opened = self._topics.leader_of(name, index).maintenance()
         surveys = opened.survey(after, count_max + 1, self._files)
         is_last = len(surveys) <= count_max
         del surveys[count_max:]

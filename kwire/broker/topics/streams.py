@@ -1,8 +1,9 @@
-"""The part of a topic that provides its partitions as `StreamLog`."""
+"""The part of a topic that makes it a `StreamTopic`: its partitions as `StreamLog`, and facts of its settings."""
 
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
+from kwire.config.resources.topic import TopicSettings
 from kwire.streams.log import StreamLog
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ class TopicStreams:
 
     partitions: "list[Partition]"
     topic_id: bytes
+    settings: TopicSettings
 
     def __init__(self, open_stream: OpenStream) -> None:
         self._open_stream = open_stream
@@ -33,6 +35,22 @@ class TopicStreams:
         if stream is None:
             stream = streams[index] = self._open_stream(self.partitions[index], self.topic_id)
         return stream
+
+    @property
+    def partition_count(self) -> int:
+        return len(self.partitions)
+
+    @property
+    def is_room(self) -> bool:
+        return self.settings.is_room
+
+    @property
+    def is_event_topic(self) -> bool:
+        return self.settings.is_event_topic
+
+    @property
+    def max_message_bytes(self) -> int:
+        return self.settings.max_message_bytes
 
     @property
     def streams_in_use(self) -> Collection[StreamLog]:

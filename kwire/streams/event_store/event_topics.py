@@ -23,6 +23,7 @@ from kwire.errors import (
 from kwire.metastore import Change, Conflict, MetaStore
 from kwire.metastore.interface import ABSENT, Entry
 from kwire.streams.event_store.schemas.worker import Run, WorkerTimeout
+from kwire.streams.topic_directory import StreamTopic
 from storage.errors import StorageError
 
 if TYPE_CHECKING:
@@ -92,11 +93,11 @@ class EventTopics:
                 found.append(name)
         return sorted(found)
 
-    def schemas(self, topic: Topic) -> "TopicSchemas":
+    def schemas(self, topic: StreamTopic) -> "TopicSchemas":
         """Return the schemas of a topic; raises NotAnEventTopic if it has none."""
         return self.schemas_and_revision(topic)[0]
 
-    def schemas_and_revision(self, topic: Topic) -> "tuple[TopicSchemas, int]":
+    def schemas_and_revision(self, topic: StreamTopic) -> "tuple[TopicSchemas, int]":
         topic_id = topic.topic_id
         found = self._compiled.get(topic_id)
         if found is None:
@@ -131,7 +132,7 @@ class EventTopics:
         self._ids[topic_id] = None
         return topic
 
-    async def evolve(self, topic: Topic, raw: object, *, is_whole: bool) -> "TopicSchemas":
+    async def evolve(self, topic: StreamTopic, raw: object, *, is_whole: bool) -> "TopicSchemas":
         """Replace all schemas of a topic by `raw`. If `is_whole` is False, keep the schemas of other event types.
 
         Raises IncompatibleSchema if the change does more than add to the present schemas (`schemas/evolution.py`).
@@ -181,7 +182,7 @@ class EventTopics:
             raise result.refusal.error()
         return TopicSchemas.validated(raw, result.costs)
 
-    def _entry(self, topic: Topic) -> Entry:
+    def _entry(self, topic: StreamTopic) -> Entry:
         entry = self._metastore.get(SCHEMAS_PREFIX + topic.topic_id.hex())
         if entry is None:
             self._forget(topic.topic_id)

@@ -14,9 +14,9 @@ import msgspec
 from aiohttp import web
 
 from kwire.access.quotas.kinds import QuotaKind
-from kwire.broker.topics.topics import Topic
 from kwire.errors import KafkaError
 from kwire.streams.log import StreamLog
+from kwire.streams.topic_directory import StreamTopic
 from kwire.web.answers.errors import BadRequest, ErrorFacts, Refusal
 from kwire.web.answers.large_answers import SENDING_BYTES
 from kwire.web.browse.filters import HEADER_FILTERS_MAX, NEEDLE_LENGTH_MAX, PathTest, RecordFilter
@@ -142,7 +142,7 @@ class ScanRequest(NamedTuple):
 # --- requests
 
 
-def _scan_request(request: web.Request, topic: Topic) -> ScanRequest:
+def _scan_request(request: web.Request, topic: StreamTopic) -> ScanRequest:
     given: dict[str, str] = {}
     headers: dict[str, str] = {}
     partitions: list[str] = []
@@ -159,10 +159,10 @@ def _scan_request(request: web.Request, topic: Topic) -> ScanRequest:
         given["partition"] = ",".join(partitions)
     query = converted_query(given, BrowseQuery)
     continues = {} if query.next is None else parse_next(query.next)
-    chosen = parse_partitions(partitions, len(topic.partitions))
+    chosen = parse_partitions(partitions, topic.partition_count)
     for partition in continues:
-        if partition >= len(topic.partitions):
-            raise BadRequest(f"next names partition {partition}, and the topic has {len(topic.partitions)}")
+        if partition >= topic.partition_count:
+            raise BadRequest(f"next names partition {partition}, and the topic has {topic.partition_count}")
     if continues:
         chosen = [one for one in chosen if one in continues]
     rules = ScanRules(_filter(query, headers), LISTED, query.isolation == "read_committed")
@@ -196,7 +196,7 @@ def _filter(query: BrowseQuery, headers: dict[str, str]) -> RecordFilter:
 
 async def browse(services: TopicServices, request: web.Request) -> web.StreamResponse:
     check_streamable(request)
-    topic = find_topic(services.topics, request)
+    topic = await find_topic(services.topics, request)
     asked = _scan_request(request, topic)
     access = access_of(request)
     memory = services.port.memory.lease()
@@ -214,7 +214,7 @@ async def browse(services: TopicServices, request: web.Request) -> web.StreamRes
 
 async def one_record(services: TopicServices, request: web.Request) -> web.Response:
     query = query_of(request, RecordQuery)
-    partition_log = find_log(find_topic(services.topics, request), request)
+    partition_log = find_log(await find_topic(services.topics, request), request)
     offset = number_in_path(request, "offset")
     rules = ScanRules(RecordFilter(), WHOLE, query.isolation == "read_committed")
     found: list[FoundRecord] = []

@@ -13,8 +13,7 @@ import msgspec
 from aiohttp import web
 
 from kwire.access.acl import Operation
-from kwire.broker.topics.topics import Topic
-from kwire.config.resources import topic as topic_config
+from kwire.streams.topic_directory import PlacedPartition, StreamTopic
 from kwire.web.needs import AUTHENTICATED, DESCRIBE_TOPIC, DESCRIBE_TOPICS
 from kwire.web.proxy.errors import ProxyError
 from kwire.web.proxy.media import PROXY, proxy_answer
@@ -88,7 +87,7 @@ async def list_topics(services: TopicServices, request: web.Request) -> web.Resp
     names: list[str] = []
     start = max(prefix, after + "\0" if query.after else "")
     while len(names) < query.limit:
-        page = services.topics.catalogue.names_from(start, NAMES_PER_CHUNK)
+        page = await services.topics.names_from(start, NAMES_PER_CHUNK)
         taken = [one for one in page if one.startswith(prefix)]
         names += [one for one in await _visible(access, taken) if not one.startswith(INTERNAL_PREFIX)]
         if len(taken) < NAMES_PER_CHUNK:
@@ -111,53 +110,58 @@ async def _visible(access: RequestAccess, names: list[str]) -> list[str]:
 
 
 async def describe_topic(services: TopicServices, request: web.Request) -> web.Response:
-    topic = find_topic(services.topics, request)
+    topic = await find_topic(services.topics, request)
     configs = {}
     access = access_of(request)
     if access.allows_topic(Operation.DESCRIBE_CONFIGS, topic.name):
-        configs = {entry.name: entry.value for entry in topic_config.describe(topic.configs, services.port.config)}
+        configs = dict(await services.topics.configs(topic))
     description = TopicDescription(
         name=access.shown(topic.name), configs=configs, partitions=await _partitions(services, topic)
     )
-    if topic.settings.is_event_topic:
+    if topic.is_event_topic:
         description.sequence = topic.stream().bounds().committed_end
         description.schemas = services.event_topics.schemas(topic).as_json()
     return proxy_answer(request, description)
 
 
 async def list_partitions(services: TopicServices, request: web.Request) -> web.Response:
-    return proxy_answer(request, await _partitions(services, find_topic(services.topics, request)))
+    return proxy_answer(request, await _partitions(services, await find_topic(services.topics, request)))
 
 
 async def describe_partition(services: TopicServices, request: web.Request) -> web.Response:
-    log = find_log(find_topic(services.topics, request), request)
-    return proxy_answer(request, _facts(services, log.partition))
+    topic = await find_topic(services.topics, request)
+    log = find_log(topic, request)
+    placed = await services.topics.placement(topic)
+    return proxy_answer(request, _facts(placed[log.partition]))
 
 
 async def partition_offsets(services: TopicServices, request: web.Request) -> web.Response:
-    log = find_log(find_topic(services.topics, request), request)
+    log = find_log(await find_topic(services.topics, request), request)
     await log.ready()
     bounds = log.bounds()
     return proxy_answer(request, PartitionOffsets(beginning_offset=bounds.start, end_offset=bounds.committed_end))
 
 
 async def list_brokers(services: TopicServices, request: web.Request) -> web.Response:
-    return proxy_answer(request, Brokers(brokers=[services.port.config.node_id]))
+    return proxy_answer(request, Brokers(brokers=list(await services.topics.broker_ids())))
 
 
-async def _partitions(services: TopicServices, topic: Topic) -> list[PartitionFacts]:
+async def _partitions(services: TopicServices, topic: StreamTopic) -> list[PartitionFacts]:
     partitions = []
-    for index in range(len(topic.partitions)):
-        partitions.append(_facts(services, index))
+    for placed in await services.topics.placement(topic):
+        partitions.append(_facts(placed))
         if len(partitions) % PARTITIONS_PER_CHUNK == 0:
             await asyncio.sleep(0)
     return partitions
 
 
-def _facts(services: TopicServices, index: int) -> PartitionFacts:
-    """Return a partition in the format of REST Proxy. This node is the leader and the only replica."""
-    here = services.port.config.node_id
-    return PartitionFacts(partition=index, leader=here, replicas=[Replica(broker=here, leader=True, in_sync=True)])
+def _facts(placed: PlacedPartition) -> PartitionFacts:
+    """Return a partition in the format of REST Proxy."""
+    replicas = [
+        Replica(broker=broker, leader=broker == placed.leader, in_sync=broker in placed.in_sync)
+        for broker in placed.replicas
+    ]
+    return PartitionFacts(partition=placed.partition, leader=placed.leader, replicas=replicas)
 
 
 def _answer(shape: object, description: str) -> Answer:

@@ -22,11 +22,12 @@ import msgspec
 from aiohttp import web
 
 from kwire.access.quotas.kinds import QuotaKind
-from kwire.broker.topics.topics import Topic, protected_topic
+from kwire.broker.topics.topics import protected_topic
 from kwire.errors import InvalidEvent, KafkaError
 from kwire.streams.events.event import checked_json
 from kwire.streams.events.traceparent import TRACEPARENT
 from kwire.streams.log import StreamLog
+from kwire.streams.topic_directory import StreamTopic
 from kwire.web.answers.errors import BadRequest
 from kwire.web.needs import CREATE_TOPICS, WRITE_TOPIC
 from kwire.web.proxy.errors import ProxyError, record_code
@@ -182,10 +183,10 @@ async def _records_of(request: web.Request) -> Sequence[Any]:
 
 async def _find_or_create(
     services: TopicServices, request: web.Request, records: Sequence[Any], partition: int
-) -> Topic:
+) -> StreamTopic:
     topics = services.port.config.topics
     try:
-        topic = find_topic(services.topics, request)
+        topic = await find_topic(services.topics, request)
         if topic.is_protected:
             raise protected_topic(topic.name)
         return topic
@@ -200,11 +201,11 @@ async def _find_or_create(
             raise no_partition(name, topics.partition_count, index)
     charge_partitions(services.port.quotas, access_of(request), topics.partition_count)
     await services.commands.create_if_missing(name)
-    return find_topic(services.topics, request)
+    return await find_topic(services.topics, request)
 
 
 async def _produce(
-    services: TopicServices, request: web.Request, topic: Topic, log: StreamLog | None, records: Sequence[Any]
+    services: TopicServices, request: web.Request, topic: StreamTopic, log: StreamLog | None, records: Sequence[Any]
 ) -> web.Response:
     now_ms = services.port.clock.now_ms()
     pending: list[_PendingRecord] = []
@@ -235,7 +236,7 @@ async def _produce(
 
 def _prepare(
     services: TopicServices,
-    topic: Topic,
+    topic: StreamTopic,
     log: StreamLog | None,
     index: int,
     record: Any,
@@ -243,13 +244,13 @@ def _prepare(
     trace: bytes | None,
 ) -> _PendingRecord:
     """Encode a record. `trace` is the header of the trace context, for records that have none."""
-    bytes_max = topic.settings.max_message_bytes
+    bytes_max = topic.max_message_bytes
     key = _bytes_of(record.key, f"records[{index}].key", bytes_max)
     value = _bytes_of(record.value, f"records[{index}].value", bytes_max)
     if record.partition is None:
-        chosen = log or topic.stream(services.partitioner.choose(topic.name, key, len(topic.partitions)))
-    elif not 0 <= record.partition < len(topic.partitions):
-        raise no_partition(topic.name, len(topic.partitions), record.partition)
+        chosen = log or topic.stream(services.partitioner.choose(topic.name, key, topic.partition_count))
+    elif not 0 <= record.partition < topic.partition_count:
+        raise no_partition(topic.name, topic.partition_count, record.partition)
     else:
         chosen = topic.stream(record.partition)
         if log not in (None, chosen):

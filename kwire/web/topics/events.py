@@ -23,7 +23,6 @@ from aiohttp import web
 
 from kwire.access.quotas.kinds import QuotaKind
 from kwire.access.scope import plain_part
-from kwire.broker.topics.topics import Topic
 from kwire.errors import InvalidEvent, KafkaError, OffsetOutOfRange
 from kwire.streams.events.event import EMPTY, TYPE_BYTES_MAX, Event, NewEvent, checked_json, record_of
 from kwire.streams.events.last_events import offset_of_last
@@ -31,6 +30,7 @@ from kwire.streams.events.publishing import Outcome
 from kwire.streams.events.reading import EventReader
 from kwire.streams.events.traceparent import traced
 from kwire.streams.log import NotReady, StreamLog
+from kwire.streams.topic_directory import StreamTopic
 from kwire.web.answers.errors import BadRequest, ErrorFacts
 from kwire.web.answers.event_json import Metadata
 from kwire.web.answers.large_answers import Parts, PartSizes, stream_answer
@@ -143,7 +143,7 @@ async def publish(services: TopicServices, request: web.Request) -> web.Response
     check_enabled(services.port)
     check_is_json(request)
     raw = await raw_body_of(request)
-    topic = find_topic(services.topics, request)
+    topic = await find_topic(services.topics, request)
     asked: TopicPublish | list[TopicPublish] = await checked_and_decoded_events(
         services.port.body_checks, raw, ONE_OR_MANY, check_events
     )
@@ -163,7 +163,7 @@ async def publish(services: TopicServices, request: web.Request) -> web.Response
 async def _publish_many(
     services: TopicServices,
     access: RequestAccess,
-    topic: Topic,
+    topic: StreamTopic,
     source: bytes,
     asked: Sequence[TopicPublish],
     traceparent: str | None,
@@ -186,7 +186,7 @@ async def _publish_many(
     waits = []
     async with CountedEvents(access, len(pending)) as counted:
         for first in range(0, len(pending), EVENTS_PER_CHUNK):
-            for call in _calls(pending[first : first + EVENTS_PER_CHUNK], sizes, topic.settings.max_message_bytes):
+            for call in _calls(pending[first : first + EVENTS_PER_CHUNK], sizes, topic.max_message_bytes):
                 events = [one.event for one in call]
                 waits.append((call, _begin(services, call[0].log, source, events)))
             await asyncio.sleep(0)
@@ -220,11 +220,11 @@ def _begin(
 
 
 def _prepare(
-    services: TopicServices, topic: Topic, index: int, asked: TopicPublish, traceparent: str | None
+    services: TopicServices, topic: StreamTopic, index: int, asked: TopicPublish, traceparent: str | None
 ) -> _PendingEvent:
     key = asked.key.encode() if asked.key is not None else None
-    log = topic.stream(services.partitioner.choose(topic.name, key, len(topic.partitions)))
-    data = checked_json(bytes(asked.data), stored_bytes_max=topic.settings.max_message_bytes)
+    log = topic.stream(services.partitioner.choose(topic.name, key, topic.partition_count))
+    data = checked_json(bytes(asked.data), stored_bytes_max=topic.max_message_bytes)
     event = traced(NewEvent(asked.event_type, data, asked.metadata or EMPTY, key), traceparent)
     return _PendingEvent(index, log, event)
 
@@ -267,7 +267,7 @@ def _outcome(access: RequestAccess, partition_id: int, outcome: Outcome, at: int
 async def consume(services: TopicServices, request: web.Request) -> web.StreamResponse:
     check_enabled(services.port)
     asked = await optional_body_of(request, Consume)
-    topic = find_topic(services.topics, request)
+    topic = await find_topic(services.topics, request)
     log = find_log(topic, request)
     start = await _start(log, asked.from_offset)
     shown_topic = access_of(request).shown(topic.name)

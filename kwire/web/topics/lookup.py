@@ -5,9 +5,9 @@ from typing import Annotated, Any
 import msgspec
 from aiohttp import web
 
-from kwire.broker.topics.topics import Topic, Topics
 from kwire.errors import ErrorCode
 from kwire.streams.log import StreamLog
+from kwire.streams.topic_directory import StreamTopic, TopicDirectory
 from kwire.web.answers.errors import Refusal
 
 # The maximum number of digits of a partition in a path.
@@ -38,19 +38,19 @@ class PartitionNotFound(Refusal):
     code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION.name
 
 
-def find_topic(topics: Topics, request: web.Request) -> Topic:
+async def find_topic(topics: TopicDirectory, request: web.Request) -> StreamTopic:
     name = request.match_info["topic"]
-    topic = topics.get(name)
-    if topic is None or topic.is_internal:
+    topic = await topics.find(name)
+    if topic is None:
         raise TopicNotFound(f"topic {name[:_SHOWN_MAX]!r} does not exist")
     return topic
 
 
-def find_log(topic: Topic, request: web.Request) -> StreamLog:
+def find_log(topic: StreamTopic, request: web.Request) -> StreamLog:
     """Return the log of the partition in the path; raises PartitionNotFound."""
     index = partition_index(request)
-    if not 0 <= index < len(topic.partitions):
-        raise no_partition(topic.name, len(topic.partitions), request.match_info["partition"])
+    if not 0 <= index < topic.partition_count:
+        raise no_partition(topic.name, topic.partition_count, request.match_info["partition"])
     return topic.stream(index)
 
 

@@ -61,10 +61,10 @@ class SegmentList(msgspec.Struct, kw_only=True):
 async def list_segments(services: TopicServices, request: web.Request) -> web.Response:
     check_enabled(services.port)
     query = query_of(request, SegmentQuery)
-    topic = find_topic(services.topics, request)
+    topic = await find_topic(services.topics, request)
     log = find_log(topic, request)
     await log.ready()
-    page = await services.segments.describe(topic, log.partition, query.after, query.limit)
+    page = await services.segments.describe(topic.name, log.partition, query.after, query.limit)
     return json_answer(
         SegmentList(
             topic=access_of(request).shown(topic.name),

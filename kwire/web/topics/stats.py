@@ -40,12 +40,12 @@ class TopicStats(msgspec.Struct, kw_only=True):
 
 async def topic_stats(services: TopicServices, request: web.Request) -> web.Response:
     check_enabled(services.port)
-    topic = find_topic(services.topics, request)
+    topic = await find_topic(services.topics, request)
     last_round_ms = services.retention.last_round_ms
     ago = None if last_round_ms is None else max(0, services.port.clock.now_ms() - last_round_ms) // 1000
     shown_name = access_of(request).shown(topic.name)
     found = []
-    for number, log in enumerate(map(topic.stream, range(len(topic.partitions))), start=1):
+    for number, log in enumerate(map(topic.stream, range(topic.partition_count)), start=1):
         await log.ready()
         bounds = log.bounds()
         found.append(

@@ -127,13 +127,13 @@ def _created(request: web.Request, name: str, partition_count: int) -> CreatedTo
 async def increase_partitions(services: TopicServices, request: web.Request) -> web.Response:
     check_enabled(services.port)
     count = (await body_of(request, PartitionIncrease)).num_partitions
-    topic = find_topic(services.topics, request)
-    now = len(topic.partitions)
-    if topic.settings.is_room and count > 1:
+    topic = await find_topic(services.topics, request)
+    now = topic.partition_count
+    if topic.is_room and count > 1:
         raise Refusal(
             f"topic {topic.name} is a room, and a room always has one partition", code="RoomHasOnePartition", status=409
         )
-    if topic.settings.is_event_topic and count > 1:
+    if topic.is_event_topic and count > 1:
         raise KafkaError(
             ErrorCode.INVALID_PARTITIONS, f"topic {topic.name} belongs to the event store and always has one partition."
         )
@@ -150,12 +150,12 @@ async def increase_partitions(services: TopicServices, request: web.Request) -> 
 
 
 async def delete_topic(services: TopicServices, request: web.Request) -> web.Response:
-    topic = find_topic(services.topics, request)
-    if not topic.settings.is_event_topic:
+    topic = await find_topic(services.topics, request)
+    if not topic.is_event_topic:
         check_enabled(services.port)
     if not services.port.config.topics.is_delete_allowed:
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false.")
-    charge_partitions(services.port.quotas, access_of(request), len(topic.partitions))
+    charge_partitions(services.port.quotas, access_of(request), topic.partition_count)
     await services.commands.delete(topic.name)
     return json_answer(Deleted(success=True, topic=access_of(request).shown(topic.name)))
 

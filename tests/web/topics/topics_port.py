@@ -18,6 +18,7 @@ from kwire.metrics import HttpMetrics
 from kwire.streams.events.partitioning import Partitioner
 from kwire.streams.events.publishing import Publisher
 from kwire.streams.local_commands import LocalTopics
+from kwire.streams.local_directory import LocalDirectory
 from kwire.web.answers.page_scheduler import PageScheduler
 from kwire.web.proxy import metadata as proxy_metadata
 from kwire.web.proxy import produce as proxy_produce
@@ -104,7 +105,7 @@ async def topics_port(directory: Path, *settings: str) -> AsyncIterator[Port]:
         )
         services = SimpleNamespace(
             port=web_port,
-            topics=node.topics,
+            topics=LocalDirectory(node.topics, node.config),
             publisher=Publisher(node.clock, asyncio.get_running_loop().call_soon),
             partitioner=Partitioner(),
             retention=retention,

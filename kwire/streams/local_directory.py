@@ -1,0 +1,35 @@
+"""The TopicDirectory of the topics of this server."""
+
+from collections.abc import Mapping, Sequence
+
+from kwire.broker.topics.topics import Topics
+from kwire.config import Config
+from kwire.config.resources import topic as topic_config
+from kwire.streams.topic_directory import PlacedPartition, StreamTopic
+
+
+class LocalDirectory:
+    """This node leads all partitions, and has their only replicas."""
+
+    def __init__(self, topics: Topics, config: Config) -> None:
+        self._topics = topics
+        self._config = config
+
+    async def find(self, name: str) -> StreamTopic | None:
+        topic = self._topics.get(name)
+        return None if topic is None or topic.is_internal else topic
+
+    async def names_from(self, start: str, limit: int) -> Sequence[str]:
+        return self._topics.catalogue.names_from(start, limit)
+
+    async def configs(self, topic: StreamTopic) -> Mapping[str, str | None]:
+        facts = self._topics.catalogue.find(topic.name)
+        configs = {} if facts is None else facts.configs
+        return {entry.name: entry.value for entry in topic_config.describe(configs, self._config)}
+
+    async def placement(self, topic: StreamTopic) -> Sequence[PlacedPartition]:
+        here = (self._config.node_id,)
+        return [PlacedPartition(index, *here, here, here) for index in range(topic.partition_count)]
+
+    async def broker_ids(self) -> Sequence[int]:
+        return (self._config.node_id,)
