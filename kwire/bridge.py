@@ -31,8 +31,8 @@ from kwire.kafka_client.settings import ClientSettings
 from kwire.logs.start_report import ConnectionCounts
 from kwire.metrics import LoopMetrics
 from kwire.server.free_memory import FreeMemory
-from kwire.server.http import HttpServer
-from kwire.server.port_services import port_services
+from kwire.server.http.port_services import port_services
+from kwire.server.http.server import HttpServer
 from kwire.server.stalls import StallProbe
 from kwire.streams.events.publishing import Publisher
 from kwire.streams.remote.logs import RemoteLogs

@@ -79,7 +79,7 @@ from storage.disk.files import Files
 
 if TYPE_CHECKING:
     from kwire.access.tls import TlsListener
-    from kwire.server.http import HttpServer
+    from kwire.server.http.server import HttpServer
     from kwire.server.outbound.webhook_delivery import WebhookDelivery
     from kwire.server.tls.reload import TlsReload
     from kwire.streams.rooms.rooms import Rooms
@@ -89,7 +89,7 @@ if TYPE_CHECKING:
 
 # Modules that are imported in a thread after the Kafka port is open. HTTP_MODULE imports ROOMS_MODULE.
 ROOMS_MODULE = "kwire.streams.rooms.cleanup"
-HTTP_MODULE = "kwire.server.http"
+HTTP_MODULE = "kwire.server.http.server"
 SCRAM_MODULE = "scramp"
 NATIVE_CALLS_MODULES = ("storage.segment.residency", "storage.disk.allocation")
 
@@ -306,9 +306,9 @@ class Node:
     ) -> None:
         from kwire.coordinator.web_groups import WebGroups, defaults_of
         from kwire.server.admin import admin_services
-        from kwire.server.http import HttpServer
+        from kwire.server.http.port_services import port_services
+        from kwire.server.http.server import HttpServer
         from kwire.server.kafka.http_requests import HttpRequests
-        from kwire.server.port_services import port_services
         from kwire.streams.events.partitioning import Partitioner
         from kwire.streams.events.publishing import Publisher
         from kwire.streams.local_commands import local_commands

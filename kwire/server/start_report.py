@@ -13,7 +13,7 @@ from kwire.server.kafka.listener import KafkaListener
 from kwire.server.kafka.shared import Shared
 
 if TYPE_CHECKING:
-    from kwire.server.http import HttpServer
+    from kwire.server.http.server import HttpServer
 
 # The addresses of clients on this machine, for listeners on all interfaces.
 _LOCAL_HOSTS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}

@@ -25,7 +25,7 @@ from kwire.client import (
     Unreachable,
     websocket,
 )
-from kwire.server import stream_connections
+from kwire.server.http import stream_connections
 from kwire.web.rooms.encodings import NDJSON_HEARTBEAT
 from tests.support.cutting_proxy import cutting_proxy
 from tests.support.javascript import javascript_client

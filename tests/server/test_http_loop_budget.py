@@ -8,7 +8,7 @@ from aiohttp import ClientSession
 
 from kwire.concurrency.chunking import yield_to_loop
 from kwire.server import loop_budget
-from kwire.server.http_connection import HttpConnection
+from kwire.server.http.connection import HttpConnection
 from kwire.web.requests import body_receiver as body_reading
 from kwire.web.requests.body_receiver import READ_BYTES, READ_FREELY_BYTES
 from tests.support.node import in_uvloop, running_node

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from kwire.metrics import StreamMetrics
-from kwire.server.stream_connections import UNSENT_BYTES_MAX, StreamConnections
+from kwire.server.http.stream_connections import UNSENT_BYTES_MAX, StreamConnections
 from kwire.web.requests.access import ACCESS, OPEN_ACCESS
 from kwire.web.streaming.streaming import Outlet, StreamedResponse
 from tests.support.node import in_loop, in_uvloop, running_node
@@ -75,9 +75,9 @@ class Server:
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorter bounds, for tests that wait until one has passed."""
-    monkeypatch.setattr("kwire.server.stream_connections.SWEEP_SECONDS", 0.1)
-    monkeypatch.setattr("kwire.server.stream_connections.LINGER_SECONDS", 0.5)
-    monkeypatch.setattr("kwire.server.stream_connections.STOP_TIMEOUT_SECONDS", 0.5)
+    monkeypatch.setattr("kwire.server.http.stream_connections.SWEEP_SECONDS", 0.1)
+    monkeypatch.setattr("kwire.server.http.stream_connections.LINGER_SECONDS", 0.5)
+    monkeypatch.setattr("kwire.server.http.stream_connections.STOP_TIMEOUT_SECONDS", 0.5)
 
 
 @asynccontextmanager
@@ -307,7 +307,7 @@ async def test_who_never_ends_the_head_of_a_request_is_cut_off(tmp_path: Path, m
     """Otherwise some thousand of these keep everybody out."""
     async with running_node(tmp_path / "first"):
         pass
-    monkeypatch.setattr("kwire.server.http.IDLE_SECONDS", 0.2)
+    monkeypatch.setattr("kwire.server.http.server.IDLE_SECONDS", 0.2)
     async with running_node(tmp_path / "second") as node:
         assert node.http is not None
         for begun in (b"", UPGRADE[:-2], b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\nGET /"):
@@ -321,7 +321,7 @@ async def test_who_never_ends_the_head_of_a_request_is_cut_off(tmp_path: Path, m
 async def test_many_hear_a_goodbye_and_nobody_waits_long_for_a_turn_of_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("kwire.server.stream_connections.STOPS_PER_CHUNK", 3)
+    monkeypatch.setattr("kwire.server.http.stream_connections.STOPS_PER_CHUNK", 3)
     async with server() as one, contextlib.AsyncExitStack() as stack:
         for _ in range(10):
             reader, writer = await stack.enter_async_context(raw_connection(one.port))

@@ -27,7 +27,7 @@ from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
 from kwire.metrics import LATENCY_BOUNDS, HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.node import Node
-from kwire.server.stream_connections import StreamConnections
+from kwire.server.http.stream_connections import StreamConnections
 from kwire.streams.events.publishing import Publisher
 from kwire.streams.local_commands import LocalRooms
 from kwire.streams.rooms.rooms import Rooms

@@ -7,7 +7,7 @@ that does not read, the server keeps only one part and the transport's buffer in
 that is already complete and has more than PIECE_BYTES is counted in the port's memory (`HttpMemory`) until it is sent.
 
 If a client receives nothing for `kwire.send.timeout.ms`, its connection is closed
-(`kwire/server/http_connection.py`).
+(`kwire/server/http/connection.py`).
 """
 
 import logging

@@ -2,7 +2,7 @@
 
 A Kafka client that exceeds its quota has to wait. An HTTP client is refused instead: 429 with Retry-After. Every answer
 to a client with a quota has the header fields of draft-ietf-httpapi-ratelimit-headers-10. Streams are not refused while
-they are open: they wait (`server/stream_connections`).
+they are open: they wait (`server/http/stream_connections`).
 """
 
 from collections.abc import Awaitable, Callable, Generator, Sequence

@@ -12,7 +12,8 @@ import aiohttp
 import pytest
 
 from kwire.access.acl import Operation, ResourceType
-from kwire.server import http, stream_connections
+from kwire.server.http import server as http_server
+from kwire.server.http import stream_connections
 from kwire.web.rooms import rooms
 from kwire.web.rooms import subscribe as room_subscribe
 from tests.support.http_access import ADMIN, BASIC_SETTING, BOB, AccessHttp, access_node
@@ -30,9 +31,9 @@ TakeAway = Callable[[AccessHttp], Awaitable[None]]
 @pytest.fixture(autouse=True)
 def _frequent_checks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check every connection ten times as often, except in some tests."""
-    assert max(http.ACCESS_CHECK_SECONDS, stream_connections.SWEEP_SECONDS) <= 2.0
+    assert max(http_server.ACCESS_CHECK_SECONDS, stream_connections.SWEEP_SECONDS) <= 2.0
     if request.node.name not in REAL_INTERVAL:
-        monkeypatch.setattr(http, "ACCESS_CHECK_SECONDS", 0.1)
+        monkeypatch.setattr(http_server, "ACCESS_CHECK_SECONDS", 0.1)
         monkeypatch.setattr(stream_connections, "SWEEP_SECONDS", 0.1)
 
 
@@ -71,7 +72,7 @@ ACCEPTS = ("application/x-ndjson", "text/event-stream")
 @in_uvloop
 async def test_subscriptions_over_http_end(tmp_path: Path, take_away: TakeAway) -> None:
     async with access_node(tmp_path) as http, AsyncExitStack() as opened:
-        await stored(http, "lobby")
+        await stored(http_server, "lobby")
         await http.allow(READ)
         streams = [
             await opened.enter_async_context(http_stream(http.port, path, Accept=accept, Authorization=BOB))
@@ -99,7 +100,7 @@ async def test_subscriptions_over_http_end(tmp_path: Path, take_away: TakeAway) 
 @in_uvloop
 async def test_the_websockets_of_subscriptions_are_closed(tmp_path: Path, take_away: TakeAway) -> None:
     async with access_node(tmp_path) as http, AsyncExitStack() as opened:
-        await stored(http, "lobby")
+        await stored(http_server, "lobby")
         await http.allow(READ)
         sockets = [
             await opened.enter_async_context(http.session.ws_connect(http.url + path, headers={"Authorization": BOB}))
@@ -239,7 +240,7 @@ async def test_a_subscription_to_all_events_has_only_readable_topics(tmp_path: P
                         for topic in ("theirs", "mine"):
                             await stored(http, topic, is_new=False)
                         await http.allow((Operation.READ, ResourceType.TOPIC, "theirs"))
-                        await stored(http, "theirs", is_new=False)
+                        await stored(http_server, "theirs", is_new=False)
                         await http.take_away()
                     elif message.get("control") == "closed":
                         assert message["code"] == "Forbidden"
@@ -323,7 +324,7 @@ async def test_a_subscription_that_begins_during_the_change_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with access_node(tmp_path) as http:
-        await stored(http, "lobby")
+        await stored(http_server, "lobby")
         await http.allow(READ)
 
         async def room_to_use(*args: Any) -> Any:

@@ -141,7 +141,7 @@ async def test_stopping_the_server_ends_the_sessions_and_frees_their_slots(tmp_p
 async def test_a_client_that_does_not_read_is_disconnected_with_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kwire.server.stream_connections.UNSENT_BYTES_MAX", 16 * 1024)
+    monkeypatch.setattr("kwire.server.http.stream_connections.UNSENT_BYTES_MAX", 16 * 1024)
     async with db_node(tmp_path) as db:
         key = await db.key(max_subscriptions=2)
         async with db.socket(key, "t") as slow, db.socket(key, "t") as fast:

@@ -14,7 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from kwire.coordinator.web_groups import WebGroups, defaults_of
 from kwire.metrics import HttpMetrics, StreamMetrics
-from kwire.server.stream_connections import StreamConnections
+from kwire.server.http.stream_connections import StreamConnections
 from kwire.streams.events.event import NewEvent
 from kwire.streams.events.publishing import Publisher
 from kwire.streams.subscriptions import Subscriptions

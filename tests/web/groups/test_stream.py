@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kwire.broker.admin.delete_records import Deletion, delete_records
-from kwire.server import stream_connections
-from kwire.server.stream_connections import StreamConnection
+from kwire.server.http import stream_connections
+from kwire.server.http.stream_connections import StreamConnection
 from kwire.web.groups.stream import GroupStream
 from tests.support.node import in_uvloop
 from tests.support.transactions import TransactionalProducer

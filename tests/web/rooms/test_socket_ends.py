@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from kwire.server import stream_connections
-from kwire.server.stream_connections import LINGER_SECONDS, SWEEP_SECONDS
+from kwire.server.http import stream_connections
+from kwire.server.http.stream_connections import LINGER_SECONDS, SWEEP_SECONDS
 from kwire.streams.events.publishing import Publisher
 from tests.support.node import in_uvloop
 from tests.support.room_engines import RoomEngine

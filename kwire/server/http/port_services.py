@@ -4,7 +4,7 @@ from kwire.access.quotas.quotas import Quotas
 from kwire.clock import Clock
 from kwire.config import Config
 from kwire.metrics import HttpMetrics, StreamMetrics
-from kwire.server.stream_connections import StreamConnections
+from kwire.server.http.stream_connections import StreamConnections
 from kwire.web.answers.page_scheduler import PageScheduler
 from kwire.web.requests.body_checks import BodyChecks
 from kwire.web.requests.memory import HttpMemory

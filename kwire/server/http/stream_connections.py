@@ -23,8 +23,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kwire.access.quotas.kinds import QuotaKind
+from kwire.server.http.stream_quota import WAIT_SECONDS_MAX, StreamQuota
 from kwire.server.periodic import PeriodicCalls
-from kwire.server.stream_quota import WAIT_SECONDS_MAX, StreamQuota
 from kwire.web.requests.access import access_of
 
 if TYPE_CHECKING:

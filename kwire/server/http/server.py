@@ -15,7 +15,7 @@ from kwire.config import Address, Config
 from kwire.descriptors import Descriptors
 from kwire.server.accept_queue import AcceptQueue
 from kwire.server.bind_errors import naming_listener
-from kwire.server.http_connection import HttpConnection, HttpConnections
+from kwire.server.http.connection import HttpConnection, HttpConnections
 from kwire.server.periodic import PeriodicCalls
 from kwire.web.needs import PUBLIC
 from kwire.web.requests.body_receiver import RECEIVE_SETTINGS, ReceiveSettings

@@ -1,0 +1,1 @@
+"""The HTTP port: its listener, its connections, and connections that became streams."""
