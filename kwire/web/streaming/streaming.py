@@ -4,8 +4,8 @@ Handlers for WebSockets, Server-Sent Events and NDJSON call `return await stream
 From then on the session controls the connection. The session needs no task: the server calls its methods when bytes are
 received, when the outlet is writable again, about every second, when rights change, when the node stops, and when the
 connection is closed.
-While `outlet.is_writable` is false, a session writes only data that cannot wait. `Outlet` and `ServeStream` are implemented
-by `kwire/server/http/stream_connections.py`.
+While `outlet.is_writable` is false, a session writes only data that cannot wait. `Outlet` and `ServeStream` are
+implemented by `kwire/server/http/stream_connections.py`.
 """
 
 from collections.abc import Awaitable, Callable

@@ -72,7 +72,7 @@ ACCEPTS = ("application/x-ndjson", "text/event-stream")
 @in_uvloop
 async def test_subscriptions_over_http_end(tmp_path: Path, take_away: TakeAway) -> None:
     async with access_node(tmp_path) as http, AsyncExitStack() as opened:
-        await stored(http_server, "lobby")
+        await stored(http, "lobby")
         await http.allow(READ)
         streams = [
             await opened.enter_async_context(http_stream(http.port, path, Accept=accept, Authorization=BOB))
@@ -100,7 +100,7 @@ async def test_subscriptions_over_http_end(tmp_path: Path, take_away: TakeAway) 
 @in_uvloop
 async def test_the_websockets_of_subscriptions_are_closed(tmp_path: Path, take_away: TakeAway) -> None:
     async with access_node(tmp_path) as http, AsyncExitStack() as opened:
-        await stored(http_server, "lobby")
+        await stored(http, "lobby")
         await http.allow(READ)
         sockets = [
             await opened.enter_async_context(http.session.ws_connect(http.url + path, headers={"Authorization": BOB}))
@@ -240,7 +240,7 @@ async def test_a_subscription_to_all_events_has_only_readable_topics(tmp_path: P
                         for topic in ("theirs", "mine"):
                             await stored(http, topic, is_new=False)
                         await http.allow((Operation.READ, ResourceType.TOPIC, "theirs"))
-                        await stored(http_server, "theirs", is_new=False)
+                        await stored(http, "theirs", is_new=False)
                         await http.take_away()
                     elif message.get("control") == "closed":
                         assert message["code"] == "Forbidden"
@@ -324,7 +324,7 @@ async def test_a_subscription_that_begins_during_the_change_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with access_node(tmp_path) as http:
-        await stored(http_server, "lobby")
+        await stored(http, "lobby")
         await http.allow(READ)
 
         async def room_to_use(*args: Any) -> Any:
