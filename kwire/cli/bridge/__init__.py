@@ -7,20 +7,20 @@ old, or if the data directory cannot be used.
 import argparse
 import logging
 import os
+from functools import partial
 from pathlib import Path
 
 from kwire.cli.connection.settings import Source, kafka_settings, source_of
 from kwire.cli.framework.errors import UsageError
 from kwire.cli.framework.parser import CommandParser
-from kwire.cli.framework.runner import print_error
 from kwire.cli.serve.foreground import (
     START_ERRORS,
     StartErrors,
-    add_process_options,
-    prepare_process,
+    add_options,
+    run_configured,
     run_until_signal,
 )
-from kwire.config import Config, InvalidConfig, load
+from kwire.config import Config
 from kwire.errors import KafkaError
 from kwire.exit_codes import CANNOT_RUN, FAILED
 from kwire.kafka_client.errors import Unreachable
@@ -43,35 +43,12 @@ def add(parser: CommandParser) -> None:
         type=Path,
         help="a properties file with Kafka's client settings: security.protocol, sasl.*, ssl.*",
     )
-    parser.add_argument(
-        "--config", metavar="FILE", type=Path, action="append", default=[], help="a server.properties file; repeatable"
-    )
-    parser.add_argument("--http", metavar="HOST:PORT", help="address for HTTP clients (default 127.0.0.1:8082)")
-    parser.add_argument("--data-dir", metavar="DIR", help="the data directory (default ./kwire-data)")
-    add_process_options(parser)
+    add_options(parser)
     parser.set_defaults(run=run, shows_traceback=True)
 
 
 def run(options: argparse.Namespace) -> int:
-    upstream = _upstream(options)
-    server_log = ServerLog(options.log_level, options.log_format, print_error)
-    try:
-        config = load(
-            files=options.config,
-            environment=os.environ,
-            http=options.http,
-            data_dir=options.data_dir,
-            settings=options.set,
-        )
-    except InvalidConfig as error:
-        server_log.failed(str(error))
-        return CANNOT_RUN
-    for warning in config.warnings:
-        logging.getLogger("kwire.config").warning("%s", warning)
-    prepare_process(config)
-    import uvloop
-
-    return uvloop.run(_serve(config, upstream, server_log))
+    return run_configured(options, partial(_serve, _upstream(options)))
 
 
 def _upstream(options: argparse.Namespace) -> ClientSettings:
@@ -91,7 +68,7 @@ def _upstream(options: argparse.Namespace) -> ClientSettings:
     return settings._replace(request_seconds=given.timeouts.request_seconds)
 
 
-async def _serve(config: Config, upstream: ClientSettings, server_log: ServerLog) -> int:
+async def _serve(upstream: ClientSettings, config: Config, server_log: ServerLog) -> int:
     from kwire.bridge import Bridge
 
     bridge = Bridge(config, upstream)

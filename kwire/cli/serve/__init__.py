@@ -1,16 +1,11 @@
 """kwire serve: run a node in the foreground until SIGTERM or SIGINT."""
 
 import argparse
-import logging
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kwire.cli.framework.parser import CommandParser
-from kwire.cli.framework.runner import print_error
-from kwire.cli.serve.foreground import add_process_options, prepare_process, run_until_signal
-from kwire.config import Config, InvalidConfig, load
-from kwire.exit_codes import CANNOT_RUN
+from kwire.cli.serve.foreground import add_options, run_configured, run_until_signal
+from kwire.config import Config
 from kwire.logs.lifecycle import ServerLog
 
 if TYPE_CHECKING:
@@ -18,41 +13,13 @@ if TYPE_CHECKING:
 
 
 def add(parser: CommandParser) -> None:
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        action="append",
-        default=[],
-        help="a server.properties file, or a .yaml file with rooms, streams and groups; repeatable, later files win",
-    )
     parser.add_argument("--kafka", metavar="HOST:PORT", help="address for Kafka clients (default 127.0.0.1:9092)")
-    parser.add_argument("--http", metavar="HOST:PORT", help="address for HTTP clients (default 127.0.0.1:8082)")
-    parser.add_argument("--data-dir", metavar="DIR", help="the data directory (default ./kwire-data)")
-    add_process_options(parser)
+    add_options(parser)
     parser.set_defaults(run=run, shows_traceback=True)
 
 
 def run(options: argparse.Namespace) -> int:
-    server_log = ServerLog(options.log_level, options.log_format, print_error)
-    try:
-        config = load(
-            files=options.config,
-            environment=os.environ,
-            kafka=options.kafka,
-            http=options.http,
-            data_dir=options.data_dir,
-            settings=options.set,
-        )
-    except InvalidConfig as error:
-        server_log.failed(str(error))
-        return CANNOT_RUN
-    for warning in config.warnings:
-        logging.getLogger("kwire.config").warning("%s", warning)
-    prepare_process(config)
-    import uvloop
-
-    return uvloop.run(_serve(config, server_log))
+    return run_configured(options, _serve, options.kafka)
 
 
 async def _serve(config: Config, server_log: ServerLog) -> int:

@@ -1,19 +1,21 @@
 """Runs a server or a bridge in the foreground until SIGTERM or SIGINT."""
 
+import argparse
 import asyncio
 import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from pathlib import Path
 from typing import Final, Protocol
 
 from kwire import __version__
 from kwire.cli.framework.parser import CommandParser
-from kwire.cli.framework.runner import error_text
-from kwire.config import Config
-from kwire.exit_codes import DONE, FAILED
+from kwire.cli.framework.runner import error_text, print_error
+from kwire.config import Config, InvalidConfig, load
+from kwire.exit_codes import CANNOT_RUN, DONE, FAILED
 from kwire.logs.lifecycle import ServerLog
 from kwire.logs.line_formats import FORMATS, TEXT
 from kwire.logs.start_report import ConnectionCounts
@@ -32,6 +34,10 @@ StartErrors = Sequence[tuple[type[Exception], int]]
 START_ERRORS: Final[StartErrors] = ((OSError, FAILED), (StorageError, FAILED), (ValueError, FAILED))
 
 
+# Serves clients until the process gets a signal, and returns its exit code.
+Serve = Callable[[Config, ServerLog], Coroutine[None, None, int]]
+
+
 class Service(Protocol):
     """What runs in the foreground: a node or a bridge. `stop` returns the number of aborted Kafka connections."""
 
@@ -41,7 +47,18 @@ class Service(Protocol):
     async def stop(self) -> int: ...
 
 
-def add_process_options(parser: CommandParser) -> None:
+def add_options(parser: CommandParser) -> None:
+    """Declare the options that a server and a bridge share."""
+    parser.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        action="append",
+        default=[],
+        help="a server.properties file, or a .yaml file with rooms, streams and groups; repeatable, later files win",
+    )
+    parser.add_argument("--http", metavar="HOST:PORT", help="address for HTTP clients (default 127.0.0.1:8082)")
+    parser.add_argument("--data-dir", metavar="DIR", help="the data directory (default ./kwire-data)")
     parser.add_argument(
         "--set", metavar="KEY=VALUE", action="append", default=[], help="any setting, by its Kafka name; repeatable"
     )
@@ -49,6 +66,29 @@ def add_process_options(parser: CommandParser) -> None:
     parser.add_argument(
         "--log-format", default=TEXT, choices=FORMATS, help=f"lines of text or JSON objects on stderr (default {TEXT})"
     )
+
+
+def run_configured(options: argparse.Namespace, serve: Serve, kafka: str | None = None) -> int:
+    """Read the configuration, and run `serve` in an event loop. Returns the exit code of the process."""
+    server_log = ServerLog(options.log_level, options.log_format, print_error)
+    try:
+        config = load(
+            files=options.config,
+            environment=os.environ,
+            kafka=kafka,
+            http=options.http,
+            data_dir=options.data_dir,
+            settings=options.set,
+        )
+    except InvalidConfig as error:
+        server_log.failed(str(error))
+        return CANNOT_RUN
+    for warning in config.warnings:
+        logging.getLogger("kwire.config").warning("%s", warning)
+    prepare_process(config)
+    import uvloop
+
+    return uvloop.run(serve(config, server_log))
 
 
 def prepare_process(config: Config) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -26,6 +26,12 @@ from storage.disk import journal
 from tests.cluster.simulator.network import NetworkFaults
 from tests.cluster.simulator.options import Fault, Options
 
+NO_BIAS: Final = "no bias"
+
+
+def every_seed(seed: int) -> bool:
+    return True
+
 
 class Mistake(Struct, frozen=True):
     """A change of `function` of `owner`, a class or a module: the text `right` becomes `wrong`."""
@@ -39,6 +45,8 @@ class Mistake(Struct, frozen=True):
     # A seed that finds it with this bias.
     seed: int
     bias: str = "many leaders"
+    # A search tries only the seeds for which this returns True.
+    only: Callable[[int], bool] = every_seed
 
 
 MISTAKES: Final = (
@@ -265,7 +273,8 @@ def lossy_recoveries(options: Options) -> None:
     options.limits = replace(options.limits, batch_bytes=64, window_bytes=256)
 
 
-BIASES: Final = {
+BIASES: Final[Mapping[str, Callable[[Options], None] | None]] = {
+    NO_BIAS: None,
     "many leaders": many_leaders,
     "interrupted recoveries": interrupted_recoveries,
     "lossy recoveries": lossy_recoveries,
