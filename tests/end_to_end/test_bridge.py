@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from kwire.bridge import Bridge
+from kwire.bridge.process import Bridge
 from kwire.client import AsyncClient, ConnectionLost, Event, Published, Refused, Unreachable
 from kwire.config import load
 from kwire.errors import KafkaError

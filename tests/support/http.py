@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 from yarl import URL
 
-from kwire.bridge import Bridge
+from kwire.bridge.process import Bridge
 from kwire.node import Node
 from tests.server.frames import HOST
 from tests.support.node import running_node

@@ -12,7 +12,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from kwire.bridge import Bridge
+from kwire.bridge.process import Bridge
 from kwire.broker.topics.topics import NewTopic
 from kwire.config import load
 from kwire.kafka_client.admin import Admin

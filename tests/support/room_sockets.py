@@ -11,7 +11,7 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from kwire.bridge import Bridge
+from kwire.bridge.process import Bridge
 from kwire.node import Node
 
 WAIT_S = 15.0

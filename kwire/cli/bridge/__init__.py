@@ -69,7 +69,7 @@ def _upstream(options: argparse.Namespace) -> ClientSettings:
 
 
 async def _serve(upstream: ClientSettings, config: Config, server_log: ServerLog) -> int:
-    from kwire.bridge import Bridge
+    from kwire.bridge.process import Bridge
 
     bridge = Bridge(config, upstream)
 

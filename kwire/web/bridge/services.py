@@ -1,4 +1,4 @@
-"""Containers with the services of a bridge that HTTP handlers use. bridge.py creates them."""
+"""Containers with the services of a bridge that HTTP handlers use. kwire.bridge creates them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
