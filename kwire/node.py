@@ -274,12 +274,15 @@ class Node:
 
     async def _open_webhooks(self, topics: Topics, clock: Clock, authorizer: Authorizer) -> None:
         module = await asyncio.to_thread(importlib.import_module, "kwire.server.outbound.webhook_delivery")
+        from kwire.streams.local_directory import LocalDirectory
+        from kwire.streams.local_webhooks import local_webhook_storage
+
+        config, call_later = self.config.webhooks, asyncio.get_running_loop().call_later
         self._webhooks = module.WebhookDelivery(
-            topics,
-            self._metastore,
-            self._node_keys,
+            LocalDirectory(topics, self.config),
+            local_webhook_storage(topics, self._metastore, self._node_keys, clock, call_later, config),
             clock,
-            self.config.webhooks,
+            config,
             self._descriptors,
             authorizer,
             self._audit,

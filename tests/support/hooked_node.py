@@ -11,6 +11,8 @@ from kwire.access.authorizer import Authorizer
 from kwire.access.secrets.node_keys import KEY_FILE_NAME, NodeKeys
 from kwire.broker.topics.catalogue import AUDIT_TOPIC
 from kwire.streams.audit.writer import AuditWriter
+from kwire.streams.local_directory import LocalDirectory
+from kwire.streams.local_webhooks import local_webhook_storage
 from kwire.streams.webhooks.consumer import Consumer
 from kwire.streams.webhooks.definition import parse_webhook
 from kwire.streams.webhooks.delivery.sender import Request, Response
@@ -75,13 +77,16 @@ class Hooked:
         self.writer = AuditWriter(self.audit, node.topics, node.clock, node.config.audit.retention_ms)
         self.writer.start()
         given: Mapping[str, Any] = {"dispatch_interval_ms": INTERVAL_MS, **config}
+        keys = NodeKeys(str(node.directory / KEY_FILE_NAME), node.metastore, node.files, node.lanes.survey)
+        webhooks_config = node.config.webhooks._replace(**given)
         self.webhooks = Webhooks(
-            topics=node.topics,
-            metastore=node.metastore,
-            keys=NodeKeys(str(node.directory / KEY_FILE_NAME), node.metastore, node.files, node.lanes.survey),
+            topics=LocalDirectory(node.topics, node.config),
+            storage=local_webhook_storage(
+                node.topics, node.metastore, keys, node.clock, loop.call_later, webhooks_config
+            ),
             clock=node.clock,
             send=receiver.send,
-            config=node.config.webhooks._replace(**given),
+            config=webhooks_config,
             audit=self.audit,
             authorizer=authorizer,
             call_soon=loop.call_soon,
@@ -105,9 +110,9 @@ class Hooked:
         for task in self.webhooks._workers._tasks:
             task.cancel()
         state = self.webhooks._state
-        timer = getattr(state, "_timer", None)
-        if timer is not None:
-            timer.cancel()
+        for write in (getattr(state, "_timer", None), getattr(state, "_task", None)):
+            if write is not None:
+                write.cancel()
 
     def audited(self, what: str) -> list[dict[str, Any]]:
         topic = self.node.topics.get(AUDIT_TOPIC)

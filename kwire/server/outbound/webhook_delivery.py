@@ -1,6 +1,6 @@
 """Creates and connects the objects for webhook delivery: the sender and the webhooks.
 
-The node imports this module after the Kafka port is open, because importing aiohttp takes longer than the rest of the
+A server imports this module after the Kafka port is open, because importing aiohttp takes longer than the rest of the
 start.
 """
 
@@ -9,25 +9,22 @@ from functools import partial
 
 from kwire.access.audit.entries import Audit
 from kwire.access.authorizer import Authorizer
-from kwire.access.secrets.node_keys import NodeKeys
-from kwire.broker.topics.topics import Topics
 from kwire.clock import Clock
 from kwire.config import WebhooksConfig
 from kwire.descriptors import WEBHOOKS, Descriptors
-from kwire.metastore import MetaStore
 from kwire.server.outbound.address_rules import AddressRules
 from kwire.server.outbound.webhook_sender import WebhookSender
-from kwire.streams.webhooks.webhooks import Webhooks
+from kwire.streams.topic_directory import TopicDirectory
+from kwire.streams.webhooks.webhooks import Webhooks, WebhookStorage
 
 
 class WebhookDelivery:
-    """The webhook delivery of a node. It is active from `open` to `close`. The APIs use `webhooks`."""
+    """The webhook delivery of a process. It is active from `open` to `close`. The APIs use `webhooks`."""
 
     def __init__(
         self,
-        topics: Topics,
-        metastore: MetaStore,
-        keys: NodeKeys,
+        topics: TopicDirectory,
+        storage: WebhookStorage,
         clock: Clock,
         config: WebhooksConfig,
         descriptors: Descriptors,
@@ -44,8 +41,7 @@ class WebhookDelivery:
         )
         self.webhooks = Webhooks(
             topics=topics,
-            metastore=metastore,
-            keys=keys,
+            storage=storage,
             clock=clock,
             send=self._sender.send,
             config=config,

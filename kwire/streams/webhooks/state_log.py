@@ -1,29 +1,24 @@
-"""The stored state of webhooks: records of the internal topic `__webhooks`, which is compacted and has one partition.
+"""The stored state of webhooks: records of a topic that is compacted and has one partition.
 
 Changes are collected for COLLECT_SECONDS and written together. All changes of one webhook are in one batch, so its
 stored state is always consistent. Deliveries do not wait for these writes. If a crash loses changes, some events are
-delivered again. If a batch cannot be written, its changes are written later, together with newer ones.
+delivered again. If a batch cannot be written, its changes are written later, together with newer ones. One batch is
+written at a time.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
-from kwire.broker.fetch.cold_reads import ColdReads
-from kwire.broker.partition import Partition, code_of
-from kwire.broker.topics.catalogue import WEBHOOKS_TOPIC
-from kwire.broker.topics.internal_topics import webhooks_topic
-from kwire.broker.topics.topics import NewTopic, Topics
 from kwire.clock import Clock
-from kwire.coordinator.internal_topic_log import InternalTopicLog
-from kwire.coordinator.log_records import Paused
-from kwire.errors import ErrorCode, KafkaError
+from kwire.errors import KafkaError
+from kwire.streams.events.replay import replay_records
 from kwire.streams.webhooks.consumer import Consumer, Key
+from kwire.streams.webhooks.state_topic import StateTopic
 from storage.batch.builder import build_batch_from_bodies, encode_record_body
-from storage.errors import StorageError
 
 log = logging.getLogger("kwire.webhooks")
 
@@ -35,13 +30,8 @@ PAUSE_SECONDS = 5.0
 # milliseconds. A pause follows each batch.
 BATCH_RECORDS = 250
 BATCH_PAUSE_SECONDS = 0.02
-# When the state is loaded: the pause while records are read from disk, and the number of records between two yields to
-# the event loop.
-READ_PAUSE_SECONDS = 0.005
-RECORDS_PER_ITERATION = 500
-# How long `close` waits for the disk.
+# How long `close` waits for the last write.
 CLOSE_SECONDS = 10.0
-SHARD = 0
 
 CallLater = Callable[..., "asyncio.TimerHandle"]
 
@@ -54,8 +44,13 @@ StoredRecords = dict[str, dict[Key, Any]]
 class StateLog(Protocol):
     """A store for the state of webhooks."""
 
+    @property
+    def exists(self) -> bool:
+        """Whether any state was ever stored."""
+        ...
+
     async def open(self) -> StoredRecords:
-        """Return all stored records by webhook. Raises StorageError if they cannot be read."""
+        """Return all stored records by webhook. Raises KafkaError if they cannot be read."""
         ...
 
     async def prepare(self) -> None:
@@ -80,6 +75,8 @@ class StateLog(Protocol):
 class NoStateLog:
     """A `StateLog` that stores nothing, for webhooks that exist in memory only."""
 
+    exists = False
+
     async def open(self) -> StoredRecords:
         return {}
 
@@ -100,30 +97,34 @@ class NoStateLog:
 
 
 class TopicStateLog:
-    """Stores the state in the internal topic `__webhooks`. Use it only in the event loop's thread."""
+    """Stores the state in a topic. Use it only in the event loop's thread."""
 
-    def __init__(self, topics: Topics, clock: Clock, call_later: CallLater) -> None:
-        self._topics = topics
+    def __init__(self, topic: StateTopic, clock: Clock, call_later: CallLater) -> None:
+        self._topic = topic
         self._clock = clock
         self._call_later = call_later
-        self._log = InternalTopicLog(topics, WEBHOOKS_TOPIC, ColdReads(topics.lanes.read))
         # Webhooks with changes to write, and the record keys of removed webhooks.
         self._queued: dict[Consumer, None] = {}
         self._removed_keys: dict[str, list[Key]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._end_offset = 0
+        # The write that the timer has begun.
+        self._task: asyncio.Task[None] | None = None
+        # Held during each write, so that batches are stored in order and a failed one can be repeated.
+        self._write_lock = asyncio.Lock()
         self.failures = 0
+
+    @property
+    def exists(self) -> bool:
+        return self._topic.exists
 
     async def open(self) -> StoredRecords:
         stored: StoredRecords = {}
-        for number, one in enumerate(self._log.replay(SHARD), start=1):
-            if isinstance(one, Paused):
-                await asyncio.sleep(READ_PAUSE_SECONDS)
-            elif number % RECORDS_PER_ITERATION == 0:
-                await asyncio.sleep(0)
-            if not isinstance(one, tuple):
+        source = await self._topic.open()
+        if source is None:
+            return stored
+        async for raw_key, raw_value in replay_records(source):
+            if raw_key is None:
                 continue
-            raw_key, raw_value = one
             webhook_id, *parts = _decode(raw_key)
             records = stored.setdefault(webhook_id, {})
             if raw_value is None:
@@ -133,13 +134,8 @@ class TopicStateLog:
         return {webhook_id: records for webhook_id, records in stored.items() if records}
 
     async def prepare(self) -> None:
-        if self._topics.get(WEBHOOKS_TOPIC) is not None:
-            return
-        try:
-            await self._topics.create([NewTopic(WEBHOOKS_TOPIC, *webhooks_topic())])
-        except KafkaError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
+        if not self._topic.exists:
+            await self._topic.create()
 
     def enqueue(self, consumer: Consumer) -> None:
         if consumer.has_changes and not consumer.is_removed:
@@ -152,24 +148,12 @@ class TopicStateLog:
         self._arm(COLLECT_SECONDS)
 
     async def flush(self) -> None:
-        # Write only as many webhooks as are queued now, the oldest first. Otherwise this might never end, because new
-        # changes may arrive continuously.
-        left = len(self._queued)
-        while self._removed_keys or (self._queued and left > 0):
-            left -= self._write_some()
-            await asyncio.sleep(0)
-        if self._end_offset == 0:
-            return
-        reached: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
-
-        def set_reached(error: KafkaError | None) -> None:
-            if not reached.done():
-                reached.set_result(error)
-
-        self._log.on_committed(SHARD, self._end_offset, set_reached)
-        error = await reached
-        if error is not None:
-            raise error
+        async with self._write_lock:
+            # Write only as many webhooks as are queued now, the oldest first. Otherwise this might never end, because
+            # new changes may arrive continuously.
+            left = len(self._queued)
+            while self._removed_keys or (self._queued and left > 0):
+                left -= await self._write_some()
 
     async def close(self) -> None:
         try:
@@ -180,29 +164,38 @@ class TopicStateLog:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait((self._task,))
 
     # --- writing
 
     def _arm(self, seconds: float) -> None:
-        if self._timer is None:
+        if self._timer is None and self._task is None:
             self._timer = self._call_later(seconds, self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None
+        self._task = asyncio.get_running_loop().create_task(self._write_in_background())
+
+    async def _write_in_background(self) -> None:
+        pause_seconds = BATCH_PAUSE_SECONDS
         try:
-            self._write_some()
+            async with self._write_lock:
+                await self._write_some()
         except KafkaError as error:
             self.failures += 1
+            pause_seconds = PAUSE_SECONDS
             log.warning("the state of webhooks could not be stored, the write is retried: %s", error)
-            self._arm(PAUSE_SECONDS)
-            return
+        finally:
+            self._task = None
         if self._queued or self._removed_keys:
-            self._arm(BATCH_PAUSE_SECONDS)
+            self._arm(pause_seconds)
 
-    def _write_some(self) -> int:
+    async def _write_some(self) -> int:
         """Write one batch of changes. Returns the number of webhooks whose changes were taken from the queue.
 
-        Raises KafkaError if the batch cannot be appended. Its changes are then scheduled again.
+        Raises KafkaError if the batch could not be stored. Its changes are then scheduled again.
         """
         taken: list[tuple[Consumer, list[tuple[Key, Any]]]] = []
         removed_keys: dict[str, list[Key]] = {}
@@ -227,27 +220,27 @@ class TopicStateLog:
         if not records:
             return len(taken)
         try:
-            appended = self._partition().append(*build_batch_from_bodies(records, self._clock.now_ms()))
-            self._end_offset = appended.last_offset + 1
-        except (StorageError, KafkaError, LookupError) as error:
+            await self._append(records)
+        except BaseException:
+            # It may have been stored: the same records again, with the values of then, do no harm.
             for consumer, changes in taken:
-                consumer.restore_changes(changes)
-                self._queued[consumer] = None
+                if not consumer.is_removed:
+                    consumer.restore_changes(changes)
+                    self._queued[consumer] = None
             for webhook_id, keys in removed_keys.items():
                 self._removed_keys[webhook_id] = [*keys, *self._removed_keys.get(webhook_id, ())]
-            raise _as_kafka_error(error) from error
+            raise
         return len(taken)
 
-    def _partition(self) -> Partition:
-        topic = self._topics.get(WEBHOOKS_TOPIC)
-        if topic is None:
-            raise LookupError(f"{WEBHOOKS_TOPIC} does not exist")
-        return topic.partitions[SHARD]
+    async def _append(self, records: Sequence[bytes]) -> None:
+        """Append a batch, and wait until it is stored. Raises KafkaError."""
+        stored: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
 
+        def appended(outcome: int | KafkaError) -> None:
+            if not stored.done():
+                stored.set_result(outcome if isinstance(outcome, KafkaError) else None)
 
-def _as_kafka_error(error: Exception) -> KafkaError:
-    if isinstance(error, KafkaError):
-        return error
-    if isinstance(error, StorageError):
-        return KafkaError(code_of(error), str(error))
-    return KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        self._topic.append(*build_batch_from_bodies(records, self._clock.now_ms()), appended)
+        error = await stored
+        if error is not None:
+            raise error

@@ -1,4 +1,4 @@
-"""The webhooks of a server: register, change, pause and remove them, and list, resend and replay their deliveries.
+"""The webhooks of a process: register, change, pause and remove them, and list, resend and replay their deliveries.
 
 A webhook consists of its `Definition`, its `Consumer` (positions, retries, dead letters and the delivery log), and one
 `Lane` in the `Dispatcher` of each of its topics.
@@ -9,14 +9,12 @@ import logging
 import random
 import uuid
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from kwire.access.audit.entries import Audit
 from kwire.access.authorizer import Authorizer, OpenAuthorizer
-from kwire.access.secrets.node_keys import NodeKeys
-from kwire.broker.topics.catalogue import AUDIT_TOPIC, WEBHOOKS_TOPIC
-from kwire.broker.topics.topics import Topic, Topics
+from kwire.broker.topics.catalogue import AUDIT_TOPIC
 from kwire.clock import Clock
 from kwire.config.webhooks import WebhooksConfig
 from kwire.errors import (
@@ -29,25 +27,25 @@ from kwire.errors import (
     WebhookConflict,
     WebhookNotFound,
 )
-from kwire.metastore import MetaStore
 from kwire.streams.event_store.event_ids import EventId
 from kwire.streams.events.event import EMPTY, Event
 from kwire.streams.subscriptions.start import Start, resolve_start
+from kwire.streams.topic_directory import StreamTopic, TopicDirectory
 from kwire.streams.webhooks.audit import WebhookAudit
 from kwire.streams.webhooks.consumer import Attempt, AttemptResult, Consumer, ConsumerRules, DeadLetter, Outcome
 from kwire.streams.webhooks.cursor import RETRY_QUEUE_MAX
 from kwire.streams.webhooks.definition import Definition, TopicStart, WebhookRequest, checked_secrets
-from kwire.streams.webhooks.definition_store import DefinitionStore, MetastoreDefinitionStore, NoDefinitionStore
+from kwire.streams.webhooks.definition_store import DefinitionStore
 from kwire.streams.webhooks.delivery.delivery import CallLater, DeliveryWorkers, Gap, Lane
-from kwire.streams.webhooks.delivery.dispatcher import CallSoon, Dispatcher
+from kwire.streams.webhooks.delivery.dispatcher import CallSoon
+from kwire.streams.webhooks.delivery.lanes import Lanes
 from kwire.streams.webhooks.delivery.retry_schedule import Schedule
 from kwire.streams.webhooks.delivery.sender import Response, Send
 from kwire.streams.webhooks.delivery.signing import InvalidSecret, TooManySecrets
 from kwire.streams.webhooks.rights import CreatorRights, client_principal
 from kwire.streams.webhooks.start_offset import offset_after
-from kwire.streams.webhooks.state_log import NoStateLog, StateLog, TopicStateLog
+from kwire.streams.webhooks.state_log import StateLog
 from kwire.streams.webhooks.statistics import TopicProgress, WebhookStatistics
-from storage.errors import StorageError
 
 log = logging.getLogger("kwire.webhooks")
 
@@ -59,17 +57,24 @@ TEST_TYPE = "webhook.test"
 
 # Raises InvalidWebhook for a URL whose address is not allowed.
 CheckUrl = Callable[[str], None]
+Change = Callable[[Definition], Awaitable[Definition]]
+
+
+class WebhookStorage(NamedTuple):
+    """Where webhooks are stored: what they are, and how far they are."""
+
+    definitions: DefinitionStore
+    state: StateLog
 
 
 class Webhooks:
-    """The webhooks of a server. Use it only in the event loop's thread. `open` starts deliveries, `close` ends them."""
+    """The webhooks of a process. Use it in the event loop's thread. `open` starts deliveries, `close` ends them."""
 
     def __init__(
         self,
         *,
-        topics: Topics,
-        metastore: MetaStore,
-        keys: NodeKeys,
+        topics: TopicDirectory,
+        storage: WebhookStorage,
         clock: Clock,
         send: Send,
         config: WebhooksConfig,
@@ -81,18 +86,12 @@ class Webhooks:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.config = config
-        self.dispatchers: dict[str, Dispatcher] = {}
         self._topics = topics
         self._clock = clock
         self._audit = WebhookAudit(audit)
         self._rights = CreatorRights(authorizer or OpenAuthorizer(), call_later)
-        self._call_soon = call_soon
-        self._call_later = call_later
         self._check_url = check_url
-        self._definitions: DefinitionStore = (
-            MetastoreDefinitionStore(metastore, keys) if config.is_persisted else NoDefinitionStore()
-        )
-        self._state: StateLog = TopicStateLog(topics, clock, call_later) if config.is_persisted else NoStateLog()
+        self._definitions, self._state = storage
         self._rules = ConsumerRules(Schedule(config.retry_schedule_ms, chance), ATTEMPTS_KEPT, config.disable_after_ms)
         self._workers = DeliveryWorkers(
             send,
@@ -103,6 +102,8 @@ class Webhooks:
             in_flight_per_host_max=config.connections_per_host_max,
             timeout_ms=config.timeout_ms,
         )
+        self._lanes = Lanes(topics, self._state, self._workers, call_soon, call_later, config.dispatch_interval_ms)
+        self.dispatchers = self._lanes.dispatchers
         self.counts = self._workers.counts
         self._consumers: dict[str, Consumer] = {}
         self._change_lock = asyncio.Lock()
@@ -117,10 +118,10 @@ class Webhooks:
         lost = ""
         try:
             stored = await self._state.open()
-        except StorageError as error:
+        except KafkaError as error:
             log.exception("the state of webhooks cannot be read: all webhooks are paused")
             stored, lost = {}, f"its state cannot be read ({error}); if resumed, it starts at its first position again"
-        for definition in await self._definitions.load(had_webhooks=self._topics.get(WEBHOOKS_TOPIC) is not None):
+        for definition in await self._definitions.load(had_webhooks=self._state.exists):
             if definition.locked:
                 self._report_disabled(definition)
             elif lost:
@@ -129,14 +130,14 @@ class Webhooks:
             consumer.restore(stored.pop(definition.webhook_id, {}))
             self._add(consumer)
         for webhook_id, records in stored.items():
-            # The server crashed after it removed the definition and before it removed these records.
+            # The process crashed after it removed the definition and before it removed these records.
             self._state.remove(webhook_id, list(records))
+        await self._lanes.found(self.dispatchers)
         self._rights.watch(self._disable_all_without_rights)
 
     async def close(self) -> None:
         self._rights.close()
-        for dispatcher in self.dispatchers.values():
-            dispatcher.close()
+        self._lanes.close()
         await self._workers.close()
         if self._jobs:
             await asyncio.wait(self._jobs)
@@ -210,7 +211,7 @@ class Webhooks:
                 self._check_url(request.values["url"])
             definition = Definition(
                 webhook_id=str(uuid.uuid4()),
-                topics={name: self._start(name, last) for name, last in (request.topics or {}).items()},
+                topics={name: await self._start(name, last) for name, last in (request.topics or {}).items()},
                 secrets=checked_secrets(request.secret),
                 created_ms=self._clock.now_ms(),
                 creator=client_principal(),
@@ -222,6 +223,7 @@ class Webhooks:
             await self._definitions.put(definition)
             consumer = Consumer(definition, self._rules)
             self._add(consumer)
+            await self._lanes.found(definition.topics)
         self._audit.changed("webhook.registered", definition)
         # The creator may have lost its rights while the webhook was stored.
         self._disable_without_rights(consumer)
@@ -231,13 +233,14 @@ class Webhooks:
         """Change a webhook. For topics that it already has, the start positions (event ids) in the request are
         ignored: the webhook keeps its position. It keeps its creator, too, unless the request takes it over."""
 
-        def changed(before: Definition) -> Definition:
+        async def changed(before: Definition) -> Definition:
             values = dict(request.values)
             if self._check_url is not None and "url" in values:
                 self._check_url(values["url"])
             if request.topics is not None:
                 values["topics"] = {
-                    name: before.topics.get(name) or self._start(name, last) for name, last in request.topics.items()
+                    name: before.topics.get(name) or await self._start(name, last)
+                    for name, last in request.topics.items()
                 }
             if request.is_takeover:
                 values |= {"creator": client_principal(), "scope_prefix": request.scope_prefix}
@@ -250,12 +253,16 @@ class Webhooks:
 
     async def pause(self, webhook_id: str, reason: str = "") -> Consumer:
         """Pause a webhook until it is resumed. Its positions stay the same."""
-        return await self._change(webhook_id, lambda one: one.changed(state="paused", reason=reason), "webhook.paused")
+
+        async def paused(one: Definition) -> Definition:
+            return one.changed(state="paused", reason=reason)
+
+        return await self._change(webhook_id, paused, "webhook.paused")
 
     async def resume(self, webhook_id: str) -> Consumer:
         """Resume a paused or disabled webhook. Raises KafkaError if its creator may not read its topics."""
 
-        def resumed(one: Definition) -> Definition:
+        async def resumed(one: Definition) -> Definition:
             self._rights.check(one.creator, one.topics)
             return one.changed(state="active", reason="")
 
@@ -267,7 +274,7 @@ class Webhooks:
         """Replace the signing secret. Messages are signed with both the new and the old one for `overlap_ms`."""
         overlap_ms = self.config.secret_overlap_ms if overlap_ms is None else overlap_ms
 
-        def rotated(one: Definition) -> Definition:
+        async def rotated(one: Definition) -> Definition:
             try:
                 return one.changed(secrets=one.secrets.rotated(self._clock.now_ms(), overlap_ms, secret))
             except InvalidSecret as error:
@@ -277,23 +284,24 @@ class Webhooks:
 
         return await self._change(webhook_id, rotated, "webhook.changed")
 
-    async def _change(self, webhook_id: str, change: Callable[[Definition], Definition], what: str) -> Consumer:
+    async def _change(self, webhook_id: str, change: Change, what: str) -> Consumer:
         return await _shielded(self._apply_change(webhook_id, change, what))
 
-    async def _apply_change(self, webhook_id: str, change: Callable[[Definition], Definition], what: str) -> Consumer:
+    async def _apply_change(self, webhook_id: str, change: Change, what: str) -> Consumer:
         async with self._change_lock:
             consumer = self._unlocked(webhook_id)
             before: Definition | None = None
             while consumer.definition is not before:
                 # A second pass is necessary if a failed delivery has disabled the webhook during the first one.
                 before = consumer.definition
-                definition = change(before)
+                definition = await change(before)
                 await self._definitions.put(definition)
             if consumer.is_removed:
                 # A failed delivery has removed the webhook meanwhile (policy `remove`).
                 await self._definitions.remove(webhook_id)
                 raise WebhookNotFound(webhook_id)
             self._redefine(consumer, definition)
+            await self._lanes.found(definition.topics)
         self._audit.changed(what, definition)
         self._disable_without_rights(consumer)
         return consumer
@@ -389,7 +397,7 @@ class Webhooks:
         for topic, offset in wanted:
             consumer.send_again(topic, offset, now_ms)
         await self._flush_state(consumer)
-        self._wake(consumer)
+        self._lanes.wake(consumer)
         return len(wanted)
 
     async def drop_dead(self, webhook_id: str, event_ids: Iterable[EventId] | None = None) -> int:
@@ -410,7 +418,7 @@ class Webhooks:
             raise InvalidWebhook(f"the webhook does not have the topic {topic!r}")
         offsets: dict[str, int] = {}
         for name in consumer.cursors if topic is None else [topic]:
-            replayed = self._topic(name).stream()
+            replayed = (await self._topic(name)).stream()
             found = await resolve_start(start, replayed, None)
             if not found.is_recovered:
                 raise InvalidWebhook(f"topic {name!r} has {replayed.bounds().end} events: the start is beyond its end")
@@ -419,7 +427,7 @@ class Webhooks:
             if name in consumer.cursors:
                 consumer.seek(name, offset)
         await self._flush_state(consumer)
-        self._wake(consumer)
+        self._lanes.wake(consumer)
         return {name: str(EventId(name, offset - 1)) if offset > 0 else None for name, offset in offsets.items()}
 
     async def test(self, webhook_id: str) -> Response:
@@ -524,71 +532,44 @@ class Webhooks:
     def _add(self, consumer: Consumer) -> None:
         self._consumers[consumer.webhook_id] = consumer
         for name in consumer.definition.topics:
-            self._add_lane(consumer, name)
+            self._lanes.add(consumer, name)
         self._state.enqueue(consumer)
-
-    def _add_lane(self, consumer: Consumer, name: str) -> None:
-        dispatcher = self.dispatchers.get(name)
-        if dispatcher is None:
-            dispatcher = self.dispatchers[name] = Dispatcher(
-                name,
-                self._topics,
-                self._state,
-                self._workers.wake,
-                self._call_soon,
-                self._call_later,
-                self.config.dispatch_interval_ms,
-            )
-            dispatcher.start()
-        dispatcher.add(Lane(consumer, name))
-
-    def _remove_lane(self, consumer: Consumer, name: str) -> None:
-        dispatcher = self.dispatchers.get(name)
-        if dispatcher is not None:
-            dispatcher.remove(consumer.webhook_id)
-            if not dispatcher.lanes:
-                dispatcher.close()
-                del self.dispatchers[name]
 
     def _redefine(self, consumer: Consumer, definition: Definition) -> None:
         before = consumer.definition.topics
         consumer.redefine(definition)
         for name in before.keys() - definition.topics.keys():
-            self._remove_lane(consumer, name)
+            self._lanes.remove(consumer, name)
         for name in definition.topics.keys() - before.keys():
-            self._add_lane(consumer, name)
+            self._lanes.add(consumer, name)
         self._state.enqueue(consumer)
-        self._wake(consumer)
+        self._lanes.wake(consumer)
 
     def _drop(self, consumer: Consumer) -> None:
         if consumer.is_removed:
             return
         consumer.is_removed = True
         for name in tuple(consumer.cursors):
-            self._remove_lane(consumer, name)
+            self._lanes.remove(consumer, name)
         self._consumers.pop(consumer.webhook_id, None)
         self._state.remove(consumer.webhook_id, consumer.all_keys())
 
-    def _wake(self, consumer: Consumer) -> None:
-        for name in consumer.cursors:
-            lane = self.dispatchers[name].lanes.get(consumer.webhook_id)
-            if lane is not None:
-                self._workers.wake(lane)
-
     # --- positions
 
-    def _topic(self, name: str) -> Topic:
+    async def _topic(self, name: str) -> StreamTopic:
         """Return a topic with one partition; raises TopicNotFound, TopicHasPartitions."""
-        topic = self._topics.get(name)
-        if topic is None or topic.is_internal:
+        topic = await self._topics.find(name)
+        if topic is None:
             raise TopicNotFound(name)
-        if len(topic.partitions) != 1:
-            raise TopicHasPartitions(name, len(topic.partitions))
+        if topic.partition_count != 1:
+            raise TopicHasPartitions(name, topic.partition_count)
         return topic
 
-    def _start(self, name: str, last: str | None) -> TopicStart:
-        topic = self._topic(name)
-        offset = offset_after(name, last, topic.stream().bounds())
+    async def _start(self, name: str, last: str | None) -> TopicStart:
+        topic = await self._topic(name)
+        log = topic.stream()
+        await log.ready()
+        offset = offset_after(name, last, log.bounds())
         return TopicStart(topic.topic_id, offset, uuid.uuid4().hex[:8])
 
 

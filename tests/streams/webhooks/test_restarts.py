@@ -7,7 +7,7 @@ import pytest
 
 from kwire.broker.partition import Partition
 from kwire.broker.topics.catalogue import WEBHOOKS_TOPIC
-from kwire.errors import KafkaError
+from kwire.errors import ErrorCode, KafkaError
 from kwire.streams.event_store.event_ids import EventId
 from kwire.streams.webhooks import state_log
 from kwire.streams.webhooks.definition import parse_webhook
@@ -243,7 +243,7 @@ async def test_when_places_cannot_be_read_webhooks_wait_for_somebody(
     one = Hooked(node, receiver)
 
     async def fail() -> None:
-        raise StorageFailed("damaged")
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "damaged")
 
     monkeypatch.setattr(one.webhooks._state, "open", fail)
     await one.webhooks.open()
@@ -300,9 +300,9 @@ async def test_records_of_a_removed_webhook_go_in_portions(node: QuietNode, monk
         sizes: list[int] = []
         append = type(topic.partitions[0]).append
 
-        def counted(self: Partition, batch: memoryview, header: BatchHeader) -> object:
+        def counted(self: Partition, batch: memoryview, header: BatchHeader, *rest: Any) -> object:
             sizes.append(header.record_count)
-            return append(self, batch, header)
+            return append(self, batch, header, *rest)
 
         monkeypatch.setattr(type(topic.partitions[0]), "append", counted)
         await one.webhooks.remove(webhook.webhook_id)

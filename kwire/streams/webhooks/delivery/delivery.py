@@ -186,6 +186,9 @@ class DeliveryWorkers:
                     await self._deliver(lane, delivery)
                 elif not await self._read_more(lane):
                     break
+        except KafkaError as error:
+            # An event of the retry queue cannot be read now. The dispatcher's next tick starts a new worker.
+            logger.warning("webhook %s cannot read topic %s: %s", lane.consumer.webhook_id, lane.topic, error)
         except Exception:
             # The dispatcher's next tick starts a new worker.
             logger.exception("a worker of webhook %s failed", lane.consumer.webhook_id)

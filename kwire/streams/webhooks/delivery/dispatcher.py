@@ -9,10 +9,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from kwire.broker.topics.topics import Topics
 from kwire.errors import KafkaError
 from kwire.streams.event_store.event_ids import EventId
 from kwire.streams.log import StreamLog
+from kwire.streams.topic_directory import TopicDirectory
 from kwire.streams.webhooks.delivery.delivery import CallLater, Lane
 from kwire.streams.webhooks.state_log import StateLog
 
@@ -21,6 +21,8 @@ logger = logging.getLogger("kwire.webhooks")
 # The maximum number of lanes that are woken in one iteration of the event loop. A lane is one webhook in one topic.
 # Waking a lane takes about ten microseconds.
 LANES_PER_ITERATION = 100
+# How long `found` waits.
+FIND_SECONDS = 10.0
 
 Wake = Callable[[Lane], None]
 CallSoon = Callable[..., object]
@@ -32,7 +34,7 @@ class Dispatcher:
     def __init__(
         self,
         name: str,
-        topics: Topics,
+        topics: TopicDirectory,
         state: StateLog,
         wake: Wake,
         call_soon: CallSoon,
@@ -51,6 +53,10 @@ class Dispatcher:
         self.log: StreamLog | None = None
         self._topic_id = b""
         self._timer: asyncio.TimerHandle | None = None
+        # The search for the topic.
+        self._finding: asyncio.Task[None] | None = None
+        # Why the last search failed, so that the same failure is logged once.
+        self._problem = ""
         self._is_dispatching = False
         self._is_closed = False
 
@@ -72,8 +78,15 @@ class Dispatcher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._finding is not None:
+            self._finding.cancel()
         for lane in self.lanes.values():
             lane.end()
+
+    async def found(self) -> None:
+        """Wait until a search for the topic that has begun is over, but not longer than FIND_SECONDS."""
+        if self._finding is not None:
+            await asyncio.wait((self._finding,), timeout=FIND_SECONDS)
 
     def add(self, lane: Lane) -> None:
         self.lanes[lane.consumer.webhook_id] = lane
@@ -118,20 +131,37 @@ class Dispatcher:
 
     def _find_topic(self) -> None:
         """Look up the topic by name and watch its log. The topic may have been created again since the last call."""
-        self._detach()
-        topic = self._topics.get(self.name)
-        if topic is None or len(topic.partitions) != 1:
-            return
-        log = topic.stream()
+        if self._finding is None:
+            self._detach()
+            self._finding = asyncio.get_running_loop().create_task(self._find())
+
+    async def _find(self) -> None:
         try:
+            topic = await self._topics.find(self.name)
+            if topic is None or topic.partition_count != 1:
+                return
+            log = topic.stream()
+            await log.ready()
             log.bounds()
         except KafkaError as error:
-            logger.warning("topic %s cannot be read for webhooks: %s", self.name, error)
+            if self._problem != str(error):
+                self._problem = str(error)
+                logger.warning("topic %s cannot be read for webhooks: %s", self.name, error)
             return
-        self.log, self._topic_id = log, topic.topic_id
+        except Exception:
+            # The next tick searches again.
+            logger.exception("the search for topic %s failed", self.name)
+            return
+        finally:
+            self._finding = None
+        if self._is_closed or log.is_gone:
+            return
+        self.log, self._topic_id, self._problem = log, topic.topic_id, ""
         log.watch(self._on_rise)
-        for lane in self.lanes.values():
+        lanes = tuple(self.lanes.values())
+        for lane in lanes:
             self._attach(lane, log)
+        self._wake_from(lanes, 0)
 
     def _attach(self, lane: Lane, log: StreamLog) -> None:
         lane.consumer.follow(self.name, self._topic_id, log.bounds().end)
