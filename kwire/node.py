@@ -83,7 +83,6 @@ if TYPE_CHECKING:
     from kwire.server.http.server import HttpServer
     from kwire.server.outbound.webhook_delivery import WebhookDelivery
     from kwire.server.tls.reload import TlsReload
-    from kwire.streams.rooms.cleanup import RoomCleanup
     from kwire.streams.rooms.rooms import Rooms
     from kwire.streams.subscriptions import Subscriptions
     from kwire.web.requests.authentication import CertificatePrincipal
@@ -115,7 +114,6 @@ class Node:
         self.http_users: HttpUsers | None = None
         self.certificate_principal: CertificatePrincipal = certificate_principal
         self._webhooks: WebhookDelivery | None = None
-        self._room_cleanup: RoomCleanup | None = None
         # Closes what was opened, the newest first: at a stop, and when a start fails.
         self._closings = AsyncExitStack()
         self._store = LogDirectories(
@@ -153,7 +151,9 @@ class Node:
         self._node_keys = NodeKeys.of_node(self.config, self._metastore, self._files, self._lanes.survey)
         cluster_id, directory_id = await self._register()
         closings.push_async_callback(topics.marks.idle)
-        closings.push_async_callback(self._save_activity)
+        # This start has removed what the last stop saved. RoomCleanup takes over when there are rooms.
+        self._save_activity = partial(save_activity, self._metastore, self._fetched_before)
+        closings.push_async_callback(lambda: self._save_activity())
         closings.callback(self._cold_reads.close)
         leader_epoch = topics.leader_epoch
         self._recovery = await recover_logs(topics, self._store, self._syncs)
@@ -492,6 +492,7 @@ class Node:
             rooms, topics, subscriptions, clock, self._store, self._files, is_in_use, self._fetched_before
         )
         self._closings.callback(self._room_cleanup.close)
+        self._save_activity = partial(self._room_cleanup.save_activity, self._metastore)
         return subscriptions, rooms
 
     def _reconfigure(self, config: Config) -> None:
@@ -535,13 +536,6 @@ class Node:
         aborted_count = await drain_connections(self._shared, self.config.network.drain_ms)
         await self._closings.aclose()
         return aborted_count
-
-    async def _save_activity(self) -> None:
-        """Save when rooms were used last. The start has removed what the last stop saved."""
-        if self._room_cleanup is not None:
-            await self._room_cleanup.save_activity(self._metastore)
-        elif self._fetched_before is not None:
-            await save_activity(self._metastore, self._fetched_before)
 
     def drop_connections(self) -> int:
         """Close all connections of Kafka clients without answers. Returns their number."""

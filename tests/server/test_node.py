@@ -357,11 +357,10 @@ def taken_listener() -> Iterator[str]:
         yield f"{HOST}:{taken.getsockname()[1]}"
 
 
-async def failed_start(directory: Path, *settings: str, **addresses: str) -> Node:
-    node = Node(load(data_dir=str(directory), settings=settings, **{"kafka": f"{HOST}:0", **addresses}))
+async def failed_start(directory: Path, *settings: str, kafka: str = f"{HOST}:0", http: str | None = None) -> None:
+    node = Node(load(data_dir=str(directory), settings=settings, kafka=kafka, http=http))
     with pytest.raises((OSError, ValueError)):
         await node.start()
-    return node
 
 
 @in_uvloop
@@ -379,7 +378,7 @@ async def test_a_failed_start_keeps_what_the_clean_stop_left(tmp_path: Path, opt
         await create_topic(client)
         await produced(client)
     with taken_listener() as taken:
-        await failed_start(tmp_path, **{option: taken})
+        await failed_start(tmp_path, kafka=taken if option == "kafka" else f"{HOST}:0", http=taken)
     async with running_node(tmp_path) as node, await Client.connect(port(node)) as client:
         assert not node._recovery.is_needed
         # When rooms were used last is known, too.
