@@ -18,7 +18,7 @@ from kwire.streams.remote.transactions.partition_writes import BatchRefused
 from kwire.streams.remote.transactions.writer import Fenced, TransactionalWriter, TransactionBatch
 from kwire.testing.ports import unused_port
 from storage.batch.record_batch import Record, build_batch
-from tests.support.apache_kafka import ApacheKafkaProcess
+from tests.support.apache_cluster import ON_APACHE, ApacheCluster
 from tests.support.cutting_proxy import cutting_proxy
 from tests.support.effort import repetitions
 from tests.support.node import in_uvloop, running_node
@@ -28,7 +28,7 @@ from tests.support.server import HOST, KwireProcess
 KWIRE, APACHE = "kwire", "apache"
 UPSTREAMS = [
     KWIRE,
-    pytest.param(APACHE, marks=[pytest.mark.needs_java, pytest.mark.full("an Apache Kafka has to be started")]),
+    pytest.param(APACHE, marks=ON_APACHE),
 ]
 MAX_BYTES = 10_000
 CUTS = repetitions(quick=6, full=40)
@@ -90,7 +90,7 @@ async def place(upstream: str, request: pytest.FixtureRequest, directory: Path) 
                 yield made
                 await logs.close()
     else:
-        kafka: ApacheKafkaProcess = request.getfixturevalue("apache_kafka")
+        kafka: ApacheCluster = request.getfixturevalue("apache_kafka")
         with remote_logs(kafka.bootstrap) as logs:
             made = Place(logs)
             await made.create()
