@@ -304,7 +304,9 @@ class Node:
         rooms: "Rooms",
         loop_metrics: LoopMetrics,
     ) -> None:
-        from kwire.coordinator.web_groups import WebGroups, defaults_of
+        from kwire.coordinator.group_reports import LocalGroupReports
+        from kwire.coordinator.web_groups.local import LocalWebGroups
+        from kwire.coordinator.web_groups.values import defaults_of
         from kwire.server.admin import admin_services
         from kwire.server.http.port_services import port_services
         from kwire.server.http.server import HttpServer
@@ -317,7 +319,6 @@ class Node:
         from kwire.web.console.node_load import NodeLoad, Sample
         from kwire.web.console.sampler import Sampler
         from kwire.web.db_events.event_sessions import EventSessions
-        from kwire.web.groups.reports import GroupReports
         from kwire.web.requests.authentication import authenticator_of
         from kwire.web.routes import bound_routes
         from kwire.web.services import (
@@ -340,8 +341,9 @@ class Node:
         webhooks = self._webhooks.webhooks if self._webhooks is not None else None
         commands = local_commands(topics, self.event_store, self.event_topics, rooms, webhooks)
         publisher = Publisher(clock, asyncio.get_running_loop().call_soon)
+        directory = LocalDirectory(topics, self.config)
         lags = Lags(topics, self._store, self._files, self._cold_reads, clock)
-        reports = GroupReports(groups, lags)
+        reports = LocalGroupReports(groups, lags, topics.catalogue.name_of)
         port = port_services(self.config, clock, services.quotas)
         room_services = RoomServices(
             port=port, rooms=rooms, commands=commands.rooms, publisher=publisher, subscriptions=self._subscriptions
@@ -390,7 +392,7 @@ class Node:
             rooms=room_services,
             topics=TopicServices(
                 port=port,
-                topics=LocalDirectory(topics, self.config),
+                topics=directory,
                 commands=commands.topics,
                 publisher=publisher,
                 partitioner=Partitioner(),
@@ -401,10 +403,10 @@ class Node:
             ),
             groups=GroupServices(
                 port=port,
-                topics=topics,
                 reports=reports,
-                web_groups=WebGroups(
-                    groups, definitions, topics, clock, defaults_of(self.config.rest_groups), self._audit
+                web_groups=LocalWebGroups(
+                    *(groups, definitions, directory, topics.offsets_topic, clock),
+                    *(defaults_of(self.config.rest_groups), self._audit),
                 ),
                 subscriptions=self._subscriptions,
             ),

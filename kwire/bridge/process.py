@@ -36,6 +36,8 @@ from kwire.server.http.port_services import port_services
 from kwire.server.http.server import HttpServer
 from kwire.server.stalls import StallProbe
 from kwire.streams.events.publishing import Publisher
+from kwire.streams.remote.directory import RemoteTopics, TopicMarks
+from kwire.streams.remote.log import incarnation_of
 from kwire.streams.remote.logs import RemoteLogs
 from kwire.streams.remote_rooms.cleanup import RemoteCleanup
 from kwire.streams.remote_rooms.count_retention import CountRetention
@@ -126,6 +128,9 @@ class Bridge:
             self._audit,
             is_delete_allowed=config.topics.is_delete_allowed,
         )
+        marks = TopicMarks()
+        marks.is_room = lambda name, topic_id: self._rooms.records.has(name, incarnation_of(topic_id))
+        self._topics = RemoteTopics(self._logs, marks)
         self._count_retention = CountRetention(self._rooms, self._logs)
         self._cleanup = RemoteCleanup(
             self._rooms, self._logs, self._subscriptions, clock, is_enabled=config.rooms.is_bridge_cleanup
@@ -251,6 +256,7 @@ class Bridge:
         await self._cleanup.close()
         await self._count_retention.close()
         await self._rooms.close()
+        await self._topics.close()
         await self._logs.close()
         self._users.close()
         await self._key_usage.close()

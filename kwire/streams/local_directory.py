@@ -1,11 +1,16 @@
 """The TopicDirectory of the topics of this server."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from kwire.broker.topics.topics import Topics
 from kwire.config import Config
 from kwire.config.resources import topic as topic_config
 from kwire.streams.topic_directory import PlacedPartition, StreamTopic
+
+# Other work runs on the event loop after this many partitions. Each takes a few microseconds if its log is open.
+SIZES_PER_CHUNK: Final = 500
 
 
 class LocalDirectory:
@@ -30,6 +35,14 @@ class LocalDirectory:
     async def placement(self, topic: StreamTopic) -> Sequence[PlacedPartition]:
         here = (self._config.node_id,)
         return [PlacedPartition(index, *here, here, here) for index in range(topic.partition_count)]
+
+    async def sizes(self, topic: StreamTopic) -> Sequence[int]:
+        sizes: list[int] = []
+        for index in range(topic.partition_count):
+            sizes.append(topic.stream(index).usage().size_bytes)
+            if len(sizes) % SIZES_PER_CHUNK == 0:
+                await asyncio.sleep(0)
+        return sizes
 
     async def broker_ids(self) -> Sequence[int]:
         return (self._config.node_id,)

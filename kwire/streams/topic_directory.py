@@ -22,6 +22,9 @@ class StreamTopic(Protocol):
     def partition_count(self) -> int: ...
 
     @property
+    def replication_factor(self) -> int: ...
+
+    @property
     def is_room(self) -> bool: ...
 
     @property
@@ -66,6 +69,10 @@ class TopicDirectory(Protocol):
 
     async def placement(self, topic: StreamTopic) -> Sequence[PlacedPartition]:
         """Return the brokers of all partitions, in their order."""
+        ...
+
+    async def sizes(self, topic: StreamTopic) -> Sequence[int]:
+        """Return the bytes of all partitions on their leaders, in their order. A size that is not known is 0."""
         ...
 
     async def broker_ids(self) -> Sequence[int]: ...

@@ -24,8 +24,9 @@ from kwire.broker.topics.stored_sizes import StoredSizes
 from kwire.broker.topics.topics import Topics
 from kwire.clock import Clock
 from kwire.config import Config
+from kwire.coordinator.group_reports import GroupReports, LocalGroupReports
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
-from kwire.coordinator.web_groups import WebGroups
+from kwire.coordinator.web_groups.groups import WebGroups
 from kwire.descriptors import Descriptors
 from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.streams.commands import EventCommands, RoomCommands, TopicCommands, WebhookCommands
@@ -40,7 +41,6 @@ from kwire.streams.topic_directory import TopicDirectory
 from kwire.streams.webhooks.statistics import WebhookStatistics
 from kwire.web.answers.page_scheduler import PageScheduler
 from kwire.web.browse.scan_slots import ScanSlots
-from kwire.web.groups.reports import GroupReports
 from kwire.web.requests.authentication import Authenticator
 from kwire.web.requests.body_checks import BodyChecks
 from kwire.web.requests.memory import HttpMemory
@@ -97,7 +97,6 @@ class TopicServices:
 @dataclass(frozen=True, slots=True)
 class GroupServices:
     port: PortServices
-    topics: Topics
     reports: GroupReports
     web_groups: WebGroups
     subscriptions: Subscriptions
@@ -165,7 +164,7 @@ class MonitoringServices:
     storage: StorageServices
     rooms: RoomServices
     db_events: DbEventServices
-    reports: GroupReports
+    reports: LocalGroupReports
     lags: Lags
     # The host and port that Kafka clients connect to.
     kafka_address: Callable[[], str]

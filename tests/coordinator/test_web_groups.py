@@ -9,7 +9,8 @@ import pytest
 
 from kwire.coordinator.group import definitions
 from kwire.coordinator.group.commands import ListGroups
-from kwire.coordinator.web_groups import GroupDefaults, WebGroups
+from kwire.coordinator.web_groups.groups import WebGroups
+from kwire.coordinator.web_groups.values import GroupDefaults
 from kwire.errors import ErrorCode, KafkaError
 from kwire.streams.events.event import NewEvent
 from kwire.streams.events.publishing import Publisher
@@ -47,7 +48,8 @@ async def test_a_group_is_used_from_beginning_to_end(tmp_path: Path) -> None:
             await groups.commit("processors", [(index, events[-1].offset + 1)])
         assert await groups.committed("processors", [0, 1, 2, 3]) == [1, 2, 3, 4]
         stats = await groups.stats("processors")
-        assert (stats.state, stats.member_count, stats.committed_partitions) == ("Stable", 1, 4)
+        state = stats.state
+        assert (state.state, state.member_count, state.committed_partitions) == ("Stable", 1, 4)
 
 
 @pytest.mark.proves("S0-69", "S0-89")
@@ -57,13 +59,7 @@ async def test_what_a_definition_leaves_out_is_the_default(tmp_path: Path) -> No
         await node.create("t", 3)
         made, is_new = await node.web_groups.create("g", "t")
         assert (made.strategy, made.session_timeout_ms, is_new) == ("round_robin", 30_000, True)
-        groups = WebGroups(
-            node.groups,
-            node.definitions,
-            node.topics,
-            node.clock,
-            GroupDefaults("sticky", 7_000, rebalance_timeout_ms=1),
-        )
+        groups = node.new_web_groups(GroupDefaults("sticky", 7_000, rebalance_timeout_ms=1))
         made, _ = await groups.create("h", "t")
         assert (made.strategy, made.session_timeout_ms) == ("sticky", 7_000)
         made, _ = await groups.create("i", "t", strategy="range", session_timeout_ms=9_000)
@@ -189,7 +185,7 @@ async def test_offsets_of_a_topic_that_was_made_anew_do_not_count(tmp_path: Path
         assert (await groups.stats("g")).partition_count == 0
         await node.create("t", 1)
         assert await groups.committed("g", [0]) == [None]
-        assert (await groups.stats("g")).committed_partitions == 0
+        assert (await groups.stats("g")).state.committed_partitions == 0
 
 
 @in_loop

@@ -56,7 +56,8 @@ from kwire.coordinator.transaction.admission import TransactionAdmission
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.transaction.marker_appender import MarkerAppender
 from kwire.coordinator.transaction.settings import TransactionSettings
-from kwire.coordinator.web_groups import WebGroups
+from kwire.coordinator.web_groups.local import LocalWebGroups
+from kwire.coordinator.web_groups.values import GroupDefaults
 from kwire.handlers import HANDLERS
 from kwire.handlers.shared.context import BlockingContinuation, Context, NodeFacts, Services
 from kwire.handlers.shared.views import Views
@@ -66,6 +67,7 @@ from kwire.streams.event_store.commit_pipeline import CheckedBatch
 from kwire.streams.event_store.event_store import EventDraft, EventStore
 from kwire.streams.event_store.event_topics import EventTopics
 from kwire.streams.local import LocalLog
+from kwire.streams.local_directory import LocalDirectory
 from kwire.wire.codec import ELEMENTS_MAX, decode_message, decoder, encode_message
 from kwire.wire.frame import FrameReader, ReceiveMemory
 from kwire.wire.names import Names
@@ -257,7 +259,7 @@ class QuietNode:
             transaction_version=lambda: features.level(TRANSACTION_VERSION),
             coordinator_epoch=self._starts,
         )
-        self.web_groups = WebGroups(self.groups, self.definitions, self.topics, self.clock)
+        self.web_groups = self.new_web_groups()
         self.store.cordoned_dirs = self.configs.config.log.cordoned_dirs
         self.relocations = Relocations(self.topics, self.store, self.configs.config.log.move_bytes_per_second_max)
         self.keys = Keys(self.metastore, self.clock)
@@ -290,6 +292,10 @@ class QuietNode:
             keys=self.keys,
         )
         self.become(self.principal)
+
+    def new_web_groups(self, defaults: GroupDefaults | None = None) -> LocalWebGroups:
+        topics = LocalDirectory(self.topics, self.config)
+        return LocalWebGroups(self.groups, self.definitions, topics, self.topics.offsets_topic, self.clock, defaults)
 
     # --- rights: everything is allowed until a test calls `restrict`
 

@@ -22,6 +22,7 @@ from kwire.broker.partition.sync_rounds import SyncRounds
 from kwire.broker.topics.stored_sizes import StoredSizes
 from kwire.broker.topics.topics import Topics
 from kwire.concurrency.worker_process import WorkerProcess
+from kwire.coordinator.group_reports import LocalGroupReports
 from kwire.descriptors import Descriptors, current_limit
 from kwire.errors import ErrorCode
 from kwire.handlers import HANDLERS
@@ -34,7 +35,6 @@ from kwire.streams.rooms.rooms import Rooms
 from kwire.streams.subscriptions import Subscriptions
 from kwire.web.answers.page_scheduler import PageScheduler
 from kwire.web.db_events.event_sessions import EventSessions
-from kwire.web.groups.reports import GroupReports
 from kwire.web.monitoring.former_names import FORMER_NAMES
 from kwire.web.monitoring.metrics import NodeCollector
 from kwire.web.monitoring.topic_metrics import OTHER_TOPICS, topic_text
@@ -231,7 +231,7 @@ async def collected(node: QuietNode, server_metrics: ServerMetrics | None = None
         ),
         rooms=room_services,
         db_events=DbEventServices(port, room_services, usage, usage.slots, EventSessions(1)),
-        reports=GroupReports(node.groups, lags),
+        reports=LocalGroupReports(node.groups, lags, node.topics.catalogue.name_of),
         lags=lags,
         kafka_address=lambda: "localhost:9092",
         is_ready=lambda: True,

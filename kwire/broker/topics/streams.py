@@ -1,7 +1,7 @@
 """The part of a topic that makes it a `StreamTopic`: its partitions as `StreamLog`, and facts of its settings."""
 
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kwire.config.resources.topic import TopicSettings
 from kwire.streams.log import StreamLog
@@ -9,6 +9,8 @@ from kwire.streams.log import StreamLog
 if TYPE_CHECKING:
     from kwire.broker.partition import Partition
 
+# A server keeps one copy of each partition.
+REPLICATION_FACTOR: Final = 1
 # Creates the StreamLog of a partition, given the id of its topic.
 OpenStream = Callable[["Partition", bytes], StreamLog]
 
@@ -39,6 +41,10 @@ class TopicStreams:
     @property
     def partition_count(self) -> int:
         return len(self.partitions)
+
+    @property
+    def replication_factor(self) -> int:
+        return REPLICATION_FACTOR
 
     @property
     def is_room(self) -> bool:

@@ -3,6 +3,7 @@
 logs = RemoteLogs(cluster, lane)
 log = await logs.open("orders", 0)      raises KafkaError if there is no such partition
 logs.find("orders", 0)                  the same log without I/O; None if it is not open
+logs.log_of("orders", topic_id, 0, …)   a log of a topic that the caller knows, without I/O
 await logs.close()
 """
 
@@ -77,12 +78,35 @@ class RemoteLogs:
         topic_id = await self._topic_id(topic, partition)
         max_batch_bytes = await self._limits.max_batch_bytes(topic)
         # Another caller may have opened it meanwhile.
+        return self.find(topic, partition) or self._add(topic, topic_id, partition, max_batch_bytes)
+
+    def log_of(self, topic: str, topic_id: bytes, partition: int, max_batch_bytes: int) -> RemoteLog:
+        """Return the log of a partition that the caller knows to exist. It is deleted if the topic is another one."""
         known = self.find(topic, partition)
-        if known is None:
-            queue = PartitionQueue(f"topic {topic!r} partition {partition}", max_batch_bytes, self._waiting)
-            known = RemoteLog(self, topic, topic_id, partition, queue)
-            self._logs.setdefault(topic, {})[partition] = known
-        return known
+        if known is not None and known.topic_id == topic_id:
+            return known
+        facts = self.cluster.metadata.topics.get(topic)
+        if facts is not None and facts.topic_id == topic_id and known is None:
+            return self._add(topic, topic_id, partition, max_batch_bytes)
+        former = self._new(topic, topic_id, partition, max_batch_bytes)
+        former.delete()
+        return former
+
+    def _add(self, topic: str, topic_id: bytes, partition: int, max_batch_bytes: int) -> RemoteLog:
+        added = self._new(topic, topic_id, partition, max_batch_bytes)
+        self._logs.setdefault(topic, {})[partition] = added
+        return added
+
+    def _new(self, topic: str, topic_id: bytes, partition: int, max_batch_bytes: int) -> RemoteLog:
+        queue = PartitionQueue(f"topic {topic!r} partition {partition}", max_batch_bytes, self._waiting)
+        return RemoteLog(self, topic, topic_id, partition, queue)
+
+    def has_logs(self, topic: str) -> bool:
+        return topic in self._logs
+
+    def logs_of(self, topic: str) -> list[RemoteLog]:
+        """Return the open logs of a topic."""
+        return list(self._logs.get(topic, {}).values())
 
     def open_logs(self) -> list[RemoteLog]:
         return [one for by_partition in self._logs.values() for one in by_partition.values()]
@@ -134,6 +158,10 @@ class RemoteLogs:
             return
         finally:
             self._checking.discard(topic)
+        self.set_max_batch_bytes(topic, limit)
+
+    def set_max_batch_bytes(self, topic: str, limit: int) -> None:
+        """The cluster has told the largest batch of a topic."""
         for one in self._logs.get(topic, {}).values():
             one.queue.max_batch_bytes = limit
 

@@ -1,5 +1,8 @@
-"""Usages: asks for the size and the newest timestamp of a remote log."""
+"""Usages: asks for the sizes of remote logs, and for the newest timestamp of one."""
 
+import asyncio
+import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from kwire.errors import KafkaError
@@ -18,33 +21,53 @@ from kwire.wire.messages.list_offsets import LIST_OFFSETS
 if TYPE_CHECKING:
     from kwire.streams.remote.log import RemoteLog
 
+log = logging.getLogger("kwire.streams.remote")
+
 
 class Usages:
     def __init__(self, cluster: Cluster, requests: LeaderRequests) -> None:
         self._cluster = cluster
         self._requests = requests
 
-    async def ask(self, log: "RemoteLog") -> Usage:
+    async def ask(self, one: "RemoteLog") -> Usage:
         """Return the size of a log and its newest timestamp, as far as the cluster allows: DescribeLogDirs needs the
         permission to describe the cluster."""
         size_bytes, last_ms = 0, -1
         try:
-            node = self._cluster.metadata.leader(log.topic, log.partition).node
-            link = self._cluster.link(node, Purpose.CONTROL)
-            connection = await link.connection()
+            node = self._cluster.metadata.leader(one.topic, one.partition).node
+            connection = await self._cluster.link(node, Purpose.CONTROL).connection()
             if connection.versions.has(LIST_OFFSETS, NEWEST_TIMESTAMP_VERSION):
-                _, last_ms = await self._requests.find_offset(log, NEWEST_TIMESTAMP, READ_UNCOMMITTED)
-            request = DescribeLogDirsRequest(
-                topics=[DescribableLogDirTopic(topic=log.topic, partitions=[log.partition])]
-            )
-            response = await link.request(DESCRIBE_LOG_DIRS, request)
-            size_bytes = sum(
-                partition.partition_size
-                for directory in response.results
-                for topic in directory.topics
-                for partition in topic.partitions
-                if not partition.is_future_key
-            )
+                _, last_ms = await self._requests.find_offset(one, NEWEST_TIMESTAMP, READ_UNCOMMITTED)
+            size_bytes = (await self._sizes_on(node, one.topic, [one.partition])).get(one.partition, 0)
         except KafkaError:
-            log.check()
+            one.check()
         return Usage(size_bytes, last_ms if last_ms >= 0 else None)
+
+    async def sizes(self, topic: str, partition_count: int) -> Sequence[int]:
+        """Return the sizes of the partitions of a topic, 0 where a leader does not tell."""
+        leaders: dict[int, list[int]] = {}
+        for partition in range(partition_count):
+            leaders.setdefault(self._cluster.metadata.leader(topic, partition).node, []).append(partition)
+        sizes: dict[int, int] = {}
+        for found in await asyncio.gather(*(self._sizes_or_none(node, topic, led) for node, led in leaders.items())):
+            sizes |= found
+        return [sizes.get(partition, 0) for partition in range(partition_count)]
+
+    async def _sizes_or_none(self, node: int, topic: str, partitions: list[int]) -> dict[int, int]:
+        try:
+            return await self._sizes_on(node, topic, partitions)
+        except KafkaError as error:
+            log.info("the sizes of topic %r on broker %d are not known: %s", topic, node, error)
+            return {}
+
+    async def _sizes_on(self, node: int, topic: str, partitions: list[int]) -> dict[int, int]:
+        request = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic=topic, partitions=partitions)])
+        response = await self._cluster.link(node, Purpose.CONTROL).request(DESCRIBE_LOG_DIRS, request)
+        sizes: dict[int, int] = {}
+        for directory in response.results:
+            for described in directory.topics:
+                for partition in described.partitions:
+                    if not partition.is_future_key:
+                        index = partition.partition_index
+                        sizes[index] = sizes.get(index, 0) + partition.partition_size
+        return sizes

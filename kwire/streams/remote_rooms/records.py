@@ -40,6 +40,10 @@ class RoomRecords:
     def get(self, topic: str) -> RoomRecord | None:
         return self._records.get(topic)
 
+    def has(self, topic: str, incarnation: str) -> bool:
+        record = self._records.get(topic)
+        return record is not None and record.incarnation == incarnation
+
     def names(self) -> Sequence[str]:
         """Return the topic names of all rooms, in order."""
         return self._names

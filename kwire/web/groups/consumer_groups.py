@@ -24,12 +24,12 @@ from aiohttp import web
 
 from kwire.access.acl import Operation
 from kwire.coordinator.group.definitions import GroupDefinition
-from kwire.coordinator.web_groups import (
+from kwire.coordinator.web_groups.groups import WebGroups
+from kwire.coordinator.web_groups.values import (
     GROUP_ID_LENGTH_MAX,
     SESSION_TIMEOUT_MS_MAX,
     SESSION_TIMEOUT_MS_MIN,
     MemberStatus,
-    WebGroups,
 )
 from kwire.web.answers.errors import Refusal
 from kwire.web.needs import DELETE_GROUP, DESCRIBE_GROUP, DESCRIBE_GROUPS, DESCRIBE_TOPICS, READ_GROUP, READ_TOPICS
@@ -337,16 +337,17 @@ async def stats(services: GroupServices, request: web.Request) -> web.Response:
     group_id = request.match_info["group"]
     found = await groups_of(services).stats(group_id)
     access = access_of(request)
-    since_ms = found.rebalanced_ms_ago
+    state = found.state
+    since_ms = state.rebalanced_ms_ago
     return json_answer(
         ShownStats(
             group_id=access.shown(group_id),
             topic=access.shown(found.topic),
-            state=found.state,
-            member_count=found.member_count,
-            generation=found.generation,
+            state=state.state,
+            member_count=state.member_count,
+            generation=state.generation,
             partition_count=found.partition_count,
-            committed_partitions=found.committed_partitions,
+            committed_partitions=state.committed_partitions,
             last_rebalance_secs=None if since_ms is None else since_ms // 1000,
         )
     )

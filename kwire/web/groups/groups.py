@@ -26,9 +26,9 @@ from aiohttp import web
 from kwire.access.acl import Operation
 from kwire.broker.admin.lag import Lag
 from kwire.coordinator.group.views import Assignment, MemberView
+from kwire.coordinator.group_reports import GroupReport, MeasuredOffset
 from kwire.errors import ErrorCode, KafkaError
 from kwire.web.answers.errors import ErrorAnswer
-from kwire.web.groups.reports import GroupReport, MeasuredOffset
 from kwire.web.needs import DESCRIBE_GROUP, DESCRIBE_GROUPS, DESCRIBE_TOPICS
 from kwire.web.requests.access import RequestAccess, access_of
 from kwire.web.route import JSON, Answer, Route
@@ -50,13 +50,14 @@ async def list_groups(services: GroupServices, request: web.Request) -> web.Resp
         limit = 0
     if not 1 <= limit <= PAGE_GROUPS_MAX:
         return _refusal(400, ErrorCode.INVALID_REQUEST, f"limit must be a number from 1 to {PAGE_GROUPS_MAX}")
-    if services.reports.loading_count:
-        return _unavailable(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "groups are still being loaded")
     # Request one group more than `limit`: if it exists, there is a next page.
     access = access_of(request)
     may_see = partial(access.allows_group, Operation.DESCRIBE) if access.is_restricted else None
     after = request.query.get("after")
-    groups = await services.reports.page(None if after is None else access.full_name(after), limit + 1, may_see)
+    try:
+        groups = await services.reports.page(None if after is None else access.full_name(after), limit + 1, may_see)
+    except KafkaError as error:
+        return _unavailable(error.code, str(error))
     count = offset_count = 0
     for group in groups[:limit]:
         offset_count += group.offset_count
@@ -142,7 +143,7 @@ def _named(
     """Generate the topic names and partitions of an assignment, without deleted topics and those that the client may
     not describe."""
     for topic, partitions in assignment.items():
-        name = topic if isinstance(topic, str) else services.topics.catalogue.name_of(topic)
+        name = topic if isinstance(topic, str) else services.reports.name_of(topic)
         if name is not None and access.allows_topic(Operation.DESCRIBE, name):
             yield name, partitions
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from kwire.coordinator.group.views import GroupView
-from kwire.web.groups.reports import GroupReport, GroupReports
+from kwire.coordinator.group_reports import GroupReport, LocalGroupReports
 from kwire.web.monitoring.text_format import Sample, family_text, label_text
 
 # The maximum number of groups with their own series, and of partitions with lag metrics. Each such partition has two
@@ -37,7 +37,7 @@ class MeasuredGroups(NamedTuple):
         return max(0, self.offset_count - sum(len(report.offsets) for report in self.reports))
 
 
-async def measure_groups(groups: GroupReports) -> MeasuredGroups:
+async def measure_groups(groups: LocalGroupReports) -> MeasuredGroups:
     """Choose the groups with their own series, and measure their lag."""
     states: Counter[tuple[str, str]] = Counter()
     active: dict[str, GroupView] = {}
@@ -106,7 +106,7 @@ async def group_text(measured: MeasuredGroups) -> bytes:
     return "".join(parts).encode()
 
 
-def _chosen(groups: GroupReports, active: dict[str, GroupView], idle: dict[str, GroupView]) -> list[GroupView]:
+def _chosen(groups: LocalGroupReports, active: dict[str, GroupView], idle: dict[str, GroupView]) -> list[GroupView]:
     """Choose the groups with their own series. Groups with members come first, then groups without members. In both
     sets, groups that had series at the last scrape come first, so that series are stable."""
     candidates = [

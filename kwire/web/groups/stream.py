@@ -29,7 +29,8 @@ from aiohttp import web
 
 from kwire.access.acl import Operation, ResourceType
 from kwire.access.quotas.kinds import QuotaKind
-from kwire.coordinator.web_groups import MemberStatus, WebGroups
+from kwire.coordinator.web_groups.groups import WebGroups
+from kwire.coordinator.web_groups.values import MemberStatus
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange, StreamError
 from kwire.streams.subscriptions.control_messages import (
     ROOM_NOT_FOUND,
@@ -195,7 +196,7 @@ class GroupStream:
         self._worker: asyncio.Task[None] | None = None
         self._sync_timer: asyncio.TimerHandle | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._groups.coordinator.watch(group_id, self._assignment_changed)
+        self._groups.watch(group_id, self._assignment_changed)
         self._groups.begin_reading(group_id, member_id, self)
         if query.timeout_ms is not None:
             self._later("end", query.timeout_ms / 1000, self._timeout_expired)
@@ -239,7 +240,7 @@ class GroupStream:
             timer.cancel()
         if self._sync_timer is not None:
             self._sync_timer.cancel()
-        self._groups.coordinator.unwatch(self._group_id, self._assignment_changed)
+        self._groups.unwatch(self._group_id, self._assignment_changed)
 
     # --- the reader of a member
 
@@ -407,11 +408,11 @@ class GroupStream:
     async def _begin_reading(self, partitions: list[int]) -> None:
         if not partitions:
             return
-        topic = self._groups.topic_of(self._group_id)
+        topic = await self._groups.topic_of(self._group_id)
         shown_topic = self._access.shown(topic.name)
         offsets = await self._groups.committed(self._group_id, partitions)
         for index, offset in zip(partitions, offsets, strict=True):
-            if index >= len(topic.partitions):
+            if index >= topic.partition_count:
                 continue
             reading = topic.stream(index)
             start = self._reset if offset is None else Start.at(offset)

@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
 
-from kwire.coordinator.web_groups import WebGroups, defaults_of
+from kwire.coordinator.web_groups.values import defaults_of
 from kwire.metrics import HttpMetrics, StreamMetrics
 from kwire.server.http.stream_connections import StreamConnections
 from kwire.streams.events.event import NewEvent
@@ -155,9 +155,8 @@ async def groups_port(directory: Path, *settings: str) -> AsyncIterator[Port]:
         streams = StreamConnections(metrics, SEND_TIMEOUT_MS, SEND_TIMEOUT_MS)
         services = SimpleNamespace(
             port=SimpleNamespace(config=node.config, clock=node.clock, serve_stream=streams),
-            topics=node.topics,
             subscriptions=Subscriptions(node.clock, loop.call_soon, loop.call_later, node.config.rooms),
-            web_groups=WebGroups(node.groups, node.definitions, node.topics, node.clock, defaults),
+            web_groups=node.new_web_groups(defaults),
         )
         policy = OriginPolicy(node.config.web.origins, True)
         memory = HttpMemory(node.config.web.memory_bytes_max, node.config.web.memory_wait_ms)

@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kwire.broker.admin.lag import Lags
 from kwire.broker.topics.topics import OFFSETS_TOPIC
+from kwire.coordinator import group_reports
 from kwire.coordinator.group.commands import CommitOffsets, OffsetToCommit
 from kwire.coordinator.group.records import (
     GroupMetadataValue,
@@ -22,14 +23,13 @@ from kwire.coordinator.group.records import (
     encode_group_metadata,
     encode_offset_commit,
 )
+from kwire.coordinator.group_reports import LocalGroupReports
 from kwire.coordinator.internal_topic_log import InternalTopicLog
 from kwire.errors import ErrorCode
 from kwire.node import Node
 from kwire.web.groups import groups
 from kwire.web.groups import metrics as group_metrics
-from kwire.web.groups import reports as group_reports
 from kwire.web.groups.metrics import group_text, measure_groups
-from kwire.web.groups.reports import GroupReports
 from kwire.web.monitoring import text_format
 from kwire.web.requests.access import ACCESS, OPEN_ACCESS
 from kwire.wire.codec import encode_message
@@ -48,12 +48,12 @@ class Services:
     """What the resources use of a quiet node."""
 
     def __init__(self, node: QuietNode) -> None:
-        self.topics = node.topics
         self.reports = reports_of(node)
 
 
-def reports_of(node: QuietNode) -> GroupReports:
-    return GroupReports(node.groups, Lags(node.topics, node.store, node.files, node.cold_reads, node.clock))
+def reports_of(node: QuietNode) -> LocalGroupReports:
+    lags = Lags(node.topics, node.store, node.files, node.cold_reads, node.clock)
+    return LocalGroupReports(node.groups, lags, node.topics.catalogue.name_of)
 
 
 async def load(node: QuietNode) -> None:
@@ -130,7 +130,7 @@ async def describe(node: QuietNode, group_id: str) -> tuple[int, Any]:
     return answer.status, json.loads(answer.text or "")
 
 
-async def series(reports: GroupReports) -> dict[str, Series]:
+async def series(reports: LocalGroupReports) -> dict[str, Series]:
     """Values by the name of the series and the values of its labels."""
     text = (await group_text(await measure_groups(reports))).decode()
     found: dict[str, Series] = {}

@@ -1,4 +1,4 @@
-"""RemoteTopics: the commands of `TopicCommands` that are Kafka's own, for topics of a cluster.
+"""RemoteTopicCommands: the commands of `TopicCommands` that are Kafka's own, for topics of a cluster.
 
 Topics of the event store have schemas, which a cluster does not know; their commands are not here.
 """
@@ -9,7 +9,7 @@ from kwire.errors import ErrorCode, KafkaError
 from kwire.kafka_client.admin import Admin
 
 
-class RemoteTopics:
+class RemoteTopicCommands:
     """Every command is sent once. If its outcome is not known, it raises KafkaError with NETWORK_EXCEPTION."""
 
     def __init__(self, admin: Admin) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from kwire.errors import ErrorCode, KafkaError
 from kwire.kafka_client.admin import Admin
-from kwire.streams.remote.topic_commands import RemoteTopics
+from kwire.streams.remote_topics.commands import RemoteTopicCommands
 from tests.support.node import in_uvloop, running_node
 from tests.support.remote_worlds import remote_logs
 from tests.support.stream_worlds import Appends, read_values
@@ -17,7 +17,7 @@ async def test_topics_are_created_changed_and_deleted(tmp_path: Path) -> None:
     async with running_node(tmp_path) as node:
         with remote_logs(node.kafka_listeners[0].address) as logs:
             admin = Admin(logs.cluster)
-            topics = RemoteTopics(admin)
+            topics = RemoteTopicCommands(admin)
             await topics.create("orders", 2, {"retention.ms": "1000000"})
             with pytest.raises(KafkaError, match="orders") as refused:
                 await topics.create("orders", 2, {})

@@ -1,0 +1,67 @@
+"""TopicNames: the names of all topics of a cluster, which are asked for again after some seconds."""
+
+import asyncio
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Final
+
+from kwire.kafka_client.cluster import Cluster
+from kwire.kafka_client.errors import refusal
+from kwire.wire.messages.metadata import METADATA, MetadataRequest, MetadataResponse
+
+# A list that is older than this is asked for again. It is one response of the cluster for all topics.
+NAMES_SECONDS: Final = 5.0
+# Names that begin so belong to the cluster itself or to its tools.
+INTERNAL_PREFIX: Final = "__"
+
+
+class TopicNames:
+    """The names, in order, without those of internal topics. Callers at the same time share a request."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._names: Sequence[str] = ()
+        self._asked_at = -math.inf
+        self._asking: asyncio.Task[bool] | None = None
+
+    async def names_from(self, start: str, limit: int) -> Sequence[str]:
+        """Return up to `limit` names that do not sort before `start`. Raises KafkaError."""
+        loop = asyncio.get_running_loop()
+        is_old = loop.time() - self._asked_at >= NAMES_SECONDS
+        while is_old:
+            if self._asking is None:
+                self._asking = loop.create_task(self._ask())
+                self._asking.add_done_callback(self._asked)
+            is_old = not await asyncio.shield(self._asking)
+        first = bisect_left(self._names, start)
+        return self._names[first : first + limit]
+
+    def forget(self) -> None:
+        """A topic was created or deleted: the next caller asks again, and a response on its way does not count."""
+        self._asked_at = -math.inf
+        self._asking = None
+
+    async def _ask(self) -> bool:
+        """Return whether the response counts."""
+        this = asyncio.current_task()
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        response: MetadataResponse = await self._cluster.request_any(METADATA, request)
+        if response.error_code:
+            raise refusal("Metadata", response.error_code)
+        if self._asking is not this:
+            return False
+        self._names = sorted(
+            one.name
+            for one in response.topics
+            if one.name is not None and not one.is_internal and not one.name.startswith(INTERNAL_PREFIX)
+        )
+        self._asked_at = asyncio.get_running_loop().time()
+        return True
+
+    def _asked(self, task: "asyncio.Task[bool]") -> None:
+        if self._asking is task:
+            self._asking = None
+        if not task.cancelled():
+            # All callers may have been cancelled. Then nobody looks at the error.
+            task.exception()
