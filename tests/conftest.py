@@ -1,7 +1,8 @@
 """Hooks and fixtures of every test run: tests that are left out, that share a worker process or Spark, and the report.
 
 The parts are in tests/support: `needs` (programs and effort), `distribution` (work for pytest-xdist), `durations`
-(the slowest tests), `kafka_python_sockets` (sockets that kafka-python leaves open).
+(the slowest tests), `kafka_python_sockets` (sockets that kafka-python leaves open),
+`apache_cluster` and `engines` (an Apache Kafka, and what serves HTTP clients: a server, or a bridge over a cluster).
 """
 
 import os
@@ -31,6 +32,8 @@ pytest_plugins = [
     "tests.support.distribution",
     "tests.support.durations",
     "tests.support.kafka_python_sockets",
+    "tests.support.apache_cluster",
+    "tests.support.engines",
 ]
 
 

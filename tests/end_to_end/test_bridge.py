@@ -18,12 +18,10 @@ from kwire.kafka_client.settings import ClientSettings, addresses_of
 from kwire.streams.remote_rooms import upstream_check
 from kwire.testing.ports import unused_port
 from kwire.wire.messages.metadata import METADATA
-from tests.support.apache_kafka import ApacheKafkaProcess
+from tests.support.apache_cluster import ApacheCluster, on_apache
 from tests.support.bridge_process import BridgeProcess
 from tests.support.http_access import basic
 from tests.support.node import in_loop, in_uvloop
-from tests.support.remote_worlds import apache_kafka as apache_kafka
-from tests.support.room_engines import upstream_kwire as upstream_kwire
 from tests.support.server import HOST, KwireProcess, kwire_command
 
 WAIT_S = 30.0
@@ -295,11 +293,10 @@ async def test_the_kill_of_the_bridge_loses_and_repeats_nothing(
     load.check()
 
 
-@pytest.mark.needs_java
-@pytest.mark.full("an Apache Kafka has to be started")
+@on_apache
 @in_loop
 async def test_the_kill_of_a_bridge_over_an_apache_kafka_loses_and_repeats_nothing(
-    apache_kafka: ApacheKafkaProcess, start_bridge: Callable[..., BridgeProcess]
+    apache_kafka: ApacheCluster, start_bridge: Callable[..., BridgeProcess]
 ) -> None:
     load = Load(start_bridge(apache_kafka.bootstrap), "killed-bridge")
 

@@ -28,11 +28,9 @@ from kwire.client import (
 from kwire.server.http import stream_connections
 from kwire.web.rooms.encodings import NDJSON_HEARTBEAT
 from tests.support.cutting_proxy import cutting_proxy
+from tests.support.engines import CLIENT_ENGINES, process_of
 from tests.support.javascript import javascript_client
 from tests.support.node import in_loop, running_node
-from tests.support.remote_worlds import apache_kafka as apache_kafka
-from tests.support.room_engines import CLIENT_ENGINES, process_of
-from tests.support.room_engines import upstream_kwire as upstream_kwire
 from tests.support.room_sockets import port_of, until
 from tests.support.server import HOST, KwireProcess
 

@@ -6,9 +6,6 @@ from pathlib import Path
 import pytest
 
 from tests.support.node import QuietNode
-from tests.support.remote_worlds import apache_kafka
-
-__all__ = ["apache_kafka", "node"]
 
 
 @pytest.fixture

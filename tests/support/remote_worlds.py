@@ -21,7 +21,7 @@ from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import RemoteLogs
 from kwire.streams.remote.partition_queue import State
 from storage.batch.record_batch import Record
-from tests.support.apache_kafka import ApacheKafkaProcess
+from tests.support.apache_cluster import ON_APACHE, ApacheCluster
 from tests.support.foreign_clients import ForeignTransactions
 from tests.support.node import running_node
 from tests.support.partition_log import log_of
@@ -186,7 +186,7 @@ class RemoteApacheWorld(RemoteWorld):
 
     _numbers = count()
 
-    def __init__(self, kafka: ApacheKafkaProcess) -> None:
+    def __init__(self, kafka: ApacheCluster) -> None:
         super().__init__()
         self._kafka = kafka
         self._names: set[str] = set()
@@ -240,22 +240,11 @@ class RemoteApacheWorld(RemoteWorld):
         await self.admin.delete_records(log.topic, 0, offset)
 
 
-@pytest.fixture(scope="session")
-def apache_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheKafkaProcess]:
-    kafka = ApacheKafkaProcess(tmp_path_factory.mktemp("apache-kafka"))
-    kafka.start()
-    yield kafka
-    kafka.stop()
-
-
 # The worlds in which commits can be held.
 HOLDING_WORLDS = ["local", "memory", "remote-kwire"]
 WORLDS = [
     *HOLDING_WORLDS,
-    pytest.param(
-        "remote-apache",
-        marks=[pytest.mark.needs_java, pytest.mark.full("an Apache Kafka has to be started")],
-    ),
+    pytest.param("remote-apache", marks=ON_APACHE),
 ]
 
 

@@ -13,10 +13,10 @@ from kwire.kafka_client.admin import Admin
 from kwire.streams.remote import directory
 from kwire.streams.remote.directory import RemoteTopic, RemoteTopics, TopicMarks
 from kwire.streams.remote.logs import RemoteLogs
+from tests.support.apache_cluster import ON_APACHE
+from tests.support.engines import delete_all_topics
 from tests.support.node import in_uvloop, running_node
-from tests.support.remote_worlds import apache_kafka as apache_kafka
 from tests.support.remote_worlds import remote_logs
-from tests.support.room_engines import delete_all_topics
 from tests.support.stream_worlds import Appends
 
 WAIT_S = 30.0
@@ -53,12 +53,7 @@ async def directory_of(upstream: str) -> AsyncIterator[Directory]:
             await other.close()
 
 
-@pytest.fixture(
-    params=[
-        "kwire",
-        pytest.param("apache", marks=[pytest.mark.needs_java, pytest.mark.full("an Apache Kafka has to be started")]),
-    ]
-)
+@pytest.fixture(params=["kwire", pytest.param("apache", marks=ON_APACHE)])
 def cluster(request: pytest.FixtureRequest) -> str | None:
     """The address of an Apache Kafka, or None for a server that the test starts."""
     return request.getfixturevalue("apache_kafka").bootstrap if request.param == "apache" else None

@@ -13,9 +13,9 @@ from kwire.web.requests.body_limits import STRINGS_MAX, VALUES_MAX
 from kwire.web.requests.decompression import RATIO_MAX, UNIFORM_BYTES_MAX
 from kwire.web.rooms import lines as room_lines
 from kwire.web.rooms.lines import Line, Lines
+from tests.support.engines import Engine, only_embedded
 from tests.support.http import Answer, Http
 from tests.support.node import in_loop
-from tests.support.room_engines import RoomEngine, only_embedded
 from tests.support.room_sockets import room_socket
 
 NDJSON = "application/x-ndjson"
@@ -53,8 +53,8 @@ def test_empty_lines_count() -> None:
 
 
 @in_loop
-async def test_a_bomb_of_empty_lines_is_refused_while_others_are_served(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_a_bomb_of_empty_lines_is_refused_while_others_are_served(engine: Engine) -> None:
+    async with engine.http() as http:
         bomb = gzip.compress(EVENT + b"\n" * BLANK_BYTES)
         assert len(bomb) < 50_000
         answer = await zipped(http, "/rooms/r/events", bomb, NDJSON)
@@ -67,7 +67,7 @@ async def test_a_bomb_of_empty_lines_is_refused_while_others_are_served(rooms: R
 
 
 @in_loop
-async def test_empty_lines_take_their_turns(rooms: RoomEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_empty_lines_take_their_turns(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without compression they may be of any number: each slice of them is one turn of the loop."""
     turns: list[int] = []
     feed = Lines.feed
@@ -77,7 +77,7 @@ async def test_empty_lines_take_their_turns(rooms: RoomEngine, monkeypatch: pyte
         return feed(self, data)
 
     monkeypatch.setattr(Lines, "feed", counted)
-    async with rooms.http() as http:
+    async with engine.http() as http:
         answer = await posted(http, "/rooms/r/events", b"\n" * 2_000_000 + EVENT, NDJSON)
         assert [one["offset"] for one in answer.lines] == [0]
     assert max(turns) <= room_lines.SPLIT_BYTES_MAX
@@ -85,9 +85,9 @@ async def test_empty_lines_take_their_turns(rooms: RoomEngine, monkeypatch: pyte
 
 
 @in_loop
-async def test_a_stream_of_refused_lines_ends(rooms: RoomEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_of_refused_lines_ends(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(room_lines, "CONSECUTIVE_REFUSALS_MAX", 2000)
-    async with rooms.http() as http:
+    async with engine.http() as http:
         body = b"{}\n" * 1999 + EVENT + b"{}\n" * 5000 + EVENT
         answers = (await http.post("/rooms/r/events", body, Content_Type=NDJSON)).lines
         assert [number for number, one in enumerate(answers) if "offset" in one] == [1999]
@@ -99,9 +99,9 @@ async def test_a_stream_of_refused_lines_ends(rooms: RoomEngine, monkeypatch: py
 
 
 @in_loop
-async def test_lines_of_a_hundred_events_a_portion_keep_their_answers(rooms: RoomEngine) -> None:
+async def test_lines_of_a_hundred_events_a_portion_keep_their_answers(engine: Engine) -> None:
     """A large line among small ones is decoded by itself."""
-    async with rooms.http() as http:
+    async with engine.http() as http:
         large = msgspec.json.encode({"event_type": "n", "data": "x" * 300_000}) + b"\n"
         answers = (await http.post("/rooms/r/events", EVENT + large + b"{}\n" + EVENT, Content_Type=NDJSON)).lines
         assert [one.get("offset", one.get("line")) for one in answers] == [0, 1, 3, 2]
@@ -110,8 +110,8 @@ async def test_lines_of_a_hundred_events_a_portion_keep_their_answers(rooms: Roo
 @only_embedded("publishes to topics, too")
 @pytest.mark.parametrize("encoding", ["gzip", "deflate"])
 @in_loop
-async def test_every_body_that_expands_too_much_is_refused(rooms: RoomEngine, encoding: str) -> None:
-    async with rooms.http() as http:
+async def test_every_body_that_expands_too_much_is_refused(engine: Engine, encoding: str) -> None:
+    async with engine.http() as http:
         pack = gzip.compress if encoding == "gzip" else zlib.compress
         bomb = pack(b'{"event_type":"n","data":1}' + b" " * 5_000_000)
         for path in ("/rooms/r/events", "/topics/t/publish", "/events", "/api/v1/command", "/topics", "/webhooks"):
@@ -128,9 +128,7 @@ async def test_every_body_that_expands_too_much_is_refused(rooms: RoomEngine, en
 
 
 @in_loop
-async def test_the_rest_of_a_refused_body_is_not_decompressed(
-    rooms: RoomEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_rest_of_a_refused_body_is_not_decompressed(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that is refused before its body is read: aiohttp would read the rest, and so decompress all of it."""
     expanded: list[int] = []
     feed = StreamReader.feed_data
@@ -140,7 +138,7 @@ async def test_the_rest_of_a_refused_body_is_not_decompressed(
         return feed(self, data, size)
 
     monkeypatch.setattr(StreamReader, "feed_data", counted)
-    async with rooms.http() as http:
+    async with engine.http() as http:
         answer = await zipped(http, "/no/such/path", gzip.compress(b" " * 50_000_000))
         assert (answer.status, answer.headers["Connection"]) == (404, "close")
         assert (await http.get("/rooms")).status == 200
@@ -150,10 +148,8 @@ async def test_the_rest_of_a_refused_body_is_not_decompressed(
 @only_embedded("publishes to topics and to the event store, too")
 @pytest.mark.parametrize("is_array", [False, True])
 @in_loop
-async def test_a_million_names_of_metadata_are_counted_before_they_are_decoded(
-    rooms: RoomEngine, is_array: bool
-) -> None:
-    async with rooms.http("message.max.bytes=20000000", "kwire.http.max.body.bytes=20000000") as http:
+async def test_a_million_names_of_metadata_are_counted_before_they_are_decoded(engine: Engine, is_array: bool) -> None:
+    async with engine.http("message.max.bytes=20000000", "kwire.http.max.body.bytes=20000000") as http:
         metadata = many(METADATA_ENTRIES)
         event = b'{"event_type":"n","data":1,"metadata":%b}' % metadata
         stored = b'{"topic":"s","type":"n","payload":1,"metadata":%b}' % metadata
@@ -175,8 +171,8 @@ async def test_a_million_names_of_metadata_are_counted_before_they_are_decoded(
 
 @only_embedded("the limit is that of the topic on the cluster")
 @in_loop
-async def test_data_may_hold_any_number_of_strings(rooms: RoomEngine) -> None:
-    async with rooms.http("message.max.bytes=20000000", "kwire.http.max.body.bytes=20000000") as http:
+async def test_data_may_hold_any_number_of_strings(engine: Engine) -> None:
+    async with engine.http("message.max.bytes=20000000", "kwire.http.max.body.bytes=20000000") as http:
         data = many(METADATA_ENTRIES)
         body = b'[{"event_type":"n","data":%b,"metadata":{"a\\"b":"c"}}]' % data
         answer = await posted(http, "/rooms/r/events", body)
@@ -185,8 +181,8 @@ async def test_data_may_hold_any_number_of_strings(rooms: RoomEngine) -> None:
 
 @only_embedded("changes topics and webhooks")
 @in_loop
-async def test_bodies_without_events_have_a_bound_on_their_values(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_bodies_without_events_have_a_bound_on_their_values(engine: Engine) -> None:
+    async with engine.http() as http:
         config = many(VALUES_MAX + 2)
         for path, body in {
             "/topics/t": b'{"num_partitions":1,"config":%b}' % config,
@@ -198,8 +194,8 @@ async def test_bodies_without_events_have_a_bound_on_their_values(rooms: RoomEng
 
 
 @in_loop
-async def test_commands_on_a_socket_are_counted_too(rooms: RoomEngine) -> None:
-    async with rooms.http() as http, room_socket(http.port) as socket:
+async def test_commands_on_a_socket_are_counted_too(engine: Engine) -> None:
+    async with engine.http() as http, room_socket(http.port) as socket:
         types: Any = [""] * (STRINGS_MAX + 100)
         told = await socket.error("stream.subscribe", room="r", types=types)
         assert told["code"] == "TooManyObjects"

@@ -11,9 +11,9 @@ import pytest
 
 from kwire.web.rooms import lines as room_lines
 from kwire.web.rooms.lines import Lines
+from tests.support.engines import Engine, only_embedded
 from tests.support.http import Http
 from tests.support.node import in_loop, in_uvloop
-from tests.support.room_engines import RoomEngine, only_embedded
 
 NDJSON = {"Content-Type": "application/x-ndjson"}
 # No answer is waited for longer, however busy the machine is.
@@ -39,8 +39,8 @@ async def stream(http: Http, chunks: Sequence[bytes], query: str = "") -> list[A
 
 
 @in_uvloop
-async def test_each_line_is_answered_in_its_place(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_each_line_is_answered_in_its_place(engine: Engine) -> None:
+    async with engine.http() as http:
         lines = [
             line(1),
             b"\n",
@@ -68,17 +68,17 @@ async def test_each_line_is_answered_in_its_place(rooms: RoomEngine) -> None:
 
 
 @in_loop
-async def test_lines_may_be_cut_anywhere(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_lines_may_be_cut_anywhere(engine: Engine) -> None:
+    async with engine.http() as http:
         whole = b"".join(line(number) for number in range(20))
         answers = await stream(http, [whole[place : place + 7] for place in range(0, len(whole), 7)])
         assert [one["offset"] for one in answers] == list(range(20))
 
 
 @in_loop
-async def test_an_answer_comes_while_the_request_goes_on(rooms: RoomEngine) -> None:
+async def test_an_answer_comes_while_the_request_goes_on(engine: Engine) -> None:
     """Somebody who publishes now and then over one request knows at once what became of each event."""
-    async with rooms.http() as http:
+    async with engine.http() as http:
         lines: asyncio.Queue[bytes | None] = asyncio.Queue()
 
         async def body() -> AsyncIterator[bytes]:
@@ -96,8 +96,8 @@ async def test_an_answer_comes_while_the_request_goes_on(rooms: RoomEngine) -> N
 
 
 @in_loop
-async def test_stream_goes_on_in_the_room_that_is_there_when_its_own_was_deleted(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_stream_goes_on_in_the_room_that_is_there_when_its_own_was_deleted(engine: Engine) -> None:
+    async with engine.http() as http:
         deleted = asyncio.Event()
 
         async def body() -> AsyncIterator[bytes]:
@@ -115,8 +115,8 @@ async def test_stream_goes_on_in_the_room_that_is_there_when_its_own_was_deleted
 
 
 @in_loop
-async def test_only_errors_are_told_to_who_wants_no_more(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_only_errors_are_told_to_who_wants_no_more(engine: Engine) -> None:
+    async with engine.http() as http:
         answers = await stream(http, [line(1), b"{\n", line(2)], "?answers=errors")
         assert [one.get("line") for one in answers] == [2, None]
         assert answers[-1] == {"stored": 2, "refused": 1}
@@ -128,8 +128,8 @@ NDJSON_HEADERS = {"Content_Type": "application/x-ndjson"}
 
 @only_embedded("the limit is that of the topic on the cluster")
 @in_uvloop
-async def test_many_lines_keep_their_order(rooms: RoomEngine) -> None:
-    async with rooms.http("message.max.bytes=20000") as http:
+async def test_many_lines_keep_their_order(engine: Engine) -> None:
+    async with engine.http("message.max.bytes=20000") as http:
         # Some are large, and one is too large for any batch: it fails alone.
         lines = [line(number, metadata={"fill": "x" * (number % 50 * 100)}) for number in range(3000)]
         lines[1500] = line("x" * 30_000)
@@ -142,8 +142,8 @@ async def test_many_lines_keep_their_order(rooms: RoomEngine) -> None:
 
 
 @in_loop
-async def test_a_line_that_is_too_long_is_refused_and_the_next_one_is_read(rooms: RoomEngine) -> None:
-    async with rooms.http("kwire.http.max.body.bytes=10000") as http:
+async def test_a_line_that_is_too_long_is_refused_and_the_next_one_is_read(engine: Engine) -> None:
+    async with engine.http("kwire.http.max.body.bytes=10000") as http:
         answers = await stream(http, [line(1), b"x" * 9000, b"x" * 9000, b"x" * 9000 + b"\n", line(2)])
         assert [one.get("offset") for one in answers] == [0, None, 1]
         assert answers[1]["error"] == {
@@ -159,10 +159,10 @@ CHUNKS_MAX = 100
 
 
 @in_loop
-async def test_who_does_not_read_answers_is_not_read_from(rooms: RoomEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_who_does_not_read_answers_is_not_read_from(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers that nobody takes hold up the lines, and after a while the connection ends; memory does not grow."""
     monkeypatch.setattr(room_lines, "BATCH_EVENTS_MAX", 50)
-    async with rooms.http("kwire.send.timeout.ms=1500") as http:
+    async with engine.http("kwire.send.timeout.ms=1500") as http:
         reader, writer = await asyncio.open_connection("127.0.0.1", http.port, limit=1024)
         head = (
             "POST /rooms/r/events HTTP/1.1\r\nHost: localhost\r\n"
@@ -193,8 +193,8 @@ async def chunks_taken(writer: asyncio.StreamWriter, chunk: bytes) -> int:
 
 
 @in_loop
-async def test_the_end_of_the_node_ends_a_stream_with_all_its_answers(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_the_end_of_the_node_ends_a_stream_with_all_its_answers(engine: Engine) -> None:
+    async with engine.http() as http:
         more = asyncio.Event()
 
         async def body() -> AsyncIterator[bytes]:
@@ -210,8 +210,8 @@ async def test_the_end_of_the_node_ends_a_stream_with_all_its_answers(rooms: Roo
 
 
 @in_loop
-async def test_a_client_that_goes_away_leaves_what_it_sent(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_a_client_that_goes_away_leaves_what_it_sent(engine: Engine) -> None:
+    async with engine.http() as http:
         _, writer = await asyncio.open_connection("127.0.0.1", http.port)
         text = line(1) + line(2)
         head = "POST /rooms/r/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\n"
@@ -260,8 +260,8 @@ def test_lines_hold_no_more_than_one_line() -> None:
 
 
 @in_loop
-async def test_one_connection_serves_again_after_a_stream(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_one_connection_serves_again_after_a_stream(engine: Engine) -> None:
+    async with engine.http() as http:
         for number in range(3):
             assert [one["offset"] for one in await stream(http, [line(0)])] == [number]
         assert len(http.session.connector._conns) == 1  # type: ignore[union-attr]

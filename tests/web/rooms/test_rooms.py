@@ -16,8 +16,8 @@ from kwire.errors import (
     SubscriptionFailed,
 )
 from kwire.web.answers.errors import error_answer
+from tests.support.engines import Engine, only_embedded
 from tests.support.node import in_loop, in_uvloop
-from tests.support.room_engines import RoomEngine, only_embedded
 
 EVENT = {"event_type": "message", "data": {"user": "alice", "text": "Hello everyone!"}}
 PUBLISH = {"room": "r", **EVENT}
@@ -29,8 +29,8 @@ def without(fields: Mapping[str, object], name: str) -> dict[str, object]:
 
 @pytest.mark.proves("S0-32")
 @in_uvloop
-async def test_a_room_appears_with_its_first_event(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_a_room_appears_with_its_first_event(engine: Engine) -> None:
+    async with engine.http() as http:
         assert (await http.get("/rooms/chat-room-1")).status == 404
         answer = await http.post("/rooms/chat-room-1/events", EVENT)
         assert answer.status == 201
@@ -41,8 +41,8 @@ async def test_a_room_appears_with_its_first_event(rooms: RoomEngine) -> None:
 
 
 @in_loop
-async def test_an_event_comes_back_as_it_was_published(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_an_event_comes_back_as_it_was_published(engine: Engine) -> None:
+    async with engine.http() as http:
         sent = EVENT | {"metadata": {"client_version": "1.0.0", "ü": "ß"}, "key": "k", "event_id": "mine"}
         stored = (await http.post("/rooms/r/events", sent)).json
         assert stored["event_id"] == "mine"
@@ -55,16 +55,16 @@ async def test_an_event_comes_back_as_it_was_published(rooms: RoomEngine) -> Non
 
 
 @in_loop
-async def test_numbers_keep_their_digits(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_numbers_keep_their_digits(engine: Engine) -> None:
+    async with engine.http() as http:
         raw = b'{"event_type": "n", "data": [1.10, 12345678901234567890123, 1E300]}'
         assert (await http.post("/rooms/r/events", raw)).status == 201
         assert b'"data":[1.10,12345678901234567890123,1E300]' in (await http.get("/rooms/r/events")).body
 
 
 @in_loop
-async def test_an_array_is_stored_one_behind_the_other(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_an_array_is_stored_one_behind_the_other(engine: Engine) -> None:
+    async with engine.http() as http:
         await http.post("/rooms/r/events", EVENT)
         answer = await http.post("/rooms/r/events", [{"event_type": "n", "data": number} for number in range(100)])
         assert answer.status == 201
@@ -77,8 +77,8 @@ async def test_an_array_is_stored_one_behind_the_other(rooms: RoomEngine) -> Non
 
 
 @in_loop
-async def test_an_array_with_one_bad_event_is_not_stored_at_all(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_an_array_with_one_bad_event_is_not_stored_at_all(engine: Engine) -> None:
+    async with engine.http() as http:
         await http.put("/rooms/r")
         for bad in (3, {"data": 1}, {"event_type": "x"}, EVENT | {"metadata": {"ce_id": "x"}}, EVENT | {"more": 1}):
             answer = await http.post("/rooms/r/events", [EVENT, bad, EVENT])
@@ -90,8 +90,8 @@ async def test_an_array_with_one_bad_event_is_not_stored_at_all(rooms: RoomEngin
 
 @pytest.mark.proves("S0-15", "S0-16", "S0-17")
 @in_loop
-async def test_history_has_both_ends_and_defaults(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_history_has_both_ends_and_defaults(engine: Engine) -> None:
+    async with engine.http() as http:
         await http.put("/rooms/r")
         empty = (await http.get("/rooms/r/events")).json
         assert empty == {"events": [], "oldest_offset": 0, "newest_offset": -1, "next_offset": 0}
@@ -116,8 +116,8 @@ async def test_history_has_both_ends_and_defaults(rooms: RoomEngine) -> None:
 
 
 @in_loop
-async def test_history_comes_as_lines_too(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_history_comes_as_lines_too(engine: Engine) -> None:
+    async with engine.http() as http:
         await http.post("/rooms/r/events", [{"event_type": "n", "data": "a\nb"}] * 3)
         answer = await http.get("/rooms/r/events", Accept="application/x-ndjson")
         assert answer.headers["Content-Type"] == "application/x-ndjson"
@@ -127,8 +127,8 @@ async def test_history_comes_as_lines_too(rooms: RoomEngine) -> None:
 @only_embedded("a bridge deletes events above max_events within seconds")
 @pytest.mark.proves("S0-34", "S0-35", "S0-36")
 @in_loop
-async def test_what_is_not_there_is_told_by_its_own_code(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_what_is_not_there_is_told_by_its_own_code(engine: Engine) -> None:
+    async with engine.http() as http:
         for ask in (http.get("/rooms/none"), http.get("/rooms/none/events"), http.delete("/rooms/none")):
             answer = await ask
             assert (answer.status, answer.code) == (404, "RoomNotFound")
@@ -148,8 +148,8 @@ async def test_what_is_not_there_is_told_by_its_own_code(rooms: RoomEngine) -> N
 
 
 @in_loop
-async def test_put_makes_a_room_once_and_changes_what_it_keeps(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_put_makes_a_room_once_and_changes_what_it_keeps(engine: Engine) -> None:
+    async with engine.http() as http:
         made = await http.put("/rooms/r", {"retention_hours": 2})
         assert (made.status, made.json["retention"]) == (201, {"mode": "hybrid", "hours": 2, "max_events": 100_000})
         again = await http.put("/rooms/r")
@@ -162,8 +162,8 @@ async def test_put_makes_a_room_once_and_changes_what_it_keeps(rooms: RoomEngine
 
 
 @in_loop
-async def test_rooms_are_listed_in_pages(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_rooms_are_listed_in_pages(engine: Engine) -> None:
+    async with engine.http() as http:
         names = [f"room-{number:02}" for number in range(25)]
         for name in [*names, "other"]:
             await http.put(f"/rooms/{name}")
@@ -181,8 +181,8 @@ async def test_rooms_are_listed_in_pages(rooms: RoomEngine) -> None:
 
 
 @in_loop
-async def test_a_room_may_be_called_anything(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_a_room_may_be_called_anything(engine: Engine) -> None:
+    async with engine.http() as http:
         for path, name in (("caf%C3%A9", "café"), ("a%2Fb", "a/b"), ("a%20b%3F", "a b?"), ("%F0%9F%8E%88", "🎈")):
             assert (await http.post(f"/rooms/{path}/events", EVENT)).status == 201
             assert (await http.get(f"/rooms/{path}/events")).json["events"][0]["room"] == name
@@ -190,10 +190,10 @@ async def test_a_room_may_be_called_anything(rooms: RoomEngine) -> None:
 
 
 @in_loop
-async def test_a_topic_of_several_partitions_is_no_room(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
-        await rooms.create_topic(http.server, "wide", 3)
-        await rooms.create_topic(http.server, "plain", 1)
+async def test_a_topic_of_several_partitions_is_no_room(engine: Engine) -> None:
+    async with engine.http() as http:
+        await engine.create_topic(http.server, "wide", 3)
+        await engine.create_topic(http.server, "plain", 1)
         answer = await http.post("/rooms/wide/events", EVENT)
         assert (answer.status, answer.code) == (409, "TopicHasPartitions")
         # One of a single partition is used, but not deleted, as a room.
@@ -223,10 +223,10 @@ async def test_a_topic_of_several_partitions_is_no_room(rooms: RoomEngine) -> No
     ],
     ids=str,
 )
-def test_bad_bodies_are_refused_and_nothing_is_stored(rooms: RoomEngine, body: bytes | str, code: str) -> None:
+def test_bad_bodies_are_refused_and_nothing_is_stored(engine: Engine, body: bytes | str, code: str) -> None:
     @in_loop
     async def check() -> None:
-        async with rooms.http() as http:
+        async with engine.http() as http:
             raw = body if isinstance(body, bytes) else body.encode()
             answer = await http.post("/rooms/r/events", raw, Content_Type="application/json")
             assert (answer.status, answer.code) == (400, code)
@@ -251,10 +251,10 @@ def test_bad_bodies_are_refused_and_nothing_is_stored(rooms: RoomEngine, body: b
         "/rooms?limit=-1",
     ],
 )
-def test_bad_queries_are_refused(rooms: RoomEngine, path: str) -> None:
+def test_bad_queries_are_refused(engine: Engine, path: str) -> None:
     @in_loop
     async def check() -> None:
-        async with rooms.http() as http:
+        async with engine.http() as http:
             await http.put("/rooms/r")
             assert (await http.get(path)).status == 400
 
@@ -262,8 +262,8 @@ def test_bad_queries_are_refused(rooms: RoomEngine, path: str) -> None:
 
 
 @in_loop
-async def test_too_much_is_told_as_that(rooms: RoomEngine) -> None:
-    async with rooms.http("kwire.http.max.body.bytes=100000", "message.max.bytes=20000") as http:
+async def test_too_much_is_told_as_that(engine: Engine) -> None:
+    async with engine.http("kwire.http.max.body.bytes=100000", "message.max.bytes=20000") as http:
         large = {"event_type": "x", "data": "x" * 50_000}
         answer = await http.post("/rooms/r/events", large)
         assert (answer.status, answer.code) == (413, "EventTooLarge")
@@ -273,9 +273,9 @@ async def test_too_much_is_told_as_that(rooms: RoomEngine) -> None:
 
 
 @in_loop
-async def test_what_cannot_become_a_batch_is_refused_before_it_is_decoded(rooms: RoomEngine) -> None:
+async def test_what_cannot_become_a_batch_is_refused_before_it_is_decoded(engine: Engine) -> None:
     """A body of a million metadata entries would hold the loop for a third of a second."""
-    async with rooms.http("message.max.bytes=20000", "kwire.websocket.max.message.bytes=30000") as http:
+    async with engine.http("message.max.bytes=20000", "kwire.websocket.max.message.bytes=30000") as http:
         blank = b" " * 50_000
         answer = await http.post("/rooms/r/events", b'{"event_type": "x", "data": 1}' + blank)
         assert (answer.status, answer.code) == (413, "EventTooLarge")
@@ -287,8 +287,8 @@ async def test_what_cannot_become_a_batch_is_refused_before_it_is_decoded(rooms:
 
 
 @in_loop
-async def test_a_large_history_ends_early_and_says_where_to_go_on(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_a_large_history_ends_early_and_says_where_to_go_on(engine: Engine) -> None:
+    async with engine.http() as http:
         large = [{"event_type": "x", "data": "x" * 100_000}] * 8
         for _ in range(13):
             assert (await http.post("/rooms/r/events", large)).status == 201
@@ -299,8 +299,8 @@ async def test_a_large_history_ends_early_and_says_where_to_go_on(rooms: RoomEng
 
 @pytest.mark.proves("S0-9", "S0-10", "S0-11", "S0-15", "S0-16")
 @in_loop
-async def test_commands_answer_over_http(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_commands_answer_over_http(engine: Engine) -> None:
+    async with engine.http() as http:
 
         async def run(command: str, **payload: object) -> tuple[int, Any]:
             answer = await http.post("/api/v1/command", {"command": command, "payload": payload})
@@ -344,9 +344,9 @@ def test_errors_of_rooms_are_told_with_their_facts(
 
 @pytest.mark.proves("S0-48")
 @in_uvloop
-async def test_many_subscribers_see_what_many_publish(rooms: RoomEngine) -> None:
+async def test_many_subscribers_see_what_many_publish(engine: Engine) -> None:
     """Some read from the beginning, some what is new, while others publish one by one, in arrays and as lines."""
-    async with rooms.http() as http:
+    async with engine.http() as http:
         await http.post("/rooms/r/events", [{"event_type": "old", "data": number} for number in range(20)])
 
         async def read_to(last_offset: int, query: str, joined: asyncio.Event) -> list[tuple[int, str]]:
@@ -390,8 +390,8 @@ async def test_many_subscribers_see_what_many_publish(rooms: RoomEngine) -> None
 
 @pytest.mark.proves("S0-12", "S0-37")
 @in_loop
-async def test_subscribe_needs_a_socket(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_subscribe_needs_a_socket(engine: Engine) -> None:
+    async with engine.http() as http:
         answer = await http.post("/api/v1/command", {"command": "stream.subscribe", "payload": {"room": "r"}})
         assert (answer.status, answer.code) == (400, "SubscriptionFailed")
         assert "WebSocket" in answer.json["error"]["reason"]
@@ -399,8 +399,8 @@ async def test_subscribe_needs_a_socket(rooms: RoomEngine) -> None:
 
 @pytest.mark.proves("S0-9", "S0-10", "S0-15")
 @in_loop
-async def test_bad_commands_are_refused(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_bad_commands_are_refused(engine: Engine) -> None:
+    async with engine.http() as http:
         for body, code in (
             ({"command": "stream.nothing", "payload": {}}, "UnknownCommand"),
             ({"command": "stream.publish"}, "InvalidCommand"),
@@ -418,9 +418,9 @@ async def test_bad_commands_are_refused(rooms: RoomEngine) -> None:
 
 @only_embedded("reads the log of the node")
 @in_loop
-async def test_a_kafka_record_and_an_event_are_the_same_thing(rooms: RoomEngine) -> None:
+async def test_a_kafka_record_and_an_event_are_the_same_thing(engine: Engine) -> None:
     """What is published over HTTP lies in the log as a CloudEvents record."""
-    async with rooms.http() as http:
+    async with engine.http() as http:
         await http.post("/rooms/r/events", EVENT | {"metadata": {"a": "b"}, "key": "k"})
         topic = http.node._shared.services.topics.get("r")
         assert topic is not None

@@ -8,8 +8,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from kwire.web.streaming.websocket_frames import FRAMES_PER_CHUNK, FrameReader, Message
+from tests.support.engines import Engine
 from tests.support.node import in_uvloop
-from tests.support.room_engines import RoomEngine
 from tests.support.room_sockets import (
     client_frame,
     command_text,
@@ -59,8 +59,8 @@ BAD_TEXTS = [
 
 
 @in_uvloop
-async def test_bad_texts_get_an_error_and_the_connection_goes_on(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, room_socket(port_of(node)) as socket:
+async def test_bad_texts_get_an_error_and_the_connection_goes_on(engine: Engine) -> None:
+    async with engine.server() as node, room_socket(port_of(node)) as socket:
         await socket.result("stream.publish", room="r", event_type="t", data="first")
         for message, code in BAD_TEXTS:
             await socket.connection.send(message)
@@ -74,15 +74,15 @@ async def test_bad_texts_get_an_error_and_the_connection_goes_on(rooms: RoomEngi
 
 
 @in_uvloop
-async def test_the_error_for_a_bad_command_names_the_request(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, room_socket(port_of(node)) as socket:
+async def test_the_error_for_a_bad_command_names_the_request(engine: Engine) -> None:
+    async with engine.server() as node, room_socket(port_of(node)) as socket:
         await socket.connection.send('{"request_id": "x", "command": "stream.publish", "payload": 7}')
         assert (await socket.receive())["request_id"] == "x"
 
 
 @in_uvloop
-async def test_a_message_that_is_too_large_ends_the_connection_and_nothing_of_it_is_stored(rooms: RoomEngine) -> None:
-    async with rooms.server("kwire.websocket.max.message.bytes=1000") as node:
+async def test_a_message_that_is_too_large_ends_the_connection_and_nothing_of_it_is_stored(engine: Engine) -> None:
+    async with engine.server("kwire.websocket.max.message.bytes=1000") as node:
         port = port_of(node)
         async with room_socket(port) as socket:
             await socket.result("stream.publish", room="r", event_type="t", data="x" * 500)
@@ -113,8 +113,8 @@ LAST_FRAMES = [
 
 
 @in_uvloop
-async def test_who_breaks_the_protocol_or_closes_is_answered_with_the_right_code(rooms: RoomEngine) -> None:
-    async with rooms.server() as node:
+async def test_who_breaks_the_protocol_or_closes_is_answered_with_the_right_code(engine: Engine) -> None:
+    async with engine.server() as node:
         for sent, code in LAST_FRAMES:
             async with raw_socket(port_of(node), sent + b"\x00" * 50) as socket:
                 assert await socket.close_code() == code, sent
@@ -123,10 +123,10 @@ async def test_who_breaks_the_protocol_or_closes_is_answered_with_the_right_code
 
 
 @in_uvloop
-async def test_a_message_may_come_in_pieces_with_pings_between_them(rooms: RoomEngine) -> None:
+async def test_a_message_may_come_in_pieces_with_pings_between_them(engine: Engine) -> None:
     whole = command_text("stream.publish", "p", room="r", event_type="t", data="äöü" * 50).encode()
     pieces = [whole[start : start + 7] for start in range(0, len(whole), 7)]
-    async with rooms.server() as node, raw_socket(port_of(node)) as socket:
+    async with engine.server() as node, raw_socket(port_of(node)) as socket:
         for index, piece in enumerate(pieces):
             socket.writer.write(client_frame(0 if index else 1, piece, fin=index == len(pieces) - 1))
             socket.writer.write(client_frame(9, b"%d" % index))
@@ -144,7 +144,7 @@ FLOODS = {
 
 @pytest.mark.parametrize("kind", FLOODS)
 def test_a_flood_of_small_frames_is_taken_in_portions(
-    rooms: RoomEngine, kind: str, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The operating system hands over a quarter of a megabyte at once; that may be forty thousand commands."""
     taken: list[int] = []
@@ -159,7 +159,7 @@ def test_a_flood_of_small_frames_is_taken_in_portions(
 
     @in_uvloop
     async def test() -> None:
-        async with rooms.server() as node, raw_socket(port_of(node)) as flood:
+        async with engine.server() as node, raw_socket(port_of(node)) as flood:
             count = 200_000 // len(FLOODS[kind])
             if kind == "empty pieces":
                 flood.writer.write(client_frame(1, b"", fin=False))
@@ -178,7 +178,7 @@ def test_a_flood_of_small_frames_is_taken_in_portions(
     test()
 
 
-def test_many_floods_share_one_turn(rooms: RoomEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_floods_share_one_turn(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many connections flood the server, an iteration of the loop reads on for one of them."""
     feed = FrameReader.feed
     iteration = 0
@@ -200,7 +200,7 @@ def test_many_floods_share_one_turn(rooms: RoomEngine, monkeypatch: pytest.Monke
             iteration += 1
             loop.call_soon(count_iteration)
 
-        async with rooms.server() as node, AsyncExitStack() as stack:
+        async with engine.server() as node, AsyncExitStack() as stack:
             floods = [await stack.enter_async_context(raw_socket(port_of(node))) for _ in range(5)]
             loop.call_soon(count_iteration)
             for flood in floods:
@@ -215,8 +215,8 @@ def test_many_floods_share_one_turn(rooms: RoomEngine, monkeypatch: pytest.Monke
 
 
 @in_uvloop
-async def test_a_flood_of_pings_is_answered_in_short_and_harms_nobody(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, raw_socket(port_of(node)) as flood, room_socket(port_of(node)) as other:
+async def test_a_flood_of_pings_is_answered_in_short_and_harms_nobody(engine: Engine) -> None:
+    async with engine.server() as node, raw_socket(port_of(node)) as flood, room_socket(port_of(node)) as other:
         pings = b"".join(client_frame(9, b"%d" % number) for number in range(50_000))
         flood.writer.write(pings)
         assert (await other.result("stream.publish", room="r", event_type="t", data=1))["offset"] == 0
@@ -230,9 +230,9 @@ async def test_a_flood_of_pings_is_answered_in_short_and_harms_nobody(rooms: Roo
 
 
 @in_uvloop
-async def test_who_asks_and_never_reads_is_not_read_from_any_more(rooms: RoomEngine) -> None:
+async def test_who_asks_and_never_reads_is_not_read_from_any_more(engine: Engine) -> None:
     """A small question can have a large answer; what is unsent is bounded, and the sender is made to wait."""
-    async with rooms.server("kwire.send.timeout.ms=1000") as node:
+    async with engine.server("kwire.send.timeout.ms=1000") as node:
         port = port_of(node)
         async with room_socket(port) as socket:
             for _ in range(20):
@@ -251,9 +251,9 @@ async def test_who_asks_and_never_reads_is_not_read_from_any_more(rooms: RoomEng
 
 @pytest.mark.proves("S0-31")
 @in_uvloop
-async def test_who_answers_no_ping_is_removed_and_who_does_stays(rooms: RoomEngine) -> None:
+async def test_who_answers_no_ping_is_removed_and_who_does_stays(engine: Engine) -> None:
     settings = ("kwire.websocket.ping.interval.ms=200", "kwire.websocket.idle.timeout.ms=1500")
-    async with rooms.server(*settings) as node:
+    async with engine.server(*settings) as node:
         subscribe = text("stream.subscribe", 1, room="r")
         async with room_socket(port_of(node)) as alive, raw_socket(port_of(node), subscribe) as silent:
             await alive.result("stream.subscribe", room="r")

@@ -8,8 +8,8 @@ import pytest
 from kwire.server.http import stream_connections
 from kwire.server.http.stream_connections import LINGER_SECONDS, SWEEP_SECONDS
 from kwire.streams.events.publishing import Publisher
+from tests.support.engines import Engine
 from tests.support.node import in_uvloop
-from tests.support.room_engines import RoomEngine
 from tests.support.room_sockets import (
     WAIT_S,
     client_frame,
@@ -30,11 +30,11 @@ def patient_stop(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @in_uvloop
-async def test_what_was_sent_before_a_close_is_done_and_answered_before_it(rooms: RoomEngine) -> None:
+async def test_what_was_sent_before_a_close_is_done_and_answered_before_it(engine: Engine) -> None:
     """Commands wait here for a room that has to be made; who says goodbye meanwhile has still published."""
     goodbye = client_frame(8, (1000).to_bytes(2, "big"))
     burst = b"".join(text("stream.publish", n, room=f"new-{n % 2}", event_type="t", data=n) for n in range(10))
-    async with rooms.server("kwire.rooms.log.sync=group") as node:
+    async with engine.server("kwire.rooms.log.sync=group") as node:
         for ending, code in ((goodbye, 1000), (client_frame(3, b""), 1002)):
             async with raw_socket(port_of(node), burst + ending) as socket:
                 found = await objects(socket, 10)
@@ -45,14 +45,14 @@ async def test_what_was_sent_before_a_close_is_done_and_answered_before_it(rooms
 
 
 @pytest.mark.usefixtures("patient_stop")
-def test_nothing_is_sent_behind_a_close(rooms: RoomEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_sent_behind_a_close(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Answers to what is on its way when the node stops come before it, and errors not at all."""
     held: list[tuple[Any, ...]] = []
     publish = Publisher.publish
 
     @in_uvloop
     async def test() -> None:
-        async with rooms.server() as node, raw_socket(port_of(node)) as socket:
+        async with engine.server() as node, raw_socket(port_of(node)) as socket:
             socket.writer.write(text("stream.publish", 0, room="r", event_type="t", data=0))
             await objects(socket, 1)
             monkeypatch.setattr(Publisher, "publish", lambda *call: held.append(call))
@@ -77,8 +77,8 @@ def test_nothing_is_sent_behind_a_close(rooms: RoomEngine, monkeypatch: pytest.M
 
 @pytest.mark.proves("S0-29")
 @in_uvloop
-async def test_who_disconnects_is_no_subscriber_any_more(rooms: RoomEngine) -> None:
-    async with rooms.server() as node:
+async def test_who_disconnects_is_no_subscriber_any_more(engine: Engine) -> None:
+    async with engine.server() as node:
         async with room_socket(port_of(node)) as socket:
             await socket.result("stream.subscribe", room="r")
         await until(lambda: not len(node._subscriptions))
@@ -90,9 +90,9 @@ async def test_who_disconnects_is_no_subscriber_any_more(rooms: RoomEngine) -> N
 
 @pytest.mark.proves("S0-26", "S0-27", "S0-38")
 @in_uvloop
-async def test_a_slow_reader_is_told_where_it_was_and_misses_nothing_when_it_comes_back(rooms: RoomEngine) -> None:
+async def test_a_slow_reader_is_told_where_it_was_and_misses_nothing_when_it_comes_back(engine: Engine) -> None:
     settings = ("kwire.rooms.broadcast.timeout.ms=300", "kwire.rooms.checkpoint.events=1000000")
-    async with rooms.server(*settings) as node:
+    async with engine.server(*settings) as node:
         port, count = port_of(node), 400
         subscribe = text("stream.subscribe", 1, room="r", from_offset=0)
         async with raw_socket(port, subscribe) as slow, room_socket(port) as writer:
@@ -124,10 +124,10 @@ async def test_a_slow_reader_is_told_where_it_was_and_misses_nothing_when_it_com
 
 
 @in_uvloop
-async def test_a_slow_reader_of_one_room_is_told_too_however_late_it_reads_on(rooms: RoomEngine) -> None:
+async def test_a_slow_reader_of_one_room_is_told_too_however_late_it_reads_on(engine: Engine) -> None:
     """Its connection ends with the subscription, but not before it has taken the last words."""
     settings = ("kwire.rooms.broadcast.timeout.ms=100", "kwire.rooms.checkpoint.events=1000000")
-    async with rooms.server(*settings) as node:
+    async with engine.server(*settings) as node:
         port = port_of(node)
         path = "/rooms/r/subscribe"
         async with raw_socket(port, path=path) as slow, http_stream(port, path) as lines, room_socket(port) as writer:
@@ -164,8 +164,8 @@ async def test_a_slow_reader_of_one_room_is_told_too_however_late_it_reads_on(ro
 
 @pytest.mark.usefixtures("patient_stop")
 @in_uvloop
-async def test_when_the_node_stops_readers_are_told_why_and_where_they_were(rooms: RoomEngine) -> None:
-    async with rooms.server() as node:
+async def test_when_the_node_stops_readers_are_told_why_and_where_they_were(engine: Engine) -> None:
+    async with engine.server() as node:
         subscribe = text("stream.subscribe", 1, room="r")
         async with raw_socket(port_of(node), subscribe) as socket:
             socket.writer.write(text("stream.publish", 2, room="r", event_type="t", data=1))
@@ -180,8 +180,8 @@ async def test_when_the_node_stops_readers_are_told_why_and_where_they_were(room
 
 
 @in_uvloop
-async def test_a_client_that_does_not_care_does_not_hold_up_the_stop(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, raw_socket(port_of(node), text("stream.subscribe", 1, room="r")) as one:
+async def test_a_client_that_does_not_care_does_not_hold_up_the_stop(engine: Engine) -> None:
+    async with engine.server() as node, raw_socket(port_of(node), text("stream.subscribe", 1, room="r")) as one:
         await objects(one, 2)
         await asyncio.wait_for(node.stop(), WAIT_S)
         assert await one.is_at_end()

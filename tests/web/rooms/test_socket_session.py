@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests.support.engines import Engine
 from tests.support.node import in_uvloop
-from tests.support.room_engines import RoomEngine
 from tests.support.room_sockets import (
     command_text,
     objects,
@@ -21,8 +21,8 @@ from tests.support.room_sockets import (
 
 @pytest.mark.proves("S0-9", "S0-10", "S0-11", "S0-12", "S0-13", "S0-14")
 @in_uvloop
-async def test_one_socket_publishes_subscribes_reads_history_and_unsubscribes(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, room_socket(port_of(node)) as socket:
+async def test_one_socket_publishes_subscribes_reads_history_and_unsubscribes(engine: Engine) -> None:
+    async with engine.server() as node, room_socket(port_of(node)) as socket:
         facts = await socket.result("stream.subscribe", room="chat-room-1", from_offset=0)
         assert (facts["room"], facts["oldest_offset"], facts["newest_offset"]) == ("chat-room-1", 0, -1)
         assert facts["recovered"] is True
@@ -57,8 +57,8 @@ async def test_one_socket_publishes_subscribes_reads_history_and_unsubscribes(ro
 
 @pytest.mark.parametrize("request_id", ["a", 7, 1.5, [1, {"x": None}], {"k": "v"}, "ü\\u0000", True])
 @in_uvloop
-async def test_a_request_id_comes_back_as_it_was(rooms: RoomEngine, request_id: object) -> None:
-    async with rooms.server() as node, room_socket(port_of(node)) as socket:
+async def test_a_request_id_comes_back_as_it_was(engine: Engine, request_id: object) -> None:
+    async with engine.server() as node, room_socket(port_of(node)) as socket:
         await socket.connection.send(command_text("stream.publish", request_id, room="r", event_type="t", data=1))
         assert (await socket.receive())["request_id"] == request_id
         await socket.connection.send(command_text("stream.history", request_id, room="nobody"))
@@ -69,9 +69,9 @@ async def test_a_request_id_comes_back_as_it_was(rooms: RoomEngine, request_id: 
 
 @pytest.mark.proves("S0-26", "S0-29", "S0-32")
 @in_uvloop
-async def test_an_answer_comes_before_the_events_it_causes_also_when_all_is_sent_at_once(rooms: RoomEngine) -> None:
+async def test_an_answer_comes_before_the_events_it_causes_also_when_all_is_sent_at_once(engine: Engine) -> None:
     """In one write: subscribe to a room that is not there, publish to it and to another one, and ask for history."""
-    async with rooms.server() as node:
+    async with engine.server() as node:
         burst = text("stream.subscribe", "s", room="new", from_offset=0)
         burst += b"".join(text("stream.publish", n, room="new", event_type="t", data=n) for n in range(20))
         burst += text("stream.publish", "other", room="other", event_type="t", data=0)
@@ -94,9 +94,9 @@ async def test_an_answer_comes_before_the_events_it_causes_also_when_all_is_sent
 
 
 @in_uvloop
-async def test_thousands_of_publishes_in_one_go_are_answered_in_order_and_stored_in_order(rooms: RoomEngine) -> None:
+async def test_thousands_of_publishes_in_one_go_are_answered_in_order_and_stored_in_order(engine: Engine) -> None:
     count = 5000
-    async with rooms.server() as node:
+    async with engine.server() as node:
         burst = b"".join(text("stream.publish", n, room="busy", event_type="t", data=n) for n in range(count))
         async with raw_socket(port_of(node), burst) as socket:
             found = await objects(socket, count)
@@ -105,8 +105,8 @@ async def test_thousands_of_publishes_in_one_go_are_answered_in_order_and_stored
 
 @pytest.mark.proves("S0-14", "S0-28")
 @in_uvloop
-async def test_a_connection_has_many_rooms(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, room_socket(port_of(node)) as socket:
+async def test_a_connection_has_many_rooms(engine: Engine) -> None:
+    async with engine.server() as node, room_socket(port_of(node)) as socket:
         names = [f"room-{n}" for n in range(50)]
         for room in names:
             await socket.result("stream.subscribe", room=room)
@@ -119,9 +119,9 @@ async def test_a_connection_has_many_rooms(rooms: RoomEngine) -> None:
 
 @pytest.mark.proves("S0-48")
 @in_uvloop
-async def test_many_subscribers_see_what_several_publishers_publish_in_the_same_order(rooms: RoomEngine) -> None:
+async def test_many_subscribers_see_what_several_publishers_publish_in_the_same_order(engine: Engine) -> None:
     readers, publishers, each = 50, 4, 50
-    async with rooms.server() as node, asyncio.TaskGroup() as tasks:
+    async with engine.server() as node, asyncio.TaskGroup() as tasks:
         port, is_open = port_of(node), asyncio.Barrier(readers + publishers)
 
         async def read() -> list[tuple[int, Any]]:
@@ -149,8 +149,8 @@ async def test_many_subscribers_see_what_several_publishers_publish_in_the_same_
 
 @pytest.mark.proves("S0-34", "S0-36", "S0-37")
 @in_uvloop
-async def test_errors_have_stable_codes_and_say_what_a_program_needs(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, room_socket(port_of(node)) as socket:
+async def test_errors_have_stable_codes_and_say_what_a_program_needs(engine: Engine) -> None:
+    async with engine.server() as node, room_socket(port_of(node)) as socket:
         error = await socket.error("stream.history", room="nobody")
         assert (error["code"], error["room"]) == ("RoomNotFound", "nobody")
         assert (await socket.error("stream.unsubscribe", room="nobody"))["code"] == "RoomNotFound"
@@ -159,7 +159,7 @@ async def test_errors_have_stable_codes_and_say_what_a_program_needs(rooms: Room
             assert error["code"] in ("InvalidName", "InvalidCommand")
         for number in range(20):
             await socket.result("stream.publish", room="ring", event_type="t", data=number)
-        await rooms.delete_before(node, "ring", 15)
+        await engine.delete_before(node, "ring", 15)
         for command in ("stream.subscribe", "stream.history"):
             error = await socket.error(command, room="ring", from_offset=1)
             assert error["code"] == "OffsetOutOfRange"
@@ -171,16 +171,16 @@ async def test_errors_have_stable_codes_and_say_what_a_program_needs(rooms: Room
 
 
 @in_uvloop
-async def test_a_room_is_not_made_where_that_is_forbidden(rooms: RoomEngine) -> None:
-    async with rooms.server("kwire.rooms.auto.create=false") as node, room_socket(port_of(node)) as socket:
+async def test_a_room_is_not_made_where_that_is_forbidden(engine: Engine) -> None:
+    async with engine.server("kwire.rooms.auto.create=false") as node, room_socket(port_of(node)) as socket:
         assert (await socket.error("stream.publish", room="r", event_type="t", data=1))["code"] == "RoomNotFound"
         assert (await socket.error("stream.subscribe", room="r"))["code"] == "RoomNotFound"
 
 
 @pytest.mark.proves("S0-9", "S0-11", "S0-13")
 @in_uvloop
-async def test_frames_are_these_bytes(rooms: RoomEngine) -> None:
-    async with rooms.server() as node:
+async def test_frames_are_these_bytes(engine: Engine) -> None:
+    async with engine.server() as node:
         commands = text("stream.subscribe", "s", room="r") + text(
             "stream.publish", 7, room="r", event_type="said", data={"b": 1, "a": [1.50, None]}, metadata={"v": "1"}
         )
@@ -210,15 +210,15 @@ async def test_frames_are_these_bytes(rooms: RoomEngine) -> None:
 
 
 @in_uvloop
-async def test_a_room_that_was_deleted_and_made_again_is_another_one_on_the_same_socket(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, room_socket(port_of(node)) as socket:
+async def test_a_room_that_was_deleted_and_made_again_is_another_one_on_the_same_socket(engine: Engine) -> None:
+    async with engine.server() as node, room_socket(port_of(node)) as socket:
         epochs = set()
         for _ in range(5):
             facts = await socket.result("stream.subscribe", room="r", from_offset=0)
             assert (facts["next_offset"], facts["newest_offset"]) == (0, -1)
             epochs.add(facts["epoch"])
             assert (await socket.result("stream.publish", room="r", event_type="t", data=1))["offset"] == 0
-            await rooms.delete_room(node, "r")
+            await engine.delete_room(node, "r")
             # Whoever has been told that it is gone can make it anew at once, and so can who has not heard it yet.
             events, mark = await socket.until("closed")
             assert [one["offset"] for one in events] in ([], [0])
@@ -229,9 +229,9 @@ async def test_a_room_that_was_deleted_and_made_again_is_another_one_on_the_same
 
 
 @in_uvloop
-async def test_nothing_of_a_room_comes_behind_the_answer_to_unsubscribe(rooms: RoomEngine) -> None:
+async def test_nothing_of_a_room_comes_behind_the_answer_to_unsubscribe(engine: Engine) -> None:
     """In the middle of history, of which there is more than can be sent at once."""
-    async with rooms.server() as node:
+    async with engine.server() as node:
         burst = b"".join(text("stream.publish", room="r", event_type="t", data="x" * 1000) for _ in range(2000))
         async with raw_socket(port_of(node), burst) as raw:
             await objects(raw, 2000)
@@ -252,10 +252,10 @@ async def test_nothing_of_a_room_comes_behind_the_answer_to_unsubscribe(rooms: R
 
 
 @in_uvloop
-async def test_thousands_of_subscribes_and_unsubscribes_leave_nothing_behind(rooms: RoomEngine) -> None:
+async def test_thousands_of_subscribes_and_unsubscribes_leave_nothing_behind(engine: Engine) -> None:
     count = 2000
     both = text("stream.subscribe", 1, room="r", from_offset=0) + text("stream.unsubscribe", 2, room="r")
-    async with rooms.server() as node, raw_socket(port_of(node), both * count) as raw:
+    async with engine.server() as node, raw_socket(port_of(node), both * count) as raw:
         found = await objects(raw, 3 * count)
         assert [one.get("request_id") for one in found] == [1, None, 2] * count
         assert not any("error" in one for one in found)
@@ -264,9 +264,9 @@ async def test_thousands_of_subscribes_and_unsubscribes_leave_nothing_behind(roo
 
 @pytest.mark.proves("S0-28")
 @in_uvloop
-async def test_what_is_published_to_many_rooms_at_once_reaches_who_listens_to_all_of_them(rooms: RoomEngine) -> None:
+async def test_what_is_published_to_many_rooms_at_once_reaches_who_listens_to_all_of_them(engine: Engine) -> None:
     names = [f"room-{n}" for n in range(100)]
-    async with rooms.server() as node:
+    async with engine.server() as node:
         subscribe = b"".join(text("stream.subscribe", room, room=room) for room in names)
         publish = b"".join(
             text("stream.publish", room=room, event_type="t", data=number) for number in range(5) for room in names
@@ -281,8 +281,8 @@ async def test_what_is_published_to_many_rooms_at_once_reaches_who_listens_to_al
 
 
 @in_uvloop
-async def test_history_of_any_length_is_sent_as_fast_as_it_is_taken(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, room_socket(port_of(node)) as socket:
+async def test_history_of_any_length_is_sent_as_fast_as_it_is_taken(engine: Engine) -> None:
+    async with engine.server() as node, room_socket(port_of(node)) as socket:
         for start in range(0, 3000, 500):
             burst = [
                 command_text("stream.publish", room="r", event_type="t", data=[start + n, "x" * 500])

@@ -5,8 +5,8 @@ import json
 
 import pytest
 
+from tests.support.engines import Engine
 from tests.support.node import in_uvloop
-from tests.support.room_engines import RoomEngine
 from tests.support.room_sockets import (
     WAIT_S,
     RoomSocket,
@@ -29,8 +29,8 @@ async def publish(socket: RoomSocket, room: str, *data: object, event_type: str 
 
 @pytest.mark.proves("S0-13", "S0-29")
 @in_uvloop
-async def test_lines_of_json_tell_where_they_begin_then_history_then_what_is_new(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, room_socket(port_of(node)) as socket:
+async def test_lines_of_json_tell_where_they_begin_then_history_then_what_is_new(engine: Engine) -> None:
+    async with engine.server() as node, room_socket(port_of(node)) as socket:
         await publish(socket, "r", 0, 1)
         async with http_stream(port_of(node), "/rooms/r/subscribe?from_offset=0") as stream:
             assert b"application/x-ndjson" in stream.head
@@ -46,8 +46,8 @@ async def test_lines_of_json_tell_where_they_begin_then_history_then_what_is_new
 
 
 @in_uvloop
-async def test_a_stream_over_http_1_0_is_refused(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, raw_connection(port_of(node)) as (reader, writer):
+async def test_a_stream_over_http_1_0_is_refused(engine: Engine) -> None:
+    async with engine.server() as node, raw_connection(port_of(node)) as (reader, writer):
         writer.write(b"GET /rooms/r/subscribe HTTP/1.0\r\nHost: localhost\r\n\r\n")
         head, _, body = (await asyncio.wait_for(reader.read(-1), WAIT_S)).partition(b"\r\n\r\n")
         assert b" 400 " in head.splitlines()[0]
@@ -55,8 +55,8 @@ async def test_a_stream_over_http_1_0_is_refused(rooms: RoomEngine) -> None:
 
 
 @in_uvloop
-async def test_sent_events_have_offsets_as_ids_and_marks_have_names(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, room_socket(port_of(node)) as socket:
+async def test_sent_events_have_offsets_as_ids_and_marks_have_names(engine: Engine) -> None:
+    async with engine.server() as node, room_socket(port_of(node)) as socket:
         await publish(socket, "r", 0)
         async with http_stream(port_of(node), "/rooms/r/subscribe?replay=true", Accept=f"{SSE}, */*") as stream:
             assert b"Content-Type: text/event-stream\r\n" in stream.head
@@ -73,8 +73,8 @@ async def test_sent_events_have_offsets_as_ids_and_marks_have_names(rooms: RoomE
 
 @pytest.mark.proves("S0-27")
 @in_uvloop
-async def test_a_browser_that_reconnects_goes_on_behind_the_last_id(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, room_socket(port_of(node)) as socket:
+async def test_a_browser_that_reconnects_goes_on_behind_the_last_id(engine: Engine) -> None:
+    async with engine.server() as node, room_socket(port_of(node)) as socket:
         await publish(socket, "r", *range(10))
         path = "/rooms/r/subscribe?from_offset=-3"
         async with http_stream(port_of(node), path, Accept=SSE, Last_Event_ID="4") as stream:
@@ -83,10 +83,10 @@ async def test_a_browser_that_reconnects_goes_on_behind_the_last_id(rooms: RoomE
 
 
 @in_uvloop
-async def test_a_browser_whose_place_is_gone_is_told_the_gap_and_goes_on(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, room_socket(port_of(node)) as socket:
+async def test_a_browser_whose_place_is_gone_is_told_the_gap_and_goes_on(engine: Engine) -> None:
+    async with engine.server() as node, room_socket(port_of(node)) as socket:
         await publish(socket, "r", *range(10))
-        await rooms.delete_before(node, "r", 6)
+        await engine.delete_before(node, "r", 6)
         async with http_stream(port_of(node), "/rooms/r/subscribe", Accept=SSE, Last_Event_ID="2") as stream:
             assert json.loads((await stream.sent_event())["data"])["recovered"] is False
             gap = await stream.sent_event()
@@ -101,9 +101,9 @@ async def test_a_browser_whose_place_is_gone_is_told_the_gap_and_goes_on(rooms: 
 
 
 @in_uvloop
-async def test_a_browser_that_waits_for_what_is_still_to_come_is_not_sent_what_was_before(rooms: RoomEngine) -> None:
+async def test_a_browser_that_waits_for_what_is_still_to_come_is_not_sent_what_was_before(engine: Engine) -> None:
     """The place it is told, which it comes back with, lies behind everything there is."""
-    async with rooms.server() as node, room_socket(port_of(node)) as socket:
+    async with engine.server() as node, room_socket(port_of(node)) as socket:
         await publish(socket, "r", 0, 1)
         path = "/rooms/r/subscribe?from_offset=4"
         async with http_stream(port_of(node), path, Accept=SSE) as stream:
@@ -117,8 +117,8 @@ async def test_a_browser_that_waits_for_what_is_still_to_come_is_not_sent_what_w
 
 
 @in_uvloop
-async def test_as_a_websocket_it_is_a_connection_that_has_subscribed(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, room_socket(port_of(node)) as socket:
+async def test_as_a_websocket_it_is_a_connection_that_has_subscribed(engine: Engine) -> None:
+    async with engine.server() as node, room_socket(port_of(node)) as socket:
         await publish(socket, "a room/ü", 1, 2)
         path = "/rooms/a%20room%2F%C3%BC/subscribe?from_offset=1"
         async with room_socket(port_of(node), path) as subscribed:
@@ -132,8 +132,8 @@ async def test_as_a_websocket_it_is_a_connection_that_has_subscribed(rooms: Room
 
 
 @in_uvloop
-async def test_only_some_types_are_sent_and_checkpoints_tell_what_went_by(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, room_socket(port_of(node)) as socket:
+async def test_only_some_types_are_sent_and_checkpoints_tell_what_went_by(engine: Engine) -> None:
+    async with engine.server() as node, room_socket(port_of(node)) as socket:
         for number in range(6):
             await publish(socket, "r", number, event_type="even" if number % 2 == 0 else "odd")
         path = "/rooms/r/subscribe?from_offset=0&types=odd,other"
@@ -146,8 +146,8 @@ async def test_only_some_types_are_sent_and_checkpoints_tell_what_went_by(rooms:
 
 
 @in_uvloop
-async def test_a_stream_ends_as_a_whole_when_the_node_stops_or_the_room_goes(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, room_socket(port_of(node)) as socket:
+async def test_a_stream_ends_as_a_whole_when_the_node_stops_or_the_room_goes(engine: Engine) -> None:
+    async with engine.server() as node, room_socket(port_of(node)) as socket:
         await publish(socket, "gone", 1)
         await publish(socket, "stays", 1)
         async with (
@@ -186,9 +186,9 @@ async def delete_room(port: int, room: str) -> None:
 
 
 @in_uvloop
-async def test_a_quiet_stream_has_heartbeats(rooms: RoomEngine) -> None:
+async def test_a_quiet_stream_has_heartbeats(engine: Engine) -> None:
     settings = ("kwire.websocket.ping.interval.ms=100", "kwire.rooms.checkpoint.ms=1000000")
-    async with rooms.server(*settings) as node:
+    async with engine.server(*settings) as node:
         port = port_of(node)
         async with (
             http_stream(port, "/rooms/r/subscribe") as lines,
@@ -202,8 +202,8 @@ async def test_a_quiet_stream_has_heartbeats(rooms: RoomEngine) -> None:
 
 
 @in_uvloop
-async def test_requests_that_cannot_be_served_are_refused_with_a_reason(rooms: RoomEngine) -> None:
-    async with rooms.server() as node, room_socket(port_of(node)) as socket:
+async def test_requests_that_cannot_be_served_are_refused_with_a_reason(engine: Engine) -> None:
+    async with engine.server() as node, room_socket(port_of(node)) as socket:
         await publish(socket, "r", 1)
         port = port_of(node)
         subscribe = "/rooms/r/subscribe"
@@ -237,8 +237,8 @@ async def test_requests_that_cannot_be_served_are_refused_with_a_reason(rooms: R
 
 
 @in_uvloop
-async def test_a_listed_origin_may_read_streams(rooms: RoomEngine) -> None:
-    async with rooms.server("kwire.http.origins=http://app.example") as node:
+async def test_a_listed_origin_may_read_streams(engine: Engine) -> None:
+    async with engine.server("kwire.http.origins=http://app.example") as node:
         headers = {"Accept": SSE, "Origin": "http://app.example"}
         async with http_stream(port_of(node), "/rooms/r/subscribe", **headers) as stream:
             assert b"Access-Control-Allow-Origin: http://app.example\r\n" in stream.head
@@ -246,8 +246,8 @@ async def test_a_listed_origin_may_read_streams(rooms: RoomEngine) -> None:
 
 @pytest.mark.proves("S0-44")
 @in_uvloop
-async def test_one_reader_too_many_is_refused(rooms: RoomEngine) -> None:
-    async with rooms.server("kwire.rooms.max.subscribers=1") as node:
+async def test_one_reader_too_many_is_refused(engine: Engine) -> None:
+    async with engine.server("kwire.rooms.max.subscribers=1") as node:
         port = port_of(node)
         async with http_stream(port, "/rooms/r/subscribe") as stream:
             await stream.message()

@@ -3,16 +3,16 @@
 from pathlib import Path
 
 from kwire.access.acl import Operation, ResourceType
+from tests.support.engines import Engine
 from tests.support.http_access import ADMIN, BOB, access_node
 from tests.support.node import in_uvloop
-from tests.support.room_engines import RoomEngine
 
 EVENT = {"event_type": "message", "data": 1}
 
 
 @in_uvloop
-async def test_subscribers_are_listed_with_their_progress(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_subscribers_are_listed_with_their_progress(engine: Engine) -> None:
+    async with engine.http() as http:
         for _ in range(3):
             await http.post("/rooms/r/events", EVENT)
         url = f"{http.url}/rooms/r/subscribe"
@@ -51,8 +51,8 @@ async def test_principals_are_shown_to_clients_that_may_describe_the_cluster(tmp
 
 
 @in_uvloop
-async def test_the_list_of_rooms_has_counts_of_rooms_in_use(rooms: RoomEngine) -> None:
-    async with rooms.http() as http:
+async def test_the_list_of_rooms_has_counts_of_rooms_in_use(engine: Engine) -> None:
+    async with engine.http() as http:
         await http.put("/rooms/empty")
         for _ in range(2):
             await http.post("/rooms/used/events", EVENT)
@@ -61,6 +61,6 @@ async def test_the_list_of_rooms_has_counts_of_rooms_in_use(rooms: RoomEngine) -
         for name in ("event_count", "newest_offset", "last_event_at"):
             assert listed["used"][name] == used[name]
         assert used["event_count"] == 2
-    async with rooms.http() as http:
+    async with engine.http() as http:
         (room,) = (await http.get("/rooms?prefix=used")).json["rooms"]
         assert (room["event_count"], room["newest_offset"], room["last_event_at"]) == (None, None, None)

@@ -1,11 +1,11 @@
-"""The engines of rooms: a node with logs of its own, and a bridge over a kwire server or an Apache Kafka.
+"""The engines behind an HTTP port: a node with logs of its own, and a bridge over a kwire server or an Apache Kafka.
 
-A test takes the fixture `rooms` and starts what serves rooms: `async with rooms.http() as http`. It runs once for each
-engine, unless it is marked with `only_embedded` and the reason.
+A test takes the fixture `engine` and starts what serves: `async with engine.http() as http`. The conftest of its folder
+calls `for_each_engine`, so that it runs once for each engine, unless it is marked with `only_embedded` and the reason.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from kwire.kafka_client.cluster import Cluster
 from kwire.kafka_client.settings import ClientSettings, addresses_of
 from kwire.node import Node
 from kwire.wire.messages.metadata import METADATA, MetadataRequest
-from tests.support.apache_kafka import ApacheKafkaProcess
+from tests.support.apache_cluster import ON_APACHE, ApacheCluster
 from tests.support.bridge_process import BridgeProcess
 from tests.support.http import Http
 from tests.support.node import TEST_TIMEOUT_S, running_node
@@ -28,9 +28,7 @@ from tests.support.partition_log import log_of
 from tests.support.server import KwireProcess
 
 EMBEDDED, OVER_KWIRE, OVER_APACHE = "embedded", "bridge-kwire", "bridge-apache"
-OVER_APACHE_PARAM = pytest.param(
-    OVER_APACHE, marks=[pytest.mark.needs_java, pytest.mark.full("an Apache Kafka has to be started")]
-)
+OVER_APACHE_PARAM = pytest.param(OVER_APACHE, marks=ON_APACHE)
 # For clients in processes of their own, which do not see the difference.
 CLIENT_ENGINES = [
     EMBEDDED,
@@ -44,7 +42,21 @@ POLL_S = 0.02
 def only_embedded(reason: str) -> pytest.MarkDecorator:
     """Run a test with the embedded engine only: it looks into the server, or docs/bridge.md has the difference."""
     assert reason
-    return pytest.mark.parametrize("rooms", [EMBEDDED], indirect=True)
+    return pytest.mark.parametrize("engine", [EMBEDDED], indirect=True)
+
+
+def for_each_engine(metafunc: pytest.Metafunc, quick_modules: Collection[str], reason: str) -> None:
+    """Run a test that takes the fixture `engine` once for each engine: the hook `pytest_generate_tests` of a folder.
+
+    Over kwire, the modules that are not among `quick_modules` run with a higher effort only, for this reason.
+    """
+    if "engine" not in metafunc.fixturenames or any(
+        "engine" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")
+    ):
+        return
+    is_quick = metafunc.module.__name__.rpartition(".")[2] in quick_modules
+    over_kwire = OVER_KWIRE if is_quick else pytest.param(OVER_KWIRE, marks=pytest.mark.full(reason))
+    metafunc.parametrize("engine", [EMBEDDED, over_kwire, OVER_APACHE_PARAM], indirect=True)
 
 
 @asynccontextmanager
@@ -63,8 +75,8 @@ async def running_bridge(
                 await bridge.stop()
 
 
-class RoomEngine:
-    """Starts what serves rooms. `upstream` is the address of the cluster behind a bridge."""
+class Engine:
+    """Starts what serves HTTP clients. `upstream` is the address of the cluster behind a bridge."""
 
     def __init__(self, directory: Path, upstream: str | None) -> None:
         self.directory = directory
@@ -139,20 +151,20 @@ def upstream_of(engine: str, request: pytest.FixtureRequest) -> str | None:
         kwire: KwireProcess = request.getfixturevalue("upstream_kwire")
         return kwire.bootstrap
     if engine == OVER_APACHE:
-        kafka: ApacheKafkaProcess = request.getfixturevalue("apache_kafka")
+        kafka: ApacheCluster = request.getfixturevalue("apache_kafka")
         return kafka.bootstrap
     return None
 
 
 def process_of(engine: str, request: pytest.FixtureRequest, directory: Path) -> KwireProcess:
-    """A process that serves rooms; not started."""
+    """A process that serves HTTP clients; not started."""
     upstream = upstream_of(engine, request)
     return KwireProcess(directory) if upstream is None else BridgeProcess(directory, upstream)
 
 
 @pytest.fixture
-def rooms(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RoomEngine]:
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     upstream = upstream_of(getattr(request, "param", EMBEDDED), request)
-    yield RoomEngine(tmp_path, upstream)
+    yield Engine(tmp_path, upstream)
     if upstream is not None:
         asyncio.run(delete_all_topics(upstream))
