@@ -344,6 +344,7 @@ class Node:
         from kwire.streams.local_commands import local_commands
         from kwire.streams.local_directory import LocalDirectory
         from kwire.web.browse.scan_slots import ScanSlots
+        from kwire.web.console.node_load import NodeLoad, Sample
         from kwire.web.console.sampler import Sampler
         from kwire.web.db_events.event_sessions import EventSessions
         from kwire.web.requests.authentication import authenticator_of
@@ -447,7 +448,7 @@ class Node:
             ),
             webhooks=WebhookServices(clock=clock, commands=commands.webhooks),
             monitoring=monitoring,
-            overview=OverviewServices(monitoring, Sampler(monitoring)),
+            overview=OverviewServices(monitoring, load := NodeLoad(monitoring), Sampler(Sample, load)),
             access=AccessServices(
                 *(clock, services.authorizer, authenticator, services.audit),
                 *(services.keys, self._key_usage, services.users),
