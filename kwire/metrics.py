@@ -107,6 +107,11 @@ class HttpMetrics:
         """Return the routes with requests since the start."""
         return [one for one in (*self._routes.values(), self._unknown) if one.statuses]
 
+    @property
+    def request_count(self) -> int:
+        """The requests since the start. A stream is counted when it ends."""
+        return sum(sum(one.statuses.values()) for one in self.used_routes())
+
 
 class StreamMetrics:
     """Metrics of the streaming connections of the HTTP port: WebSockets, Server-Sent Events, JSON lines."""

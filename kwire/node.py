@@ -5,6 +5,7 @@ import gc
 import importlib
 import os
 from collections.abc import Awaitable, Mapping
+from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -72,7 +73,7 @@ from kwire.streams.event_store.files.live import LiveFiles
 from kwire.streams.event_store.schemas.payload_checks import SchemaChecks
 from kwire.streams.event_store.schemas.worker import SchemaWorker
 from kwire.streams.local import LocalLog
-from kwire.streams.rooms.saved_activity import load_activity
+from kwire.streams.rooms.saved_activity import load_activity, save_activity
 from storage.batch.record_batch import BatchHeader
 from storage.data_directory.directories import LogDirectories
 from storage.disk.files import Files
@@ -113,11 +114,14 @@ class Node:
         self.http_users: HttpUsers | None = None
         self.certificate_principal: CertificatePrincipal = certificate_principal
         self._webhooks: WebhookDelivery | None = None
+        # Closes what was opened, the newest first: at a stop, and when a start fails.
+        self._closings = AsyncExitStack()
         self._store = LogDirectories(
             [str(path) for path in config.log.data_dirs], self._files, self._lanes, config.log.reserve_bytes
         )
 
     async def start(self) -> None:
+        """Serve clients. If that fails, the data directory is left as a start that was never tried would find it."""
         await self._load_certificates()
         self._descriptors.report(self.config.log.open_max)
         clock = SystemClock()
@@ -129,30 +133,58 @@ class Node:
         except BaseException:
             self._store.unlock_unchanged()
             raise
+        # After a start that fails, a new directory has nothing to recover, and others need what they needed before.
+        self._close_store = self._store.close if topics.leader_epoch == 0 else self._store.unlock_unchanged
+        try:
+            await self._open(topics, clock)
+        except BaseException:
+            await self._closings.aclose()
+            raise
+        self._close_store = self._store.close
+
+    async def _open(self, topics: Topics, clock: Clock) -> None:
+        closings = self._closings
+        closings.callback(self._metastore.close)
+        closings.callback(lambda: self._close_store())
+        closings.callback(self._lanes.close)
+        closings.callback(self._syncs.close)
         self._node_keys = NodeKeys.of_node(self.config, self._metastore, self._files, self._lanes.survey)
         cluster_id, directory_id = await self._register()
+        closings.push_async_callback(topics.marks.idle)
+        # This start has removed what the last stop saved. RoomCleanup takes over when there are rooms.
+        self._save_activity = partial(save_activity, self._metastore, self._fetched_before)
+        closings.push_async_callback(lambda: self._save_activity())
+        closings.callback(self._cold_reads.close)
         leader_epoch = topics.leader_epoch
         self._recovery = await recover_logs(topics, self._store, self._syncs)
         self._schema_worker = SchemaWorker()
+        closings.push_async_callback(self._schema_worker.close)
         self._validation = ValidationWorker()
+        closings.push_async_callback(self._validation.close)
         self.event_topics = EventTopics(topics, self._metastore, self._schema_worker.run, self._audit)
-        self._audit_writer = AuditWriter(self._audit, topics, clock, self.config.audit.retention_ms)
-        self._audit_writer.start(self._metastore)
+        audit_writer = AuditWriter(self._audit, topics, clock, self.config.audit.retention_ms)
+        audit_writer.start(self._metastore)
         checks = SchemaChecks(self.event_topics.schemas_and_revision, self._schema_worker.run)
         self.event_store = EventStore(topics, self._metastore, clock, self._syncs, checks)
         await self.event_store.open()
         self._maintenance = MaintenanceServices.build(
-            self._configs.config.log,
-            topics,
-            clock,
-            self._syncs,
-            self._descriptors,
-            self._lanes.delete,
-            self._store,
-            self._files,
+            *(self._configs.config.log, topics, clock, self._syncs, self._descriptors),
+            *(self._lanes.delete, self._store, self._files),
         )
-        self._disk_space = DiskSpaceWatch(self._store, self._lanes.survey)
-        self.event_files = await self._open_event_files(topics, directory_id)
+        closings.push_async_callback(self._maintenance.close)
+        closings.callback(DiskSpaceWatch(self._store, self._lanes.survey).close)
+        self.event_files = None
+        if self.config.events.files_dir is not None:
+            # The owner of the files is the id of the journal's directory, not the cluster id. A node that has lost its
+            # catalogue gets a new directory id, and so does not use the old files.
+            self.event_files = await LiveFiles.open(
+                os.path.abspath(self.config.events.files_dir),
+                *(directory_id.hex(), topics, self._metastore, self.event_topics),
+            )
+            closings.push_async_callback(self.event_files.close)
+        # The event store is closed before the files are, which need the events that are published until then.
+        closings.push_async_callback(self.event_store.close)
+        closings.push_async_callback(audit_writer.close)
         definitions = GroupDefinitions(self._metastore)
         groups = GroupCoordinator(
             log=InternalTopicLog(topics, OFFSETS_TOPIC, self._cold_reads),
@@ -167,10 +199,14 @@ class Node:
         apis = {key: handler.api for key, handler in handlers.items()}
         features = Features(self._metastore, apis)
         await features.register()
+        closings.callback(groups.close)
         markers = MarkerAppender(topics, groups, asyncio.get_running_loop().call_soon)
         transactions = self._build_transactions(topics, markers, features, clock)
+        closings.callback(transactions.close)
         keys = Keys(self._metastore, clock, self._audit)
+        closings.push_async_callback(keys.close)
         self._key_usage = KeyUsage(self._metastore, clock, keys, self.config.node_id)
+        closings.push_async_callback(self._key_usage.close)
         services = Services(
             apis=apis,
             node=NodeFacts(self.config.node_id, cluster_id, self.config.rack),
@@ -199,6 +235,7 @@ class Node:
             key_usage=self._key_usage,
             audit=self._audit,
         )
+        closings.callback(services.users.close)
         server_metrics = ServerMetrics({key: api.name for key, api in apis.items()})
         self._shared = Shared(handlers, services, server_metrics, self._descriptors)
         self._configs.listen(topics.reconfigure)
@@ -207,8 +244,11 @@ class Node:
         gc.collect()
         loop_metrics = LoopMetrics()
         self._stalls = StallProbe(loop_metrics)
+        closings.callback(self._stalls.close)
         self._sweep = Sweep(self._shared)
+        closings.callback(self._sweep.close)
         self._free_memory = FreeMemory()
+        closings.callback(self._free_memory.close)
         self._free_memory.watch(self._shared.large_requests.freed_bytes)
         advertised = {one.name: one for one in self.config.advertised_listeners}
         self.kafka_listeners = [
@@ -218,7 +258,9 @@ class Node:
         if self.config.sasl.listeners:
             # The import would block the event loop at the first login.
             await asyncio.to_thread(importlib.import_module, SCRAM_MODULE)
+        closings.callback(self.drop_connections)
         for listener in self.kafka_listeners:
+            closings.callback(listener.close)
             await listener.open()
         # Importing aiohttp takes longer than the rest of the start. The Kafka port is open, so its clients do not wait.
         await asyncio.to_thread(importlib.import_module, ROOMS_MODULE if self.config.http is None else HTTP_MODULE)
@@ -245,7 +287,8 @@ class Node:
         groups.load()
         transactions.load()
         self._maintenance.relocations.resume_soon()
-        self._metadata_check = asyncio.create_task(check_metadata(topics, self._store))
+        metadata_check = asyncio.create_task(check_metadata(topics, self._store))
+        closings.callback(metadata_check.cancel)
         # Most objects that exist now are used until the server stops, so garbage collections need not visit them.
         gc.freeze()
 
@@ -281,23 +324,10 @@ class Node:
         self._webhooks = module.WebhookDelivery(
             LocalDirectory(topics, self.config),
             local_webhook_storage(topics, self._metastore, self._node_keys, clock, call_later, config),
-            clock,
-            config,
-            self._descriptors,
-            authorizer,
-            self._audit,
+            *(clock, config, self._descriptors, authorizer, self._audit),
         )
         await self._webhooks.open()
-
-    async def _open_event_files(self, topics: Topics, directory_id: bytes) -> LiveFiles | None:
-        files_dir = self.config.events.files_dir
-        if files_dir is None:
-            return None
-        # The owner of the files is the id of the journal's directory, not the cluster id. A node that has lost its
-        # catalogue gets a new directory id, and so does not use the old files.
-        return await LiveFiles.open(
-            os.path.abspath(files_dir), directory_id.hex(), topics, self._metastore, self.event_topics
-        )
+        self._closings.push_async_callback(self._webhooks.close)
 
     async def _open_http(
         self,
@@ -319,6 +349,7 @@ class Node:
         from kwire.streams.local_commands import local_commands
         from kwire.streams.local_directory import LocalDirectory
         from kwire.web.browse.scan_slots import ScanSlots
+        from kwire.web.console.node_load import NodeLoad, Sample
         from kwire.web.console.sampler import Sampler
         from kwire.web.db_events.event_sessions import EventSessions
         from kwire.web.requests.authentication import authenticator_of
@@ -422,7 +453,7 @@ class Node:
             ),
             webhooks=WebhookServices(clock=clock, commands=commands.webhooks),
             monitoring=monitoring,
-            overview=OverviewServices(monitoring, Sampler(monitoring)),
+            overview=OverviewServices(monitoring, load := NodeLoad(monitoring), Sampler(Sample, load)),
             access=AccessServices(
                 *(clock, services.authorizer, authenticator, services.audit),
                 *(services.keys, self._key_usage, services.users),
@@ -435,15 +466,16 @@ class Node:
             ),
             kafka_requests=KafkaRequestServices(port, HttpRequests(self._shared, self.kafka_listeners)),
         )
-        self._snapshots = web.admin.snapshots
+        self._closings.push_async_callback(web.admin.snapshots.close)
         self._free_memory.watch(lambda: port.memory.freed_bytes)
         self.http = HttpServer(
             address, port, web.access, bound_routes(web), self._descriptors, self._tls.get(HTTP_LISTENER)
         )
         self.http.reconfigure(self._configs.config)
+        self._closings.push_async_callback(self.http.close)
         await self.http.open()
-        self._sampler = web.overview.sampler
-        self._sampler.start()
+        self._closings.push_async_callback(web.overview.sampler.close)
+        web.overview.sampler.start()
 
     def _build_rooms(
         self, topics: Topics, groups: GroupCoordinator, definitions: GroupDefinitions, clock: Clock
@@ -465,6 +497,8 @@ class Node:
         self._room_cleanup = RoomCleanup(
             rooms, topics, subscriptions, clock, self._store, self._files, is_in_use, self._fetched_before
         )
+        self._closings.callback(self._room_cleanup.close)
+        self._save_activity = partial(self._room_cleanup.save_activity, self._metastore)
         return subscriptions, rooms
 
     def _reconfigure(self, config: Config) -> None:
@@ -490,7 +524,6 @@ class Node:
         Returns the number of Kafka connections that did not end in time.
         """
         self._is_ready = False
-        self._metadata_check.cancel()
         if self._tls_reload is not None:
             self._tls_reload.close()
         for listener in self.kafka_listeners:
@@ -507,33 +540,7 @@ class Node:
         self._shared.services.transactions.close()
         self._shared.services.groups.close()
         aborted_count = await drain_connections(self._shared, self.config.network.drain_ms)
-        self._free_memory.close()
-        self._sweep.close()
-        self._stalls.close()
-        if self.http is not None:
-            await self._sampler.close()
-            await self.http.close()
-            await self._snapshots.close()
-        if self._webhooks is not None:
-            await self._webhooks.close()
-        self._shared.services.users.close()
-        await self._key_usage.close()
-        await self._shared.services.keys.close()
-        await self._audit_writer.close()
-        await self._validation.close()
-        await self._schema_worker.close()
-        await self.event_store.close()
-        if self.event_files is not None:
-            await self.event_files.close()
-        self._room_cleanup.close()
-        self._cold_reads.close()
-        await self._room_cleanup.save_activity(self._metastore)
-        await self._shared.services.topics.marks.idle()
-        self._disk_space.close()
-        await self._maintenance.close()
-        self._lanes.close()
-        self._store.close()
-        self._metastore.close()
+        await self._closings.aclose()
         return aborted_count
 
     def drop_connections(self) -> int:

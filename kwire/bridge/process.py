@@ -18,6 +18,7 @@ from kwire.access.quotas.meters import QuotaWindow
 from kwire.access.quotas.quotas import Quotas
 from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.users.users import Users
+from kwire.bridge.console import overview_services
 from kwire.broker.topics.startup import NODE_KEY, open_metastore
 from kwire.clock import SystemClock
 from kwire.concurrency.disk_lanes import DiskLanes
@@ -155,6 +156,7 @@ class Bridge:
         except BaseException:
             await self._stop_services()
             raise
+        self._sampler.start()
         self._is_ready = True
         gc.freeze()
 
@@ -179,21 +181,26 @@ class Bridge:
             audit,
             LoginLimits(clock),
         )
+        monitoring = BridgeMonitoring(
+            port=port,
+            rooms=rooms,
+            db_events=db_events,
+            upstream=self._facts,
+            is_ready=lambda: self._is_ready,
+            loop_metrics=loop_metrics,
+            descriptors=self._descriptors,
+            audit=audit,
+            access_counts=AccessCounts.of(self._users, self._keys, authorizer),
+        )
+        overview = overview_services(monitoring)
+        self._sampler = overview.sampler
         return BridgeServices(
             rooms=rooms,
             db_events=db_events,
             access=AccessServices(clock, authorizer, authenticator, audit, self._keys, self._key_usage, self._users),
-            monitoring=BridgeMonitoring(
-                port=port,
-                rooms=rooms,
-                db_events=db_events,
-                upstream=self._facts,
-                is_ready=lambda: self._is_ready,
-                loop_metrics=loop_metrics,
-                descriptors=self._descriptors,
-                audit=audit,
-                access_counts=AccessCounts.of(self._users, self._keys, authorizer),
-            ),
+            monitoring=monitoring,
+            overview=overview,
+            upstream=tuple(map(str, self._upstream.bootstrap)),
         )
 
     def _facts(self) -> UpstreamFacts:
@@ -245,6 +252,7 @@ class Bridge:
     async def _stop_services(self) -> None:
         self._free_memory.close()
         self._stalls.close()
+        await self._sampler.close()
         await self._cleanup.close()
         await self._count_retention.close()
         await self._rooms.close()

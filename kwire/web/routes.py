@@ -14,7 +14,7 @@ from kwire.web.console import overview, topic_list
 from kwire.web.db_events import publish as db_publish
 from kwire.web.db_events import slots as db_slots
 from kwire.web.db_events import subscribe as db_subscribe
-from kwire.web.documentation import openapi, pages
+from kwire.web.documentation import about, openapi, pages
 from kwire.web.events import publish as event_publish
 from kwire.web.events import read as event_read
 from kwire.web.events import subscribe as event_subscribe
@@ -30,6 +30,7 @@ from kwire.web.rooms import post_command, rooms, subscribers
 from kwire.web.rooms import subscribe as room_subscribe
 from kwire.web.route import Route
 from kwire.web.services import (
+    AboutServices,
     AccessServices,
     AdminServices,
     DbEventServices,
@@ -114,6 +115,7 @@ _GROUPS: tuple[RouteGroup[WebServices, Any], ...] = (
         lambda web: web.access, (*tickets.ROUTES, *sessions.ROUTES, *keys.ROUTES, *users.ROUTES)
     ),
     RouteGroup[WebServices, OverviewServices](lambda web: web.overview, (*overview.ROUTES, *topic_list.ROUTES)),
+    RouteGroup[WebServices, AboutServices](lambda web: AboutServices(), about.ROUTES),
     RouteGroup[WebServices, AdminServices](lambda web: web.admin, (*node.ROUTES, *backups.ROUTES)),
     RouteGroup[WebServices, KafkaRequestServices](lambda web: web.kafka_requests, kafka_requests.ROUTES),
     RouteGroup[WebServices, object](lambda web: None, (*openapi.routes_of(_all), *pages.ROUTES, *console_files.ROUTES)),

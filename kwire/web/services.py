@@ -48,6 +48,7 @@ from storage.data_directory.directories import LogDirectories
 
 if TYPE_CHECKING:
     from kwire.access.tls import TlsListener
+    from kwire.web.console.node_load import NodeLoad, Sample
     from kwire.web.console.sampler import Sampler
     from kwire.web.db_events.event_sessions import EventSessions
     from kwire.web.kafka_requests.running import RunKafkaRequest
@@ -188,7 +189,8 @@ class OverviewServices:
     """The services for the overview of the console."""
 
     monitoring: MonitoringServices
-    sampler: "Sampler"
+    load: "NodeLoad"
+    sampler: "Sampler[Sample]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +205,15 @@ class AccessServices:
     keys: Keys
     key_usage: KeyUsage
     users: Users
+
+
+@dataclass(frozen=True, slots=True)
+class AboutServices:
+    """What the process is. `upstream` has the addresses of the cluster of a bridge; it is None on a server."""
+
+    upstream: Sequence[str] | None = None
+    # The routes of a server that a bridge does not serve.
+    not_served: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

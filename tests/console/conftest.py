@@ -4,9 +4,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.console.data import Traffic, fill
+from tests.console.data import Traffic, fill, fill_rooms
 from tests.console.driver import BrowserThread, Console
 from tests.console.secured import SecuredServer
+from tests.support.bridge_process import BridgeProcess
 from tests.support.server import KwireProcess
 
 # Webhooks of tests go to loopback, and a failed delivery becomes a dead letter soon.
@@ -56,4 +57,26 @@ def secured_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured
 def secured(browser: BrowserThread, secured_server: SecuredServer) -> Iterator[Console]:
     """A page of the server on which everybody has to log in."""
     with browser.console(secured_server.process.http_url) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def console_bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
+    """A bridge with data, over a server of its own."""
+    upstream = KwireProcess(tmp_path_factory.mktemp("upstream"), http_port=None)
+    upstream.restart()
+    bridge = BridgeProcess(tmp_path_factory.mktemp("bridge"), upstream.bootstrap)
+    try:
+        bridge.restart()
+        fill_rooms(bridge)
+        yield bridge
+    finally:
+        bridge.kill()
+        upstream.kill()
+
+
+@pytest.fixture
+def bridge_console(browser: BrowserThread, console_bridge: BridgeProcess) -> Iterator[Console]:
+    """A page of the bridge for one test."""
+    with browser.console(console_bridge.http_url) as opened:
         yield opened

@@ -42,10 +42,14 @@ def fill(server: KwireProcess) -> None:
         assert ask(f"{url}/topics/{name}", "POST", body).status == 201
     for first in range(0, ORDER_COUNT, ORDERS_PER_REQUEST):
         produce(server, "orders", [order(number) for number in range(first, first + ORDERS_PER_REQUEST)])
+    fill_rooms(server)
+    commit_offset(server, "billing", "orders", 20)
+
+
+def fill_rooms(server: KwireProcess) -> None:
     for text in ("Hello everyone!", "Hi Alice", "Has anybody seen the new console?"):
         event = {"event_type": "message", "data": {"user": "alice", "text": text}}
-        assert ask(f"{url}/rooms/lobby/events", "POST", event).status == 201
-    commit_offset(server, "billing", "orders", 20)
+        assert ask(f"{server.http_url}/rooms/lobby/events", "POST", event).status == 201
 
 
 def create_topic(server: KwireProcess, name: str, partition_count: int = 1, **configs: str) -> None:

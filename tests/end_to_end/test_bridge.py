@@ -74,9 +74,21 @@ async def test_a_bridge_serves_rooms_that_kafka_clients_share(
             paths = (await answer.json())["paths"]
         assert "/rooms/{room}/events" in paths
         assert "/topics/{topic}" not in paths
-        for method, path in (("GET", "/topics/shared"), ("POST", "/events"), ("GET", "/webhooks"), ("GET", "/")):
+        for method, path in (
+            ("GET", "/topics/shared"),
+            ("POST", "/events"),
+            ("GET", "/webhooks"),
+            ("GET", "/admin/node"),
+        ):
             async with http.request(method, path) as answer:
                 assert (answer.status, (await answer.json())["error"]["code"]) == (404, "NotServedByBridge")
+        async with http.get("/about") as answer:
+            about = await answer.json()
+        assert (about["engine"], about["upstream"]) == ("bridge", [upstream_kwire.bootstrap])
+        assert "GET /admin/node" in about["not_served"]
+        assert not {"GET /rooms", "GET /overview"} & set(about["not_served"])
+        async with http.get("/", headers={"Accept": "text/html"}) as answer:
+            assert (answer.status, answer.url.path) == (200, "/console")
         async with http.get("/no/such/path") as answer:
             assert (answer.status, (await answer.json())["error"]["code"]) == (404, "NotFound")
     assert await asyncio.to_thread(bridge.stop) == 0

@@ -5,11 +5,13 @@ import socket
 import struct
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from kwire.config import load
 from kwire.errors import ErrorCode
 from kwire.node import Node
 from kwire.server.kafka import listener
@@ -25,6 +27,7 @@ from kwire.wire.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
+from storage.data_directory.store import CLEAN_NAME
 from storage.errors import DataDirectoryLocked
 from tests.server.frames import HOST, Client, correlation_ids, frame
 from tests.support.batches import headers, make_batch
@@ -346,6 +349,63 @@ async def test_one_directory_is_served_by_one_node(tmp_path: Path) -> None:
         with pytest.raises(DataDirectoryLocked, match="stop it, or name another"):
             async with running_node(tmp_path):
                 pass
+
+
+@contextmanager
+def taken_listener() -> Iterator[str]:
+    with socket.create_server((HOST, 0)) as taken:
+        yield f"{HOST}:{taken.getsockname()[1]}"
+
+
+async def failed_start(directory: Path, *settings: str, kafka: str = f"{HOST}:0", http: str | None = None) -> None:
+    node = Node(load(data_dir=str(directory), settings=settings, kafka=kafka, http=http))
+    with pytest.raises((OSError, ValueError)):
+        await node.start()
+
+
+@in_uvloop
+async def test_a_failed_first_start_leaves_nothing_to_recover(tmp_path: Path) -> None:
+    with taken_listener() as taken:
+        await failed_start(tmp_path, kafka=taken)
+    async with running_node(tmp_path) as node:
+        assert not node._recovery.is_needed
+
+
+@pytest.mark.parametrize("option", ["kafka", "http"])
+@in_uvloop
+async def test_a_failed_start_keeps_what_the_clean_stop_left(tmp_path: Path, option: str) -> None:
+    async with running_node(tmp_path) as node, await Client.connect(port(node)) as client:
+        await create_topic(client)
+        await produced(client)
+    with taken_listener() as taken:
+        await failed_start(tmp_path, kafka=taken if option == "kafka" else f"{HOST}:0", http=taken)
+    async with running_node(tmp_path) as node, await Client.connect(port(node)) as client:
+        assert not node._recovery.is_needed
+        # When rooms were used last is known, too.
+        assert node._fetched_before == {}
+        assert offsets(await client.ask(fetch(), 4)) == [0]
+
+
+@in_uvloop
+async def test_a_failed_start_after_a_crash_leaves_the_recovery_to_the_next_one(tmp_path: Path) -> None:
+    async with running_node(tmp_path) as node, await Client.connect(port(node)) as client:
+        await create_topic(client)
+        await produced(client)
+    (tmp_path / CLEAN_NAME).unlink()
+    with taken_listener() as taken:
+        await failed_start(tmp_path, http=taken)
+    async with running_node(tmp_path) as node, await Client.connect(port(node)) as client:
+        assert node._recovery.is_needed
+        assert offsets(await client.ask(fetch(), 4)) == [0]
+
+
+@in_uvloop
+async def test_a_start_with_a_wrong_cluster_id_leaves_the_directory_clean(tmp_path: Path) -> None:
+    async with running_node(tmp_path, "cluster.id=first"):
+        pass
+    await failed_start(tmp_path, "cluster.id=second")
+    async with running_node(tmp_path) as node:
+        assert not node._recovery.is_needed
 
 
 def test_what_only_http_clients_need_is_not_loaded_before_kafkas_port_is_open() -> None:

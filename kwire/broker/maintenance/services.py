@@ -74,4 +74,3 @@ class MaintenanceServices(Struct, frozen=True):
         await self.scrub.close()
         await self.log_cleaner.close()
         await self.worker.close()
-        self.syncs.close()

@@ -23,9 +23,9 @@ SAVED_ROOMS_MAX = 10_000
 ROOMS_PER_PART = 1000
 
 
-async def save_activity(metastore: MetaStore, used: Mapping[str, int]) -> None:
-    """Store the time of the last use of each room. Raises StorageError."""
-    if len(used) > SAVED_ROOMS_MAX:
+async def save_activity(metastore: MetaStore, used: Mapping[str, int] | None) -> None:
+    """Store the time of the last use of each room, or nothing if it is not known. Raises StorageError."""
+    if used is None or len(used) > SAVED_ROOMS_MAX:
         return
     rooms = iter(used.items())
     parts = list(iter(lambda: dict(islice(rooms, ROOMS_PER_PART)), {}))

@@ -12,12 +12,13 @@ from aiohttp import web
 
 from kwire.web.access import keys, sessions, tickets, users
 from kwire.web.answers.errors import Refusal
-from kwire.web.bridge import metrics
-from kwire.web.bridge.services import BridgeMonitoring, BridgeServices
+from kwire.web.bridge import metrics, overview
+from kwire.web.bridge.services import BridgeMonitoring, BridgeOverviewServices, BridgeServices
+from kwire.web.console import files as console_files
 from kwire.web.db_events import publish as db_publish
 from kwire.web.db_events import slots as db_slots
 from kwire.web.db_events import subscribe as db_subscribe
-from kwire.web.documentation import openapi, pages
+from kwire.web.documentation import about, openapi, pages
 from kwire.web.monitoring import health
 from kwire.web.needs import PUBLIC
 from kwire.web.rooms import events as room_events
@@ -25,7 +26,7 @@ from kwire.web.rooms import post_command, rooms, subscribers
 from kwire.web.rooms import subscribe as room_subscribe
 from kwire.web.route import Route
 from kwire.web.routes import ROUTES, BoundHandle, RouteGroup
-from kwire.web.services import AccessServices, DbEventServices, RoomServices
+from kwire.web.services import AboutServices, AccessServices, DbEventServices, RoomServices
 
 DOCUMENTS = openapi.routes_of(lambda: BRIDGE_ROUTES)
 BRIDGE_MONITORING_ROUTES: tuple[Route[BridgeMonitoring], ...] = (*health.ROUTES, *metrics.ROUTES)
@@ -48,7 +49,9 @@ _GROUPS: tuple[RouteGroup[BridgeServices, Any], ...] = (
     RouteGroup[BridgeServices, AccessServices](
         lambda web: web.access, (*tickets.ROUTES, *sessions.ROUTES, *keys.ROUTES, *users.ROUTES)
     ),
-    RouteGroup[BridgeServices, object](lambda web: None, (*DOCUMENTS, *pages.SCRIPT_ROUTES)),
+    RouteGroup[BridgeServices, BridgeOverviewServices](lambda web: web.overview, overview.ROUTES),
+    RouteGroup[BridgeServices, AboutServices](lambda web: AboutServices(web.upstream, _not_served()), about.ROUTES),
+    RouteGroup[BridgeServices, object](lambda web: None, (*DOCUMENTS, *pages.ROUTES, *console_files.ROUTES)),
 )
 
 BRIDGE_ROUTES: tuple[Route[Any], ...] = tuple(route for group in _GROUPS for route in group.routes)
@@ -60,12 +63,19 @@ def bound_bridge_routes(services: BridgeServices) -> Iterator[tuple[Route[Any], 
         taken = group.services_of(services)
         for route in group.routes:
             yield route, partial(route.handle, taken)
+    for route in _refused_routes():
+        # Its needs cannot be decided here, because its resources do not exist.
+        refused = route._replace(needs=PUBLIC if route.needs == PUBLIC else (), is_streaming=False, charges=None)
+        yield refused, partial(_refuse, route)
+
+
+def _refused_routes() -> list[Route[Any]]:
     served = {(route.method, route.path) for route in BRIDGE_ROUTES}
-    for route in ROUTES:
-        if (route.method, route.path) not in served:
-            # Its needs cannot be decided here, because its resources do not exist.
-            refused = route._replace(needs=PUBLIC if route.needs == PUBLIC else (), is_streaming=False, charges=None)
-            yield refused, partial(_refuse, route)
+    return [route for route in ROUTES if (route.method, route.path) not in served]
+
+
+def _not_served() -> list[str]:
+    return [f"{route.method} {openapi.path_of(route)}" for route in _refused_routes() if not route.is_hidden]
 
 
 async def _refuse(route: Route[Any], request: web.Request) -> web.StreamResponse:

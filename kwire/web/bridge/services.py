@@ -1,13 +1,17 @@
 """Containers with the services of a bridge that HTTP handlers use. kwire.bridge creates them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kwire.access.audit.queue import AuditQueue
 from kwire.descriptors import Descriptors
 from kwire.metrics import LoopMetrics
 from kwire.web.services import AccessCounts, AccessServices, DbEventServices, PortServices, RoomServices
+
+if TYPE_CHECKING:
+    from kwire.web.bridge.load import BridgeSample
+    from kwire.web.console.sampler import Sampler
 
 
 class UpstreamFacts(NamedTuple):
@@ -43,6 +47,14 @@ class BridgeMonitoring:
 
 
 @dataclass(frozen=True, slots=True)
+class BridgeOverviewServices:
+    """The services for the overview of the console."""
+
+    monitoring: BridgeMonitoring
+    sampler: "Sampler[BridgeSample]"
+
+
+@dataclass(frozen=True, slots=True)
 class BridgeServices:
     """All containers. `routes.py` binds each handler to the container that it takes."""
 
@@ -50,3 +62,6 @@ class BridgeServices:
     db_events: DbEventServices
     access: AccessServices
     monitoring: BridgeMonitoring
+    overview: BridgeOverviewServices
+    # The addresses of the cluster.
+    upstream: Sequence[str]

@@ -5,7 +5,8 @@ from typing import Annotated
 import msgspec
 from aiohttp import hdrs, web
 
-from kwire.web.console.samples import INTERVAL_MS, WINDOW_MS, Sample
+from kwire.web.console.node_load import Sample
+from kwire.web.console.samples import INTERVAL_MS, WINDOW_MS
 from kwire.web.needs import DESCRIBE_CLUSTER
 from kwire.web.requests.bodies import json_answer, query_of
 from kwire.web.route import Route
@@ -51,7 +52,7 @@ async def show(services: OverviewServices, request: web.Request) -> web.Response
             topics=counts.topics,
             partitions=counts.partitions,
             internal_topics=counts.internal_topics,
-            groups=sampler.slow.group_count,
+            groups=services.load.group_count,
             rooms=rooms.rooms.count,
             subscribers=len(rooms.subscriptions),
             webhooks=None if webhooks is None else sum(webhooks.states.values()),

@@ -101,7 +101,7 @@ def document(routes: Sequence[Route[Any]]) -> dict[str, Any]:
     schema_of = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in shown:
-        operations = paths.setdefault(_PARAMETER.sub(r"{\1}", route.path), {})
+        operations = paths.setdefault(path_of(route), {})
         operations[route.method.lower()] = _operation(route, schema_of, components)
     # Remove the Structs of query strings: each route lists their fields as parameters.
     for route in shown:
@@ -126,6 +126,11 @@ def document(routes: Sequence[Route[Any]]) -> dict[str, Any]:
         "security": _CREDENTIALS,
         "components": {"schemas": dict(sorted(components.items())), "securitySchemes": _SECURITY_SCHEMES},
     }
+
+
+def path_of(route: Route[Any]) -> str:
+    """Return the path of a route as the document shows it: `/topics/{topic}`."""
+    return _PARAMETER.sub(r"{\1}", route.path)
 
 
 def _types(routes: Iterable[Route[Any]]) -> Iterator[Any]:

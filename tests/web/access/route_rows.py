@@ -304,6 +304,7 @@ TABLE: tuple[Row, ...] = (
     Row("PUT", "/users/{user}/password", ALTER_CLUSTER, USER, body={"password": "another"}, status=204),
     Row("DELETE", "/users/{user}", ALTER_CLUSTER, USER, status=204),
     Row("GET", "/admin/node", ((Op.DESCRIBE, CLUSTER),)),
+    Row("GET", "/about"),
     Row("GET", "/overview", ((Op.DESCRIBE, CLUSTER),)),
     Row("GET", "/overview/topics", ((Op.DESCRIBE, TOPIC),), PARTITIONED, is_list=True),
     Row("POST", "/admin/backups", ALTER_CLUSTER, status=201),

@@ -3,8 +3,8 @@ import { ApiError, connection, isAborted } from "./api.js";
 import { h, show } from "./dom.js";
 import { PAGES } from "./pages.js";
 import { emptyState, failure, pageHeader, skeleton } from "./elements.js";
-import { match, onNavigate } from "./router.js";
-import { isOffered, loadSession, needsLogin } from "./session.js";
+import { match, onNavigate, url } from "./router.js";
+import { about, exists, isOffered, loadSession, needsLogin } from "./session.js";
 import { frame } from "./shell.js";
 import { View } from "./view.js";
 import * as login from "./pages/login.js";
@@ -62,11 +62,16 @@ async function navigate() {
 }
 // The home page needs a right that many sessions do not have: they see the first page that they may see.
 function showFirstOffered(found, content) {
-  if (found.page.path === "/") {
-    history.replaceState(null, "", "/console/topics");
+  const first = PAGES.find((page) => page.name && isOffered(page));
+  if (found.page.path === "/" && first) {
+    history.replaceState(null, "", url(first.path));
     return navigate();
   }
   const { name, needs } = found.page;
+  if (!exists(found.page)) {
+    const text = "The records are on a Kafka cluster, and this bridge does not serve the requests of this page.";
+    return showInstead(content, name ?? "Not served", emptyState({ icon: "server", title: "Not served by a bridge", text }));
+  }
   const right = { AUDIT: "READ the audit log", TOPICS: "READ topics" }[needs] ?? `${needs} the cluster`;
   const text = `This page needs the right to ${right}.`;
   showInstead(content, name ?? "Not allowed", emptyState({ icon: "acls", title: "Not allowed", text }));
@@ -86,7 +91,7 @@ function showLogin() {
 }
 
 function setTitle(title) {
-  document.title = `${title} · kwire`;
+  document.title = `${title} · kwire${about.engine === "bridge" ? " bridge" : ""}`;
 }
 
 onNavigate(async () => {

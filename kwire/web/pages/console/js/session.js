@@ -4,8 +4,13 @@ import { get, post, remove } from "./api.js";
 // The answer of GET /session.
 export const session = { principal: null, kind: "anonymous", login_needed: false, login_methods: [], scope: null, role: null, has_acls: false, reads_audit: false, cluster_operations: [], topic_operations: [] };
 
+// The answer of GET /about: whether a server or a bridge answers, and which routes it does not serve.
+export const about = { version: "", engine: "server", upstream: null, not_served: [] };
+
 export async function loadSession() {
-  return Object.assign(session, await get("/session"));
+  Object.assign(session, await get("/session"));
+  if (!needsLogin()) Object.assign(about, await get("/about"));
+  return session;
 }
 
 // `token` is the token of an API key; otherwise `user` and `password` are those of a user.
@@ -28,8 +33,18 @@ export function mayOnTopics(operation) {
   return session.topic_operations.includes(operation);
 }
 
+// Whether there is a route, for example isServed("GET /webhooks"). Its parameters are written as in the HTTP API.
+export const isServed = (route) => !about.not_served.includes(route);
+
+// Whether there is a page of pages.js here. A bridge does not serve all pages.
+export const exists = ({ route, engine = about.engine }) => engine === about.engine && (!route || isServed(route));
+
 // Whether the session may use a page of pages.js.
-export function isOffered({ needs }) {
+export function isOffered(page) {
+  return exists(page) && isAllowed(page);
+}
+
+function isAllowed({ needs }) {
   if (needs === "AUDIT") return session.reads_audit;
   if (needs === "TOPICS") return mayOnTopics("READ");
   return !needs || may(needs);

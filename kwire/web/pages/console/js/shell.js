@@ -5,7 +5,7 @@ import { icon } from "./icons.js";
 import { showKeys, watchKeys } from "./keys.js";
 import { PAGES, SECTIONS } from "./pages.js";
 import { url } from "./router.js";
-import { isOffered, logOut, session } from "./session.js";
+import { about, isOffered, logOut, session } from "./session.js";
 
 const THEMES = [
   { name: "system", icon: "system", text: "Theme of the system" },
@@ -79,6 +79,7 @@ function foot() {
   return h(
     "div",
     { class: "side-foot" },
+    about.engine === "bridge" && bridgeLine(),
     session.kind !== "anonymous" && userLine(),
     h(
       "div",
@@ -88,6 +89,11 @@ function foot() {
       h("a", { class: "button quiet icon-button", href: "/docs", "aria-label": "HTTP API", title: "HTTP API" }, icon("docs")),
     ),
   );
+}
+
+function bridgeLine() {
+  const upstream = about.upstream?.join(", ");
+  return h("div", { class: "user" }, h("span", { class: "user-name" }, h("b", {}, "Bridge"), upstream && h("small", { title: upstream }, `over ${upstream}`)));
 }
 
 function userLine() {

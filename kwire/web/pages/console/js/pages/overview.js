@@ -6,32 +6,60 @@ import { bytes, count, number, perSecond, percent, seconds, short } from "../for
 import { lineChart } from "../chart.js";
 import { commandHint } from "../command.js";
 import { url } from "../router.js";
+import { about } from "../session.js";
 
 export const title = "Overview";
 
 const WINDOW_MS = 600_000;
 
-const CHARTS = [
+const LATENCY = { title: "Request latency", about: "without long polls", series: [{ name: "p50" }, { name: "p99" }], columns: ["request_p50_seconds", "request_p99_seconds"], format: seconds, least: 0.001 };
+const MEMORY = { title: "Memory", about: "of the process", series: [{ name: "Resident" }, { name: "Private" }], columns: ["memory_bytes", "anonymous_memory_bytes"], format: bytes, binary: true };
+const EVENT_LOOP = { title: "Event loop", about: "longest stall per interval", series: [{ name: "Stall" }], columns: ["stall_seconds"], format: seconds, least: 0.01 };
+
+const SERVER_CHARTS = [
   { title: "Traffic", about: "bytes per second", series: [{ name: "In" }, { name: "Out" }], columns: ["received_bytes", "sent_bytes"], format: perSecond(bytes), axis: bytes, binary: true, least: 1024 },
   { title: "Records", about: "per second", series: [{ name: "Appended" }, { name: "Fetched" }], columns: ["appended_records", "fetched_records"], format: perSecond(short), axis: short, least: 10 },
   { title: "Requests", about: "per second", series: [{ name: "Kafka" }, { name: "HTTP" }], columns: ["kafka_requests", "http_requests"], format: perSecond(short), axis: short, least: 10 },
-  { title: "Request latency", about: "without long polls", series: [{ name: "p50" }, { name: "p99" }], columns: ["request_p50_seconds", "request_p99_seconds"], format: seconds, least: 0.001 },
+  LATENCY,
   { title: "Consumer lag", about: "records of all groups", series: [{ name: "Lag" }], columns: ["lag_records"], format: short, least: 10 },
   { title: "Connections", series: [{ name: "Kafka" }, { name: "Streams" }], columns: ["kafka_connections", "streams"], format: number, least: 10 },
-  { title: "Memory", about: "of the process", series: [{ name: "Resident" }, { name: "Private" }], columns: ["memory_bytes", "anonymous_memory_bytes"], format: bytes, binary: true },
-  { title: "Event loop", about: "longest stall per interval", series: [{ name: "Stall" }], columns: ["stall_seconds"], format: seconds, least: 0.01 },
+  MEMORY,
+  EVENT_LOOP,
 ];
 
+const BRIDGE_CHARTS = [
+  { title: "Traffic with the cluster", about: "bytes per second", series: [{ name: "From" }, { name: "To" }], columns: ["upstream_received_bytes", "upstream_sent_bytes"], format: perSecond(bytes), axis: bytes, binary: true, least: 1024 },
+  { title: "Traffic of streams", about: "bytes per second", series: [{ name: "In" }, { name: "Out" }], columns: ["stream_received_bytes", "stream_sent_bytes"], format: perSecond(bytes), axis: bytes, binary: true, least: 1024 },
+  { title: "Requests", about: "per second", series: [{ name: "HTTP" }], columns: ["http_requests"], format: perSecond(short), axis: short, least: 10 },
+  { ...LATENCY, about: "of HTTP, without streams" },
+  { title: "Subscribers", series: [{ name: "Subscribers" }, { name: "Streams" }], columns: ["subscribers", "streams"], format: number, least: 10 },
+  { title: "Waiting for the cluster", about: "bytes of events", series: [{ name: "Waiting" }], columns: ["upstream_waiting_bytes"], format: bytes, binary: true, least: 1024 },
+  MEMORY,
+  EVENT_LOOP,
+];
+
+// The key figures of a server and of a bridge: what each shows, and where it leads.
+const SERVER_FIGURES = {
+  topics: { name: "Topics", href: url("/topics") },
+  groups: { name: "Groups" },
+  rooms: { name: "Rooms", href: url("/rooms") },
+  webhooks: { name: "Webhooks", href: url("/webhooks") },
+  lag: { name: "Consumer lag" },
+  stored: { name: "Disk" },
+};
+const BRIDGE_FIGURES = {
+  rooms: { name: "Rooms", href: url("/rooms") },
+  streams: { name: "Streams" },
+  connections: { name: "Connections to brokers" },
+  cache: { name: "Cache" },
+};
+
 export async function render(element, view) {
-  const figures = {
-    topics: keyFigure({ name: "Topics", href: url("/topics") }),
-    groups: keyFigure({ name: "Groups" }),
-    rooms: keyFigure({ name: "Rooms", href: url("/rooms") }),
-    webhooks: keyFigure({ name: "Webhooks", href: url("/webhooks") }),
-    lag: keyFigure({ name: "Consumer lag" }),
-    stored: keyFigure({ name: "Disk" }),
-  };
-  const charts = CHARTS.map((one) => lineChart({ ...one, windowMs: WINDOW_MS }));
+  const isBridge = about.engine === "bridge";
+  const chosen = isBridge ? BRIDGE_FIGURES : SERVER_FIGURES;
+  const chartsShown = isBridge ? BRIDGE_CHARTS : SERVER_CHARTS;
+  const figures = Object.fromEntries(Object.entries(chosen).map(([id, one]) => [id, keyFigure(one)]));
+  const charts = chartsShown.map((one) => lineChart({ ...one, windowMs: WINDOW_MS }));
   const state = h("span", {});
   const warnings = h("div", { class: "stack" });
   const place = h(
@@ -40,7 +68,7 @@ export async function render(element, view) {
     warnings,
     keyFigures("Key figures", Object.values(figures)),
     h("div", { class: "grid-charts" }, charts.map((one) => one.element)),
-    commandHint({ kwire: "kwire cluster info", curl: `curl ${location.origin}/overview` }).element,
+    commandHint({ ...(!isBridge && { kwire: "kwire cluster info" }), curl: `curl ${location.origin}/overview` }).element,
   );
   show(element, pageHeader({ title: "Overview", badges: [state], about: "The last ten minutes, live." }), place);
 
@@ -50,10 +78,10 @@ export async function render(element, view) {
     const answer = await get(`/overview${query({ after: samples.newest })}`, { signal: view.signal });
     interval = answer.interval_ms;
     samples.add(answer.samples, answer.window_ms);
-    drawFigures(figures, answer);
+    (isBridge ? drawBridgeFigures : drawServerFigures)(figures, answer);
     show(state, badge(answer.is_ready ? "Ready" : "Starting", answer.is_ready ? "good" : "warn"));
     show(warnings, answer.warnings.map((text) => notice(text, "bad")));
-    for (const [index, { columns }] of CHARTS.entries()) {
+    for (const [index, { columns }] of chartsShown.entries()) {
       charts[index].update(samples.times, columns.map((name) => samples.column(name)));
     }
   };
@@ -68,7 +96,15 @@ export async function render(element, view) {
   });
 }
 
-function drawFigures(figures, answer) {
+function drawBridgeFigures(figures, { now, ...answer }) {
+  figures.rooms.set(number(answer.rooms), count(answer.subscribers, "subscriber"));
+  if (now === null) return;
+  figures.streams.set(number(now.streams), "WebSockets and others");
+  figures.connections.set(number(now.upstream_connections), "", now.upstream_connections ? "" : "bad");
+  figures.cache.set(bytes(now.cache_bytes), "batches for readers");
+}
+
+function drawServerFigures(figures, answer) {
   const { now } = answer;
   figures.topics.set(number(answer.topics), topicsAbout(answer));
   figures.groups.set(number(answer.groups), answer.groups === 1 ? "consumer group" : "consumer groups");

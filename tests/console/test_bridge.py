@@ -1,0 +1,30 @@
+"""The console of a bridge: the pages of what it serves, and an overview of its own."""
+
+from tests.console.driver import CONSOLE, Console
+from tests.support.bridge_process import BridgeProcess
+
+pytestmark = CONSOLE
+
+LINES = "document.querySelectorAll('.chart path.line').length"
+PAGES = "[...document.querySelectorAll('.side-nav a')].map(one => one.innerText)"
+
+
+def test_the_overview_draws_live_charts(bridge_console: Console, console_bridge: BridgeProcess) -> None:
+    console = bridge_console
+    console.open("/")
+    console.wait_for("Overview")
+    console.until(f"{LINES} >= 10")
+    console.wait_for(f"over {console_bridge.upstream}")
+    console.until("/Rooms\\n1\\n/.test(document.querySelector('.figures').innerText)")
+    assert console.evaluate("document.title") == "Overview · kwire bridge"
+    console.screenshot("bridge-overview")
+
+
+def test_only_pages_that_the_bridge_serves_are_offered(bridge_console: Console, console_bridge: BridgeProcess) -> None:
+    console = bridge_console
+    console.open("/")
+    console.until(f"{PAGES}.includes('Rooms')")
+    offered = console.evaluate(PAGES)
+    assert not {"Server", "Audit"} & set(offered)
+    console.open("/server")
+    console.wait_for("Not served by a bridge")
