@@ -19,6 +19,7 @@ from kwire.access.quotas.quotas import Quotas
 from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.users.users import Users
 from kwire.bridge.console import overview_services
+from kwire.bridge.topics import topic_services
 from kwire.broker.topics.startup import NODE_KEY, open_metastore
 from kwire.clock import SystemClock
 from kwire.concurrency.disk_lanes import DiskLanes
@@ -196,6 +197,7 @@ class Bridge:
         self._sampler = overview.sampler
         return BridgeServices(
             rooms=rooms,
+            topics=topic_services(port, self._logs, self._topics, self._rooms, publisher, audit),
             db_events=db_events,
             access=AccessServices(clock, authorizer, authenticator, audit, self._keys, self._key_usage, self._users),
             monitoring=monitoring,

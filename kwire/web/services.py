@@ -3,7 +3,7 @@ creates the containers."""
 
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
 
 from kwire.access.audit.entries import Audit
 from kwire.access.audit.queue import AuditQueue
@@ -18,7 +18,6 @@ from kwire.broker.admin.lag import Lags
 from kwire.broker.admin.segments import Segments
 from kwire.broker.backup.snapshots import Snapshots
 from kwire.broker.fetch.sessions import FetchSessions
-from kwire.broker.maintenance.retention import Retention
 from kwire.broker.maintenance.services import MaintenanceServices
 from kwire.broker.topics.stored_sizes import StoredSizes
 from kwire.broker.topics.topics import Topics
@@ -29,7 +28,7 @@ from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.web_groups.groups import WebGroups
 from kwire.descriptors import Descriptors
 from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
-from kwire.streams.commands import EventCommands, RoomCommands, TopicCommands, WebhookCommands
+from kwire.streams.commands import EventCommands, EventTopicCommands, RoomCommands, TopicCommands, WebhookCommands
 from kwire.streams.event_store.event_store import EventStore
 from kwire.streams.event_store.event_topics import EventTopics
 from kwire.streams.event_store.files.sink import EventFiles
@@ -37,7 +36,7 @@ from kwire.streams.events.partitioning import Partitioner
 from kwire.streams.events.publishing import Publisher
 from kwire.streams.rooms.interface import RoomDirectory
 from kwire.streams.subscriptions import Subscriptions
-from kwire.streams.topic_directory import TopicDirectory
+from kwire.streams.topic_directory import StreamTopic, TopicDirectory
 from kwire.streams.webhooks.statistics import WebhookStatistics
 from kwire.web.answers.page_scheduler import PageScheduler
 from kwire.web.browse.scan_slots import ScanSlots
@@ -79,19 +78,46 @@ class RoomServices:
     subscriptions: Subscriptions
 
 
+class TopicSchemasAsJson(Protocol):
+    def as_json(self) -> list[dict[str, Any]]: ...
+
+
+class SchemaDirectory(Protocol):
+    """The topics of the event store, as far as lists and descriptions of topics show them."""
+
+    def names(self) -> Sequence[str]:
+        """Return the names of all event topics, sorted."""
+        ...
+
+    def schemas(self, topic: StreamTopic) -> TopicSchemasAsJson:
+        """Return the schemas of an event topic; raises NotAnEventTopic if it has none."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class TopicServices:
-    """The services for topics and for the REST Proxy API."""
+    """The services for topics and for the REST Proxy API, wherever the logs of the topics are."""
 
     port: PortServices
     topics: TopicDirectory
     commands: TopicCommands
     publisher: Publisher
     partitioner: Partitioner
-    retention: Retention
-    segments: Segments
-    event_topics: EventTopics
+    event_topics: SchemaDirectory
     scan_slots: ScanSlots
+    # The time of the last retention pass; None before the first one, and if it is not known.
+    last_retention_ms: Callable[[], int | None]
+    # Whether every topic can have a limit on the number of its records. Apache Kafka has no such setting.
+    has_message_limits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentServices:
+    """The services for the files of partitions."""
+
+    port: PortServices
+    topics: TopicDirectory
+    segments: Segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +134,7 @@ class EventStoreServices:
     event_store: EventStore
     event_topics: EventTopics
     commands: EventCommands
-    topic_commands: TopicCommands
+    topic_commands: EventTopicCommands
     subscriptions: Subscriptions
 
 
@@ -260,6 +286,7 @@ class WebServices:
     port: PortServices
     rooms: RoomServices
     topics: TopicServices
+    segments: SegmentServices
     groups: GroupServices
     event_store: EventStoreServices
     webhooks: WebhookServices
