@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from kwire.access.audit.queue import AuditQueue
 from kwire.descriptors import Descriptors
 from kwire.metrics import LoopMetrics
-from kwire.web.services import AccessCounts, AccessServices, DbEventServices, PortServices, RoomServices
+from kwire.web.services import (
+    AccessCounts,
+    AccessServices,
+    DbEventServices,
+    KafkaRequestServices,
+    PortServices,
+    RoomServices,
+)
 
 if TYPE_CHECKING:
     from kwire.web.bridge.load import BridgeSample
@@ -63,5 +70,6 @@ class BridgeServices:
     access: AccessServices
     monitoring: BridgeMonitoring
     overview: BridgeOverviewServices
+    kafka_requests: KafkaRequestServices
     # The addresses of the cluster.
     upstream: Sequence[str]
