@@ -17,7 +17,7 @@ from kwire.access.principal_rules import certificate_principal
 from kwire.access.quotas.meters import QuotaWindow
 from kwire.access.quotas.quotas import Quotas
 from kwire.access.sasl.salt_secret import salt_secret
-from kwire.access.secrets.node_keys import NodeKeys, has_encrypted
+from kwire.access.secrets.node_keys import NodeKeys
 from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.users.users import Users
 from kwire.broker.admin.disk_space import DiskSpace
@@ -148,9 +148,7 @@ class Node:
         closings.callback(lambda: self._close_store())
         closings.callback(self._lanes.close)
         closings.callback(self._syncs.close)
-        self._node_keys = NodeKeys.of_node(
-            self.config, partial(has_encrypted, self._metastore), self._files, self._lanes.survey
-        )
+        self._node_keys = NodeKeys.of_node(self.config, self._metastore, self._files, self._lanes.survey)
         cluster_id, directory_id = await self._register()
         closings.push_async_callback(topics.marks.idle)
         # This start has removed what the last stop saved. RoomCleanup takes over when there are rooms.

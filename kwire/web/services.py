@@ -30,9 +30,8 @@ from kwire.coordinator.web_groups.groups import WebGroups
 from kwire.descriptors import Descriptors
 from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.streams.commands import EventCommands, RoomCommands, TopicCommands, WebhookCommands
-from kwire.streams.event_store.event_store import EventStore
-from kwire.streams.event_store.event_topics import EventTopics
 from kwire.streams.event_store.files.sink import EventFiles
+from kwire.streams.event_store.interface import EventReads, EventTopicDirectory
 from kwire.streams.events.partitioning import Partitioner
 from kwire.streams.events.publishing import Publisher
 from kwire.streams.rooms.interface import RoomDirectory
@@ -90,7 +89,7 @@ class TopicServices:
     partitioner: Partitioner
     retention: Retention
     segments: Segments
-    event_topics: EventTopics
+    event_topics: EventTopicDirectory
     scan_slots: ScanSlots
 
 
@@ -105,8 +104,8 @@ class GroupServices:
 @dataclass(frozen=True, slots=True)
 class EventStoreServices:
     port: PortServices
-    event_store: EventStore
-    event_topics: EventTopics
+    event_store: EventReads
+    event_topics: EventTopicDirectory
     commands: EventCommands
     topic_commands: TopicCommands
     subscriptions: Subscriptions

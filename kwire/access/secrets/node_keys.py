@@ -53,8 +53,9 @@ class NodeKeys:
         self._cipher: SecretCipher | None = None
 
     @classmethod
-    def of_node(cls, config: Config, has_encrypted: Callable[[], bool], files: Files, lane: Lane) -> Self:
-        return cls(config.access.key_file or str(config.log.data_dir / KEY_FILE_NAME), has_encrypted, files, lane)
+    def of_node(cls, config: Config, metastore: MetaStore, files: Files, lane: Lane) -> Self:
+        """The keys of a server, whose encrypted values are in its metadata store."""
+        return cls(key_path(config), lambda: has_encrypted(metastore), files, lane)
 
     async def cipher(self) -> SecretCipher:
         """Return the cipher for stored secrets. Raises KeyUnavailable."""
@@ -105,6 +106,10 @@ class NodeKeys:
             raise KeyUnavailable(f"the key file {self.path} was removed while the server read it")
         log.info("created the key file %s: keep a copy of it in a safe place", self.path)
         return keys
+
+
+def key_path(config: Config) -> str:
+    return config.access.key_file or str(config.log.data_dir / KEY_FILE_NAME)
 
 
 def has_encrypted(metastore: MetaStore) -> bool:
