@@ -1,6 +1,6 @@
 """Topics of a bridge: those of its cluster, for the REST API, REST Proxy and the message browser."""
 
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kwire.access.audit.entries import Audit
 from kwire.errors import NotAnEventTopic
@@ -12,16 +12,22 @@ from kwire.streams.remote_rooms.rooms import RemoteRooms
 from kwire.streams.remote_topics.commands import RemoteTopicCommands
 from kwire.streams.topic_directory import StreamTopic
 from kwire.web.browse.scan_slots import ScanSlots
-from kwire.web.services import PortServices, TopicSchemasAsJson, TopicServices
+from kwire.web.services import PortServices, TopicServices
+
+if TYPE_CHECKING:
+    from kwire.streams.event_store.schemas.topic_schemas import TopicSchemas
 
 
 class NoEventTopics:
-    """The event topics of a bridge without an event store."""
+    """The event topics of a bridge without an event store: an `EventTopicDirectory`."""
 
-    def names(self) -> Sequence[str]:
-        return ()
+    def find(self, name: str) -> StreamTopic:
+        raise NotAnEventTopic(name)
 
-    def schemas(self, topic: StreamTopic) -> TopicSchemasAsJson:
+    def names(self) -> list[str]:
+        return []
+
+    def schemas(self, topic: StreamTopic) -> "TopicSchemas":
         raise NotAnEventTopic(topic.name)
 
 

@@ -7,8 +7,8 @@ and results are plain data, and errors are StreamError or KafkaError, so that a 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from kwire.streams.event_store.drafts import EventDraft
 from kwire.streams.event_store.event_ids import EventId
-from kwire.streams.event_store.event_store import EventDraft
 from kwire.streams.rooms.settings import RoomOverrides
 from kwire.streams.subscriptions.start import Start
 from kwire.streams.webhooks.consumer import Attempt, DeadLetter

@@ -8,8 +8,9 @@ from kwire.broker.topics.catalogue import PROTECTED_TOPICS
 from kwire.broker.topics.topics import NewTopic, Topic, Topics, protected_topic
 from kwire.errors import ErrorCode, KafkaError
 from kwire.streams.commands import Commands, CommittedEvents, WebhookView
+from kwire.streams.event_store.drafts import EventDraft
 from kwire.streams.event_store.event_ids import EventId
-from kwire.streams.event_store.event_store import EventDraft, EventStore
+from kwire.streams.event_store.event_store import EventStore
 from kwire.streams.event_store.event_topics import EventTopics
 from kwire.streams.event_store.pending_commit import event_id_texts
 from kwire.streams.rooms.names import topic_of_room
@@ -44,7 +45,7 @@ class LocalEvents:
 
     async def commit(self, drafts: Sequence[EventDraft], *, idempotency_key: str | None = None) -> CommittedEvents:
         stored = await self._event_store.store(drafts, idempotency_key=idempotency_key)
-        return CommittedEvents(event_id_texts(stored, self._topics), stored.is_repeated)
+        return CommittedEvents(event_id_texts(stored, self._topics.catalogue.name_of), stored.is_repeated)
 
 
 class LocalTopics:

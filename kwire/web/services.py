@@ -3,7 +3,7 @@ creates the containers."""
 
 from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from kwire.access.audit.entries import Audit
 from kwire.access.audit.queue import AuditQueue
@@ -29,14 +29,13 @@ from kwire.coordinator.web_groups.groups import WebGroups
 from kwire.descriptors import Descriptors
 from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
 from kwire.streams.commands import EventCommands, EventTopicCommands, RoomCommands, TopicCommands, WebhookCommands
-from kwire.streams.event_store.event_store import EventStore
-from kwire.streams.event_store.event_topics import EventTopics
 from kwire.streams.event_store.files.sink import EventFiles
+from kwire.streams.event_store.interface import EventReads, EventTopicDirectory
 from kwire.streams.events.partitioning import Partitioner
 from kwire.streams.events.publishing import Publisher
 from kwire.streams.rooms.interface import RoomDirectory
 from kwire.streams.subscriptions import Subscriptions
-from kwire.streams.topic_directory import StreamTopic, TopicDirectory
+from kwire.streams.topic_directory import TopicDirectory
 from kwire.streams.webhooks.statistics import WebhookStatistics
 from kwire.web.answers.page_scheduler import PageScheduler
 from kwire.web.browse.scan_slots import ScanSlots
@@ -78,22 +77,6 @@ class RoomServices:
     subscriptions: Subscriptions
 
 
-class TopicSchemasAsJson(Protocol):
-    def as_json(self) -> list[dict[str, Any]]: ...
-
-
-class SchemaDirectory(Protocol):
-    """The topics of the event store, as far as lists and descriptions of topics show them."""
-
-    def names(self) -> Sequence[str]:
-        """Return the names of all event topics, sorted."""
-        ...
-
-    def schemas(self, topic: StreamTopic) -> TopicSchemasAsJson:
-        """Return the schemas of an event topic; raises NotAnEventTopic if it has none."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class TopicServices:
     """The services for topics and for the REST Proxy API, wherever the logs of the topics are."""
@@ -103,7 +86,7 @@ class TopicServices:
     commands: TopicCommands
     publisher: Publisher
     partitioner: Partitioner
-    event_topics: SchemaDirectory
+    event_topics: EventTopicDirectory
     scan_slots: ScanSlots
     # The time of the last retention pass; None before the first one, and if it is not known.
     last_retention_ms: Callable[[], int | None]
@@ -131,8 +114,8 @@ class GroupServices:
 @dataclass(frozen=True, slots=True)
 class EventStoreServices:
     port: PortServices
-    event_store: EventStore
-    event_topics: EventTopics
+    event_store: EventReads
+    event_topics: EventTopicDirectory
     commands: EventCommands
     topic_commands: EventTopicCommands
     subscriptions: Subscriptions

@@ -11,6 +11,7 @@ from kwire.web.services import (
     AccessCounts,
     AccessServices,
     DbEventServices,
+    KafkaRequestServices,
     PortServices,
     RoomServices,
     TopicServices,
@@ -71,5 +72,6 @@ class BridgeServices:
     access: AccessServices
     monitoring: BridgeMonitoring
     overview: BridgeOverviewServices
+    kafka_requests: KafkaRequestServices
     # The addresses of the cluster.
     upstream: Sequence[str]
