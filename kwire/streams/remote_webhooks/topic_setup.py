@@ -1,10 +1,10 @@
 """The topic with the state of webhooks: it is created, or one that exists is checked. It is never changed."""
 
-import asyncio
 from typing import Final
 
 from kwire.errors import ErrorCode, KafkaError
 from kwire.kafka_client.admin import Admin
+from kwire.streams.remote.agreement import agreement
 from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import RemoteLogs
 
@@ -19,8 +19,6 @@ NEW_TOPIC_CONFIGS: Final = {
     "compression.type": "producer",
     "segment.bytes": str(SEGMENT_BYTES),
 }
-# How long a topic that was created just now may be missing.
-OPEN_SECONDS: Final = 15.0
 
 
 async def create_state_topic(logs: RemoteLogs, name: str) -> RemoteLog:
@@ -30,16 +28,18 @@ async def create_state_topic(logs: RemoteLogs, name: str) -> RemoteLog:
     except KafkaError as error:
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise
-    loop, backoff = asyncio.get_running_loop(), logs.cluster.backoff()
-    deadline = loop.time() + OPEN_SECONDS
-    while True:
-        log = await find_state_topic(logs, name)
-        if log is not None:
-            return log
-        # The brokers do not know the new topic yet, or one of this name is being deleted.
-        if loop.time() > deadline:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} was not created in time")
-        await asyncio.sleep(backoff.next_seconds())
+    found: RemoteLog | None = None
+
+    async def is_found() -> bool:
+        nonlocal found
+        found = await find_state_topic(logs, name)
+        return found is not None
+
+    # The brokers may not know the new topic yet, or one of this name is being deleted.
+    await agreement(logs.cluster, is_found)
+    if found is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} was not created in time")
+    return found
 
 
 async def find_state_topic(logs: RemoteLogs, name: str) -> RemoteLog | None:
