@@ -1,10 +1,13 @@
 """The client for asyncio programs."""
 
+import asyncio
+import socket
 import ssl
 from base64 import b64encode
 from collections.abc import Mapping
+from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import aiohttp
 
@@ -19,6 +22,42 @@ DEFAULT_URL = "http://127.0.0.1:8082"
 TIMEOUT_S = 30.0
 # Each event store subscription and each WebSocket uses one connection. The remaining connections are for HTTP calls.
 CONNECTIONS_MAX = 1_200
+# The end of a TLS connection is answered by the server. A server that does not answer is not waited for longer.
+CLOSE_TIMEOUT_S = 2.0
+CLOSE_POLL_S = 0.002
+
+
+class OpenSockets:
+    """The sockets of a session.
+
+    `aiohttp.ClientSession.close` does not wait until the transports of TLS connections are closed, and a program that
+    then ends its event loop would leave them open.
+    """
+
+    def __init__(self) -> None:
+        self._sockets: list[socket.socket] = []
+
+    def create(self, address: tuple[Any, ...]) -> socket.socket:
+        """Create a socket for a new connection: the `socket_factory` of a connector."""
+        self._sockets = [*self._open(), socket.socket(*address[:3])]
+        return self._sockets[-1]
+
+    async def wait_until_closed(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
+        """Wait until the event loop has closed all sockets. After the timeout, end their connections."""
+        await self._wait(timeout_s)
+        for one in self._open():
+            with suppress(OSError):  # the server has ended the connection at this moment
+                one.shutdown(socket.SHUT_RDWR)
+        await self._wait(timeout_s)
+
+    async def _wait(self, timeout_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        while self._open() and loop.time() < deadline:
+            await asyncio.sleep(CLOSE_POLL_S)
+
+    def _open(self) -> list[socket.socket]:
+        return [one for one in self._sockets if one.fileno() >= 0]
 
 
 class AsyncClient:
@@ -46,10 +85,15 @@ class AsyncClient:
         """
         url = url.rstrip("/")
         # The client connects directly to the server. `trust_env=False` ignores proxy settings of the environment.
+        self._sockets = OpenSockets()
         self._session = aiohttp.ClientSession(
             headers={**(headers or {}), **({} if user is None else _credentials(user, password))},
             trust_env=False,
-            connector=aiohttp.TCPConnector(limit=CONNECTIONS_MAX, ssl=True if ssl_context is None else ssl_context),
+            connector=aiohttp.TCPConnector(
+                limit=CONNECTIONS_MAX,
+                ssl=True if ssl_context is None else ssl_context,
+                socket_factory=self._sockets.create,
+            ),
             timeout=aiohttp.ClientTimeout(total=None),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
@@ -69,6 +113,7 @@ class AsyncClient:
         await self.events.close()
         await self.stream.close()
         await self._session.close()
+        await self._sockets.wait_until_closed()
 
     async def __aenter__(self) -> Self:
         return self

@@ -1,5 +1,8 @@
 """The storage of the webhooks of a server: definitions in its metadata store, their state in the topic `__webhooks`."""
 
+import asyncio
+from collections.abc import AsyncIterator
+
 from kwire.access.secrets.node_keys import NodeKeys
 from kwire.broker.topics.catalogue import WEBHOOKS_TOPIC
 from kwire.broker.topics.internal_topics import webhooks_topic
@@ -8,7 +11,7 @@ from kwire.clock import Clock
 from kwire.config import WebhooksConfig
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import MetaStore
-from kwire.streams.log import Appended, StreamLog
+from kwire.streams.events.replay import KeyValue, replay_records
 from kwire.streams.webhooks.definition_store import MetastoreDefinitionStore, NoDefinitionStore
 from kwire.streams.webhooks.state_log import CallLater, NoStateLog, TopicStateLog
 from kwire.streams.webhooks.webhooks import WebhookStorage
@@ -35,10 +38,10 @@ class LocalStateTopic:
     def exists(self) -> bool:
         return self._topics.get(WEBHOOKS_TOPIC) is not None
 
-    async def open(self) -> StreamLog | None:
+    async def records(self) -> AsyncIterator[KeyValue]:
         topic = self._topics.get(WEBHOOKS_TOPIC)
         if topic is None:
-            return None
+            return
         log = topic.stream()
         await log.ready()
         partition = topic.partitions[0]
@@ -47,7 +50,8 @@ class LocalStateTopic:
                 ErrorCode.CORRUPT_MESSAGE,
                 f"{WEBHOOKS_TOPIC}-0 cannot be read to its end: stop the server and restore this folder from a backup",
             )
-        return log
+        async for record in replay_records(log):
+            yield record
 
     async def create(self) -> None:
         try:
@@ -56,9 +60,17 @@ class LocalStateTopic:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
 
-    def append(self, batch: memoryview, header: BatchHeader, appended: Appended) -> None:
+    async def append(self, batch: memoryview, header: BatchHeader) -> None:
         topic = self._topics.get(WEBHOOKS_TOPIC)
         if topic is None:
-            appended(KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{WEBHOOKS_TOPIC} does not exist"))
-        else:
-            topic.stream().append(batch, header, appended)
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{WEBHOOKS_TOPIC} does not exist")
+        stored: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
+
+        def appended(outcome: int | KafkaError) -> None:
+            if not stored.done():
+                stored.set_result(outcome if isinstance(outcome, KafkaError) else None)
+
+        topic.stream().append(batch, header, appended)
+        error = await stored
+        if error is not None:
+            raise error

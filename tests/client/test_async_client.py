@@ -1,13 +1,18 @@
 """The async client against rooms in memory that fail in chosen ways."""
 
 import asyncio
+import gc
+import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import aiohttp
 import pytest
+import trustme
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from yarl import URL
 
 from kwire.client import (
     AnswerTimeout,
@@ -420,3 +425,29 @@ def test_the_message_of_a_gap_fits_rooms_and_topics() -> None:
     assert str(GapFound(Gap("orders", 5, 9, "retention"))) == missing
     recreated = 'subscription to "r": the events from 5 on are no longer available (room_recreated)'
     assert str(GapFound(Gap("r", 5, None, "room_recreated"))) == recreated
+
+
+def connections_to(url: str) -> list[socket.socket]:
+    """The open sockets of this process that are connected to a server."""
+    address, found = (URL(url).host, URL(url).port), []
+    for one in gc.get_objects():
+        if isinstance(one, socket.socket) and one.fileno() >= 0:
+            with suppress(OSError):  # a socket that listens has no peer
+                if one.getpeername() == address:
+                    found.append(one)
+    return found
+
+
+@in_loop
+async def test_a_closed_client_leaves_no_tls_connection_open() -> None:
+    authority, server = trustme.CA(), ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    trusting = ssl.create_default_context()
+    authority.configure_trust(trusting)
+    async with fake_rooms(server) as (_, url):
+        client = AsyncClient(url, timeout_s=WAIT_S, ssl_context=trusting)
+        await client.stream.history("quiet")
+        assert connections_to(url)
+        await client.close()
+        # Nobody has to run the event loop any longer.
+        assert not connections_to(url)

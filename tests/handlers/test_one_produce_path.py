@@ -19,6 +19,7 @@ WRITERS = {
     "kwire/streams/events/publishing.py": "events of rooms and topics over HTTP",
     "kwire/streams/audit/writer.py": "the audit log",
     "kwire/streams/webhooks/state_log.py": "state of webhooks",
+    "kwire/streams/local_webhooks.py": "the same, to the partition",
     "kwire/streams/local.py": "events of a stream, to its appends",
     "kwire/streams/local_appends.py": "the same, to the partition",
     "kwire/streams/remote/log.py": "events of a stream, to the producer that sends them to another server",

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 
 from kwire.broker.partition import Partition
 from kwire.broker.topics.topics import Topic, Topics
-from kwire.streams.event_store.event_store import EventDraft, EventStore
+from kwire.streams.event_store.drafts import EventDraft
+from kwire.streams.event_store.event_store import EventStore
 from kwire.streams.events.event import Event
 from kwire.streams.events.reading import EventReader
 from kwire.streams.log import NotReady

@@ -22,7 +22,8 @@ from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.config import load
 from kwire.errors import KafkaError, StreamError
 from kwire.metastore import EmbeddedMetaStore
-from kwire.streams.event_store.event_store import EventDraft, EventStore
+from kwire.streams.event_store.drafts import EventDraft
+from kwire.streams.event_store.event_store import EventStore
 from kwire.streams.event_store.pending_commit import Outcome, StoredCommit
 from kwire.streams.local import LocalLog
 from storage.batch.record_batch import Record, build_batch, check_batch

@@ -6,6 +6,7 @@ is doing. The tests in tests/end_to_end run the same clients against the real on
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -297,16 +298,16 @@ class FakeRooms:
 
 
 @asynccontextmanager
-async def fake_rooms() -> AsyncIterator[tuple[FakeRooms, str]]:
+async def fake_rooms(tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[FakeRooms, str]]:
     """The rooms and the URL at which they are."""
     rooms = FakeRooms()
     runner = web.AppRunner(rooms.application(), access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
     host, port = runner.addresses[0][:2]
     try:
-        yield rooms, f"http://{host}:{port}"
+        yield rooms, f"{'https' if tls else 'http'}://{host}:{port}"
     finally:
         rooms.cut()
         await runner.cleanup()

@@ -4,11 +4,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from kwire.access.audit.queue import AuditQueue
 from kwire.access.authorizer import Authorizer
-from kwire.access.secrets.node_keys import KEY_FILE_NAME, NodeKeys
+from kwire.access.secrets.node_keys import KEY_FILE_NAME, NodeKeys, has_encrypted
 from kwire.broker.topics.catalogue import AUDIT_TOPIC
 from kwire.streams.audit.writer import AuditWriter
 from kwire.streams.local_directory import LocalDirectory
@@ -77,7 +78,9 @@ class Hooked:
         self.writer = AuditWriter(self.audit, node.topics, node.clock, node.config.audit.retention_ms)
         self.writer.start()
         given: Mapping[str, Any] = {"dispatch_interval_ms": INTERVAL_MS, **config}
-        keys = NodeKeys(str(node.directory / KEY_FILE_NAME), node.metastore, node.files, node.lanes.survey)
+        keys = NodeKeys(
+            str(node.directory / KEY_FILE_NAME), partial(has_encrypted, node.metastore), node.files, node.lanes.survey
+        )
         webhooks_config = node.config.webhooks._replace(**given)
         self.webhooks = Webhooks(
             topics=LocalDirectory(node.topics, node.config),

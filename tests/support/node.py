@@ -64,10 +64,12 @@ from kwire.handlers.shared.views import Views
 from kwire.metastore import EmbeddedMetaStore
 from kwire.node import Node
 from kwire.streams.event_store.commit_pipeline import CheckedBatch
-from kwire.streams.event_store.event_store import EventDraft, EventStore
+from kwire.streams.event_store.drafts import EventDraft
+from kwire.streams.event_store.event_store import EventStore
 from kwire.streams.event_store.event_topics import EventTopics
 from kwire.streams.local import LocalLog
 from kwire.streams.local_directory import LocalDirectory
+from kwire.streams.topic_directory import StreamTopic
 from kwire.wire.codec import ELEMENTS_MAX, decode_message, decoder, encode_message
 from kwire.wire.frame import FrameReader, ReceiveMemory
 from kwire.wire.names import Names
@@ -168,7 +170,7 @@ class GivenChecks:
     """What a test has in the place of schemas; all is taken until it says otherwise."""
 
     def __init__(self) -> None:
-        self.check_draft: Callable[[Topic, EventDraft], Awaitable[object] | None] = lambda topic, draft: None
+        self.check_draft: Callable[[StreamTopic, EventDraft], Awaitable[object] | None] = lambda topic, draft: None
         self.check_batch: Callable[[Topic, memoryview, BatchHeader], CheckedBatch] = lambda topic, batch, header: ()
 
 

@@ -7,6 +7,7 @@ values, they stay as they are until the operator restores the file.
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from typing import Self
 
 from kwire.access.secrets.key_file import (
@@ -37,11 +38,14 @@ class KeyUnavailable(Exception):
 
 
 class NodeKeys:
-    """The keys of a node. Use it only in the event loop's thread. `lane` reads and writes the file."""
+    """The keys of a node. Use it only in the event loop's thread. `lane` reads and writes the file.
 
-    def __init__(self, path: str, metastore: MetaStore, files: Files, lane: Lane) -> None:
+    `has_encrypted` returns whether there are encrypted values, so that a new key would not be able to decrypt them.
+    """
+
+    def __init__(self, path: str, has_encrypted: Callable[[], bool], files: Files, lane: Lane) -> None:
         self.path = os.path.abspath(path)
-        self._metastore = metastore
+        self._has_encrypted = has_encrypted
         self._files = files
         self._lane = lane
         self._lock = asyncio.Lock()
@@ -50,7 +54,8 @@ class NodeKeys:
 
     @classmethod
     def of_node(cls, config: Config, metastore: MetaStore, files: Files, lane: Lane) -> Self:
-        return cls(config.access.key_file or str(config.log.data_dir / KEY_FILE_NAME), metastore, files, lane)
+        """The keys of a server, whose encrypted values are in its metadata store."""
+        return cls(key_path(config), lambda: has_encrypted(metastore), files, lane)
 
     async def cipher(self) -> SecretCipher:
         """Return the cipher for stored secrets. Raises KeyUnavailable."""
@@ -85,7 +90,7 @@ class NodeKeys:
         return keys
 
     async def _create(self) -> tuple[SecretKey, ...]:
-        if has_encrypted(self._metastore):
+        if self._has_encrypted():
             raise KeyUnavailable(
                 f"the key file {self.path} is missing, and stored secrets are encrypted with a key in it: restore the "
                 "file, or set kwire.secrets.key.file to its new place, and restart the server"
@@ -101,6 +106,10 @@ class NodeKeys:
             raise KeyUnavailable(f"the key file {self.path} was removed while the server read it")
         log.info("created the key file %s: keep a copy of it in a safe place", self.path)
         return keys
+
+
+def key_path(config: Config) -> str:
+    return config.access.key_file or str(config.log.data_dir / KEY_FILE_NAME)
 
 
 def has_encrypted(metastore: MetaStore) -> bool:

@@ -11,9 +11,9 @@ from functools import partial
 from typing import NamedTuple
 
 from kwire.broker.maintenance.damage_report import report_unreadable
-from kwire.broker.topics.topics import Topics
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from kwire.streams.event_store.journal import JournalCommit, JournalPart, commits_in
+from kwire.streams.event_store.pending_commit import NameOf
 from kwire.streams.events.decoding import BatchCursor
 from kwire.streams.events.event import Event
 from kwire.streams.events.reading import (
@@ -71,9 +71,9 @@ class _Part(NamedTuple):
 class GlobalReader:
     """A cursor over all events. `next_offset` is the global position of the next event."""
 
-    def __init__(self, topics: Topics, journal: StreamLog, position: int) -> None:
+    def __init__(self, name_of: NameOf, journal: StreamLog, position: int) -> None:
         self.next_offset = position
-        self._topics = topics
+        self._name_of = name_of
         self._journal = journal
         # The number of times that the journal has returned NotReady for the current read.
         self._waits = 0
@@ -207,7 +207,7 @@ class GlobalReader:
             position += 1
 
     def _part(self, key: _PartKey, part: JournalPart, event_count: int, skipped: int) -> _Part:
-        topic = self._topics.catalogue.name_of(part.topic_id)
+        topic = self._name_of(part.topic_id)
         cursor, body = BatchCursor(), b""
         if topic is not None and skipped < event_count:
             header, payload = parse_header(part.batch), memoryview(part.batch)[HEADER_BYTES:]

@@ -48,6 +48,8 @@ class StoredCommit(NamedTuple):
 
 Outcome = StoredCommit | KafkaError | StreamError
 Done = Callable[[Outcome], None]
+# Returns the name of a topic by its id; None if it is deleted.
+NameOf = Callable[[bytes], str | None]
 
 
 class Part:
@@ -268,19 +270,19 @@ def _repeated_result(key: bytes, digest: bytes, earlier: KeyedCommit) -> StoredC
     return StoredCommit(-1, earlier.parts, earlier.order, True)
 
 
-def event_ids(stored: StoredCommit, topics: Topics) -> list[EventId]:
+def event_ids(stored: StoredCommit, name_of: NameOf) -> list[EventId]:
     """Return the event ids in publishing order; raises KafkaError if the topic of a repeated commit is deleted."""
-    return [EventId(name, sequence - 1) for name, sequence in _sequences(stored, topics)]
+    return [EventId(name, sequence - 1) for name, sequence in _sequences(stored, name_of)]
 
 
-def event_id_texts(stored: StoredCommit, topics: Topics) -> list[str]:
+def event_id_texts(stored: StoredCommit, name_of: NameOf) -> list[str]:
     """Return the ids that `event_ids` returns, as strings."""
-    return [f"{name}-{sequence}" for name, sequence in _sequences(stored, topics)]
+    return [f"{name}-{sequence}" for name, sequence in _sequences(stored, name_of)]
 
 
-def _sequences(stored: StoredCommit, topics: Topics) -> list[tuple[str, int]]:
+def _sequences(stored: StoredCommit, name_of: NameOf) -> list[tuple[str, int]]:
     """Return the topic name of each event, and the number of the event in that topic. Numbers start at 1."""
-    names = stored.names or _names(stored.parts, topics)
+    names = stored.names or _names(stored.parts, name_of)
     if not stored.order:
         return [
             (name, sequence)
@@ -295,10 +297,10 @@ def _sequences(stored: StoredCommit, topics: Topics) -> list[tuple[str, int]]:
     return found
 
 
-def _names(parts: Sequence[StoredPart], topics: Topics) -> list[str]:
+def _names(parts: Sequence[StoredPart], name_of: NameOf) -> list[str]:
     names = []
     for part in parts:
-        name = topics.catalogue.name_of(part.topic_id)
+        name = name_of(part.topic_id)
         if name is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic was deleted")
         names.append(name)

@@ -124,9 +124,13 @@ def stored_bytes_max(event: NewEvent, source: bytes) -> int:
 class Envelope:
     """Encodes the same records as `record_of`, as bytes. Parts that the events of a source share are encoded once."""
 
-    __slots__ = ("_common", "_names", "_prefixes", "_time", "_time_ms")
+    __slots__ = ("_common", "_count", "_count_bytes", "_last", "_names", "_prefixes", "_time", "_time_ms")
 
-    def __init__(self, source: bytes, now_ms: int) -> None:
+    def __init__(self, source: bytes, now_ms: int, last_header: bytes = b"") -> None:
+        """`last_header` is an encoded header that follows the others in every record."""
+        self._last = last_header
+        self._count = _ENVELOPE_HEADER_COUNT + bool(last_header)
+        self._count_bytes = varint(self._count)
         self._common = (
             header_bytes(b"ce_specversion", SPEC_VERSION)
             + header_bytes(CONTENT_TYPE.encode(), JSON_TYPE)
@@ -159,7 +163,10 @@ class Envelope:
             _bounded(event_id, "id", EVENT_ID_BYTES_MAX)
         if not metadata and key is None:
             return b"".join(
-                (b"\x01", varint(len(data)), data, b"\x0c", prefix, self._time, varint(len(raw_id)), raw_id)
+                (
+                    *(b"\x01", varint(len(data)), data, self._count_bytes, prefix),
+                    *(self._time, varint(len(raw_id)), raw_id, self._last),
+                )
             )
         parts = [prefix, self._time, varint(len(raw_id)), raw_id]
         if metadata:
@@ -167,7 +174,8 @@ class Envelope:
             for name, value in metadata.items():
                 raw = _metadata_value(name, value)
                 parts += (self._names.get(name) or self._cache_name(name), varint(len(raw)), raw)
-        return encode_record_body(key, data, _ENVELOPE_HEADER_COUNT + len(metadata), b"".join(parts))
+        parts.append(self._last)
+        return encode_record_body(key, data, self._count + len(metadata), b"".join(parts))
 
     def _cache_prefix(self, event_type: str) -> bytes:
         prefix = self._common + header_bytes(b"ce_type", _bounded(event_type, "type", TYPE_BYTES_MAX))

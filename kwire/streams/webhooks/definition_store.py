@@ -1,35 +1,29 @@
 """Storage of webhook definitions in the metadata store. `put` and `remove` return when the change is durable.
 
-The fields that may contain secrets (URL, headers, signing secrets) are encrypted with a key of the node. The origin
-of the URL is stored in plain text, too, so that a webhook whose key is missing can be recognised. The first start after
-an upgrade encrypts what older versions stored in plain text, and removes the plain text from the journal. A start with
-a new key encrypts everything with it.
+The fields that may contain secrets are encrypted with a key of the node. The first start after an upgrade encrypts what
+older versions stored in plain text, and removes the plain text from the journal. A start with a new key encrypts
+everything with it.
 """
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Protocol
 
-import msgspec
-
-from kwire.access.secrets.node_keys import ENCRYPTED, WEBHOOKS_PREFIX, KeyUnavailable, NodeKeys
-from kwire.access.secrets.secret_cipher import SecretCipher, SecretUnreadable
+from kwire.access.secrets.node_keys import WEBHOOKS_PREFIX, KeyUnavailable, NodeKeys
+from kwire.access.secrets.secret_cipher import SecretCipher
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, Conflict, Entry, MetaStore
-from kwire.streams.webhooks.definition import Definition, origin_of
+from kwire.streams.webhooks.definition import Definition
+from kwire.streams.webhooks.definition_secrets import Value, decrypted, encrypted, is_current
 from storage.errors import StorageError
 
 log = logging.getLogger("kwire.webhooks")
 
-SECRET_FIELDS = ("url", "secrets", "headers")
-ORIGIN = "origin"
 # An entry that exists while the journal has no secrets in plain text, also not in values that were replaced.
 HISTORY_KEY = "webhook-history-erased"
 # The number of definitions that are decrypted before other work runs, and that one commit encrypts anew.
 DEFINITIONS_PER_CHUNK = 50
-
-Value = dict[str, Any]
 
 
 class DefinitionStore(Protocol):
@@ -90,9 +84,9 @@ class MetastoreDefinitionStore:
         definitions: list[Definition] = []
         outdated: list[tuple[str, Entry, Definition]] = []
         for number, (webhook_id, entry) in enumerate(entries, start=1):
-            definition = self._decrypted(webhook_id, entry.value, cipher, problem)
+            definition = decrypted(webhook_id, entry.value, cipher, problem)
             definitions.append(definition)
-            if cipher is not None and not definition.locked and not _is_current(entry.value, cipher):
+            if cipher is not None and not definition.locked and not is_current(entry.value, cipher):
                 outdated.append((webhook_id, entry, definition))
             if number % DEFINITIONS_PER_CHUNK == 0:
                 await asyncio.sleep(0)
@@ -109,7 +103,7 @@ class MetastoreDefinitionStore:
         if definition.locked:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, definition.locked)
         try:
-            value = _encrypted(definition, await self._keys.cipher())
+            value = encrypted(definition, await self._keys.cipher())
         except KeyUnavailable as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"the webhook cannot be stored: {error}") from None
         first = [self._change(HISTORY_KEY, {})] if self._is_history_new else []
@@ -121,32 +115,13 @@ class MetastoreDefinitionStore:
         if self._metastore.get(key) is not None:
             await self._commit([self._change(key, None)])
 
-    def _decrypted(self, webhook_id: str, value: Value, cipher: SecretCipher | None, problem: str) -> Definition:
-        encrypted = value.get(ENCRYPTED)
-        if encrypted is None:
-            # An older version has stored it in plain text.
-            return Definition.from_stored(webhook_id, value)
-        rest = {name: one for name, one in value.items() if name not in (ENCRYPTED, ORIGIN)}
-        try:
-            if cipher is None:
-                raise SecretUnreadable(problem)
-            secret = {
-                name: msgspec.json.decode(cipher.decrypt(encrypted[name], _context(webhook_id, name)))
-                for name in SECRET_FIELDS
-            }
-        except SecretUnreadable as error:
-            reason = f"its secrets cannot be decrypted: {error}"
-            hidden = {"url": value[ORIGIN], "secrets": [], "headers": {}, "state": "disabled", "reason": reason}
-            return Definition.from_stored(webhook_id, {**rest, **hidden}).changed(locked=reason)
-        return Definition.from_stored(webhook_id, {**rest, **secret})
-
     async def _encrypt_anew(
         self, outdated: Sequence[tuple[str, Entry, Definition]], cipher: SecretCipher | None
     ) -> None:
         """Store definitions encrypted that are stored in plain text or with an older key."""
         for start in range(0, len(outdated), DEFINITIONS_PER_CHUNK):
             changes = [
-                Change(WEBHOOKS_PREFIX + webhook_id, _encrypted(definition, cipher), entry.revision)
+                Change(WEBHOOKS_PREFIX + webhook_id, encrypted(definition, cipher), entry.revision)
                 for webhook_id, entry, definition in outdated[start : start + DEFINITIONS_PER_CHUNK]
                 if cipher is not None
             ]
@@ -171,21 +146,3 @@ class MetastoreDefinitionStore:
             raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS, str(error)) from error
         except StorageError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-
-
-def _context(webhook_id: str, field: str) -> str:
-    """Return what an encrypted text is bound to, so that it cannot be moved to another webhook or field."""
-    return f"{WEBHOOKS_PREFIX}{webhook_id}/{field}"
-
-
-def _encrypted(definition: Definition, cipher: SecretCipher) -> Value:
-    stored = definition.stored()
-    encrypted = {
-        name: cipher.encrypt(msgspec.json.encode(stored.pop(name)).decode(), _context(definition.webhook_id, name))
-        for name in SECRET_FIELDS
-    }
-    return {**stored, ORIGIN: origin_of(definition.url), ENCRYPTED: encrypted}
-
-
-def _is_current(value: Mapping[str, Any], cipher: SecretCipher) -> bool:
-    return ENCRYPTED in value and all(cipher.is_current(one) for one in value[ENCRYPTED].values())

@@ -8,14 +8,13 @@ written at a time.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
 
 from kwire.clock import Clock
 from kwire.errors import KafkaError
-from kwire.streams.events.replay import replay_records
 from kwire.streams.webhooks.consumer import Consumer, Key
 from kwire.streams.webhooks.state_topic import StateTopic
 from storage.batch.builder import build_batch_from_bodies, encode_record_body
@@ -119,10 +118,7 @@ class TopicStateLog:
 
     async def open(self) -> StoredRecords:
         stored: StoredRecords = {}
-        source = await self._topic.open()
-        if source is None:
-            return stored
-        async for raw_key, raw_value in replay_records(source):
+        async for raw_key, raw_value in self._topic.records():
             if raw_key is None:
                 continue
             webhook_id, *parts = _decode(raw_key)
@@ -220,7 +216,7 @@ class TopicStateLog:
         if not records:
             return len(taken)
         try:
-            await self._append(records)
+            await self._topic.append(*build_batch_from_bodies(records, self._clock.now_ms()))
         except BaseException:
             # It may have been stored: the same records again, with the values of then, do no harm.
             for consumer, changes in taken:
@@ -231,16 +227,3 @@ class TopicStateLog:
                 self._removed_keys[webhook_id] = [*keys, *self._removed_keys.get(webhook_id, ())]
             raise
         return len(taken)
-
-    async def _append(self, records: Sequence[bytes]) -> None:
-        """Append a batch, and wait until it is stored. Raises KafkaError."""
-        stored: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
-
-        def appended(outcome: int | KafkaError) -> None:
-            if not stored.done():
-                stored.set_result(outcome if isinstance(outcome, KafkaError) else None)
-
-        self._topic.append(*build_batch_from_bodies(records, self._clock.now_ms()), appended)
-        error = await stored
-        if error is not None:
-            raise error

@@ -18,7 +18,7 @@ from kwire.access.acl import Operation
 from kwire.access.quotas.kinds import QuotaKind
 from kwire.access.scope import prefix_of
 from kwire.errors import StreamError
-from kwire.streams.event_store.event_store import EVENTS_MAX, EventDraft
+from kwire.streams.event_store.drafts import EVENTS_MAX, EventDraft
 from kwire.streams.events.event import EMPTY, EVENT_ID_BYTES_MAX, TYPE_BYTES_MAX
 from kwire.streams.events.json_text import checked_json
 from kwire.streams.events.traceparent import traced_metadata
@@ -133,7 +133,7 @@ async def _drafts(
         try:
             if one.topic not in bytes_max:
                 check_name(one.topic)
-                bytes_max[one.topic] = services.event_store.event_topic(one.topic).settings.max_message_bytes
+                bytes_max[one.topic] = services.event_store.event_topic(one.topic).max_message_bytes
             drafts.append(_draft(one, bytes_max[one.topic], traceparent))
         except StreamError as error:
             error.details["index"] = index

@@ -17,11 +17,11 @@ from aiohttp import web
 
 from kwire.access.acl import Operation
 from kwire.access.quotas.kinds import QuotaKind
-from kwire.broker.topics.topics import Topic
 from kwire.errors import KafkaError, OffsetOutOfRange
 from kwire.streams.event_store.event_ids import EventId
 from kwire.streams.events.event import Event
 from kwire.streams.events.reading import EVENTS_PER_READ, read_events
+from kwire.streams.topic_directory import StreamTopic
 from kwire.web.answers.errors import BadRequest, Refusal
 from kwire.web.answers.event_id import EVENT_ID
 from kwire.web.answers.large_answers import Parts, PartSizes, stream_answer
@@ -81,7 +81,7 @@ class _Page:
     """The progress of a page. `position` is the offset of the last scanned event. Before any event is scanned,
     `position` is just outside the range: `start - 1` when reading forwards, `end` when reading backwards."""
 
-    def __init__(self, topic: Topic, shown_topic: str, limit: int, position: int, sizes: PartSizes) -> None:
+    def __init__(self, topic: StreamTopic, shown_topic: str, limit: int, position: int, sizes: PartSizes) -> None:
         self.topic = topic
         self._shown_topic = shown_topic
         self.position = position
@@ -123,7 +123,7 @@ async def read(services: EventStoreServices, request: web.Request) -> web.Stream
     return await stream_answer(request, _page(services.port, topic, access.shown(topic.name), query, wanted), JSON)
 
 
-async def _page(port: PortServices, topic: Topic, shown_topic: str, query: ReadQuery, wanted: _Range) -> Parts:
+async def _page(port: PortServices, topic: StreamTopic, shown_topic: str, query: ReadQuery, wanted: _Range) -> Parts:
     """Generate the JSON of the page, in parts."""
     is_backwards = query.last or query.order == "backwards"
     sizes = PartSizes(port)
@@ -146,7 +146,7 @@ async def _page(port: PortServices, topic: Topic, shown_topic: str, query: ReadQ
     yield b'%b],"next":%b}' % (front if front != b"," else b"", following)
 
 
-async def _range(access: RequestAccess, topic: Topic, query: ReadQuery) -> _Range:
+async def _range(access: RequestAccess, topic: StreamTopic, query: ReadQuery) -> _Range:
     log = topic.stream()
     await log.ready()
     oldest, end, _ = log.bounds()
@@ -228,6 +228,7 @@ async def one_event(services: EventStoreServices, request: web.Request) -> web.R
     access.authorize_topic(Operation.READ, event_id.topic)
     topic = services.event_store.event_topic(event_id.topic)
     try:
+        await topic.stream().ready()
         events = await read_events(topic.stream(), event_id.offset, 1, to_offset=event_id.offset)
     except OffsetOutOfRange:
         events = []
@@ -237,7 +238,7 @@ async def one_event(services: EventStoreServices, request: web.Request) -> web.R
     return web.Response(body=line, content_type=JSON)
 
 
-def _offset_of(access: RequestAccess, topic: Topic, text: str) -> int:
+def _offset_of(access: RequestAccess, topic: StreamTopic, text: str) -> int:
     event_id, shown_topic = EventId.parse(text), access.shown(topic.name)
     if event_id.topic != shown_topic:
         raise BadRequest(f"event {text[:300]} belongs to topic {event_id.topic[:300]}, not to {shown_topic}")

@@ -12,9 +12,9 @@ import msgspec
 from aiohttp import web
 
 from kwire.access.quotas.kinds import QuotaKind
-from kwire.broker.topics.topics import Topic
 from kwire.streams.event_store.event_topics import config_value
 from kwire.streams.event_store.schemas.document import SCHEMAS_MAX
+from kwire.streams.topic_directory import StreamTopic
 from kwire.web.answers.errors import BadRequest
 from kwire.web.needs import ALTER_TOPIC, CREATE_TOPICS, DESCRIBE_TOPIC
 from kwire.web.requests.access import RequestAccess, access_of
@@ -74,12 +74,12 @@ async def create(services: EventStoreServices, request: web.Request) -> web.Resp
     access.authorize_creation(name)
     charge_partitions(services.port.quotas, access, 1)
     await services.topic_commands.create_event_topic(name, asked.schemas, asked.configs)
-    return json_answer(_description(services, access, services.event_topics.find(name)), status=201)
+    return json_answer(await _description(services, access, services.event_topics.find(name)), status=201)
 
 
 async def show_schemas(services: EventStoreServices, request: web.Request) -> web.Response:
     topic = services.event_topics.find(request.match_info["topic"])
-    return json_answer(_description(services, access_of(request), topic))
+    return json_answer(await _description(services, access_of(request), topic))
 
 
 async def replace_schemas(services: EventStoreServices, request: web.Request) -> web.Response:
@@ -94,12 +94,13 @@ async def _change_schemas(services: EventStoreServices, request: web.Request, *,
     asked = await body_of(request, ChangeSchemas)
     name = request.match_info["topic"]
     await services.topic_commands.change_schemas(name, asked.schemas, is_whole=is_whole)
-    return json_answer(_description(services, access_of(request), services.event_topics.find(name)))
+    return json_answer(await _description(services, access_of(request), services.event_topics.find(name)))
 
 
-def _description(services: EventStoreServices, access: RequestAccess, topic: Topic) -> dict[str, Any]:
-    name = access.shown(topic.name)
-    return config_value(name, topic.stream().bounds().committed_end, services.event_topics.schemas(topic))
+async def _description(services: EventStoreServices, access: RequestAccess, topic: StreamTopic) -> dict[str, Any]:
+    name, log = access.shown(topic.name), topic.stream()
+    await log.ready()
+    return config_value(name, log.bounds().committed_end, services.event_topics.schemas(topic))
 
 
 ROUTES: tuple[Route[EventStoreServices], ...] = (

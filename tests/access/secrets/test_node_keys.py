@@ -5,13 +5,14 @@ import base64
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from kwire.access.sasl.salt_secret import salt_secret
 from kwire.access.secrets.key_file import KEY_BYTES, read_key_file
-from kwire.access.secrets.node_keys import ENCRYPTED, KeyUnavailable, NodeKeys
+from kwire.access.secrets.node_keys import ENCRYPTED, KeyUnavailable, NodeKeys, has_encrypted
 from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.config.sasl import ListenerSasl, SaslConfig
 from kwire.metastore import Change, EmbeddedMetaStore
@@ -32,7 +33,7 @@ class World:
 
     def keys(self) -> NodeKeys:
         """The keys, as the next start finds them."""
-        return NodeKeys(str(self.path), self.metastore, UnsyncedFiles(), self.lanes.survey)
+        return NodeKeys(str(self.path), partial(has_encrypted, self.metastore), UnsyncedFiles(), self.lanes.survey)
 
 
 @pytest.fixture

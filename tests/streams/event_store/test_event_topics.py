@@ -16,7 +16,7 @@ from kwire.errors import (
     StreamError,
     TopicNotFound,
 )
-from kwire.streams.event_store import event_topics as event_topics_module
+from kwire.streams.event_store import schema_store as schema_store_module
 from kwire.streams.event_store.event_topics import EventTopics
 from kwire.streams.event_store.schemas.worker import SchemaWorker
 from storage.errors import DiskFailure
@@ -200,7 +200,7 @@ async def test_a_change_that_the_disk_refuses_is_not_in_force(node: QuietNode, m
 
 @in_loop
 async def test_only_so_many_topics_are_kept_compiled(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_topics_module, "COMPILED_MAX", 2)
+    monkeypatch.setattr(schema_store_module, "COMPILED_MAX", 2)
     topics = node.event_topics
     made = [await topics.create(f"t{number}", [{"type": f"made{number}"}]) for number in range(4)]
     for _ in range(2):
@@ -213,7 +213,7 @@ async def test_only_so_many_topics_are_kept_compiled(node: QuietNode, monkeypatc
 async def test_large_schemas_are_kept_compiled_in_smaller_numbers(
     node: QuietNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_topics_module, "COMPILED_JSON_BYTES_MAX", 2500)
+    monkeypatch.setattr(schema_store_module, "COMPILED_JSON_BYTES_MAX", 2500)
     topics = node.event_topics
     made = [await topics.create(f"t{number}", [{"type": f"made{number}", "title": "x" * 1000}]) for number in range(4)]
     for topic in made:
@@ -230,7 +230,7 @@ async def test_large_schemas_are_kept_compiled_in_smaller_numbers(
 
 @in_loop
 async def test_only_so_many_schemas_wait_to_be_judged(node: QuietNode, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(event_topics_module, "PENDING_VALIDATIONS_MAX", 1)
+    monkeypatch.setattr(schema_store_module, "PENDING_VALIDATIONS_MAX", 1)
     going = asyncio.Event()
 
     async def wait(function: Any, *args: Any) -> Any:

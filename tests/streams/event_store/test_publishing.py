@@ -15,9 +15,10 @@ from kwire.errors import (
     TopicNotFound,
     WrongExpectedVersion,
 )
+from kwire.streams.event_store.drafts import EVENTS_MAX, EventDraft
 from kwire.streams.event_store.event_ids import EventId
-from kwire.streams.event_store.event_store import EVENTS_MAX, EventDraft
 from kwire.streams.event_store.journal import batches_from, commits_in
+from kwire.streams.topic_directory import StreamTopic
 from tests.support.event_store import all_events, draft, drafts, events_of, journal_of, payloads_of
 from tests.support.node import QuietNode, in_loop
 
@@ -63,7 +64,7 @@ async def test_one_unknown_topic_refuses_everything(node: QuietNode) -> None:
 async def test_one_event_that_its_schema_refuses_refuses_everything(node: QuietNode) -> None:
     orders, users = await topics_of(node, "orders", "users")
 
-    def check(topic: Topic, one: EventDraft) -> None:
+    def check(topic: StreamTopic, one: EventDraft) -> None:
         if json.loads(one.payload) == "bad":
             raise InvalidEvent("it is bad")
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from kwire.broker.topics.topics import Topic
 from kwire.errors import ErrorCode, KafkaError, SchemaViolation
-from kwire.streams.event_store.event_store import EventDraft
+from kwire.streams.event_store.drafts import EventDraft
 from kwire.streams.event_store.event_topics import EventTopics
 from kwire.streams.event_store.pending_commit import Outcome
 from kwire.streams.event_store.schemas import payload_checks as schema_checks

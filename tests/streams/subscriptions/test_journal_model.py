@@ -207,7 +207,7 @@ class JournalMachine(RuleBasedStateMachine):
         self.readers.append((subscription, sink))
 
     def _open_reader(self, journal: StreamLog, position: int) -> SmallReader:
-        return SmallReader(self.one.node.topics, journal, position)
+        return SmallReader(self.one.node.topics.catalogue.name_of, journal, position)
 
     @precondition(lambda self: self.readers)
     @rule(which=st.integers(0, READERS_MAX), room=ROOMS)

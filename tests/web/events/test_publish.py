@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kwire.streams.event_store.event_store import EVENTS_MAX
+from kwire.streams.event_store.drafts import EVENTS_MAX
 from tests.support.event_doors import event, make_topics, page_of, published, refused
 from tests.support.http import http_node
 from tests.support.node import in_uvloop

@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from kwire.broker.partition import WAIT_MS_MAX
-from kwire.broker.topics.topics import Topic
 from kwire.errors import (
     ErrorCode,
     InvalidEvent,
@@ -20,10 +19,11 @@ from kwire.errors import (
     TopicNotFound,
     UndescribedViolation,
 )
-from kwire.streams.event_store.event_store import EventDraft
+from kwire.streams.event_store.drafts import EventDraft
 from kwire.streams.event_store.schemas.typed_records import TypedRecord, typed_records
 from kwire.streams.event_store.schemas.worker import Run, Violation, WorkerTimeout, violations
 from kwire.streams.events.event import checked_json
+from kwire.streams.topic_directory import StreamTopic
 from storage.batch.format import HEADER_BYTES
 from storage.batch.record_batch import BatchHeader
 from storage.errors import RecordProblem, StorageError
@@ -60,7 +60,7 @@ SHALLOW_BYTES_MAX = 500
 
 _NULL_PAYLOAD = b"null"
 
-SchemasOf = Callable[[Topic], "tuple[TopicSchemas, int]"]
+SchemasOf = Callable[[StreamTopic], "tuple[TopicSchemas, int]"]
 
 
 class SchemaChecks:
@@ -77,7 +77,7 @@ class SchemaChecks:
 
     # --- events
 
-    def check_draft(self, topic: Topic, draft: EventDraft) -> Awaitable[object] | None:
+    def check_draft(self, topic: StreamTopic, draft: EventDraft) -> Awaitable[object] | None:
         """Raise SchemaViolation if the event is refused.
 
         If an awaitable is returned, the caller must await it to complete the check. Awaiting it may raise the error.
@@ -96,7 +96,9 @@ class SchemaChecks:
             return asyncio.sleep(0)
         return None
 
-    async def _check_large_draft(self, topic: Topic, schemas: "TopicSchemas", revision: int, draft: EventDraft) -> None:
+    async def _check_large_draft(
+        self, topic: StreamTopic, schemas: "TopicSchemas", revision: int, draft: EventDraft
+    ) -> None:
         if self._in_worker >= WORKER_EVENTS_MAX:
             raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "too many large events wait to be checked, try again")
         self._in_worker += 1
@@ -108,7 +110,7 @@ class SchemaChecks:
             raise SchemaViolation(draft.type, *found)
 
     async def _violations(
-        self, topic: Topic, schemas: "TopicSchemas", revision: int, events: Sequence[tuple[str, bytes]]
+        self, topic: StreamTopic, schemas: "TopicSchemas", revision: int, events: Sequence[tuple[str, bytes]]
     ) -> Sequence[Violation | None]:
         """Check events in the worker process. Returns the violation of each event, or None if the event is valid."""
         try:
@@ -122,7 +124,7 @@ class SchemaChecks:
     # --- records
 
     def check_batch(
-        self, topic: Topic, batch: memoryview, header: BatchHeader
+        self, topic: StreamTopic, batch: memoryview, header: BatchHeader
     ) -> "Sequence[RecordProblem] | asyncio.Future[Sequence[RecordProblem]]":
         """Return the problems of the records of a producer's batch, or a future of them.
 
@@ -144,7 +146,7 @@ class SchemaChecks:
         task.add_done_callback(self._checking.discard)
         return task
 
-    def _schemas_for_batch(self, topic: Topic) -> "tuple[TopicSchemas, int]":
+    def _schemas_for_batch(self, topic: StreamTopic) -> "tuple[TopicSchemas, int]":
         try:
             return self._schemas_of(topic)
         except TopicNotFound as error:
@@ -152,13 +154,15 @@ class SchemaChecks:
         except StreamError as error:
             raise KafkaError(ErrorCode.INVALID_RECORD, error.message) from error
 
-    async def _decompress_and_check(self, topic: Topic, payload: bytes, header: BatchHeader) -> Sequence[RecordProblem]:
+    async def _decompress_and_check(
+        self, topic: StreamTopic, payload: bytes, header: BatchHeader
+    ) -> Sequence[RecordProblem]:
         body = await _decompressed(payload, header)
         schemas, revision = self._schemas_for_batch(topic)
         return await self._check_in_chunks(topic, schemas, revision, body, header)
 
     async def _check_in_chunks(
-        self, topic: Topic, schemas: "TopicSchemas", revision: int, body: bytes, header: BatchHeader
+        self, topic: StreamTopic, schemas: "TopicSchemas", revision: int, body: bytes, header: BatchHeader
     ) -> Sequence[RecordProblem]:
         problems: list[RecordProblem] = []
         large = _LargeRecords()
@@ -190,7 +194,7 @@ class SchemaChecks:
         return sorted(problems)[:PROBLEMS_MAX]
 
     async def _problems_from_worker(
-        self, topic: Topic, schemas: "TopicSchemas", revision: int, large: "_LargeRecords"
+        self, topic: StreamTopic, schemas: "TopicSchemas", revision: int, large: "_LargeRecords"
     ) -> list[RecordProblem]:
         if not large.records:
             return []

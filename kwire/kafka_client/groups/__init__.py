@@ -1,0 +1,1 @@
+"""Groups of a cluster: their coordinators, committed offsets, descriptions, and members of the classic protocol."""

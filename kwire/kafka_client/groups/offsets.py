@@ -1,0 +1,134 @@
+"""GroupOffsets: commits and fetches the offsets of groups of a cluster. All methods raise KafkaError."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from kwire.errors import ErrorCode
+from kwire.kafka_client.errors import error_code, refusal
+from kwire.kafka_client.groups.coordinators import PASSING, Coordinators
+from kwire.wire.messages.offset_commit import (
+    OFFSET_COMMIT,
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+    OffsetCommitResponse,
+)
+from kwire.wire.messages.offset_fetch import (
+    OFFSET_FETCH,
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopic,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+)
+
+# The last versions with names of topics instead of ids.
+COMMIT_VERSION_MAX: Final = 9
+FETCH_VERSION_MAX: Final = 9
+# In a commit: not by a member. The coordinator accepts it while the group has no members.
+NO_MEMBER: Final = ""
+NO_GENERATION: Final = -1
+NO_OFFSET: Final = -1
+
+
+class Committed(NamedTuple):
+    """A committed offset. The coordinator does not tell when it was committed."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+# Committed offsets by topic and partition.
+OffsetsOfGroup = Mapping[str, Mapping[int, Committed]]
+
+
+class GroupOffsets:
+    def __init__(self, coordinators: Coordinators) -> None:
+        self._coordinators = coordinators
+
+    async def commit(
+        self,
+        group_id: str,
+        topic: str,
+        offsets: Sequence[tuple[int, int]],
+        member_id: str = NO_MEMBER,
+        generation: int = NO_GENERATION,
+    ) -> Mapping[int, ErrorCode]:
+        """Commit offsets, given as (partition, offset), and return the partitions that were refused."""
+        partitions = [
+            OffsetCommitRequestPartition(partition_index=index, committed_offset=offset, committed_metadata="")
+            for index, offset in offsets
+        ]
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            generation_id_or_member_epoch=generation,
+            member_id=member_id,
+            topics=[OffsetCommitRequestTopic(name=topic, partitions=partitions)],
+        )
+        response: OffsetCommitResponse = await self._coordinators.ask(
+            group_id, OFFSET_COMMIT, request, _passing_code, version_max=COMMIT_VERSION_MAX
+        )
+        return {
+            one.partition_index: error_code(one.error_code)
+            for found in response.topics
+            for one in found.partitions
+            if one.error_code
+        }
+
+    async def committed(
+        self, group_id: str, topics: Mapping[str, Sequence[int]] | None = None, *, is_stable: bool = False
+    ) -> OffsetsOfGroup:
+        """Return the committed offsets of a group, of all topics if `topics` is None.
+
+        With `is_stable`, the coordinator answers when no transaction with offsets of these partitions is open.
+        """
+        request = OffsetFetchRequest(
+            group_id=group_id,
+            topics=None
+            if topics is None
+            else [OffsetFetchRequestTopic(name=name, partition_indexes=list(some)) for name, some in topics.items()],
+            groups=[_group(group_id, topics)],
+            require_stable=is_stable,
+        )
+        response: OffsetFetchResponse = await self._coordinators.ask(
+            group_id, OFFSET_FETCH, request, _code_of_fetch, version_max=FETCH_VERSION_MAX
+        )
+        code = _code_of_fetch(response)
+        if code:
+            raise refusal(f"the offsets of group {group_id!r}", code)
+        # The versions before 8 are of one group.
+        found = response.groups[0].topics if response.groups else response.topics
+        return {
+            topic.name: {
+                one.partition_index: Committed(one.committed_offset, one.committed_leader_epoch, one.metadata or "")
+                for one in topic.partitions
+                if one.committed_offset != NO_OFFSET
+            }
+            for topic in found
+        }
+
+
+def _group(group_id: str, topics: Mapping[str, Sequence[int]] | None) -> OffsetFetchRequestGroup:
+    if topics is None:
+        return OffsetFetchRequestGroup(group_id=group_id, topics=None)
+    named = [OffsetFetchRequestTopics(name=name, partition_indexes=list(some)) for name, some in topics.items()]
+    return OffsetFetchRequestGroup(group_id=group_id, topics=named)
+
+
+def _passing_code(response: OffsetCommitResponse) -> int:
+    codes = (one.error_code for topic in response.topics for one in topic.partitions)
+    return next((code for code in codes if code in PASSING), 0)
+
+
+def _code_of_fetch(response: OffsetFetchResponse) -> int:
+    """Return the error of the group, or the first one of a partition."""
+    partitions: list[OffsetFetchResponsePartition | OffsetFetchResponsePartitions] = []
+    for group in response.groups:
+        if group.error_code:
+            return group.error_code
+        partitions += [one for topic in group.topics for one in topic.partitions]
+    partitions += [one for topic in response.topics for one in topic.partitions]
+    return response.error_code or next((one.error_code for one in partitions if one.error_code), 0)
