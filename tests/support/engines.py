@@ -92,6 +92,10 @@ class Engine:
             return running_node(self.directory, *settings)
         return running_bridge(self.directory, self.upstream, *settings)
 
+    def bootstrap_of(self, server: Node | Bridge) -> str:
+        """The address of Kafka clients of the same topics."""
+        return self.upstream or server.kafka_listeners[0].address  # type: ignore[union-attr]
+
     async def delete_before(self, server: Node | Bridge, topic: str, offset: int) -> None:
         """Delete the oldest events of a room, as retention does."""
         if isinstance(server, Node):
