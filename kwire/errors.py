@@ -360,6 +360,13 @@ class TooManyWebhooks(StreamError):
         super().__init__(f"there are {limit} webhooks already, and no more are allowed", {"limit": limit})
 
 
+class WebhooksUnavailable(StreamError):
+    """This process does not deliver webhooks now, and does not know their state."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"webhooks are not available here: {problem}", {})
+
+
 class InvalidSchema(StreamError):
     """The schemas of a topic are not valid. `path` is the JSON path of the problem. It begins with `$`."""
 

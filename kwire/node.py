@@ -447,7 +447,7 @@ class Node:
                 topic_commands=commands.event_topics,
                 subscriptions=self._subscriptions,
             ),
-            webhooks=WebhookServices(clock=clock, commands=commands.webhooks),
+            webhooks=WebhookServices(clock=clock, commands=lambda: commands.webhooks),
             monitoring=monitoring,
             overview=OverviewServices(monitoring, load := NodeLoad(monitoring), Sampler(Sample, load)),
             access=AccessServices(

@@ -21,6 +21,7 @@ from kwire.access.users.users import Users
 from kwire.bridge.console import kafka_request_services, overview_services
 from kwire.bridge.kafka_requests.context import RequestServices
 from kwire.bridge.topics import topic_services
+from kwire.bridge.webhooks import BridgeWebhooks
 from kwire.broker.topics.startup import NODE_KEY, open_metastore
 from kwire.clock import SystemClock
 from kwire.concurrency.disk_lanes import DiskLanes
@@ -135,7 +136,12 @@ class Bridge:
         self._topics = RemoteTopics(self._logs, marks)
         self._count_retention = CountRetention(self._rooms, self._logs)
         self._cleanup = RemoteCleanup(
-            self._rooms, self._logs, self._subscriptions, clock, is_enabled=config.rooms.is_bridge_cleanup
+            self._rooms,
+            self._logs,
+            self._subscriptions,
+            clock,
+            is_enabled=config.rooms.is_bridge_cleanup,
+            may_have_webhooks=lambda topic: self._webhooks.may_have_any_in(topic),
         )
         loop_metrics = LoopMetrics()
         self._stalls = StallProbe(loop_metrics)
@@ -144,6 +150,7 @@ class Bridge:
         self._free_memory.watch(lambda: services.rooms.port.memory.freed_bytes)
         await self._key_usage.start(config.web)
         self._keys.start(loop.call_later)
+        await self._webhooks.start()
         self.http = HttpServer(
             self._address,
             services.rooms.port,
@@ -184,6 +191,10 @@ class Bridge:
             audit,
             LoginLimits(clock),
         )
+        self._webhooks = BridgeWebhooks(
+            *(self._logs, self._topics, clock, config, self._descriptors, authorizer, audit),
+            *(self._files, self._lanes.survey),
+        )
         monitoring = BridgeMonitoring(
             port=port,
             rooms=rooms,
@@ -194,12 +205,15 @@ class Bridge:
             descriptors=self._descriptors,
             audit=audit,
             access_counts=AccessCounts.of(self._users, self._keys, authorizer),
+            webhook_statistics=self._webhooks.statistics,
+            webhook_problem=lambda: self._webhooks.problem,
         )
         overview = overview_services(monitoring)
         self._sampler = overview.sampler
         return BridgeServices(
             rooms=rooms,
             topics=topic_services(port, self._logs, self._topics, self._rooms, publisher, audit),
+            webhooks=self._webhooks.services(),
             db_events=db_events,
             access=AccessServices(clock, authorizer, authenticator, audit, self._keys, self._key_usage, self._users),
             monitoring=monitoring,
@@ -258,6 +272,7 @@ class Bridge:
         self._free_memory.close()
         self._stalls.close()
         await self._sampler.close()
+        await self._webhooks.close()
         await self._cleanup.close()
         await self._count_retention.close()
         await self._rooms.close()

@@ -25,6 +25,8 @@ class WebhooksConfig(NamedTuple):
     ports: frozenset[int] | None
     connections_max: int
     connections_per_host_max: int
+    # The topic of the cluster in which a bridge stores webhooks.
+    bridge_topic: str
 
 
 def webhooks_config(values: Values) -> WebhooksConfig:
@@ -45,4 +47,5 @@ def webhooks_config(values: Values) -> WebhooksConfig:
         ports=None if ALL_PORTS in ports else frozenset(map(int, ports)),
         connections_max=values.number("kwire.webhooks.max.connections"),
         connections_per_host_max=values.number("kwire.webhooks.max.connections.per.host"),
+        bridge_topic=values.string("kwire.bridge.webhooks.topic"),
     )

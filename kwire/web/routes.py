@@ -53,7 +53,7 @@ from kwire.web.webhooks import consumers as webhook_consumers
 from kwire.web.webhooks import deliveries as webhook_deliveries
 from kwire.web.webhooks import webhooks
 
-__all__ = ["MONITORING_ROUTES", "ROUTES", "TOPIC_ROUTES", "Route", "RouteGroup", "bound_routes"]
+__all__ = ["MONITORING_ROUTES", "ROUTES", "TOPIC_ROUTES", "WEBHOOK_ROUTES", "Route", "RouteGroup", "bound_routes"]
 
 Containers = TypeVar("Containers")
 Services = TypeVar("Services")
@@ -84,6 +84,12 @@ TOPIC_ROUTES: tuple[Route[TopicServices], ...] = (
     *proxy_produce.ROUTES,
 )
 
+WEBHOOK_ROUTES: tuple[Route[WebhookServices], ...] = (
+    *webhook_consumers.ROUTES,
+    *webhooks.ROUTES,
+    *webhook_deliveries.ROUTES,
+)
+
 # A request is matched with the routes in this order.
 _GROUPS: tuple[RouteGroup[WebServices, Any], ...] = (
     RouteGroup[WebServices, MonitoringServices](lambda web: web.monitoring, MONITORING_ROUTES),
@@ -107,9 +113,7 @@ _GROUPS: tuple[RouteGroup[WebServices, Any], ...] = (
         lambda web: web.event_store,
         (*event_topics.ROUTES, *event_publish.ROUTES, *event_read.ROUTES, *event_subscribe.ROUTES),
     ),
-    RouteGroup[WebServices, WebhookServices](
-        lambda web: web.webhooks, (*webhook_consumers.ROUTES, *webhooks.ROUTES, *webhook_deliveries.ROUTES)
-    ),
+    RouteGroup[WebServices, WebhookServices](lambda web: web.webhooks, WEBHOOK_ROUTES),
     RouteGroup[WebServices, TopicServices](lambda web: web.topics, TOPIC_ROUTES),
     RouteGroup[WebServices, SegmentServices](lambda web: web.segments, topic_segments.ROUTES),
     RouteGroup[WebServices, AccessServices](

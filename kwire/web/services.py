@@ -124,8 +124,8 @@ class EventStoreServices:
 @dataclass(frozen=True, slots=True)
 class WebhookServices:
     clock: Clock
-    # None if webhooks are disabled.
-    commands: WebhookCommands | None
+    # Returns None if webhooks are disabled, and raises WebhooksUnavailable.
+    commands: Callable[[], WebhookCommands | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,6 @@ async def test_a_bridge_serves_rooms_that_kafka_clients_share(
         for method, path in (
             ("GET", "/topics/shared/partitions/0/segments"),
             ("POST", "/events"),
-            ("GET", "/webhooks"),
             ("GET", "/admin/node"),
         ):
             async with http.request(method, path) as answer:

@@ -40,6 +40,8 @@ CLIENT_ENGINES = [
     pytest.param(OVER_KWIRE, marks=pytest.mark.full("the tests of the HTTP port run over a bridge, too")),
     OVER_APACHE_PARAM,
 ]
+# Names of topics in which bridges keep what they store.
+BRIDGE_PREFIX = "__kwire_"
 DELETION_S = 30.0
 POLL_S = 0.02
 
@@ -176,7 +178,11 @@ async def delete_all_topics(upstream: str) -> None:
 
 async def _topics(cluster: Cluster) -> list[str]:
     response = await cluster.request_any(METADATA, MetadataRequest(topics=None, allow_auto_topic_creation=False))
-    return [one.name for one in response.topics if not one.is_internal and not one.name.startswith("__")]
+    return [
+        one.name
+        for one in response.topics
+        if not one.is_internal and (not one.name.startswith("__") or one.name.startswith(BRIDGE_PREFIX))
+    ]
 
 
 @pytest.fixture(scope="session")

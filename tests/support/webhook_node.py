@@ -1,4 +1,4 @@
-"""A whole node whose webhooks may go to this machine, and what tests ask of it over HTTP."""
+"""A server or a bridge whose webhooks may go to this machine, and what tests ask of it over HTTP."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -6,7 +6,9 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.support.http import Answer, Http, http_node
+from kwire.bridge.process import Bridge
+from tests.support.engines import Engine
+from tests.support.http import Answer, Http
 from tests.support.webhook_receiver import Receiver
 
 WAIT_S = 20.0
@@ -18,17 +20,28 @@ OTHER_SCHEMA = {"eventType": "changed", "type": "object"}
 
 
 class Hooks:
-    """Topics, events and webhooks of one node."""
+    """Topics, events and webhooks of one server or bridge. A bridge publishes to rooms instead of the event store."""
 
     def __init__(self, http: Http) -> None:
         self.http = http
+        self.is_bridge = isinstance(http.server, Bridge)
 
     async def create_topic(self, *names: str) -> None:
         for name in names:
+            if self.is_bridge:
+                answer = await self.http.put(f"/rooms/{name}", {})
+                assert answer.status == 201, answer
+                continue
             answer = await self.http.post("/topics", {"name": name, "schemas": [SCHEMA, OTHER_SCHEMA]})
             assert answer.status == 201, answer
 
     async def publish(self, topic: str, *payloads: dict[str, Any], type: str = "made") -> list[str]:
+        if self.is_bridge:
+            room_events = [{"event_type": type, "data": payload} for payload in payloads]
+            answer = await self.http.post(f"/rooms/{topic}/events", room_events)
+            assert answer.status == 201, answer
+            first = answer.json["offset"] + 1
+            return [f"{topic}-{first + number}" for number in range(len(payloads))]
         events = [{"topic": topic, "type": type, "payload": payload} for payload in payloads]
         answer = await self.http.post("/events", events)
         assert answer.status in (200, 201), answer
@@ -84,6 +97,8 @@ class Hooks:
 
 
 @asynccontextmanager
-async def hooks_node(directory: Path, *settings: str) -> AsyncIterator[Hooks]:
-    async with http_node(directory, *(settings or FAST)) as http:
+async def hooks_node(where: Path | Engine, *settings: str) -> AsyncIterator[Hooks]:
+    """A server in a directory, or what an engine starts."""
+    engine = where if isinstance(where, Engine) else Engine(where, None)
+    async with engine.http(*(settings or FAST)) as http:
         yield Hooks(http)

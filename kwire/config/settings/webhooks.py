@@ -119,4 +119,11 @@ WEBHOOK_SETTINGS = (
         "Maximum number of connections to one host and port.",
         between(1, 65_535),
     ),
+    Setting(
+        "kwire.bridge.webhooks.topic",
+        Kind.STRING,
+        "__kwire_webhooks",
+        "Topic of the cluster in which a bridge stores webhooks and their progress. The bridge that was started last "
+        "with a topic delivers its webhooks. A server ignores this setting.",
+    ),
 )

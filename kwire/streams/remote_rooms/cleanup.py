@@ -1,9 +1,9 @@
 """RemoteCleanup: forgets rooms whose topics somebody else has deleted, and deletes rooms that nobody has used.
 
 A room is deleted only with `kwire.bridge.cleanup=true`, only if this bridge has created its topic, and if for
-`kwire.rooms.inactive.timeout.hours` it had no event, no subscriber and no request through this bridge. The time of the
-last event is that of the cluster, so events of other clients count. Reads of other clients do not: a cluster does not
-show them. Uses before the start of the bridge are not known, so all rooms count as used at its start.
+`kwire.rooms.inactive.timeout.hours` it had no event, no subscriber, no webhook and no request through this bridge. The
+time of the last event is that of the cluster, so events of other clients count. Reads of other clients do not: a
+cluster does not show them. Uses before the start of the bridge are not known, so all rooms count as used at its start.
 """
 
 import asyncio
@@ -37,12 +37,21 @@ class RemoteCleanup:
     """The background tasks. `removed_count` is the number of deleted rooms, `failures` that of failed rounds."""
 
     def __init__(
-        self, rooms: RemoteRooms, logs: RemoteLogs, subscribers: Subscribers, clock: Clock, *, is_enabled: bool
+        self,
+        rooms: RemoteRooms,
+        logs: RemoteLogs,
+        subscribers: Subscribers,
+        clock: Clock,
+        *,
+        is_enabled: bool,
+        may_have_webhooks: Callable[[str], bool],
     ) -> None:
+        """`may_have_webhooks` tells whether a webhook may deliver events of a topic; it is then in use."""
         self._rooms = rooms
         self._logs = logs
         self._subscribers = subscribers
         self._clock = clock
+        self._may_have_webhooks = may_have_webhooks
         self._started_ms = clock.now_ms()
         # By topic name: the last round that found the room used, and the number of comparisons that missed its topic.
         self._used_ms: dict[str, int] = {}
@@ -119,7 +128,7 @@ class RemoteCleanup:
     async def _without_use(self, limit_ms: int) -> Sequence[str]:
         found: list[str] = []
         for number, (topic, record) in enumerate(list(self._rooms.records.items()), 1):
-            if record.created_ms <= limit_ms and topic not in self._used_ms:
+            if record.created_ms <= limit_ms and topic not in self._used_ms and not self._may_have_webhooks(topic):
                 found.append(topic)
             if number % ROOMS_PER_ITERATION == 0:
                 await asyncio.sleep(0)
@@ -162,4 +171,4 @@ class RemoteCleanup:
     def _is_not_used(self, topic: str) -> bool:
         """Return whether no request has used the room since the round began."""
         self._record_used()
-        return topic not in self._used_ms
+        return topic not in self._used_ms and not self._may_have_webhooks(topic)

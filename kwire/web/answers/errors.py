@@ -60,6 +60,7 @@ STREAM_STATUSES: Mapping[str, int] = {
     "WebhookNotFound": 404,
     "WebhookConflict": 409,
     "TooManyWebhooks": 429,
+    "WebhooksUnavailable": 503,
 }
 
 KAFKA_STATUSES: Mapping[ErrorCode, int] = {

@@ -17,6 +17,7 @@ from kwire.web.monitoring.quota_metrics import quota_families
 from kwire.web.needs import DESCRIBE_CLUSTER
 from kwire.web.rooms.metrics import room_families
 from kwire.web.route import TEXT, Answer, Route
+from kwire.web.webhooks.metrics import webhook_families
 
 
 async def scrape(services: BridgeMonitoring, request: web.Request) -> web.Response:
@@ -40,9 +41,21 @@ class BridgeCollector(Collector):
         yield from quota_families(services.port.quotas, services.port.clock.monotonic())
         yield from room_families(services.rooms)
         yield from db_event_families(services.db_events)
+        yield from webhooks_of_bridge(services)
         yield from access_families(services.audit, services.access_counts)
         yield from loop_families(services.loop_metrics)
         yield from process_families(services.descriptors)
+
+
+def webhooks_of_bridge(services: BridgeMonitoring) -> Iterator[Metric]:
+    statistics = services.webhook_statistics()
+    yield GaugeMetricFamily(
+        "kwire_bridge_webhooks_delivering",
+        "1 while this bridge delivers webhooks. 0 if another bridge does, or if their state cannot be used.",
+        value=statistics is not None,
+    )
+    if statistics is not None:
+        yield from webhook_families(statistics)
 
 
 def upstream_families(facts: UpstreamFacts) -> Iterator[Metric]:

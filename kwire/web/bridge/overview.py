@@ -6,7 +6,7 @@ import msgspec
 from aiohttp import hdrs, web
 
 from kwire.web.bridge.load import BridgeSample
-from kwire.web.bridge.services import BridgeOverviewServices
+from kwire.web.bridge.services import BridgeMonitoring, BridgeOverviewServices
 from kwire.web.console.overview import OverviewQuery
 from kwire.web.console.samples import INTERVAL_MS, WINDOW_MS
 from kwire.web.needs import DESCRIBE_CLUSTER
@@ -31,6 +31,13 @@ class BridgeOverview(msgspec.Struct, kw_only=True):
     ]
 
 
+def warnings_of(monitoring: BridgeMonitoring) -> list[str]:
+    warnings = [] if monitoring.upstream().connections else ["The cluster cannot be reached."]
+    if problem := monitoring.webhook_problem():
+        warnings.append(f"Webhooks are not delivered: {problem}.")
+    return warnings
+
+
 async def show(services: BridgeOverviewServices, request: web.Request) -> web.Response:
     query = query_of(request, OverviewQuery)
     monitoring, ring = services.monitoring, services.sampler.ring
@@ -41,7 +48,7 @@ async def show(services: BridgeOverviewServices, request: web.Request) -> web.Re
             is_ready=monitoring.is_ready(),
             rooms=rooms.rooms.count,
             subscribers=len(rooms.subscriptions),
-            warnings=[] if monitoring.upstream().connections else ["The cluster cannot be reached."],
+            warnings=warnings_of(monitoring),
             now=ring.newest,
             interval_ms=INTERVAL_MS,
             window_ms=WINDOW_MS,

@@ -25,7 +25,7 @@ from kwire.web.rooms import events as room_events
 from kwire.web.rooms import post_command, rooms, subscribers
 from kwire.web.rooms import subscribe as room_subscribe
 from kwire.web.route import Route
-from kwire.web.routes import ROUTES, TOPIC_ROUTES, BoundHandle, RouteGroup
+from kwire.web.routes import ROUTES, TOPIC_ROUTES, WEBHOOK_ROUTES, BoundHandle, RouteGroup
 from kwire.web.services import (
     AboutServices,
     AccessServices,
@@ -33,6 +33,7 @@ from kwire.web.services import (
     KafkaRequestServices,
     RoomServices,
     TopicServices,
+    WebhookServices,
 )
 
 DOCUMENTS = openapi.routes_of(lambda: BRIDGE_ROUTES)
@@ -53,6 +54,7 @@ _GROUPS: tuple[RouteGroup[BridgeServices, Any], ...] = (
     RouteGroup[BridgeServices, DbEventServices](
         lambda web: web.db_events, (*db_publish.ROUTES, *db_subscribe.ROUTES, *db_slots.ROUTES)
     ),
+    RouteGroup[BridgeServices, WebhookServices](lambda web: web.webhooks, WEBHOOK_ROUTES),
     RouteGroup[BridgeServices, TopicServices](lambda web: web.topics, TOPIC_ROUTES),
     RouteGroup[BridgeServices, AccessServices](
         lambda web: web.access, (*tickets.ROUTES, *sessions.ROUTES, *keys.ROUTES, *users.ROUTES)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kwire.access.audit.queue import AuditQueue
 from kwire.descriptors import Descriptors
 from kwire.metrics import LoopMetrics
+from kwire.streams.webhooks.statistics import WebhookStatistics
 from kwire.web.services import (
     AccessCounts,
     AccessServices,
@@ -15,6 +16,7 @@ from kwire.web.services import (
     PortServices,
     RoomServices,
     TopicServices,
+    WebhookServices,
 )
 
 if TYPE_CHECKING:
@@ -52,6 +54,10 @@ class BridgeMonitoring:
     descriptors: Descriptors
     audit: AuditQueue
     access_counts: AccessCounts
+    # None while this bridge does not deliver webhooks.
+    webhook_statistics: Callable[[], WebhookStatistics | None]
+    # Why webhooks are not delivered; empty if they are, or if they are disabled.
+    webhook_problem: Callable[[], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,7 @@ class BridgeServices:
 
     rooms: RoomServices
     topics: TopicServices
+    webhooks: WebhookServices
     db_events: DbEventServices
     access: AccessServices
     monitoring: BridgeMonitoring

@@ -26,9 +26,10 @@ Shown = TypeVar("Shown")
 
 
 def webhooks_of(services: WebhookServices) -> WebhookCommands:
-    if services.commands is None:
+    commands = services.commands()
+    if commands is None:
         raise Refusal("webhooks are disabled: set kwire.webhooks.enable to true", code="WebhooksDisabled", status=403)
-    return services.commands
+    return commands
 
 
 def authorize_topics(access: RequestAccess, topics: Iterable[str]) -> None:

@@ -38,9 +38,17 @@ class World(NamedTuple):
     clock: ManualClock
     subscribers: CountedSubscribers
     store_dir: Path
+    with_webhooks: set[str]
 
     def cleanup(self) -> RemoteCleanup:
-        return RemoteCleanup(self.rooms, self.logs, self.subscribers, self.clock, is_enabled=True)
+        return RemoteCleanup(
+            self.rooms,
+            self.logs,
+            self.subscribers,
+            self.clock,
+            is_enabled=True,
+            may_have_webhooks=self.with_webhooks.__contains__,
+        )
 
 
 @asynccontextmanager
@@ -61,7 +69,7 @@ async def world(directory: Path, upstream: str | None = None, *settings: str) ->
     with remote_logs(upstream) as logs:
         rooms = RemoteRooms(logs, RoomRecords(metastore), config, subscribers, clock)
         try:
-            yield World(rooms, logs, Admin(logs.cluster), clock, subscribers, store_dir)
+            yield World(rooms, logs, Admin(logs.cluster), clock, subscribers, store_dir, set())
         finally:
             await rooms.close()
             await logs.close()
@@ -188,7 +196,8 @@ async def test_the_oldest_events_above_the_limit_are_deleted(tmp_path: Path) -> 
 async def test_only_rooms_of_the_bridge_that_nobody_uses_are_deleted(tmp_path: Path) -> None:
     async with world(tmp_path, None, "kwire.rooms.inactive.timeout.hours=2") as one:
         cleanup = one.cleanup()
-        for name in ("idle", "written", "empty", "read", "subscribed"):
+        one.with_webhooks.add("delivered")
+        for name in ("idle", "written", "empty", "read", "subscribed", "delivered"):
             await one.rooms.create(name, RoomOverrides("infinite"))
         await one.admin.create_topic("orders", 1, {"retention.ms": "-1"})
         for name in ("idle", "orders"):
@@ -201,9 +210,9 @@ async def test_only_rooms_of_the_bridge_that_nobody_uses_are_deleted(tmp_path: P
         log = one.logs.find("subscribed")
         assert log is not None
         one.subscribers.come(log)
-        assert one.rooms.count == 5
+        assert one.rooms.count == 6
         await cleanup.round()
-        assert one.rooms.list().names == ["read", "subscribed", "written"]
+        assert one.rooms.list().names == ["delivered", "read", "subscribed", "written"]
         assert cleanup.removed_count == 2
         assert (await one.rooms.find("orders")).log.bounds().start == 0
         with pytest.raises(RoomNotFound):

@@ -1,13 +1,12 @@
 """The doors of webhooks: what they take, what they refuse, and that nothing is a 5xx."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kwire.streams.webhooks.delivery.signing import new_secret
-from tests.support.http import http_node
+from tests.support.engines import Engine
 from tests.support.node import in_loop
 from tests.support.webhook_node import Hooks, hooks_node
 
@@ -24,8 +23,8 @@ async def made(hooks: Hooks, **fields: object) -> dict[str, Any]:
 
 
 @in_loop
-async def test_a_webhook_is_made_shown_changed_and_deleted(tmp_path: Path) -> None:
-    async with hooks_node(tmp_path) as hooks:
+async def test_a_webhook_is_made_shown_changed_and_deleted(engine: Engine) -> None:
+    async with hooks_node(engine) as hooks:
         await hooks.create_topic("orders", "others")
         await hooks.publish("orders", {"n": 1})
         secret = new_secret()
@@ -65,8 +64,8 @@ async def test_a_webhook_is_made_shown_changed_and_deleted(tmp_path: Path) -> No
 
 
 @in_loop
-async def test_lists_come_in_pages(tmp_path: Path) -> None:
-    async with hooks_node(tmp_path) as hooks:
+async def test_lists_come_in_pages(engine: Engine) -> None:
+    async with hooks_node(engine) as hooks:
         await hooks.create_topic("orders", "others")
         ids = sorted([(await made(hooks))["id"] for _ in range(5)])
         await hooks.http.post("/webhooks", {"url": URL, "topics": {"others": None}})
@@ -82,8 +81,8 @@ async def test_lists_come_in_pages(tmp_path: Path) -> None:
 
 @in_loop
 @pytest.mark.proves("S2-16", "S2-22", "S2-33")
-async def test_a_consumer_has_an_id_a_callback_and_topics(tmp_path: Path) -> None:
-    async with hooks_node(tmp_path) as hooks:
+async def test_a_consumer_has_an_id_a_callback_and_topics(engine: Engine) -> None:
+    async with hooks_node(engine) as hooks:
         await hooks.create_topic("orders")
         await hooks.publish("orders", {"n": 1}, {"n": 2})
         asked = {"callback": URL, "topics": {"orders": "orders-2"}}
@@ -128,8 +127,8 @@ BAD: dict[str, object] = {
 
 
 @in_loop
-async def test_what_makes_no_sense_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    async with hooks_node(tmp_path) as hooks:
+async def test_what_makes_no_sense_is_refused_and_leaves_nothing(engine: Engine) -> None:
+    async with hooks_node(engine) as hooks:
         await hooks.create_topic("orders")
         for name, body in BAD.items():
             answer = await hooks.http.post("/webhooks", body)
@@ -146,8 +145,8 @@ async def test_what_makes_no_sense_is_refused_and_leaves_nothing(tmp_path: Path)
 
 
 @in_loop
-async def test_changes_are_checked_as_new_ones_are(tmp_path: Path) -> None:
-    async with hooks_node(tmp_path) as hooks:
+async def test_changes_are_checked_as_new_ones_are(engine: Engine) -> None:
+    async with hooks_node(engine) as hooks:
         await hooks.create_topic("orders")
         webhook = await made(hooks)
         webhook.pop("secret")
@@ -167,8 +166,8 @@ async def test_changes_are_checked_as_new_ones_are(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_a_webhook_that_is_not_there_is_404_everywhere(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_a_webhook_that_is_not_there_is_404_everywhere(engine: Engine) -> None:
+    async with engine.http() as http:
         requests: list[tuple[str, str, Any]] = [
             ("GET", "", None),
             ("PATCH", "", {"description": "x"}),
@@ -190,8 +189,8 @@ async def test_a_webhook_that_is_not_there_is_404_everywhere(tmp_path: Path) -> 
 
 
 @in_loop
-async def test_a_page_of_dead_letters_begins_after_an_event(tmp_path: Path) -> None:
-    async with hooks_node(tmp_path) as hooks:
+async def test_a_page_of_dead_letters_begins_after_an_event(engine: Engine) -> None:
+    async with hooks_node(engine) as hooks:
         await hooks.create_topic("orders")
         path = f"/webhooks/{(await made(hooks))['id']}/dead-letters"
         assert (await hooks.http.get(f"{path}?after=orders-1")).json == {"deadLetters": [], "next": None}
@@ -200,8 +199,8 @@ async def test_a_page_of_dead_letters_begins_after_an_event(tmp_path: Path) -> N
 
 
 @in_loop
-async def test_what_cannot_be_sent_again_is_refused(tmp_path: Path) -> None:
-    async with hooks_node(tmp_path) as hooks:
+async def test_what_cannot_be_sent_again_is_refused(engine: Engine) -> None:
+    async with hooks_node(engine) as hooks:
         await hooks.create_topic("orders")
         await hooks.publish("orders", {"n": 1})
         webhook = await made(hooks)
@@ -233,8 +232,8 @@ async def test_what_cannot_be_sent_again_is_refused(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_secrets_are_checked_when_they_are_replaced(tmp_path: Path) -> None:
-    async with hooks_node(tmp_path) as hooks:
+async def test_secrets_are_checked_when_they_are_replaced(engine: Engine) -> None:
+    async with hooks_node(engine) as hooks:
         await hooks.create_topic("orders")
         webhook = await made(hooks)
         assert (await hooks.post(webhook, "rotate-secret", {"secret": "weak"})).status == 400
@@ -253,33 +252,33 @@ async def test_secrets_are_checked_when_they_are_replaced(tmp_path: Path) -> Non
 
 
 @in_loop
-async def test_the_number_of_webhooks_is_bounded_and_they_can_be_switched_off(tmp_path: Path) -> None:
-    async with hooks_node(tmp_path, "kwire.webhooks.max=1") as hooks:
+async def test_the_number_of_webhooks_is_bounded_and_they_can_be_switched_off(engine: Engine) -> None:
+    async with hooks_node(engine, "kwire.webhooks.max=1") as hooks:
         await hooks.create_topic("orders")
         await made(hooks)
         answer = await hooks.http.post("/webhooks", {"url": URL, "topics": {"orders": None}})
         assert (answer.status, answer.code) == (429, "TooManyWebhooks")
-    async with hooks_node(tmp_path, "kwire.webhooks.enable=false") as hooks:
+    async with hooks_node(engine, "kwire.webhooks.enable=false") as hooks:
         for path in ("/webhooks", "/consumers"):
             assert (await hooks.http.get(path)).code == "WebhooksDisabled"
 
 
 @in_loop
 @pytest.mark.proves("S2-17", "S2-42")
-async def test_consumers_live_in_memory_only_where_that_is_wanted(tmp_path: Path) -> None:
+async def test_consumers_live_in_memory_only_where_that_is_wanted(engine: Engine) -> None:
     for settings, count in ((("kwire.webhooks.persist=false",), 0), (("kwire.webhooks.persist=true",), 1)):
-        directory = tmp_path / str(count)
-        async with hooks_node(directory, *settings) as hooks:
-            await hooks.create_topic("orders")
+        async with hooks_node(engine, *settings) as hooks:
+            if not count:
+                await hooks.create_topic("orders")
             await made(hooks)
-        async with hooks_node(directory, *settings) as hooks:
+        async with hooks_node(engine, *settings) as hooks:
             assert len((await hooks.http.get("/consumers")).json["consumers"]) == count
 
 
 @in_loop
 @pytest.mark.proves("S2-46")
-async def test_webhooks_are_counted_for_prometheus(tmp_path: Path) -> None:
-    async with hooks_node(tmp_path) as hooks:
+async def test_webhooks_are_counted_for_prometheus(engine: Engine) -> None:
+    async with hooks_node(engine) as hooks:
         await hooks.create_topic("orders")
         webhook = await made(hooks)
         await hooks.post(webhook, "pause")

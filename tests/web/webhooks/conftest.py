@@ -1,0 +1,9 @@
+"""Every test that takes the fixture `engine` runs once for each engine."""
+
+import pytest
+
+from tests.support.engines import for_each_engine
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for_each_engine(metafunc, ("test_webhooks",), "")
