@@ -18,7 +18,9 @@ from kwire.access.quotas.meters import QuotaWindow
 from kwire.access.quotas.quotas import Quotas
 from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.users.users import Users
-from kwire.bridge.console import overview_services
+from kwire.bridge.console import kafka_request_services, overview_services
+from kwire.bridge.kafka_requests.context import RequestServices
+from kwire.bridge.topics import topic_services
 from kwire.broker.topics.startup import NODE_KEY, open_metastore
 from kwire.clock import SystemClock
 from kwire.concurrency.disk_lanes import DiskLanes
@@ -167,7 +169,8 @@ class Bridge:
         self._users = Users(metastore, audit)
         self._key_usage = KeyUsage(metastore, clock, self._keys, config.node_id)
         authorizer = authorizer_of(config.access, metastore, audit, self._keys)
-        port = port_services(config, clock, Quotas(metastore, clock.monotonic, QuotaWindow(*config.quotas), audit))
+        quotas = Quotas(metastore, clock.monotonic, QuotaWindow(*config.quotas), audit)
+        port = port_services(config, clock, quotas)
         publisher = Publisher(clock, asyncio.get_running_loop().call_soon)
         rooms = RoomServices(port, self._rooms, self._rooms, publisher, self._subscriptions)
         sessions = EventSessions(config.web.sessions_max)
@@ -196,10 +199,12 @@ class Bridge:
         self._sampler = overview.sampler
         return BridgeServices(
             rooms=rooms,
+            topics=topic_services(port, self._logs, self._topics, self._rooms, publisher, audit),
             db_events=db_events,
             access=AccessServices(clock, authorizer, authenticator, audit, self._keys, self._key_usage, self._users),
             monitoring=monitoring,
             overview=overview,
+            kafka_requests=kafka_request_services(port, RequestServices(authorizer, self._users, quotas, audit)),
             upstream=tuple(map(str, self._upstream.bootstrap)),
         )
 

@@ -16,7 +16,7 @@ from kwire.access.quotas.entities import QuotaEntity, entity_of
 from kwire.access.quotas.quotas import CHANGES_PER_COMMIT, Alteration, Quotas
 from kwire.concurrency.chunking import yield_to_loop
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.access_context import AccessContext
 from kwire.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -25,7 +25,7 @@ from kwire.wire.messages.alter_client_quotas import (
 )
 
 
-async def handle(context: Context, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+async def handle(context: AccessContext, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
     entries = request.entries
     try:
         context.cluster.authorize(Operation.ALTER_CONFIGS)

@@ -23,7 +23,7 @@ from kwire.access.users.scram_credential import (
 )
 from kwire.access.users.users import CredentialChange, Users, check_name
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.access_context import AccessContext
 from kwire.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -38,7 +38,7 @@ Outcome = CredentialChange | KafkaError
 
 
 def handle(
-    context: Context, request: AlterUserScramCredentialsRequest
+    context: AccessContext, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse | Awaitable[AlterUserScramCredentialsResponse]:
     changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [*request.deletions, *request.upsertions]
     if not context.cluster.permits(Operation.ALTER):

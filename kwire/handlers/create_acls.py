@@ -12,12 +12,12 @@ from kwire.access.acl_checks import new_acl
 from kwire.access.authorizer import CHANGES_PER_COMMIT, AclAuthorizer
 from kwire.concurrency.chunking import yield_to_loop
 from kwire.errors import ErrorCode, KafkaError
+from kwire.handlers.shared.access_context import AccessContext
 from kwire.handlers.shared.acl_requests import acls_of
-from kwire.handlers.shared.context import Context
 from kwire.wire.messages.create_acls import AclCreation, AclCreationResult, CreateAclsRequest, CreateAclsResponse
 
 
-async def handle(context: Context, request: CreateAclsRequest) -> CreateAclsResponse:
+async def handle(context: AccessContext, request: CreateAclsRequest) -> CreateAclsResponse:
     creations = request.creations
     try:
         authorizer = acls_of(context, Operation.ALTER)

@@ -16,8 +16,8 @@ from kwire.access.acl_checks import new_filter
 from kwire.broker.chunked_answers import WEIGHT_PER_CHUNK
 from kwire.concurrency.chunking import spread
 from kwire.errors import ErrorCode, KafkaError, as_value
+from kwire.handlers.shared.access_context import AccessContext
 from kwire.handlers.shared.acl_requests import acls_of
-from kwire.handlers.shared.context import Context
 from kwire.wire.codec import EncodedElements, elements_encoder
 from kwire.wire.messages.delete_acls import (
     DeleteAclsFilter,
@@ -28,7 +28,7 @@ from kwire.wire.messages.delete_acls import (
 )
 
 
-async def handle(context: Context, request: DeleteAclsRequest) -> DeleteAclsResponse:
+async def handle(context: AccessContext, request: DeleteAclsRequest) -> DeleteAclsResponse:
     try:
         authorizer = acls_of(context, Operation.ALTER)
         filters: list[AclFilter | KafkaError] = [_filter(one) async for one in spread(request.filters)]

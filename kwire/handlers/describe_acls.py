@@ -17,8 +17,8 @@ from kwire.access.acl_checks import new_filter
 from kwire.broker.chunked_answers import answer_in_chunks
 from kwire.concurrency.chunking import spread
 from kwire.errors import ErrorCode, KafkaError
+from kwire.handlers.shared.access_context import AccessContext
 from kwire.handlers.shared.acl_requests import acls_of
-from kwire.handlers.shared.context import Context
 from kwire.wire.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
@@ -32,7 +32,7 @@ ACLS_PER_ELEMENT = 200
 Pattern = tuple[ResourceType, str, PatternType]
 
 
-async def handle(context: Context, request: DescribeAclsRequest) -> DescribeAclsResponse:
+async def handle(context: AccessContext, request: DescribeAclsRequest) -> DescribeAclsResponse:
     try:
         authorizer = acls_of(context, Operation.DESCRIBE)
         wanted = new_filter(

@@ -13,7 +13,7 @@ from kwire.access.acl import Operation
 from kwire.access.quotas.entities import CLIENT_ID, IP, USER, QuotaEntity
 from kwire.concurrency.chunking import spread
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.access_context import AccessContext
 from kwire.wire.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
@@ -30,7 +30,7 @@ _ANY = object()
 _Filter = Mapping[str, object]
 
 
-async def handle(context: Context, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+async def handle(context: AccessContext, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     try:
         context.cluster.authorize(Operation.DESCRIBE_CONFIGS)
         wanted = _filter_of(request.components)

@@ -13,7 +13,7 @@ from kwire.access.acl import Operation
 from kwire.access.users.users import Users
 from kwire.broker.chunked_answers import answer_in_chunks
 from kwire.errors import ErrorCode, shortened
-from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.access_context import AccessContext
 from kwire.wire.messages.describe_user_scram_credentials import (
     CredentialInfo,
     DescribeUserScramCredentialsRequest,
@@ -25,7 +25,7 @@ NAMES_MAX = 1_000
 
 
 def handle(
-    context: Context, request: DescribeUserScramCredentialsRequest
+    context: AccessContext, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse | Awaitable[DescribeUserScramCredentialsResponse]:
     if not context.cluster.permits(Operation.DESCRIBE):
         return _response(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "Cluster authorization failed.", [])

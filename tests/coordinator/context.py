@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
 from kwire.access.access import Unrestricted
+from kwire.access.audit.entries import NO_AUDIT
 from kwire.coordinator.group.commands import JoinAnswer, JoinGroup, SyncGroup
 from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.views import Views
@@ -43,6 +44,7 @@ def topic_id(name: str) -> bytes:
 
 def context_of(world: World, version: int, topics: FakeTopics | None = None) -> Context:
     services = SimpleNamespace(
+        audit=NO_AUDIT,
         groups=world.groups,
         topics=topics or FakeTopics("t"),
         node=SimpleNamespace(node_id=7),

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kwire.access.access import Unrestricted
+from kwire.access.audit.entries import NO_AUDIT
 from kwire.errors import ErrorCode
 from kwire.handlers.offset_commit import OffsetCommitTemplateCache, handle
 from kwire.handlers.offset_commit.template import FRAME_BYTES_MAX, PARTITIONS_MAX
@@ -82,7 +83,7 @@ class Committer:
         self._uses_template = has_shortcut
         self._numbers = count()
         self._machine = ServerConnection(APIS, ReceiveMemory(1 << 30), 1 << 30)
-        services = SimpleNamespace(groups=self.world.groups, topics=self.topics)
+        services = SimpleNamespace(audit=NO_AUDIT, groups=self.world.groups, topics=self.topics)
         self.version = version
         views = Views(cast(Any, services), Unrestricted())
         self.context = Context(cast(Any, services), cast(Any, None), version, "test", views)

@@ -3,10 +3,10 @@
 from kwire.access.acl import Operation
 from kwire.access.authorizer import AclAuthorizer
 from kwire.errors import ErrorCode, KafkaError
-from kwire.handlers.shared.context import Context
+from kwire.handlers.shared.access_context import AccessContext
 
 
-def acls_of(context: Context, operation: Operation) -> AclAuthorizer:
+def acls_of(context: AccessContext, operation: Operation) -> AclAuthorizer:
     """Return the authorizer that has the ACLs.
 
     Raises KafkaError: CLUSTER_AUTHORIZATION_FAILED if the client may not do the operation on the cluster,

@@ -3,7 +3,7 @@
 The ordered phase of a request is the part that must end before the next request of the same connection begins.
 """
 
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
@@ -16,6 +16,7 @@ from kwire.access.login_limits import LoginLimits
 from kwire.access.quotas.client_quota import ClientQuota, MutationQuota, unlimited_mutations
 from kwire.access.quotas.quotas import Quotas
 from kwire.access.sasl.authentication import Authentication
+from kwire.access.scope import ScopedNames
 from kwire.access.usage.client_limits import ClientLimits
 from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.users.users import Users
@@ -36,10 +37,10 @@ from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.transaction.admission import TransactionAdmission
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.transaction.marker_appender import MarkerAppender
+from kwire.handlers.shared.answer_encoding import AnswerEncoding
 from kwire.handlers.shared.needs import Need
 from kwire.handlers.shared.views import ClusterView, GroupsView, TopicsView, TransactionsView, Views
 from kwire.streams.event_store.event_store import EventStore
-from kwire.wire.codec import EncodedElements, elements_encoder, encode_message
 from kwire.wire.schema import Api
 
 
@@ -128,7 +129,7 @@ class Services(Struct, frozen=True):
         return self.configs.config
 
 
-class Context:
+class Context(AnswerEncoding):
     """The context of one request: services, connection, API version, client id, views and quotas of the client."""
 
     __slots__ = ("api_version", "client_id", "limits", "peer", "quota", "services", "views")
@@ -171,27 +172,9 @@ class Context:
     def access(self) -> Access:
         return self.views.access
 
-    # Handlers that encode a part of a response themselves use these methods, so that clients with a scope get plain
-    # names.
-
-    def encode(self, message: object) -> bytes:
-        """Encode a message in the version of the request, with names as the client sees them."""
-        return encode_message(message, self.api_version, self.views.names)
-
-    def elements_encoder(self, cls: type[Any], array: str) -> Callable[[Sequence[Any]], bytes]:
-        """Return the encoder of some elements of a top-level array of a response. It is generated on first use."""
-        version, names = self.api_version, self.views.names
-
-        def encode(some: Sequence[Any]) -> bytes:
-            if names is None:
-                return elements_encoder(cls, array, version)(some)
-            return elements_encoder(cls, array, version, is_scoped=True)(some, names)
-
-        return encode
-
-    def encoded_elements(self, count: int, chunks: Iterable[bytes]) -> EncodedElements:
-        """Return the array whose elements were encoded by `elements_encoder`."""
-        return EncodedElements(count, b"".join(chunks), self.views.names)
+    @property
+    def names(self) -> ScopedNames | None:
+        return self.views.names
 
     @property
     def topics(self) -> TopicsView:
@@ -291,7 +274,8 @@ class Handler(NamedTuple):
     """
 
     api: Api
-    handle: Callable[[Context, Any], Any | Awaitable[Any]]
+    # Its first argument is a Context; on a bridge, the context of a request that is sent to the cluster.
+    handle: Callable[[Any, Any], Any | Awaitable[Any]]
     needs: tuple[Need, ...]
     template_cache: Callable[[], TemplateCache] | None = None
     has_records: bool = False

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from kwire.access.access import Access
-from kwire.access.acl import CLUSTER_NAME, Operation, ResourceType
+from kwire.access.acl import Operation
 from kwire.access.audit.entries import KAFKA
 from kwire.access.scope import ScopedNames
 from kwire.broker.partition import UNKNOWN_EPOCH, Partition
@@ -21,77 +21,29 @@ from kwire.broker.topics.topics import METADATA_TOPIC, OFFSETS_TOPIC, NewTopic, 
 from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.transaction.admission import TransactionAdmission
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
-from kwire.errors import ErrorCode, KafkaError
+from kwire.errors import KafkaError
+from kwire.handlers.shared.rights import ClusterRights, GroupRights, TopicRights, TransactionRights
 
 if TYPE_CHECKING:
     from kwire.handlers.shared.context import Services
 
 
-# The weight of the bit field of authorized operations: up to eight decisions of some microseconds each.
-OPERATIONS_WEIGHT = 8
 # Names of topics that are read from the catalogue at once, for clients with a scope.
 NAMES_PER_PAGE = 250
 
 
-class _View:
-    """The part that all views share: whether the client may do an operation on a resource of one type."""
-
-    __slots__ = ("_is_restricted", "_port", "_services", "access")
-
-    resource_type: ResourceType
-    refusal: ErrorCode
-
-    def __init__(self, services: "Services", access: Access, port: str) -> None:
-        self._services = services
-        self._is_restricted = not access.is_unrestricted
-        self._port = port
-        self.access = access
-
-    def allows(self, operation: Operation, name: str) -> bool:
-        """Return whether the client may do the operation. Use it to filter; nothing is recorded."""
-        return not self._is_restricted or self.access.allows(operation, self.resource_type, name)
-
-    def permits(self, operation: Operation, name: str) -> bool:
-        """As `allows`, for a client that is refused if it may not. A refusal is recorded in the audit log."""
-        is_allowed = self.allows(operation, name)
-        if not is_allowed:
-            self._refused(operation, name)
-        return is_allowed
-
-    def authorize(self, operation: Operation, name: str) -> None:
-        """Raise KafkaError if the client may not do the operation."""
-        if self._is_restricted and not self.access.allows(operation, self.resource_type, name):
-            raise self._refused(operation, name)
-
-    def _refused(self, operation: Operation, name: str) -> KafkaError:
-        """Record a refusal in the audit log, and return its error."""
-        self._services.audit.refused(self.access, self._port, operation, self.resource_type, name)
-        return KafkaError(self.refusal)
-
-    @property
-    def operations_weight(self) -> int:
-        """The weight of one call of `operations`, as in `broker/chunked_answers.py`."""
-        return OPERATIONS_WEIGHT if self._is_restricted else 0
-
-    def operations(self, name: str) -> int:
-        """Return the allowed operations as the bit field of Kafka's `authorized_operations`."""
-        return self.access.operations(self.resource_type, name)
-
-
-class TopicsView(_View):
+class TopicsView(TopicRights):
     """The topics, as far as the client may use them.
 
     `readable`, `readable_by_id`, `writable` and `writable_by_id` are `get` and `get_by_id` with the operation READ or
     WRITE, for Fetch and Produce. Without an authorizer they are the methods of `Topics` itself, and cost nothing.
     """
 
-    __slots__ = ("_prefix", "readable", "readable_by_id", "writable", "writable_by_id")
-
-    resource_type = ResourceType.TOPIC
-    refusal = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    __slots__ = ("_prefix", "_services", "readable", "readable_by_id", "writable", "writable_by_id")
 
     def __init__(self, services: "Services", access: Access, port: str) -> None:
-        super().__init__(services, access, port)
+        super().__init__(services.audit, access, port)
+        self._services = services
         # The beginning of the names that the client can see; empty without a scope.
         self._prefix = "" if access.scope is None else access.scope.prefix
         self.readable: Callable[[str], Topic | None]
@@ -186,13 +138,6 @@ class TopicsView(_View):
 
     # --- creation: it needs CREATE on the cluster or on the topic
 
-    def may_create(self, name: str) -> bool:
-        if not self._is_restricted:
-            return True
-        if self.access.allows(Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME):
-            return True
-        return self.access.allows(Operation.CREATE, ResourceType.TOPIC, name)
-
     def check_new_name(self, name: str) -> None:
         """Raise KafkaError if the client may not create a topic of this name."""
         if name != METADATA_TOPIC:  # nobody may create it, and Kafka has another error for it
@@ -215,13 +160,14 @@ class TopicsView(_View):
             raise KafkaError(self.refusal)
 
 
-class GroupsView(_View):
+class GroupsView(GroupRights):
     """The consumer groups, as far as the client may use them."""
 
-    __slots__ = ()
+    __slots__ = ("_services",)
 
-    resource_type = ResourceType.GROUP
-    refusal = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    def __init__(self, services: "Services", access: Access, port: str) -> None:
+        super().__init__(services.audit, access, port)
+        self._services = services
 
     def coordinator(self, operation: Operation, group_id: str) -> GroupCoordinator:
         """Return the coordinator, for a command about this group."""
@@ -243,13 +189,14 @@ class GroupsView(_View):
         return self._services.topics.get(OFFSETS_TOPIC) is not None
 
 
-class TransactionsView(_View):
+class TransactionsView(TransactionRights):
     """The transactional ids, as far as the client may use them."""
 
-    __slots__ = ()
+    __slots__ = ("_services",)
 
-    resource_type = ResourceType.TRANSACTIONAL_ID
-    refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    def __init__(self, services: "Services", access: Access, port: str) -> None:
+        super().__init__(services.audit, access, port)
+        self._services = services
 
     def coordinator(self, operation: Operation, transactional_id: str) -> TransactionCoordinator:
         """Return the coordinator, for a command about this transactional id."""
@@ -272,43 +219,19 @@ class TransactionsView(_View):
         await self._services.topics.transactions_topic()
 
 
-class ClusterView:
+class ClusterView(ClusterRights):
     """The cluster as a resource: operations that concern no single topic, group or transactional id."""
 
-    __slots__ = ("_is_restricted", "_port", "_services", "access")
+    __slots__ = ("_services",)
 
     def __init__(self, services: "Services", access: Access, port: str) -> None:
+        super().__init__(services.audit, access, port)
         self._services = services
-        self._is_restricted = not access.is_unrestricted
-        self._port = port
-        self.access = access
-
-    def allows(self, operation: Operation) -> bool:
-        return not self._is_restricted or self.access.allows(operation, ResourceType.CLUSTER, CLUSTER_NAME)
-
-    def permits(self, operation: Operation) -> bool:
-        """As `allows`, for a client that is refused if it may not. A refusal is recorded in the audit log."""
-        is_allowed = self.allows(operation)
-        if not is_allowed:
-            self._services.audit.refused(self.access, self._port, operation, ResourceType.CLUSTER, CLUSTER_NAME)
-        return is_allowed
-
-    def authorize(self, operation: Operation) -> None:
-        """Raise KafkaError CLUSTER_AUTHORIZATION_FAILED if the client may not do the operation."""
-        if not self.permits(operation):
-            raise KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
     def topics(self, operation: Operation) -> Topics:
         """Return all topics, for an operation on them that needs a right on the cluster instead of the topics."""
         self.authorize(operation)
         return self._services.topics
-
-    @property
-    def operations(self) -> int:
-        """The allowed operations as the bit field of `authorized_operations`. As in Kafka, 0 without DESCRIBE."""
-        if not self.allows(Operation.DESCRIBE):
-            return 0
-        return self.access.operations(ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 class Views:

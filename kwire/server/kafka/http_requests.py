@@ -1,26 +1,22 @@
 """Runs requests of Kafka APIs that arrive as JSON on the HTTP port, as if they had arrived on a Kafka connection."""
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
-from typing import Any
 
 from kwire.access.audit.entries import HTTP
-from kwire.concurrency.chunking import run_chunks
-from kwire.handlers.shared.context import BlockingContinuation, Context
+from kwire.handlers.shared.context import Context
 from kwire.handlers.shared.views import Views
+from kwire.server.kafka.encoded_requests import RESPONSE_SECONDS_MAX, encoded_response
 from kwire.server.kafka.listener import KafkaListener
-from kwire.server.kafka.routes import Route, routes_of
+from kwire.server.kafka.routes import routes_of
 from kwire.server.kafka.shared import Shared
 from kwire.web.kafka_requests.running import HttpClient
-from kwire.wire.errors import TooManyElements
 from kwire.wire.schema import Api
 from kwire.wire.types import Buffer
 
 # The hosts of listeners on all addresses.
 ANY_HOST = ("", "0.0.0.0", "::")
-# The maximum time until the response is ready. Kafka clients wait as long by default (`request.timeout.ms`).
-RESPONSE_SECONDS_MAX = 30.0
 
 
 class HttpPeer:
@@ -73,23 +69,6 @@ class HttpRequests:
         began = perf_counter()
         try:
             async with asyncio.timeout(RESPONSE_SECONDS_MAX):
-                return await self._response(route, context, body)
+                return await encoded_response(route, context, body, self._shared.large_requests)
         finally:
             route.latency.observe(perf_counter() - began)
-
-    async def _response(self, route: Route, context: Context, body: bytes) -> list[Buffer]:
-        try:
-            request = route.decode(context.api_version, body)
-        except TooManyElements:
-            async with self._shared.large_requests:
-                request = await run_chunks(route.chunked_decode(context.api_version, body))
-                answer = await _answer(route, context, request)
-                return await run_chunks(route.chunked_encode(context.api_version, answer))
-        return route.encode(context.api_version, await _answer(route, context, request))
-
-
-async def _answer(route: Route, context: Context, request: Any) -> Any:
-    answer = route.handle(context, request)
-    if type(answer) is BlockingContinuation:
-        answer = await answer.rest
-    return await answer if isinstance(answer, Awaitable) else answer

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from kwire.web.access import keys, sessions, tickets, users
 from kwire.web.answers.errors import Refusal
-from kwire.web.bridge import metrics, overview
+from kwire.web.bridge import kafka_requests, metrics, overview
 from kwire.web.bridge.services import BridgeMonitoring, BridgeOverviewServices, BridgeServices
 from kwire.web.console import files as console_files
 from kwire.web.db_events import publish as db_publish
@@ -25,8 +25,15 @@ from kwire.web.rooms import events as room_events
 from kwire.web.rooms import post_command, rooms, subscribers
 from kwire.web.rooms import subscribe as room_subscribe
 from kwire.web.route import Route
-from kwire.web.routes import ROUTES, BoundHandle, RouteGroup
-from kwire.web.services import AboutServices, AccessServices, DbEventServices, RoomServices
+from kwire.web.routes import ROUTES, TOPIC_ROUTES, BoundHandle, RouteGroup
+from kwire.web.services import (
+    AboutServices,
+    AccessServices,
+    DbEventServices,
+    KafkaRequestServices,
+    RoomServices,
+    TopicServices,
+)
 
 DOCUMENTS = openapi.routes_of(lambda: BRIDGE_ROUTES)
 BRIDGE_MONITORING_ROUTES: tuple[Route[BridgeMonitoring], ...] = (*health.ROUTES, *metrics.ROUTES)
@@ -46,9 +53,11 @@ _GROUPS: tuple[RouteGroup[BridgeServices, Any], ...] = (
     RouteGroup[BridgeServices, DbEventServices](
         lambda web: web.db_events, (*db_publish.ROUTES, *db_subscribe.ROUTES, *db_slots.ROUTES)
     ),
+    RouteGroup[BridgeServices, TopicServices](lambda web: web.topics, TOPIC_ROUTES),
     RouteGroup[BridgeServices, AccessServices](
         lambda web: web.access, (*tickets.ROUTES, *sessions.ROUTES, *keys.ROUTES, *users.ROUTES)
     ),
+    RouteGroup[BridgeServices, KafkaRequestServices](lambda web: web.kafka_requests, kafka_requests.ROUTES),
     RouteGroup[BridgeServices, BridgeOverviewServices](lambda web: web.overview, overview.ROUTES),
     RouteGroup[BridgeServices, AboutServices](lambda web: AboutServices(web.upstream, _not_served()), about.ROUTES),
     RouteGroup[BridgeServices, object](lambda web: None, (*DOCUMENTS, *pages.ROUTES, *console_files.ROUTES)),

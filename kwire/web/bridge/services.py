@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from kwire.access.audit.queue import AuditQueue
 from kwire.descriptors import Descriptors
 from kwire.metrics import LoopMetrics
-from kwire.web.services import AccessCounts, AccessServices, DbEventServices, PortServices, RoomServices
+from kwire.web.services import (
+    AccessCounts,
+    AccessServices,
+    DbEventServices,
+    KafkaRequestServices,
+    PortServices,
+    RoomServices,
+    TopicServices,
+)
 
 if TYPE_CHECKING:
     from kwire.web.bridge.load import BridgeSample
@@ -59,9 +67,11 @@ class BridgeServices:
     """All containers. `routes.py` binds each handler to the container that it takes."""
 
     rooms: RoomServices
+    topics: TopicServices
     db_events: DbEventServices
     access: AccessServices
     monitoring: BridgeMonitoring
     overview: BridgeOverviewServices
+    kafka_requests: KafkaRequestServices
     # The addresses of the cluster.
     upstream: Sequence[str]

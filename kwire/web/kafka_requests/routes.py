@@ -5,6 +5,7 @@ Kafka client would encode it, and decoded, handled and answered like one that ar
 principal. So rights, scopes, quotas and the audit log are those of the Kafka port.
 """
 
+from collections.abc import Collection
 from typing import Any
 
 from aiohttp import web
@@ -125,3 +126,8 @@ def _route_of(listed: ListedRequest) -> Route[KafkaRequestServices]:
 
 
 ROUTES: tuple[Route[KafkaRequestServices], ...] = tuple(map(_route_of, REQUESTS))
+
+
+def routes_for(names: Collection[str]) -> tuple[Route[KafkaRequestServices], ...]:
+    """Return the routes of some APIs, in the order of all of them."""
+    return tuple(_route_of(one) for one in REQUESTS if one.name in names)

@@ -1,0 +1,1 @@
+"""The HTTP port of a bridge."""
