@@ -21,7 +21,7 @@ from kwire.streams.event_store.journal import (
 from kwire.streams.remote_events.numbered_log import NumberedBatch, NumberedLog
 from kwire.streams.remote_events.numbers import NUMBER_PLACEHOLDER
 from storage.batch.builder import encode_record_body
-from storage.batch.record_batch import BatchHeader, parse_header, read_records
+from storage.batch.record_batch import parse_header, read_records
 from storage.errors import CorruptBatch
 
 _NO_CHECKPOINT: Final = 0
@@ -50,8 +50,9 @@ def commits_of(number: int, data: memoryview) -> Iterator[JournalCommit]:
 class JournalLog(NumberedLog):
     """The journal with global positions as offsets."""
 
-    def _event_count(self, header: BatchHeader, data: memoryview) -> int:
-        return sum(event_count_of(commit.parts) for commit in commits_of(0, data))
+    def _with_count(self, batch: NumberedBatch) -> NumberedBatch:
+        event_count = sum(event_count_of(commit.parts) for commit in commits_of(0, batch.data))
+        return batch._replace(event_count=event_count)
 
     def _events_before(self, batch: NumberedBatch, offset: int) -> int:
         commits = list(commits_of(0, batch.data))

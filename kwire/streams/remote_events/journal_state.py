@@ -74,11 +74,12 @@ class JournalState:
         self.next_offset = next_offset
 
     def apply(self, commit: JournalCommit) -> None:
+        end = commit.position
         for part in commit.parts:
             count = parse_header(part.batch).last_offset_delta + 1
             self.ends[part.topic_id] = max(self.end_of(part.topic_id), part.base_offset + count)
-            self.position = max(self.position, commit.position + count)
-            commit = commit._replace(position=commit.position + count)
+            end += count
+        self.position = max(self.position, end)
         self.keys.restore(commit)
 
     def forget(self, topic_id: bytes) -> None:

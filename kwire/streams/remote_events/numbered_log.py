@@ -50,6 +50,20 @@ class NumberedBatch(NamedTuple):
     data: memoryview
 
 
+def batches_in(found: StreamRead) -> Iterator[NumberedBatch]:
+    """Yield the batches of committed transactions that have numbers. `event_count` is that of the records."""
+    view, position = found.records, 0
+    aborted = AbortedBatches(found.aborted)
+    while position < len(view):
+        header = parse_header(view, position)
+        data = view[position : position + header.size_bytes]
+        position += header.size_bytes
+        if header.attributes & TRANSACTIONAL_BIT and not aborted.has(header.producer_id, header.base_offset):
+            number = first_number(data, header)
+            if number is not None:
+                yield NumberedBatch(number, header.record_count, header, data)
+
+
 class _Work(NotReady):
     """Work of a coroutine."""
 
@@ -194,7 +208,8 @@ class NumberedLog(StreamLog):
     def _shown(self, found: StreamRead, wanted: int) -> StreamRead | NotReady:
         parts: list[bytes] = []
         end = wanted
-        for batch in self._numbered_in(found):
+        for one in batches_in(found):
+            batch = self._with_count(one)
             end = batch.number + batch.event_count
             if end > wanted:
                 self._places.add(batch.number, batch.header.base_offset, batch.event_count)
@@ -205,20 +220,9 @@ class NumberedLog(StreamLog):
             return NEXT_ITERATION
         return StreamRead(memoryview(b"".join(parts)), end, ())
 
-    def _numbered_in(self, found: StreamRead) -> Iterator[NumberedBatch]:
-        view, position = found.records, 0
-        aborted = AbortedBatches(found.aborted)
-        while position < len(view):
-            header = parse_header(view, position)
-            data = view[position : position + header.size_bytes]
-            position += header.size_bytes
-            if header.attributes & TRANSACTIONAL_BIT and not aborted.has(header.producer_id, header.base_offset):
-                number = first_number(data, header)
-                if number is not None:
-                    yield NumberedBatch(number, self._event_count(header, data), header, data)
-
-    def _event_count(self, header: BatchHeader, data: memoryview) -> int:
-        return header.record_count
+    def _with_count(self, batch: NumberedBatch) -> NumberedBatch:
+        """Return a batch with the right number of events."""
+        return batch
 
     def _renumbered(self, batch: NumberedBatch) -> bytes:
         """Return a batch whose base offset is its number. The checksum does not include the base offset."""
@@ -285,7 +289,8 @@ class NumberedLog(StreamLog):
                 await found.wait()
                 continue
             waits = 0
-            for batch in self._numbered_in(found):
+            for one in batches_in(found):
+                batch = self._with_count(one)
                 if batch.header.last_offset >= offset:
                     return batch if batch.header.base_offset < end else None
             if found.next_offset <= offset:
